@@ -17,8 +17,8 @@ from ..errors import BuildError, LockError, UsageError
 from ..index.download_files import digests, is_right, part
 from ..model import Bundle, BundleFile, as_document, from_plain
 from ..system import safe_write, untrusted_files
-from ..system.path_names import UnsafeNameError, check_relative
 from ..system.redaction import redact_value
+from ..system.untrusted_names import UnsafeNameError, check_relative
 
 MANIFEST = "gpuenv-bundle.json"
 README = "README.txt"

@@ -17,7 +17,7 @@ from ..errors import BuildError
 from ..index import uv
 from ..model import BundlePython, PackageSources
 from ..system import process, safe_write, scratch_folders
-from ..system.path_names import file_name_of_url
+from ..system.untrusted_names import file_name_of_url
 from . import WORK, not_writable
 
 _OF = {

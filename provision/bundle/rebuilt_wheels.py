@@ -21,8 +21,8 @@ from ..errors import BuildError, LockError
 from ..index import archive_members, uv
 from ..model import LockedPackage, PackageSources
 from ..system import safe_write
-from ..system.path_names import check_file_name, check_relative
 from ..system.safe_write import write_file
+from ..system.untrusted_names import check_file_name, check_relative
 from . import WORK, not_writable
 
 _BY_INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json", "RECORD")

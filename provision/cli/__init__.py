@@ -56,9 +56,9 @@ def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
         return _show_error(screen, refused)
     told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if "_GPUENV_COMPLETE" in screen.environ:
-        from . import completion  # hardly any command line completes words
+        from . import value_completion  # hardly any command line completes words
 
-        if (versions := completion.version_in_bash(screen.environ)) is not None:
+        if (versions := value_completion.version_in_bash(screen.environ)) is not None:
             screen.line("\n".join(versions))
             return 0
     elif told:
@@ -143,7 +143,7 @@ def _as_usage_error(error: Exception, words: argument_order.CommandWords) -> Usa
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "gpuenv"
-    from ..commands.framework_arguments import suggest_options
+    from ..commands.misplaced_framework import suggest_options
 
     if "No such command" in message and (meant := OF_OTHER_TOOLS.get(_find_command_name(ours))):
         return UsageError(message, hint=meant)

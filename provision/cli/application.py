@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__, show
-from ..model import RunResult, option
-from ..model.option import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
+from ..model import RunResult, command_options
+from ..model.command_options import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
 from ..system import process
 from . import exit_codes, signatures
 from .command_table import ALIASES, COMMANDS, FIRST_COMMANDS, GROUPS, load_command
@@ -113,8 +113,8 @@ def _prepare_command(name: str) -> Any:
     kind, function = load_command(name)
 
     def call(context: typer.Context, given: dict[str, Any]) -> int:
-        output = option.build_options(verb.output, given, frozenset())
-        options = option.build_options(kind, given, signatures.find_named_options(context, given))
+        output = command_options.build_options(verb.output, given, frozenset())
+        options = command_options.build_options(kind, given, signatures.find_named_options(context, given))
         return _run_command(function, verb.adapt(options, output, context.obj), output)
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..model import option
+from ..model import command_options
 from .command_table import COMMANDS, GROUPS, load_command
 
 _ANYWHERE = ("--json", "-q", "--quiet", "-v", "--verbose")
@@ -83,7 +83,7 @@ def find_python_options(words: CommandWords) -> list[str]:
 
 def _as_path(word: str) -> str:
     """Return `./torch` as a path from the root: a Path would make it `torch`, which is also a framework."""
-    from ..commands.framework_arguments import find_framework
+    from ..commands.misplaced_framework import find_framework
 
     return str(Path.cwd() / word) if word.startswith("./") and find_framework(word[2:]) else word
 
@@ -92,9 +92,12 @@ def _read_run_flags() -> _RunFlags:
     """Return the options that the dataclasses of `run` declare."""
     kind, _ = load_command("run")
     valued, plain = set[str](), {*_HELP}
-    for _, field, how in (*option.iterate_options(kind), *option.iterate_options(COMMANDS["run"].output)):
+    for _, field, how in (
+        *command_options.iterate_options(kind),
+        *command_options.iterate_options(COMMANDS["run"].output),
+    ):
         if not how.is_argument:
-            names = how.flags or (option.make_flag(field.name),)
+            names = how.flags or (command_options.make_flag(field.name),)
             (plain if isinstance(field.default, bool) else valued).update(names)
     return _RunFlags(frozenset(valued), frozenset(plain))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..model.option import OUTPUT, option
+from ..model.command_options import OUTPUT, option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
-from ..model.option import BUILD, argument, group, option
+from ..model.command_options import BUILD, argument, group, option
 from ..project.config.edit_packages import add_packages
 from ..project.config.key_forms import CONFIG_NAME
 from ..request.options import Choices

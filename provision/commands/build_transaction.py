@@ -26,12 +26,12 @@ from ..model import (
     as_plain,
     from_plain,
 )  # fmt: skip
-from ..request import paths as where
+from ..request import environment_paths as where
 from ..request.options import Choices
 from ..wheels.build_failure import hint_dependencies_alone
-from . import added_extras, create_from_bundle, host_compiler, missing_library_warnings, project_checks
-from .measure_wheels import Measuring
-from .package_and_check_stages import add_later_stages
+from . import create_from_bundle, cuda_extras, host_compiler, missing_library_warnings, project_checks
+from .later_stages import add_later_stages
+from .measure_unknown_wheels import Measuring
 from .run_verification import make_options, run_verification
 from .up_to_date import finish_creation
 from .verdict_inputs import can_prove, get_planned_device, is_expected, machine_for_verdict
@@ -131,7 +131,7 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
     verdict = None
     create_from_bundle.check_files(job.choices, job.emit)
     host_compiler.warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
-    added_extras.warn_of_extras(job.emit, job.lock, job.choices)
+    cuda_extras.warn_of_extras(job.emit, job.lock, job.choices)
     job.missing_libraries.warn()
     with get_planned_device(device), _hints_for_project(job.choices.project):
         if work.packages:
@@ -214,7 +214,7 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
 def prove_and_keep(job: BuildJob, prefix: Path) -> Verdict:
     """Prove what is at `prefix`, which may be a draft of the environment, and keep the verdict inside. All that is
     shown and kept names the environment's place."""
-    from ..environment.bytecode_cache import move_bytecode
+    from ..environment.bytecode_folder import move_bytecode
 
     def settled(text: str) -> str:
         return text.replace(str(prefix), str(job.env))

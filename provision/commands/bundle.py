@@ -32,14 +32,14 @@ from ..model import (
     Preview,
     drop_event,
 )
-from ..model.option import argument, group, option
-from ..request import paths as where
+from ..model.command_options import argument, group, option
+from ..request import environment_paths as where
 from ..request.options import Choices
 from ..system.safe_write import write_file
 from ..wheels import solve_wheels
+from ..wheels.allowed_source_builds import SourceBuilds
+from ..wheels.cache_and_disk import size
 from ..wheels.install import unhashed_line
-from ..wheels.local_files import size
-from ..wheels.source_builds import SourceBuilds
 from . import bundle_lock, interrupted_run, missing_library_warnings
 from .bundle_files import BundledPackages, get_bundle_path, solve_own_packages
 from .default_env import note_project

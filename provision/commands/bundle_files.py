@@ -25,12 +25,12 @@ from ..index.wheel_folders import address_of
 from ..managers.conda import engine as conda
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, LockedPackage, Plan
-from ..request import paths as where
+from ..request import environment_paths as where
 from ..system import process
-from ..system.path_names import file_name_of_url
 from ..system.redaction import redact, redact_text
+from ..system.untrusted_names import file_name_of_url
 from ..wheels import several_pythons, solve_wheels
-from ..wheels.source_builds import SourceBuilds
+from ..wheels.allowed_source_builds import SourceBuilds
 from .bundle_lock import LockForBundle
 
 

@@ -15,8 +15,8 @@ from ..request import load_profiles, project_options as inproject, read_options
 from ..request.options import Choices
 from ..request.project_folder import locate_project_file
 from ..request.target import read_target
+from .existing_lock import solve_or_read_lock
 from .lock_acceptance import read_lock, virtual_packages
-from .project_lock import solve_or_read_lock
 from .read_request import get_locking, judge_request
 
 # Options that say nothing of target and choice.

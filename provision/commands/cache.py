@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from ..environment import cache_files
 from ..model import CacheUsage, Emit, Event, drop_event
-from ..model.option import group
+from ..model.command_options import group
+from ..request.environment_paths import get_cache_dir
 from ..request.options import Choices
-from ..request.paths import get_cache_dir
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,8 +40,8 @@ def versions(framework: str) -> list[tuple[str, str]]:
 def targets() -> list[tuple[str, str]]:
     """Return the targets that the project names, each with a description."""
     from ..project.config.file_digests import read_cached_config
+    from ..request.environment_paths import get_cache_dir
     from ..request.options import Choices
-    from ..request.paths import get_cache_dir
     from ..request.project_folder import locate_project_file
 
     try:

@@ -11,10 +11,10 @@ from .create_options import CreateOptions
 
 def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
     """Build an environment that fits this machine, and prove it. With `dry_run` return the plan."""
-    from ..request import paths as where, recorded_options
+    from ..request import environment_paths as where, recorded_options
     from . import up_to_date
     from .default_env import choose_env_to_change
-    from .framework_arguments import refuse_framework_as_path
+    from .misplaced_framework import refuse_framework_as_path
 
     if options.locked and options.frozen:
         raise UsageError("--locked and --frozen exclude each other", hint="--frozen takes the lock unchecked")
@@ -27,11 +27,11 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         there := up_to_date.describe_up_to_date(emit, env, choices, brief=options.brief)
     ):
         return there
-    from . import kernels
+    from . import jupyter_kernel
 
     if options.bundle:
         from . import create_from_bundle
 
         choices, of_bundle = create_from_bundle.open_bundle(options.bundle, choices, options.lock)
         options = dataclasses.replace(options, lock=of_bundle)
-    return kernels.create_with_kernel(emit, where.make_absolute(env), choices, options)
+    return jupyter_kernel.create_with_kernel(emit, where.make_absolute(env), choices, options)

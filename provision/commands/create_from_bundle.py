@@ -14,7 +14,7 @@ from ..errors import LockError, UsageError
 from ..managers.protocol import locking
 from ..model import Bundle, Emit, Event, Lock
 from ..request.options import Choices
-from ..wheels.local_files import size
+from ..wheels.cache_and_disk import size
 
 
 def open_bundle(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choices, Path]:

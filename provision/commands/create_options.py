@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model.option import BUILD, SOURCES, argument, group, option
+from ..model.command_options import BUILD, SOURCES, argument, group, option
 from ..request.options import Choices
 
 

@@ -15,20 +15,20 @@ from ..managers import venv
 from ..managers.protocol import manager, name_of
 from ..model import CreateResult, Emit, Event, Lock, Machine, PackageSources, Plan, RequestContext
 from ..request import (
+    environment_paths as where,
     load_profiles,
-    paths as where,
     project_options as inproject,
     read_options,
     recorded_options,
 )
 from ..request.options import Choices
 from ..wheels import pylock
-from . import create_from_bundle, interrupted_run, read_request, same_stack
+from . import create_from_bundle, interrupted_run, kept_build, read_request
 from .build_transaction import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
 from .create_options import CreateOptions
+from .existing_lock import list_watched_files, require_lock, solve_or_read_lock
 from .lock_acceptance import accept_lock
 from .preview_changes import foresee
-from .project_lock import list_watched_files, require_lock, solve_or_read_lock
 from .resolve import explain_cpu_choice, show_plan
 from .up_to_date import finish_creation, make_record
 from .verdict_inputs import is_outdated, machine_for_verdict
@@ -118,7 +118,7 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
         for name in sorted(recorded_options.list_differing(before, wanted) - {"config"})
     ]
     told = f"{env} ({words}) was built with other options"
-    return UsageError(f"{told}: {'; '.join(differ)}" if differ and old else told, hint=same_stack.RECREATE)
+    return UsageError(f"{told}: {'; '.join(differ)}" if differ and old else told, hint=kept_build.RECREATE)
 
 
 def _build_new(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult:
@@ -144,12 +144,12 @@ def _job(
     if given is None:
         note: tuple[str, ...] = ()
         if old:
-            asked = same_stack.read_same_stack_request(
+            asked = kept_build.read_same_stack_request(
                 choices, old.plan, lambda c: read_request.judge_request(c, emit)
             )
         else:
             asked = read_request.judge_request(choices, emit)
-            same_stack.refuse_idle_gpu(env, choices, asked)
+            kept_build.refuse_idle_gpu(env, choices, asked)
             note = _announce(asked, choices, emit)
         plan, lock = solve_or_read_lock(asked, choices, emit, old, allow_md5=how.allow_md5)
         if lock is None:
@@ -206,7 +206,7 @@ def _can_change_in_place(env: Path, choices: Choices, before: dict[str, Any], wa
         return False
     old, new, plan = before["choices"], wanted["choices"], state.plan_of(env)
     differs = recorded_options.list_differing(before, wanted)
-    differs -= {k for k in ("device", "cuda", "python") if same_stack.is_kept(plan, k, new.get(k))}
+    differs -= {k for k in ("device", "cuda", "python") if kept_build.is_kept(plan, k, new.get(k))}
     if choices.config and _names(old) == _names(new):
         differs.discard("framework")
     return differs <= _MOVES
@@ -225,7 +225,7 @@ def change_in_place(
     job = _job(emit, env, choices, how, lock, old)
     if isinstance(job, CreateResult):
         return job
-    same_stack.refuse_other_stack(env, old.plan, job.lock.plan)
+    kept_build.refuse_other_stack(env, old.plan, job.lock.plan)
     changed = changed_packages(old, job.lock)
     told = f"in place: {', '.join(changed)}" if changed else "the options changed; the packages are the same"
     emit(Event(kind="note", stage="build", text=told))

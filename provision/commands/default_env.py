@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..environment import place
 from ..model import Emit, Event
-from ..request import paths, project_folder as projects
+from ..request import environment_paths, project_folder as projects
 
 
 def is_environment(word: str) -> bool:
@@ -15,7 +15,7 @@ def is_environment(word: str) -> bool:
     path = Path(word).expanduser()
     if path.is_dir():
         return projects.holds_python(path) or place.made_by_gpuenv(path)
-    return not path.exists() and not place.is_settled(paths.make_absolute(path))
+    return not path.exists() and not place.is_settled(environment_paths.make_absolute(path))
 
 
 def choose_env_to_change(emit: Emit, named: Path | None) -> Path:

@@ -26,12 +26,12 @@ from ..model import (
     drop_event,
     from_plain,
 )
-from ..model.option import argument, group, option
-from ..request import load_profiles, paths as where
+from ..model.command_options import argument, group, option
+from ..request import environment_paths as where, load_profiles
 from ..request.options import Choices
 from ..request.target import read_json
 from ..system import untrusted_files
-from .active_facts import find_default_env, read_device, read_installed
+from .diagnosed_environment import find_default_env, read_device, read_installed
 
 if TYPE_CHECKING:
     from ..diagnose import Installed, Ran, Remarks
@@ -206,7 +206,7 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     from .. import verify
     from ..environment.place import MARK
     from ..wheels import pylock
-    from .package_and_check_stages import add_later_stages
+    from .later_stages import add_later_stages
     from .run_verification import make_options, run_verification
 
     found = verify.locate(where.make_absolute(env))

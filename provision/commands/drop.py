@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event, normalize_name
-from ..model.option import BUILD, argument, group, option
+from ..model.command_options import BUILD, argument, group, option
 from ..project.config.edit_packages import drop_packages, parse_package_name
 from ..request.options import Choices
 from .package_edit import OPTIONS, EditPlace, PackageEdit, apply_edit

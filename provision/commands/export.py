@@ -12,9 +12,9 @@ from ..environment import place, state
 from ..errors import LockError, UsageError
 from ..managers.protocol import locking
 from ..model import Emit, Event, ExportResult, Lock, drop_event
-from ..model.option import REQUIRED, argument, group, option
+from ..model.command_options import REQUIRED, argument, group, option
 from ..project.config.project_file import find_in_folder
-from ..request import load_profiles, paths as where, project_folder as projects
+from ..request import environment_paths as where, load_profiles, project_folder as projects
 from ..request.options import Choices
 from ..system import scratch_folders
 from ..system.output_file import (
@@ -145,10 +145,10 @@ def installed_parts(source: ExportSource) -> tuple[tuple[stage.InstalledPart, ..
     """What the environment has installed, and how that differs from its lock; nothing of a lock file."""
     if not source.built:
         return None, []
-    from . import export_installed
+    from . import installed_packages
 
-    found = export_installed.list_installed_parts(source.env, source.lock)
-    return found, export_installed.describe_differences(source.lock, found)
+    found = installed_packages.list_installed_parts(source.env, source.lock)
+    return found, installed_packages.describe_differences(source.lock, found)
 
 
 def _choose_lock_file(lock: Lock) -> Path:

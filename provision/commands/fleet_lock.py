@@ -14,10 +14,10 @@ from ..request.options import Choices
 from ..request.project_folder import find_project_folder
 from ..system.output_file import refuse_to_replace
 from ..wheels import pylock
-from .fleet import plan_targets
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries
+from .plan_fleet import plan_targets
 from .read_request import get_locking
 
 _SHOWN = 3

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import Emit, Event, InitResult, Profiles, drop_event
-from ..model.option import group, option
+from ..model.command_options import group, option
 from ..request.options import Choices
 
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from ..errors import LockError
 from ..model import FRAMEWORKS, Emit, Event, HeldBackPackage, JointSolution, Lock, Plan, RequestContext
 from ..resolve.companions import companion_names, known_companion
+from ..resolve.cuda_conflicts import OtherCuda, sentence_of
 from ..resolve.joint_answer import against_newest, answer, why_none
 from ..resolve.joint_search import Chosen, JointSearch, Refused
-from ..resolve.other_cuda import OtherCuda, sentence_of
+from ..resolve.outdated_releases import OLD, too_old
 from ..resolve.question import Question
-from ..resolve.too_old import OLD, too_old
 from ..wheels.available_releases import Named, ReleaseReader
 from .named_packages import read_named_packages
-from .release_reading import read_what_matters
+from .older_releases import read_what_matters
 from .transitive_packages import find_transitive_packages
 
 _MOST_REFUSALS = 6

@@ -11,18 +11,18 @@ from packaging.utils import canonicalize_name
 
 from ..errors import LockError, UsageError
 from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event
-from ..model.option import argument, group, option
+from ..model.command_options import argument, group, option
 from ..request import project_options as inproject
 from ..request.options import Choices
 from ..request.project_folder import find_project_folder
 from ..system.output_file import is_stdout, refuse_to_replace
-from . import target_options
-from .added_extras import warn_of_extras
+from . import several_targets
+from .cuda_extras import warn_of_extras
 from .default_env import note_project
-from .framework_arguments import suggest_options
 from .host_compiler import warn_of_host_compiler
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, read_old_lock, solve_like
+from .misplaced_framework import suggest_options
 from .missing_library_warnings import MissingLibraries
 from .read_request import get_locking, judge_request
 from .resolve import add_notes, explain_cpu_choice
@@ -42,8 +42,8 @@ class LockOptions:
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     upgrade: bool = option(False, "--upgrade", "-U", help="Upgrade all packages, or only those named.")
     packages: list[str] = argument(list, metavar="[PKG]...", hidden=True)
-    targets: list[Path] = target_options.declare_targets()
-    choices: Choices = group(Choices, without=target_options.NOT_SHARED)
+    targets: list[Path] = several_targets.declare_targets()
+    choices: Choices = group(Choices, without=several_targets.NOT_SHARED)
 
     @property
     def takes_stdout(self) -> bool:
@@ -54,7 +54,7 @@ class LockOptions:
 def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLocks:
     """Write the lock, or say whether it still holds. Return the plan where no build fits. For several targets write
     one lock for each of the fewest plans."""
-    one = target_options.apply_single_target(options.choices, options.targets)
+    one = several_targets.apply_single_target(options.choices, options.targets)
     if one is None:
         note_project(emit)
         return _lock_fleet(options, emit)

@@ -69,7 +69,7 @@ def _of_glibc(needs: dict[LockedPackage, SystemNeeds], lock: Lock) -> list[str]:
 def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -> list[str]:
     from ..system.elf import ElfError
     from ..verify.packages import remedy
-    from ..verify.packages.lookup import Loader
+    from ..verify.packages.loader_search import Loader
 
     known = load_profiles.load_for_verdict(choices)
     rows = remedy.Rows(system=known.system_libraries, replacements=known.replacements)

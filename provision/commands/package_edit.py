@@ -15,7 +15,12 @@ from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview
 from ..project.config.key_forms import CONFIG_NAME
-from ..request import load_profiles, paths as where, project_options as inproject, recorded_options
+from ..request import (
+    environment_paths as where,
+    load_profiles,
+    project_options as inproject,
+    recorded_options,
+)
 from ..request.options import Choices
 from ..request.project_folder import find_project_folder, locate_project_file
 from ..request.recorded_options import others
@@ -82,7 +87,7 @@ def apply_edit(edit: PackageEdit, at: EditPlace, emit: Emit) -> CreateResult | L
 
 def _preview(edit: PackageEdit, at: EditPlace, emit: Emit) -> Preview:
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
-    from . import preview_changes, project_lock
+    from . import existing_lock, preview_changes
     from .lock import lock_name
 
     path, file = where.make_absolute(choose_env_to_change(emit, at.env)), locate_project_file()
@@ -96,7 +101,7 @@ def _preview(edit: PackageEdit, at: EditPlace, emit: Emit) -> Preview:
         assert own is not None
         return preview_changes.preview_lock(command, path, own, solve_near(emit, path, choices, own))
     edit.check(inproject.apply_project(choices).with_, file)
-    solved = project_lock.with_packages(choices, own, edit.chosen, edit.told, emit)
+    solved = existing_lock.with_packages(choices, own, edit.chosen, edit.told, emit)
     lock_file = find_project_folder() / lock_name(inproject.apply_project(solved.choices))
     return preview_changes.preview_lock(command, path, own or solved.held, solved.made, (file, lock_file))
 
@@ -113,11 +118,11 @@ def _as_made(env: Path, base: Choices) -> Choices:
 def _in_project(emit: Emit, mine: Choices, file: Path, edit: PackageEdit, env: Path) -> tuple[Choices, Lock]:
     """Solve the project's lock with the change first; only what can be solved is written, the lock after
     the file. Returns the options for the environment, and the lock."""
-    from . import project_lock
+    from . import existing_lock
 
     own = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
     edit.check(inproject.apply_project(mine).with_, file)
-    asked = project_lock.with_packages(mine, own, edit.chosen, edit.told, emit)
+    asked = existing_lock.with_packages(mine, own, edit.chosen, edit.told, emit)
     edit.write(file)
     mine = dataclasses.replace(mine, with_=[text for text in mine.with_ if edit.chosen([text])])
     mine = dataclasses.replace(mine, given=recorded_options.record(mine))

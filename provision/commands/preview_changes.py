@@ -11,7 +11,7 @@ from ..model import Emit, Event, Lock, LockedPackage, PackageChange, Plan, Previ
 from ..request import load_profiles
 from ..request.options import Choices
 from ..wheels import pylock
-from ..wheels.local_files import size
+from ..wheels.cache_and_disk import size
 
 
 def read_lock_inside(env: Path) -> Lock | None:

@@ -13,14 +13,14 @@ from ..errors import DataError, UsageError
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
 from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
-from ..model.option import argument, group, option
+from ..model.command_options import argument, group, option
 from ..profiles import measure
 from ..profiles.measure.wheel_reader import Reader, row_name
 from ..profiles.tables import FILES, Table, check_table
 from ..profiles.yaml_files import difference, documents, dump, read_file
 from ..request import load_profiles
+from ..request.environment_paths import get_cache_dir
 from ..request.options import Choices
-from ..request.paths import get_cache_dir
 from ..system import process, safe_write
 
 

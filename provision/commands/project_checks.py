@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..model import Check, Emit, Event
 from ..request import load_profiles
-from ..request.own_project import OwnProject, read_own_project
+from ..request.recorded_project import OwnProject, read_own_project
 from ..system import process
 
 if TYPE_CHECKING:
     from ..model import Environment, Finding, Verdict
     from ..request.options import Choices
     from ..verify import Options
-    from ..verify.checks.compile_check import MissingTool
     from ..verify.checks.run_checks import CheckOutcome, PlacedCheck
+    from ..verify.checks.torch_compile_check import MissingTool
 
 _TIMED_OUT = 124
 """The exit code of timeout(1) for a command that it ended."""
@@ -114,13 +114,13 @@ def _with_checks(
 
 def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -> dict[str, str]:
     """Return the variables of `gpuenv run`; bytecode stays out of the environment, as for all that verify runs."""
-    from ..environment import bytecode_cache
+    from ..environment import bytecode_folder
     from .run import find_programs, prepare_variables
 
     root, programs = find_programs(Path(env.python))
     environ = prepare_variables(emit, root, programs, process.environ(), choices)
     sites = [str(p) for p in root.glob("lib*/python3*/site-packages/*/__init__.py")]
-    return environ | bytecode_cache.choose_bytecode_folder(
+    return environ | bytecode_folder.choose_bytecode_folder(
         [str(Path(p).parent) for p in sites], options.cache_dir
     )
 
@@ -128,7 +128,7 @@ def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -
 def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Finding, ...]:
     """Diagnose a failed check from what it printed and how it ended."""
     from ..verify.checks.run_checks import make_command
-    from .program_exit import describe_exit
+    from .program_evidence import describe_exit
     from .run import explain_failure
 
     finished, placed, before = ended.finished, ended.placed, ended.before
@@ -149,7 +149,7 @@ def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Fi
 
 def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
     """Return one finding of all that a compiler misses: installed one by one, each would show the next."""
-    from ..profiles.findings import make_finding
+    from ..profiles.failure_findings import make_finding
 
     rules = {rule.name: rule for rule in load_profiles.load_all(choices).failures}
     fixes = [(rules[m.rule].fix or "").replace("3.X", m.python) for m in missing]

@@ -59,7 +59,7 @@ def get_locking(choices: Choices) -> Locking:
 def _judged(choices: Choices, emit: Emit, *, reading: bool) -> RequestContext:
     def bring(plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine]) -> TransitiveFrameworks:
         from ..wheels import solve_wheels
-        from ..wheels.source_builds import source_builds
+        from ..wheels.allowed_source_builds import source_builds
 
         return solve_wheels.frameworks_in(plan, sources, needs, source_builds(sources, emit, reading=reading))
 

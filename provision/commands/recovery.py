@@ -7,7 +7,7 @@ from pathlib import Path
 from ..environment import place
 from ..errors import BuildError
 from ..model import Emit, Event
-from ..request import paths as where
+from ..request import environment_paths as where
 
 
 def roll_back_interrupted(emit: Emit, env: Path) -> None:

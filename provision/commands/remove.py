@@ -10,8 +10,8 @@ from pathlib import Path
 from ..environment import kernel, place, registry, removal
 from ..errors import GpuenvError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
-from ..model.option import argument, group, option
-from ..request import paths as where
+from ..model.command_options import argument, group, option
+from ..request import environment_paths as where
 from ..request.options import Choices
 from ..system import process
 from . import interrupted_run

@@ -12,8 +12,8 @@ from ..environment import place, repair as repairs, state
 from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
-from ..model.option import argument, group, option
-from ..request import paths as where, project_options as inproject, read_options
+from ..model.command_options import argument, group, option
+from ..request import environment_paths as where, project_options as inproject, read_options
 from ..request.options import Choices
 from ..system import process
 from ..wheels import pylock

@@ -15,8 +15,8 @@ from .. import __version__, detect, report as stage
 from ..environment import place, state
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
-from ..model.option import argument, option
-from ..request import options as o, paths as where, read_options
+from ..model.command_options import argument, option
+from ..request import environment_paths as where, options as o, read_options
 from ..request.project_folder import find_project_env
 from ..system import process
 from ..system.output_file import is_stdout

@@ -10,14 +10,14 @@ from pathlib import Path
 from .. import detect
 from ..errors import ResolveError
 from ..model import Emit, Event, Fleet, Plan, RequestContext, drop_event
-from ..model.option import group, option
+from ..model.command_options import group, option
 from ..request import project_options as inproject
 from ..request.options import Choices
-from . import target_options
+from . import several_targets
 from .default_env import note_project
 from .host_compiler import find_compiler_problem
-from .manager_stages import resolve_plan
 from .read_request import get_locking, judge_request
+from .stages_for_managers import resolve_plan
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
 _OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "given", "planned", "named")
@@ -28,9 +28,9 @@ class ResolveOptions:
     """The options of `resolve`."""
 
     explain: bool = option(False, help="Show every build and the reasons against it.")
-    targets: list[Path] = target_options.declare_targets()
+    targets: list[Path] = several_targets.declare_targets()
     choices: Choices = group(
-        Choices, without=("exclude_newer", "exclude_newer_except", *target_options.NOT_SHARED)
+        Choices, without=("exclude_newer", "exclude_newer_except", *several_targets.NOT_SHARED)
     )
 
 
@@ -38,7 +38,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
     """Return the plan: the builds that fit, and why nothing newer does. For several targets return the fewest plans.
     Builds nothing."""
     note_project(emit)
-    choices = target_options.apply_single_target(options.choices, options.targets)
+    choices = several_targets.apply_single_target(options.choices, options.targets)
     if choices is None:
         return _fleet(options, emit)
     plan = show_plan(emit, choices, explain=options.explain)
@@ -48,12 +48,12 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
 
 
 def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
-    from . import fleet
+    from . import plan_fleet
 
-    found = fleet.plan_targets(options.targets, options.choices, emit, reading=True).fleet
+    found = plan_fleet.plan_targets(options.targets, options.choices, emit, reading=True).fleet
     if found.plans:
         words = " ".join(
-            ["gpuenv lock", *_words_of(options.choices), target_options.list_words(options.targets)]
+            ["gpuenv lock", *_words_of(options.choices), several_targets.list_words(options.targets)]
         )
         emit(Event(kind="next", stage="resolve", text=words))
     return found

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from .. import detect
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, Finding, RunResult, drop_event
-from ..model.option import argument, group, option
-from ..request import load_profiles, paths as where
+from ..model.command_options import argument, group, option
+from ..request import environment_paths as where, load_profiles
 from ..request.options import Choices
 from ..request.project_folder import find_project_env, locate_project_file
 from ..system import process
@@ -25,7 +25,7 @@ from .default_env import choose_env_to_read
 
 if TYPE_CHECKING:
     from ..diagnose import Ran
-    from ..verify.culprit import Suspect
+    from ..verify.culprit_setting import Suspect
 
 _GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -98,7 +98,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
         return RunResult(env=str(root), command=tuple(command), code=code)
     found: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
-        from .program_exit import describe_exit
+        from .program_evidence import describe_exit
 
         found = explain_failure(
             command[0], ended, options.choices, root, describe_exit(root, command, ended, before)
@@ -153,10 +153,10 @@ def list_inside_folders(
 ) -> tuple[dict[str, str], list[Suspect]]:
     """The variables as after activation, without the loader's entries that would bring in another copy of
     a library that the environment has; and those entries."""
-    from ..verify import culprit  # the cli starts fast: verify is not needed before this
+    from ..verify import culprit_setting  # the cli starts fast: verify is not needed before this
 
     removed = [] if keep else _shadowing(root, environ)
-    inner = culprit.remove_suspects(environ, removed)
+    inner = culprit_setting.remove_suspects(environ, removed)
     inner["PATH"] = os.pathsep.join(p for p in (str(bin_folder), environ.get("PATH", "")) if p)
     inner.pop("PYTHONHOME", None)
     if (root / "conda-meta").is_dir():
@@ -196,7 +196,7 @@ def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choi
 
 
 def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
-    from ..verify import culprit
+    from ..verify import culprit_setting
 
     brought = [
         str(file)
@@ -206,7 +206,7 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
         if file.name.startswith(_FAMILIES) and ".so" in file.name
     ]
     families = {Path(p).name.split(".so")[0] for p in brought}
-    found = culprit.list_suspects(environ, brought, None, None)
+    found = culprit_setting.list_suspects(environ, brought, None, None)
     return [
         s for s in found
         if (s.variable == "LD_LIBRARY_PATH" and not Path(s.part or ".").resolve().is_relative_to(root.resolve()))
@@ -218,8 +218,8 @@ def explain_failure(
     name: str, ended: process.ForegroundResult, choices: Choices, root: Path, how: Ran
 ) -> tuple[Finding, ...]:
     """Diagnose the last output of a program, with this machine's facts. `how` is what else is known of its end."""
-    from .active_facts import read_device
     from .diagnose import find_causes
+    from .diagnosed_environment import read_device
 
     known = load_profiles.load_all(choices)
     text = [(name, [ended.stderr])]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import verify
 from ..model import Emit
-from ..request import paths as where
+from ..request import environment_paths as where
 from ..request.options import Choices
 from .verdict_inputs import machine_for_verdict
 

@@ -24,13 +24,13 @@ from ..model import (
     RequestContext,
     VersionBound,
 )
-from ..request import paths as where
+from ..request import environment_paths as where
 from ..request.options import Choices
-from ..resolve.other_cuda import sentence_of
+from ..resolve.cuda_conflicts import sentence_of
 from ..wheels import several_pythons, solve_wheels
+from ..wheels.allowed_source_builds import SourceBuilds, source_builds
 from ..wheels.solve_failure import OTHER_PYTHONS
-from ..wheels.source_builds import SourceBuilds, source_builds
-from .manager_stages import get_stages
+from .stages_for_managers import get_stages
 from .verdict_inputs import get_planned_device
 
 if TYPE_CHECKING:

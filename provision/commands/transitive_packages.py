@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model import Build, Lock, Plan, RequestContext
-from ..resolve.other_cuda import LockedSet, OtherCuda
+from ..resolve.cuda_conflicts import LockedSet, OtherCuda
 from ..resolve.question import Question
 from ..resolve.satellite_fit import SatelliteRows
-from ..wheels.local_files import own_cache
+from ..wheels.cache_and_disk import own_cache
 from ..wheels.measured_rows import MeasuredRows
 from .named_packages import read_named_packages
 

@@ -16,9 +16,9 @@ from ..errors import BuildError
 from ..model import CreateResult, Emit, Event, Lock
 from ..project.config.file_digests import digest_files
 from ..request import project_options as inproject, recorded_options
+from ..request.environment_paths import get_cache_dir, make_absolute
 from ..request.options import Choices
-from ..request.own_project import read_own_project
-from ..request.paths import get_cache_dir, make_absolute
+from ..request.recorded_project import read_own_project
 from ..system import process, untrusted_files
 from ..system.redaction import redact_value
 from .activate_command import activate_line

@@ -12,8 +12,8 @@ from .. import __version__
 from ..environment import place, state
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import FRAMEWORKS, Emit, Environment, Event, Lock, NodeVerdict, Verdict, drop_event
-from ..model.option import argument, group, option
-from ..request import paths as where
+from ..model.command_options import argument, group, option
+from ..request import environment_paths as where
 from ..request.options import Choices
 from ..system import process
 from ..system.output_file import refuse_to_replace, signed, write_output
@@ -23,7 +23,7 @@ from ..verify import begin, locate
 from . import project_checks, recovery
 from .activate_command import activate_line
 from .default_env import choose_env_to_read
-from .package_and_check_stages import add_later_stages, make_reader
+from .later_stages import add_later_stages, make_reader
 from .run_verification import make_lock_reader, make_options, run_verification
 from .verdict_inputs import is_expected, machine_for_verdict
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..detect import detect
-from ..detect.device import nvidia_traces
+from ..detect.device_choice import nvidia_traces
 from ..environment import place
 from ..errors import UsageError
 from ..model import Emit, NodeVerdict
-from ..request import load_profiles, paths as where
+from ..request import environment_paths as where, load_profiles
 from ..system.ownership import ChangeableError, assert_unchangeable
 from ..verify import begin, locate
 from ..verify.make_verdict import judge_node, shorten_line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import Evidence, Finding
-from .driver_facts import Facts
+from .broken_driver_facts import Facts
 
 _STARTED_OTHERWISE = ("kubernetes", "podman", "apptainer")
 """Kinds of containers that get a GPU by other options than docker's."""

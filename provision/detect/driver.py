@@ -9,7 +9,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from ..model import Driver, Evidence, Finding, Gpu
-from .driver_facts import Facts
+from .broken_driver_facts import Facts
 from .driver_findings import NVML_GPU_LOST, NVML_NO_PERMISSION, explain, explain_cuda
 from .findings import make_finding
 from .host_context import read_context, read_hardware

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..model import Evidence, Finding
+from .broken_driver_facts import Facts
 from .context_findings import (
     beside_stub,
     no_driver,
@@ -16,7 +17,6 @@ from .context_findings import (
     no_gpu_in_container,
     no_gpu_of_slurm,
 )
-from .driver_facts import Facts
 from .uvm import judge_uvm
 
 NVML_NO_PERMISSION, NVML_NOT_LOADED, NVML_GPU_LOST = 4, 9, 15

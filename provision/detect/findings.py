@@ -15,8 +15,8 @@ def make_finding(
     **facts: object,
 ) -> Finding:
     """Return the finding of a row of profiles/failures.yaml, as `profiles.findings.make_finding` does."""
-    from ..profiles import findings
+    from ..profiles import failure_findings
 
-    return findings.make_finding(
+    return failure_findings.make_finding(
         name, evidence, confidence=confidence, cause=None, in_container=in_container, **facts
     )

@@ -18,22 +18,22 @@ from dataclasses import replace
 
 from ..model import Evidence, Finding, Machine
 from .candidates import Candidate, Case
-from .catalogue import by_catalogue
 from .cause_judges import JUDGES
 from .circumstances import Circumstances, Knowledge
 from .cpu_environment import possible, without_notices
+from .evidence_from_machine import contradicted, hidden_gpus, machine_facts
 from .fact_readers import read_facts
 from .facts import Facts
 from .gpu_memory_holders import with_holders
 from .installed_facts import Installed, add_facts, applicable, device_of
-from .installer_output import with_installs
+from .installer_changes import with_installs
 from .judge_crash import describe
 from .log_lines import Line, read
 from .log_wrappers import unwrapped
-from .machine_evidence import contradicted, hidden_gpus, machine_facts
 from .message_patterns import Said, without
 from .notes import Remarks
 from .program_exit import Ran
+from .program_messages import by_catalogue
 from .ranking import findings
 from .rules import by_rules, check
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from . import (
     judge_build,
+    judge_import_order,
     judge_libraries,
     judge_machine,
-    judge_order,
     judge_packages,
     judge_process,
-    judge_system,
+    judge_system_libraries,
 )
 from .candidates import Judge
 
@@ -21,12 +21,12 @@ JUDGES: tuple[Judge, ...] = (
     judge_libraries.cudnn_pair,
     judge_libraries.cudnn_missing,
     judge_libraries.cuda_missing,
-    judge_system.missing,
+    judge_system_libraries.missing,
     judge_packages.module,
     judge_packages.damaged,
     judge_process.killed,
     judge_process.memory,
     judge_process.open_files,
     judge_process.crash,
-    judge_order.import_order,
+    judge_import_order.import_order,
 )

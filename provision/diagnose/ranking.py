@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from ..model import Evidence, FailureCause, Finding, Machine
-from ..profiles.findings import fill_text
-from .agreement import confirm
+from ..profiles.failure_findings import fill_text
 from .candidates import Candidate, Case
 from .circumstances import Advise, Circumstances
+from .confirm_by_environment import confirm
 from .cpu_environment import remaining
 from .version_advice import advice
 

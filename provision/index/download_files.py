@@ -21,8 +21,8 @@ from ..errors import BuildError, LockError
 from ..model import LockedPackage
 from ..system import process
 from ..system.file_digest import hash_file
-from ..system.path_names import file_name_of_url
 from ..system.redaction import redact
+from ..system.untrusted_names import file_name_of_url
 from .connections import origin
 from .http import PASSING, TRIES, Http, Stream, lasting, read_error, unreadable
 from .simple_api import project_files

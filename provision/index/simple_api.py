@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from provision.system.path_names import UnsafeNameError, check_file_name, file_name_of_url
+from provision.system.untrusted_names import UnsafeNameError, check_file_name, file_name_of_url
 
 from ..errors import LockError
 from ..system.redaction import redact

@@ -19,7 +19,7 @@ from ..model import Emit, Event, Lock, Plan
 if TYPE_CHECKING:
     from ..environment.repair import Work
     from ..model import Emit, LockedPackage, Machine, PackageSources, Plan, Profiles, RequestContext, Target
-    from ..wheels.source_builds import SourceBuilds
+    from ..wheels.allowed_source_builds import SourceBuilds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

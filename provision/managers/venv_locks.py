@@ -29,7 +29,7 @@ from ..system.redaction import redact
 from .protocol import Preferred, Stages, Task
 
 if TYPE_CHECKING:
-    from ..wheels.early_solve import EarlySolve
+    from ..wheels.repeat_last_solve import EarlySolve
 
 LOCK_NAME = "pylock.toml"
 OPTION = ""
@@ -104,7 +104,7 @@ def check(lock: Lock, context: RequestContext, stages: Stages) -> None:
 
 def search(task: Task) -> Search:
     """Return a new search for a lock."""
-    from ..wheels.early_solve import begin_early
+    from ..wheels.repeat_last_solve import begin_early
 
     packages = task.near.lock.packages if task.near.lock else ()
     versions = {p.name: p.version for p in packages if p.name not in task.near.moving and not p.unhashed}
@@ -176,7 +176,7 @@ class Search:
 
         Returns None if the cache lacks the wheel or a dependency.
         """
-        from ..wheels.local_files import is_cached
+        from ..wheels.cache_and_disk import is_cached
 
         if error.unreachable != "pytorch" or context.request.device != "cpu":
             return None
@@ -192,7 +192,7 @@ class Search:
 
     def _warn_of_cuda_wheels(self, context: RequestContext, plan: Plan, lock: Lock) -> None:
         """Emit a warning about the download of a CUDA build for a CPU, with the reason and the alternative."""
-        from ..wheels.local_files import size
+        from ..wheels.cache_and_disk import size
 
         builds = [b for b in plan.builds if b.cuda]
         if context.request.device != "cpu" or not builds or not context.supply.unreachable:

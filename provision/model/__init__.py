@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.catalog import *
     from provision.model.checks import *
-    from provision.model.cpu_names import *
+    from provision.model.cpu_build_packages import *
     from provision.model.drift import *
     from provision.model.environment import *
-    from provision.model.events import *
     from provision.model.finding_texts import *
     from provision.model.fleet import *
     from provision.model.fleet_classes import *
@@ -27,26 +26,27 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.machine import *
     from provision.model.package_names import *
     from provision.model.package_sets import *
-    from provision.model.plan import *
+    from provision.model.plan_and_lock import *
     from provision.model.request_context import *
     from provision.model.requests import *
     from provision.model.results import *
     from provision.model.satellites import *
     from provision.model.serialize import *
+    from provision.model.shared_words import *
     from provision.model.verdict import *
 
 _NOUNS = {
-    "events": "Device Manager Status Confidence Outcome FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
+    "shared_words": "Device Manager Status Confidence Outcome FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine GpuMemoryHolder",
     "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease CatalogueMessage FailureCause FailureMessage FailureRule BaseImage IndexAddress WheelPage ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement Profiles ProfileTable ProfileTables",
     "finding_texts": "FindingText",
     "satellites": "Satellite PackageTrap",
-    "cpu_names": "CPU_PACKAGES is_cpu_build",
+    "cpu_build_packages": "CPU_PACKAGES is_cpu_build",
     "package_names": "FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package",
     "requests": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources",
     "package_sets": "PackageRelease NamedPackage PassedOverBuild HeldBackPackage PackageSet JointSolution",
     "request_context": "TransitiveFrameworks RequestContext",
-    "plan": "RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock",
+    "plan_and_lock": "RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock",
     "fleet_classes": "FleetHost HostClass",
     "fleet": "FleetPlan PlanDifference UnservedHosts Fleet FleetLock FleetLocks",
     "fleet_results": "HostVerdict HostResult FleetResults",

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Literal
 
-from provision.model.events import Status
+from provision.model.shared_words import Status
 
 CheckKind = Literal["import", "run", "compile"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.model.fleet_classes import HostClass
-from provision.model.plan import Lock, Plan
+from provision.model.plan_and_lock import Lock, Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

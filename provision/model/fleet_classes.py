@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.model.events import Device
 from provision.model.machine import Target
+from provision.model.shared_words import Device
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.model.events import Confidence
+from provision.model.shared_words import Confidence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

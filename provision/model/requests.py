@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 
 from provision.model.checks import Check
-from provision.model.events import Device, Manager
 from provision.model.package_sets import PassedOverBuild
+from provision.model.shared_words import Device, Manager
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

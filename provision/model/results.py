@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.model.environment import Environment
-from provision.model.events import Device, Manager
 from provision.model.machine import Finding, Machine, Target
-from provision.model.plan import Lock, Plan
+from provision.model.plan_and_lock import Lock, Plan
+from provision.model.shared_words import Device, Manager
 from provision.model.verdict import Verdict
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from provision.model.checks import CheckResult
 from provision.model.drift import EnvironmentChange
-from provision.model.events import Device, Outcome, Status
 from provision.model.machine import Evidence, Finding, LibraryFile
+from provision.model.shared_words import Device, Outcome, Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

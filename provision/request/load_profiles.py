@@ -8,8 +8,8 @@ from pathlib import Path
 from .. import profiles
 from ..errors import UsageError
 from ..model import Profiles
+from .environment_paths import get_cache_dir
 from .options import Choices
-from .paths import get_cache_dir
 
 _FOR_VERDICT = (
     "cudnn",

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..environment import place
 from ..project.config.project_file import find_project_file
 from ..system import process
-from .paths import make_absolute
+from .environment_paths import make_absolute
 
 DEFAULT_ENV = Path(".venv")
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")

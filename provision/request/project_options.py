@@ -14,8 +14,8 @@ from ..project.config.file_digests import digest_files, name_watched_file, read_
 from ..project.config.key_forms import CONFIG_NAME
 from ..system import process
 from . import upload_limits
+from .environment_paths import get_cache_dir
 from .options import Choices
-from .paths import get_cache_dir
 from .project_folder import locate_project_file
 
 _DEFAULT_MANAGER = Choices().manager

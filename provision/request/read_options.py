@@ -35,7 +35,7 @@ from ..model import (
 from ..project.config.key_forms import CONFIG_NAME
 from ..project.quoted_text import suggest_version
 from ..system import process, variable_references
-from . import cpu_builds, project_options as inproject, traps, upload_limits
+from . import cpu_only_frameworks, project_options as inproject, traps, upload_limits
 from .load_profiles import load_all
 from .options import Choices
 from .target import MachineReader, choose_device, get_minor_version, list_pythons, read_request_target
@@ -155,7 +155,7 @@ def read_context(
     held = {w.name for w in wanted}
     frameworks = demands.frameworks
     if plans_first and device == "cuda":
-        found = cpu_builds.sort_cpu_builds(
+        found = cpu_only_frameworks.sort_cpu_builds(
             demands,
             held,
             lambda needs: _frameworks_in(needs, target, python, lambda plan: bring(plan, where, needs)),
@@ -171,7 +171,7 @@ def read_context(
         )
         wanted = tuple(FrameworkRequest(name=n) for n in brought.frameworks)
     if plans_first and device == "cuda":
-        notes = cpu_builds.list_notes(packages, [w.name for w in wanted])
+        notes = cpu_only_frameworks.list_notes(packages, [w.name for w in wanted])
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
@@ -222,7 +222,9 @@ def _require_transitive_frameworks(
         files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
         raise UsageError(
             f"no --framework given, and the packages of {files} require none",
-            hint="; ".join(filter(None, (cpu_builds.make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))),
+            hint="; ".join(
+                filter(None, (cpu_only_frameworks.make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))
+            ),
         )
     return found
 
@@ -320,7 +322,7 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
             )
     packages += [str(need) for need in along if not need.url]  # an address goes with the project's needs
     if not wanted and not (c.requirement or c.project):
-        hint = cpu_builds.make_cpu_hint([str(need) for need in along])
+        hint = cpu_only_frameworks.make_cpu_hint([str(need) for need in along])
         raise UsageError(
             f"{_no_framework(c)}, and no --framework given",
             hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),

@@ -15,7 +15,7 @@ from ..environment import place, state
 from ..errors import BuildError
 from ..model import ProjectConfig
 from ..project.config.file_digests import digest_files, read_cached_config
-from . import paths as where, project_options as inproject
+from . import environment_paths as where, project_options as inproject
 from .options import Choices
 from .project_folder import locate_project_file
 

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 from ..index.platform_tags import CPYTHON, markers_of
 from ..model import NamedPackage, PackageRelease
-from .assignment import Assignments
+from .assign_releases import Assignments
 from .candidate_builds import Candidate, candidates_of
 from .companions import (
     comes_along,

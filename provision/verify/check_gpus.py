@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..model import Driver, Evidence, Machine
-from ..profiles.findings import make_finding
+from ..profiles.failure_findings import make_finding
 from . import judge_lowlevel, read_libraries, run_probe, status_causes
 from .verification import Judgement, Verification, fail_with
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict, Lock
-from ..profiles.findings import make_finding
+from ..profiles.failure_findings import make_finding
 from . import judge_loaded, message_causes, run_probe, status_causes
 from .judge_lowlevel import format_cudnn_version
 from .read_libraries import LibraryPackage, is_inside

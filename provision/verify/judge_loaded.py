@@ -18,7 +18,7 @@ from ..model import (
     LibraryFile,
     Lock,
 )
-from ..profiles.findings import make_finding
+from ..profiles.failure_findings import make_finding
 from . import run_probe
 from .judge_lowlevel import format_cudnn_version
 from .read_libraries import CUDNN_PACKAGE, LibraryPackage, is_inside

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from ..model import Evidence, Finding
-from ..profiles.findings import make_finding
+from ..profiles.failure_findings import make_finding
 from . import message_causes, run_probe, status_causes
 from .prefetch import LOW_MEMORY_MIB
 from .read_libraries import is_inside, pick_library

@@ -157,7 +157,7 @@ def read_python_paths(
     for options in ((), ("-I",)):
         told = run_probe.run_probe(
             env.python,
-            ("report", "where"),
+            ("report", "search_paths"),
             {"frameworks": list(FRAMEWORKS)},
             environ=environ,
             timeout=min(timeout, 60.0),

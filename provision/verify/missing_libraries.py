@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..environment.distributions import list_distributions
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
-from ..profiles.findings import make_finding
+from ..profiles.failure_findings import make_finding
 from .locate import PythonPaths
 from .read_libraries import (
     DIFFERENCES,

@@ -15,7 +15,7 @@ from ..system import process
 from . import (
     check_gpus,
     compiled_against,
-    culprit,
+    culprit_setting,
     judge_frameworks,
     judge_loaded,
     judge_lowlevel,
@@ -241,7 +241,7 @@ def _on(run: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
         run.add("framework", ill, None, name, uuid)
     run.wrong = run.wrong or outcome.wrong
     blind = run.device != "cpu" and any(f.cause == "visible_devices_invalid" for f in outcome.findings)
-    if blind and (hides := culprit.explain_startup_files(run.env, run.environ, name)):
+    if blind and (hides := culprit_setting.explain_startup_files(run.env, run.environ, name)):
         run.findings.insert(0, hides)
         return outcome.verdict
     if outcome.failed or outcome.foreign:

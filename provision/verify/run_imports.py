@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..model import Environment, Event, Evidence, Finding
-from ..profiles.findings import make_finding
+from ..profiles.failure_findings import make_finding
 from . import judge_frameworks, judge_loaded, missing_libraries, run_probe
 from .prefetch import PATTERN
 from .verification import Judgement, Verification, fail_with, find_suspects, search_settings

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ..model import Event
 from . import (
     check_gpus,
-    judge_libraries,
+    judge_cudnn_files,
     judge_lowlevel,
     missing_libraries,
     prefetch,
@@ -100,7 +100,7 @@ def _slices(run: Verification) -> None:
 def _libraries(run: Verification) -> tuple[Judgement, float]:
     """Stage 3, and its seconds."""
     start = time.perf_counter()
-    judged = judge_libraries.judge_libraries(
+    judged = judge_cudnn_files.judge_libraries(
         run.env,
         run.found,
         run.packages,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..environment import bytecode_cache
+from ..environment import bytecode_folder
 from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
@@ -25,7 +25,7 @@ from ..model import (
     Status,
 )
 from ..system import process
-from . import culprit, read_libraries, run_probe
+from . import culprit_setting, read_libraries, run_probe
 from .locate import PythonPaths
 from .options import Options, device_of
 from .prefetch import Prefetch
@@ -151,16 +151,16 @@ def prepare(
 def child_environ(begun: Prefetch, options: Options) -> dict[str, str]:
     """The variables of children that import packages: the user's, with a place for bytecode."""
     origins = [str(Path(f.origin).parent) for f in begun.python_paths.result().frameworks]
-    return {**bytecode_cache.choose_bytecode_folder(origins, options.cache_dir), **begun.environ}
+    return {**bytecode_folder.choose_bytecode_folder(origins, options.cache_dir), **begun.environ}
 
 
-def find_suspects(run: Verification, framework: str | None = None) -> list[culprit.Suspect]:
-    return culprit.list_suspects(process.environ(), run.files, run.found.user_site, framework)
+def find_suspects(run: Verification, framework: str | None = None) -> list[culprit_setting.Suspect]:
+    return culprit_setting.list_suspects(process.environ(), run.files, run.found.user_site, framework)
 
 
 def search_settings(
     run: Verification,
-    found: Sequence[culprit.Suspect],
+    found: Sequence[culprit_setting.Suspect],
     cured: Callable[[Mapping[str, str]], bool],
     mapped: Sequence[str],
 ) -> None:
@@ -172,11 +172,11 @@ def search_settings(
             kind="note", stage="verify", text="running again without " + ", ".join(s.variable for s in found)
         )
     )
-    guilty = culprit.search_guilty(run.environ, found, cured)
+    guilty = culprit_setting.search_guilty(run.environ, found, cured)
     if guilty:
         said = run.findings[-1].cause if run.findings else None
         run.blamed = True
-        run.findings.insert(0, culprit.explain_settings(guilty, mapped, said))
+        run.findings.insert(0, culprit_setting.explain_settings(guilty, mapped, said))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,8 +27,8 @@ from ..index.http import AT_ONCE
 from ..index.platform_tags import wheel_tags
 from ..index.simple_api import File
 from ..model import AvailableWheels, NamedPackage, PackageRelease, PackageSources, Target
+from .cache_and_disk import own_cache
 from .index_metadata import IndexMetadata
-from .local_files import own_cache
 from .measured_rows import MeasuredRows
 from .source_archives import SourceArchive, SourceArchives, package_of
 

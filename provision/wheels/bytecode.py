@@ -36,7 +36,7 @@ _TAG = (
     "import importlib.util as u, sys; print(sys.implementation.cache_tag, u.MAGIC_NUMBER.hex(), "
     "'.'.join(map(str, sys.version_info)) + getattr(sys, 'abiflags', ''))"
 )
-_PROGRAM = Path(__file__).resolve().parents[1] / "probes" / "compile.py"
+_PROGRAM = Path(__file__).resolve().parents[1] / "probes" / "compile_bytecode.py"
 
 NOTED = "bytecode.json"
 """The file in an environment's `.gpuenv/` that has the digests of its compiled modules."""

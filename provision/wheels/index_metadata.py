@@ -23,7 +23,7 @@ from ..index.simple_api import ACCEPT, File, parse_project, project_url
 from ..model import PackageSources
 from ..system import process, untrusted_files
 from ..system.safe_write import write_file
-from .local_files import own_cache
+from .cache_and_disk import own_cache
 
 _LONGEST = 600.0
 """Seconds for which a list of files is taken from the cache at most; its server says how long it may be kept."""

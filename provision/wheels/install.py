@@ -23,10 +23,10 @@ from ..index.uv import without_credentials
 from ..index.wheel_folders import address_of
 from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from ..system import process, scratch_folders
-from . import after_install, bytecode, local_files
-from .built_metadata import check_built
-from .compile_environment import Compiling, parted
-from .local_files import check_disk, installer_cache, own_cache, size
+from . import after_install, bytecode, cache_and_disk
+from .cache_and_disk import check_disk, installer_cache, own_cache, size
+from .compare_built_metadata import check_built
+from .compile_bytecode import Compiling, parted
 from .uv_log import TIMEOUT, cache_is_damaged, not_built, only_missing, progress, undeclared, why_not
 
 
@@ -103,15 +103,15 @@ def _install_held(whole: Wanted, emit: Callable[[Event], None], compiling: Compi
     lock, sources = whole.lock, whole.sources
     held = tuple(p for p in lock.packages if not p.unhashed and is_wheel(p))
     archives = tuple(p for p in lock.packages if not p.unhashed and not is_wheel(p))
-    at_hand, missing = local_files.may_be_here(held, sources), []
+    at_hand, missing = cache_and_disk.may_be_here(held, sources), []
     parts = [
         p
         for some in filter(None, pytorch_index.split(held, lock.plan))
-        for p in local_files.split(some, sources)
+        for p in cache_and_disk.split(some, sources)
     ]
     for packages, only_files in parts:
         wanted = dataclasses.replace(
-            whole.only(packages, local_files.file_names(sources)),
+            whole.only(packages, cache_and_disk.file_names(sources)),
             sources=dataclasses.replace(sources, no_index=only_files),
         )
         done = wanted.install(offline=True) if at_hand else None
@@ -191,7 +191,7 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
         if package.sha256 is None:
             raise BuildError(f"the lock has no hash for {package.name} {package.version}")
         direct = package.index is None and not package.url.startswith("file:")
-        direct = direct and local_files.file_name(package) not in files
+        direct = direct and cache_and_disk.file_name(package) not in files
         what = f"{package.name} @ {address_of(package)}" if direct else f"{package.name}==={package.version}"
         lines.append(f"{what} --hash=sha256:{package.sha256}")
     return "\n".join(lines) + "\n"

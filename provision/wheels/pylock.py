@@ -31,9 +31,9 @@ from ..model import (
 )
 from ..system import untrusted_files
 from ..system.output_file import signed, write_output
-from ..system.path_names import UnsafeNameError, file_name_of_url, last_segments
 from ..system.redaction import redact, redact_value
 from ..system.safe_write import suggest_fix, write_file
+from ..system.untrusted_names import UnsafeNameError, file_name_of_url, last_segments
 
 _ABOUT = "pylock.toml"
 

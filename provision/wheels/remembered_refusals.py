@@ -17,7 +17,7 @@ from ..index.http import AT_ONCE
 from ..model import PackageSources, Plan, RequirementLine, as_plain
 from ..system import untrusted_files
 from ..system.safe_write import write_file
-from .local_files import own_cache
+from .cache_and_disk import own_cache
 
 Wheels = Callable[[str], tuple[str, ...]]
 """Returns the names of the wheels that the indexes have of a package."""

@@ -16,8 +16,8 @@ from ..index.simple_api import holdings
 from ..model import PackageSources, RequirementLine
 from ..system import process
 from ..system.redaction import redact
+from .allowed_source_builds import build_refused
 from .build_failure import explain_in_solve
-from .source_builds import build_refused
 
 OTHER_PYTHONS = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})[<>=!~]\S{0,200} has no wheels with a matching Python \w{1,20} tag"

@@ -32,12 +32,12 @@ from ..model import (
 )
 from ..system import process, scratch_folders, variable_references
 from ..system.redaction import redact
-from .early_solve import EarlySolve
-from .file_indexes import FileIndexes, without_pages
+from .allowed_source_builds import SourceBuilds, describe_build, source_builds
+from .index_of_files import FileIndexes, without_pages
 from .pylock import file_name, is_source
 from .remembered_refusals import question_of
+from .repeat_last_solve import EarlySolve
 from .source_archives import SourceArchive
-from .source_builds import SourceBuilds, describe_build, source_builds
 from .uv_question import Ask, only_files
 from .uv_solution import Requirers, parse_annotations, parse_pylock, versions_of
 

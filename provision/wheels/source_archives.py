@@ -31,11 +31,11 @@ from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import File, project_files
 from ..model import LockedPackage, PackageSources, as_plain, from_plain
 from ..system import process, scratch_folders, untrusted_files
-from ..system.path_names import UnsafeNameError
 from ..system.redaction import redact
 from ..system.safe_write import write_file
-from .compiled_sources import is_building, read_compiling
-from .local_files import file_name, own_cache
+from ..system.untrusted_names import UnsafeNameError
+from .cache_and_disk import file_name, own_cache
+from .needs_compiler import is_building, read_compiling
 from .stated_requirements import is_stating, read_stated
 
 MOST_ARCHIVE = 256 << 20

@@ -27,7 +27,7 @@ from ..model import LockedPackage, PackageSources, as_plain, from_plain, normali
 from ..system import untrusted_files
 from ..system.elf import Elf, ElfError, parse, read_elf
 from ..system.safe_write import write_file
-from .local_files import file_name, installer_cache, own_cache
+from .cache_and_disk import file_name, installer_cache, own_cache
 
 _SHARED = re.compile(r"\.so(?:\.\d+)*$")
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.\d+)*),", re.MULTILINE)

@@ -26,7 +26,7 @@ from ..index.simple_api import project_files
 from ..model import PackageSources, Plan
 from ..system import process
 from ..system.redaction import redact
-from .local_files import own_cache
+from .cache_and_disk import own_cache
 
 _UNDATED = re.compile(r"`([^`\n]+)` is missing an upload date")
 

@@ -21,8 +21,8 @@ from ..index import pytorch_index, uv
 from ..index.uv import without_credentials
 from ..model import PackageSources, Plan, RequirementLine
 from ..system import scratch_folders
+from .allowed_source_builds import SourceBuilds
 from .solve_failure import TIMEOUT, failure
-from .source_builds import SourceBuilds
 from .upload_times import UploadTimes
 from .uv_solution import versions_of
 

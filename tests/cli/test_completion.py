@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli import completion
+from provision.cli import value_completion
 from provision.environment import registry
 
 SCRIPTS = Path(sys.executable).parent
@@ -181,9 +181,9 @@ def test_a_shell_does_not_wait_for_the_stages(made):
 
 
 def test_versions_come_newest_first_with_their_cuda():
-    offered = completion.frameworks("torch==")
+    offered = value_completion.frameworks("torch==")
     assert offered[0][0] > "torch==2.1" and offered[0][1].startswith("CUDA 1")
     versions = [tuple(map(int, name.removeprefix("torch==").split("."))) for name, _ in offered]
     assert versions == sorted(versions, reverse=True) and len(set(versions)) == len(versions)
-    assert completion.frameworks("nothing") == completion.frameworks("nothing==1") == []
-    assert [n for n, _ in completion.frameworks("")] == ["torch", "tensorflow", "jax"]
+    assert value_completion.frameworks("nothing") == value_completion.frameworks("nothing==1") == []
+    assert [n for n, _ in value_completion.frameworks("")] == ["torch", "tensorflow", "jax"]

@@ -4,7 +4,7 @@ import pytest
 
 from provision.cli import signatures
 from provision.cli.command_table import COMMANDS, load_command
-from provision.model import option
+from provision.model import command_options
 
 EXCLUDED = {
     ("create", "allow_md5"), ("sync", "allow_md5"), ("export", "allow_md5"), ("bundle", "allow_md5"),
@@ -17,7 +17,10 @@ EXCLUDED = {
 def options():
     for words, verb in COMMANDS.items():
         kind, _ = load_command(words)
-        for _, field, how in (*option.iterate_options(kind), *option.iterate_options(verb.output)):
+        for _, field, how in (
+            *command_options.iterate_options(kind),
+            *command_options.iterate_options(verb.output),
+        ):
             if not how.is_argument:
                 yield words, field.name, how, kind
 

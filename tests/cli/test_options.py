@@ -14,7 +14,7 @@ from provision import cli, commands
 from provision.cli import argument_order, signatures
 from provision.cli.command_table import COMMANDS, FIRST_COMMANDS, GROUPS, Output, load_command
 from provision.cli.examples import EXAMPLES
-from provision.model import option
+from provision.model import command_options
 
 EXPECTED = json.loads((Path(__file__).resolve().parents[1] / "data" / "command_line.json").read_text())
 TOP = typer.main.get_command(cli.app)
@@ -72,7 +72,11 @@ def test_no_command_came_or_went():
 def test_the_options_of_a_command_have_one_name_each(name):
     kind, function = load_command(name)
     names = [
-        f.name for _, f, _ in (*option.iterate_options(kind), *option.iterate_options(COMMANDS[name].output))
+        f.name
+        for _, f, _ in (
+            *command_options.iterate_options(kind),
+            *command_options.iterate_options(COMMANDS[name].output),
+        )
     ]
     assert len(names) == len(set(names))
     assert callable(function) and function.__doc__
@@ -166,24 +170,26 @@ def test_only_the_command_that_is_asked_for_is_prepared():
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    names: list[str] = option.option(list, help="Names.")
-    depth: int = option.option(3, "--depth", "-d", help="Depth.")
+    names: list[str] = command_options.option(list, help="Names.")
+    depth: int = command_options.option(3, "--depth", "-d", help="Depth.")
     kept: str = "own"
     named: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outer:
-    place: Path = option.argument(help="A place.")
-    inner: Inner = option.group(Inner, without=("names",))
-    all_of_it: bool = option.option(False, help="All.")
+    place: Path = command_options.argument(help="A place.")
+    inner: Inner = command_options.group(Inner, without=("names",))
+    all_of_it: bool = command_options.option(False, help="All.")
 
 
 def test_a_signature_is_made_of_nested_groups():
     seen = []
 
     def call(context, given):
-        seen.append(option.build_options(Outer, given, signatures.find_named_options(context, given)))
+        seen.append(
+            command_options.build_options(Outer, given, signatures.find_named_options(context, given))
+        )
         return 0
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -15,7 +15,7 @@ import pytest
 
 from provision.model import LockedPackage
 from provision.verify.drift import compare_bytecode
-from provision.wheels import bytecode, compile_environment
+from provision.wheels import bytecode, compile_bytecode
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -59,9 +59,7 @@ def test_without_the_wish_nothing_is_compiled(create, gpuenv):
 
 
 def fill(packages, folder, emit=lambda _event: None):
-    with compile_environment.Compiling(
-        folder / "env", Path(sys.executable), folder / "cache", emit
-    ) as at_work:
+    with compile_bytecode.Compiling(folder / "env", Path(sys.executable), folder / "cache", emit) as at_work:
         at_work.finish(packages)
 
 
@@ -118,7 +116,7 @@ def test_what_is_ended_at_any_moment_is_done_in_the_end(tmp_path):
         packages = wheel_in(tmp_path / f"{n}/env", "good.py,,\n")
         source = tmp_path / f"{n}/env/lib/python3.11/site-packages/good.py"
         source.write_text("y = 2\n")
-        with compile_environment.Compiling(
+        with compile_bytecode.Compiling(
             tmp_path / f"{n}/env", Path(sys.executable), tmp_path / f"{n}/cache", lambda _event: None
         ) as at_work:
             at_work.begin(packages)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from provision.project.config.gpuenv_yaml import read_config
-from provision.project.init import imports, makefile
+from provision.project.init import edit_makefile, imports
 from provision.project.init.detected_packages import PackageFacts
 from provision.project.init.write_project import write_project_files
 
@@ -379,10 +379,10 @@ def test_any_makefile_that_works_goes_on_working(tmp_path, lines, end, crlf):
     before = (("\r\n" if crlf else "\n").join(lines) + end).encode()
     (work / "Makefile").write_bytes(before)
     goals = ("all", "env", "verify", "lock")
-    targets = makefile._list_targets(before.decode())
+    targets = edit_makefile._list_targets(before.decode())
     mine = [goal for goal in goals if goal in targets]
     said = make(work, "-n", *mine) if mine else None
-    part = makefile.add_part(work / "Makefile", before)
+    part = edit_makefile.add_part(work / "Makefile", before)
     (work / "Makefile").write_bytes(part.data)
     if said and said[0] == 0:
         assert make(work, "-n", *mine) == said

@@ -197,8 +197,8 @@ runpy.run_module("provision", run_name="__main__", alter_sys=True)
 _AHEAD = """
 import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-from provision.wheels import compile_environment
-compile_environment._SMALL = compile_environment._WORTH = 900_000
+from provision.wheels import compile_bytecode
+compile_bytecode._SMALL = compile_bytecode._WORTH = 900_000
 signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
 """
 

@@ -15,10 +15,10 @@ import pytest
 
 from provision.errors import BuildError
 from provision.model import LockedPackage
-from provision.wheels import bytecode, compile_environment
+from provision.wheels import bytecode, compile_bytecode
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-PROGRAM = Path(compile_environment.__file__).parents[1] / "probes" / "compile.py"
+PROGRAM = Path(compile_bytecode.__file__).parents[1] / "probes" / "compile_bytecode.py"
 ASK = (
     "--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify", "--with", "aa", "--with", "bb",
 )  # fmt: skip
@@ -26,8 +26,8 @@ ASK = (
 CREATE = """
 import sys
 from provision import cli
-from provision.wheels import compile_environment
-compile_environment._SMALL, compile_environment._WORTH = 900_000, 900_000
+from provision.wheels import compile_bytecode
+compile_bytecode._SMALL, compile_bytecode._WORTH = 900_000, 900_000
 sys.exit(cli.run(["create", *sys.argv[1:]]))
 """
 
@@ -87,7 +87,7 @@ def at_work(folder, program=""):
 
 
 def test_what_is_compiled_ahead_takes_no_time_from_others(begun, gpuenv):
-    assert at_work(gpuenv.work, "compile.py") == {19}
+    assert at_work(gpuenv.work, "compile_bytecode.py") == {19}
 
 
 @pytest.mark.parametrize("patience", [0, 300], ids=["while it compiles", "when it has compiled"])
@@ -127,7 +127,7 @@ def test_an_end_while_it_compiles_leaves_no_process_and_no_draft(begun, gpuenv, 
 
 
 def test_a_run_that_is_killed_while_it_compiles_leaves_no_process(begun, gpuenv):
-    assert at_work(gpuenv.work, "compile.py")
+    assert at_work(gpuenv.work, "compile_bytecode.py")
     begun.kill()
     until(lambda: not at_work(gpuenv.work))
 
@@ -231,6 +231,6 @@ def sized(*sizes):
     ],
 )
 def test_what_is_fetched_first(sizes, first):
-    begun, rest = compile_environment.parted(sized(*sizes))
+    begun, rest = compile_bytecode.parted(sized(*sizes))
     assert tuple(p.size for p in begun) == first
     assert {*begun, *rest} == set(sized(*sizes)) and not set(begun) & set(rest)

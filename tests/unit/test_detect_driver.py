@@ -10,8 +10,8 @@ import pytest
 
 from driver_stub import B200, H200, T4, V100, build, build_runtime, scenario, spec
 from driver_stub.compare import as_spec
+from provision.detect.broken_driver_facts import Facts
 from provision.detect.driver import is_newer
-from provision.detect.driver_facts import Facts
 from provision.detect.driver_findings import explain
 from provision.detect.kernel_files import Node
 from provision.detect.libcuda import read_told

@@ -23,7 +23,7 @@ from provision.index.remote_wheels import local_metadata, member, metadata, open
 from provision.index.simple_api import File, project_files
 from provision.index.wheel_folders import find_links
 from provision.profiles.measure import jax_builds, torch_builds, wheel_reader, wheel_requirements
-from provision.profiles.measure.cuda_libraries import cudnn_rows
+from provision.profiles.measure.cudnn_and_toolkit_wheels import cudnn_rows
 from provision.profiles.measure.torch_builds import torch_rows
 from provision.profiles.measure.wheel_reader import Reader
 from provision.profiles.tables import Table

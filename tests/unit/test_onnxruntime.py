@@ -8,7 +8,7 @@ import pytest
 from framework_envs import venv
 
 from provision.model import FRAMEWORKS
-from provision.verify import culprit, run_probe
+from provision.verify import culprit_setting, run_probe
 
 ROOT = Path(__file__).parents[2]
 GPU = ("--gpu", "A100", "--glibc", "2.35", "--platform", "linux-x86_64", "--python", "3.12")
@@ -145,4 +145,4 @@ def test_a_cuda_provider_that_silently_is_the_cpu_fails_with_the_loaders_words(f
 
 def test_every_framework_has_variables_that_steer_it():
     for framework in FRAMEWORKS:
-        assert isinstance(culprit.list_suspects({"CUDNN_X": "1"}, [], None, framework), list)
+        assert isinstance(culprit_setting.list_suspects({"CUDNN_X": "1"}, [], None, framework), list)

@@ -61,7 +61,11 @@ def pythons():
 def test_probes_run_on_every_python(python):
     """Where and low level, on a machine whose libcuda, if any, is hidden by an empty file."""
     told = run_probe.run_probe(
-        python, ("report", "where"), {"frameworks": ["torch", "json"]}, environ=process.environ(), timeout=30
+        python,
+        ("report", "search_paths"),
+        {"frameworks": ["torch", "json"]},
+        environ=process.environ(),
+        timeout=30,
     )
     assert told.death is None, told.finished.stderr
     where = told.last("where")

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from provision.commands.release_reading import list_promising, priced
+from provision.commands.older_releases import list_promising, priced
 from provision.model import (
     AvailableWheels,
     Build,
@@ -24,8 +24,8 @@ from provision.model import (
 )
 from provision.resolve.joint_answer import against_newest, answer
 from provision.resolve.joint_search import JointSearch, Refused
+from provision.resolve.outdated_releases import too_old
 from provision.resolve.question import Question
-from provision.resolve.too_old import too_old
 
 PYTHONS = ("3.12", "3.11")
 TODAY = (dt.date(2026, 11, 1) - dt.date(1970, 1, 1)).days

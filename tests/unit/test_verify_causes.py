@@ -4,7 +4,7 @@ import pytest
 
 from provision.model import Evidence
 from provision.system import process
-from provision.verify import culprit, judge_frameworks, run_probe, status_causes
+from provision.verify import culprit_setting, judge_frameworks, run_probe, status_causes
 
 FILES = [{"path": p, "problem": None} for p in ("/dev/nvidia0", "/dev/nvidia-uvm")]
 MASKED = [*FILES, {"path": "/dev/nvidiactl", "problem": "another device stands in its place"}]
@@ -61,9 +61,13 @@ def test_jax_tells_the_reason_only_in_its_log():
 
 def test_a_guilty_setting_keeps_a_cause_that_it_cannot_be():
     """Code on PYTHONPATH forked; a variable hid the GPU while a device file was bad too."""
-    path = culprit.Suspect(variable="PYTHONPATH", part="/x")
-    assert culprit.explain_settings([path], [], "forked_after_cuda_init").cause == "forked_after_cuda_init"
-    hidden = culprit.Suspect(variable="CUDA_VISIBLE_DEVICES", part="9")
+    path = culprit_setting.Suspect(variable="PYTHONPATH", part="/x")
     assert (
-        culprit.explain_settings([hidden], [], "gpu_device_access_denied").cause == "visible_devices_invalid"
+        culprit_setting.explain_settings([path], [], "forked_after_cuda_init").cause
+        == "forked_after_cuda_init"
+    )
+    hidden = culprit_setting.Suspect(variable="CUDA_VISIBLE_DEVICES", part="9")
+    assert (
+        culprit_setting.explain_settings([hidden], [], "gpu_device_access_denied").cause
+        == "visible_devices_invalid"
     )

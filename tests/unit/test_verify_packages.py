@@ -11,7 +11,7 @@ from framework_envs import framework_env, venv
 
 from provision.model import DlopenedLibrary, OptionalLibraries
 from provision.profiles import load
-from provision.verify.packages.reading import Known, read
+from provision.verify.packages.nominate_packages import Known, read
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"

@@ -12,9 +12,9 @@ from provision.profiles import load
 from provision.verify import Options
 from provision.verify.locate import PythonPaths
 from provision.verify.packages import Asked, judge, read_environment
-from provision.verify.packages.installed import Package
+from provision.verify.packages.compiled_files import Package
 from provision.verify.packages.measured_releases import Beside, beside, fitting_release
-from provision.verify.packages.nvidia_wheels import cuda_of, wheel_of
+from provision.verify.packages.wheel_of_library import cuda_of, wheel_of
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 PYTHON = "{}.{}".format(*sys.version_info)

@@ -10,13 +10,13 @@ from framework_envs import venv
 
 from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
 from provision.profiles import load
-from provision.request.named_packages import list_named_packages
 from provision.request.options import Choices
+from provision.request.recorded_packages import list_named_packages
 from provision.verify import Options
 from provision.verify.locate import PythonPaths
 from provision.verify.packages import Asked, judge, named_and_required, read_environment
-from provision.verify.packages.installed import Package
-from provision.verify.packages.lookup import Problem
+from provision.verify.packages.compiled_files import Package
+from provision.verify.packages.loader_search import Problem
 from provision.verify.packages.remedy import LinuxDistribution, Rows, distribution, of_missing, of_other_build
 
 VERSION = "{}.{}.{}".format(*sys.version_info)

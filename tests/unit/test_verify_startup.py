@@ -6,7 +6,7 @@ import pytest
 from verify_stub import env, healthy, judge, pristine, record, stage  # noqa: F401 - fixtures
 
 from provision.system import process
-from provision.verify import Options, culprit, locate, message_causes, missing_libraries
+from provision.verify import Options, culprit_setting, locate, message_causes, missing_libraries
 
 TORCH = """
 import os, types
@@ -34,7 +34,7 @@ def site(env):  # noqa: F811 - the fixture of that name
 
 
 def found(site):
-    return culprit.explain_startup_files(locate(site.parents[2]), process.environ(), "torch")
+    return culprit_setting.explain_startup_files(locate(site.parents[2]), process.environ(), "torch")
 
 
 def test_a_pth_file_that_hides_the_gpus_is_named_with_its_line(site, judge):  # noqa: F811
@@ -120,7 +120,12 @@ def test_a_setting_is_named_by_its_words(text, cause):
     ],
 )
 def test_a_guilty_variable_is_a_bad_value_unless_it_hides_gpus(variable, said, cause):
-    assert culprit.explain_settings([culprit.Suspect(variable=variable, part="x")], [], said).cause == cause
+    assert (
+        culprit_setting.explain_settings(
+            [culprit_setting.Suspect(variable=variable, part="x")], [], said
+        ).cause
+        == cause
+    )
 
 
 # --- damaged libraries ---------------------------------------------------------------------------

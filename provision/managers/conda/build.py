@@ -17,8 +17,8 @@ from ...errors import BuildError
 from ...index.http_refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
 from ...model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name
 from ...system.redaction import redact, redact_text
+from ...wheels.cache_and_disk import size
 from ...wheels.install import install_wheels
-from ...wheels.local_files import size
 from ...wheels.reinstall import put_back as put_back_wheels, take_out
 from ..protocol import Building
 from . import activation_scripts as conda_scripts, engine as door

@@ -23,8 +23,8 @@ from ...model import (
     normalize_name,
 )
 from ...system import untrusted_files
-from ...system.path_names import UnsafeNameError, file_name_of_url
 from ...system.redaction import redact
+from ...system.untrusted_names import UnsafeNameError, file_name_of_url
 from ...wheels import pylock
 from . import engine as door, lock_file as conda_file, specs as conda_specs
 from .solve import build_of, channel_name, is_conda, made_with

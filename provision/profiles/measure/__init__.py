@@ -6,7 +6,7 @@ plain data. What cannot be read is told to the reader (`Reader.problems`), never
 
 from __future__ import annotations
 
-from .cuda_libraries import cudnn_rows, toolkit_rows
+from .cudnn_and_toolkit_wheels import cudnn_rows, toolkit_rows
 from .jax_builds import jax_rows
 from .onnxruntime_builds import onnxruntime_rows
 from .satellites import satellite_rows

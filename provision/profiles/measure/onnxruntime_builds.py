@@ -13,7 +13,7 @@ from provision.index.archive_members import read_member
 from provision.index.library_bytes import Found, from_found
 from provision.index.remote_wheels import member
 
-from . import abi, wheel_requirements as rq
+from . import library_symbols, wheel_requirements as rq
 from .wheel_libraries import measure_libraries
 from .wheel_reader import Documents, Reader, WheelFile, nothing_more, pythons, representative, row_of
 
@@ -33,8 +33,8 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
     names = {n for library in libraries for n in (*library["needed"], *library["opened"])}
     return {
         "cuda": found[1] if found else None,
-        "majors": sorted(abi.cuda_majors(names)),
-        "cudnn": sorted(abi.cudnn_majors(names)),
+        "majors": sorted(library_symbols.cuda_majors(names)),
+        "cudnn": sorted(library_symbols.cudnn_majors(names)),
         "kernels": from_found(Found(kinds, 0, 0)),
     }
 

@@ -13,7 +13,7 @@ from packaging.version import Version
 from provision import model
 from provision.index.library_bytes import Found, from_found
 
-from . import abi, wheel_requirements as rq
+from . import library_symbols, wheel_requirements as rq
 from .source_releases import Source, source_facts, sources
 from .wheel_libraries import measure_libraries
 from .wheel_reader import Documents, Reader, WheelFile, number, representative
@@ -140,7 +140,7 @@ def wheel_rows(known: Known, fact: dict[str, Any]) -> list[dict[str, Any]]:
     own = {n: lib for n, lib in fact["libraries"].items() if _is_own(n, lib)}
     shared = [lib for n, lib in own.items() if not _ALTERNATIVE.fullmatch(n)]
     here = {n.rsplit("/", 1)[-1] for n in fact["libraries"]}
-    bundles = sorted(n for n in here if (m := abi.NVIDIA.fullmatch(n)) and m["stem"] != "cuda")
+    bundles = sorted(n for n in here if (m := library_symbols.NVIDIA.fullmatch(n)) and m["stem"] != "cuda")
     by_release: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for name, library in own.items():
         if found := _ALTERNATIVE.fullmatch(name):
@@ -160,23 +160,23 @@ def wheel_rows(known: Known, fact: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _is_own(member: str, library: dict[str, Any]) -> bool:
     """Whether a library is no copy of NVIDIA's and is not made for the GPUs of others."""
-    other = any(abi.OTHER_GPU.fullmatch(name) for name in library["needed"])
-    return not other and not abi.NVIDIA.fullmatch(member.rsplit("/", 1)[-1])
+    other = any(library_symbols.OTHER_GPU.fullmatch(name) for name in library["needed"])
+    return not other and not library_symbols.NVIDIA.fullmatch(member.rsplit("/", 1)[-1])
 
 
 def _row(libraries: list[dict[str, Any]], here: set[str], known: Known) -> dict[str, Any]:
     row: dict[str, Any] = {}
     needed = {n for lib in libraries for n in lib["needed"]} - here - {lib["soname"] for lib in libraries}
-    of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := abi.NVIDIA.fullmatch(n))}
+    of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := library_symbols.NVIDIA.fullmatch(n))}
     needs = [n for n, stem in of_nvidia.items() if stem not in known.optional]
     optional = [n for n in of_nvidia if n not in needs]
     row |= ({"needs": needs} if needs else {}) | ({"optional": optional} if optional else {})
     opened = {n for lib in libraries for n in lib["opened"]} - here
     row |= _cuda(needs, opened, known.package) | _cudnn(needs, opened)
     symbols = [s for lib in libraries for s in lib["symbols"]]
-    if kind := abi.abi_of(symbols):
+    if kind := library_symbols.abi_of(symbols):
         row["abi"] = kind
-    if kind == "exact" and (strings := abi.cxx11_of(symbols)):
+    if kind == "exact" and (strings := library_symbols.cxx11_of(symbols)):
         row["cxx11"] = strings
     kinds = frozenset((kind, arch) for lib in libraries for kind, arch in lib["kernels"])
     if kernels := from_found(Found(kinds, 0, 0)):
@@ -188,21 +188,21 @@ def _row(libraries: list[dict[str, Any]], here: set[str], known: Known) -> dict[
 
 def _cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dict[str, str]:
     """The CUDA major: of needs, else of names in the code, else of the package's name."""
-    needed = abi.cuda_majors(needs)
+    needed = library_symbols.cuda_majors(needs)
     if len(needed) > 1:
         raise ValueError(f"its libraries need CUDA {' and '.join(sorted(needed))}")
     if needed:
         return {"cuda": needed.pop(), "cuda_by": "needed"}
-    named = abi.named_cuda(package)
+    named = library_symbols.named_cuda(package)
     if named:
         return {"cuda": named, "cuda_by": "name"}
-    found = abi.cuda_majors(opened)
+    found = library_symbols.cuda_majors(opened)
     return {"cuda": found.pop(), "cuda_by": "dlopen"} if len(found) == 1 else {}
 
 
 def _cudnn(needs: Iterable[str], opened: Iterable[str]) -> dict[str, str]:
     for names, by in ((needs, "needed"), (opened, "dlopen")):
-        majors = abi.cudnn_majors(names)
+        majors = library_symbols.cudnn_majors(names)
         if len(majors) == 1:
             return {"cudnn": f"=={majors.pop()}.*", "cudnn_by": by}
     return {}
@@ -227,7 +227,7 @@ def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documen
 def framework_of(fact: dict[str, Any]) -> str | None:
     """The requirement on the framework that a wheel's code calls, or on its only one; None where there is none."""
     symbols = [s for lib in fact.get("libraries", {}).values() for s in lib["symbols"]]
-    called = abi.framework_called(symbols)
+    called = library_symbols.framework_called(symbols)
     minors = _minors(fact)
     python = _PYTHON if _PYTHON in minors else minors[-1]
     stated: dict[str, str] = {

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import UsageError
 
-from ..requirements.project_folder import read_setup_cfg, read_toml, table_at
+from ..requirements.project_text import read_setup_cfg, read_toml, table_at
 from ..requirements.uv_keys import SUPPORTED_KEYS
 from .flat_layout import find_several
-from .own_package import find_missing_package
+from .missing_own_package import find_missing_package
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from ..config.gpuenv_yaml import read_config
 from ..config.key_forms import CONFIG_NAME, LISTS
 from ..config.project_file import find_in_folder
 from ..quoted_text import parse_requirement, quote_text, suggest_version, take_first_line
-from . import makefile
+from . import edit_makefile
 from .detected_packages import FolderFindings, PackageFacts
 from .scan_folder import scan_folder
 from .yaml_template import render_config
@@ -46,7 +46,7 @@ def write_project_files(
     named = _write_config(folder, frameworks, known, environ, contents, files, remarks)
     make_step = partial(_extend_makefile, gpuenv_from=gpuenv_from)
     for path, step in (
-        (makefile.find_makefile(folder), make_step),
+        (edit_makefile.find_makefile(folder), make_step),
         (folder / ".gitignore", _extend_gitignore),
     ):
         old = _read_bytes(path)
@@ -147,7 +147,7 @@ def _choose_frameworks(
 def _extend_makefile(
     path: Path, old: bytes, remarks: list[str], *, gpuenv_from: str
 ) -> tuple[bytes | None, str]:
-    part = makefile.add_part(path, old, gpuenv_from)
+    part = edit_makefile.add_part(path, old, gpuenv_from)
     remarks += part.remarks
     if part.data is None:
         return None, "already has gpuenv's part"

@@ -11,7 +11,7 @@ from provision.model import normalize_name
 
 from ..quoted_text import parse_requirement, quote_text
 from . import poetry
-from .project_folder import TomlLocations, table_at
+from .project_text import TomlLocations, table_at
 
 Listed = list[tuple[str, str]]  # requirements as (text, origin)
 _MOST_DEEP = 40

@@ -9,7 +9,7 @@ from typing import Any
 from provision.errors import UsageError
 
 from ..quoted_text import quote_text
-from .project_folder import TomlLocations
+from .project_text import TomlLocations
 
 _LONGEST = 1_000
 

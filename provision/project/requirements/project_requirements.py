@@ -11,7 +11,7 @@ from provision.model import PROJECT_FOLDER, ProjectRequirements, RequirementLine
 
 from ..quoted_text import quote_text
 from .cpu_packages import find_cpu_frameworks
-from .pyproject import StatedRequirements
+from .project_metadata import StatedRequirements
 from .requirement import BUILDABLE, SourceLine, parse_line
 from .requirements_files import ReadingState, find_common_folder, read_requirements_file
 from .sorted_requirements import SortedRequirements, SortingRules, sort_requirements
@@ -49,7 +49,7 @@ def read_project_requirements(
     folder = files.folder
     stated: StatedRequirements | None = None
     if folder is not None:
-        from .pyproject import read_project
+        from .project_metadata import read_project
 
         stated = read_project(reading, folder.absolute(), files.extras, files.groups, install=files.install)
     texts = ((reading.expand(text, origin), origin) for text, origin in files.packages)

@@ -11,7 +11,7 @@ from packaging.markers import Marker
 
 from provision.errors import UsageError
 from provision.model import RequirementLine
-from provision.system.path_names import file_name_of_url
+from provision.system.untrusted_names import file_name_of_url
 
 from .. import quoted_text
 
@@ -210,7 +210,7 @@ def _parse_path(
     line: SourceLine, path: Path, name: str | None, extras: tuple[str, ...], marker: Marker | None
 ) -> ParsedRequirement:
     """Parse the path of a folder, wheel or archive."""
-    from .project_folder import find_project_name
+    from .project_text import find_project_name
 
     if path.is_dir():
         return ParsedRequirement(

@@ -20,7 +20,7 @@ from provision.model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name
 from ..quoted_text import parse_requirement, quote_text
 from .dependency_groups import leading_name
 from .poetry import find_address
-from .project_folder import TomlLocations, table_at
+from .project_text import TomlLocations, table_at
 from .requirement import SourceLine
 from .requirements_files import ReadingState
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from .child_processes import (
+from .child_cleanup import (
     ENDING,
     HUNG_UP,
     TERMINATED,

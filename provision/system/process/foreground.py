@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .child_processes import die_with_parent, signal_name
+from .child_cleanup import die_with_parent, signal_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

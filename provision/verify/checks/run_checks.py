@@ -16,8 +16,8 @@ from ...system import process, scratch_folders
 from ...system.process import limits
 from ...system.redaction import redact_text
 from ..make_verdict import add_stages
-from . import compile_check
-from .compile_check import MissingTool
+from . import torch_compile_check
+from .torch_compile_check import MissingTool
 
 STAGE = "checks"
 _LINES = 8
@@ -79,7 +79,9 @@ def _run(
     missing: tuple[MissingTool, ...] = ()
     try:
         if check.kind == "compile":
-            done = compile_check.run_compile_check(env, device=how.device, environ=environ, timeout=timeout)
+            done = torch_compile_check.run_compile_check(
+                env, device=how.device, environ=environ, timeout=timeout
+            )
             finished, problem, missing = done.finished, done.problem, done.missing
         else:
             with _folder(placed.folder) as folder:

@@ -16,7 +16,7 @@ from ...system import process, untrusted_files
 from ...system.file_digest import hash_readable
 
 _NOTED = Path(".gpuenv") / "bytecode.json"
-_PROGRAM = Path(__file__).resolve().parents[2] / "probes" / "same_code.py"
+_PROGRAM = Path(__file__).resolve().parents[2] / "probes" / "bytecode_matches_source.py"
 _TIMEOUT = 600.0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from ...model import FRAMEWORKS, WHEEL_NAMES, Confidence, EnvironmentChange, Evidence, Finding, Lock, Target
-from ...profiles.findings import make_finding
+from ...profiles.failure_findings import make_finding
 from ..judge_loaded import shorten_version
 from ..read_libraries import CUDNN_PACKAGE
 from ..verification import Judgement, Verification

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...model import FRAMEWORKS, Environment, Finding, Profiles, StageResult, Status
-from . import findings as named, remedy
+from . import missing_library_findings as named, remedy
+from .compiled_files import Package
 from .importing import Attempt, attempt
-from .installed import Package
 from .measured_releases import beside
-from .reading import Known, Nominated, Reading, read
+from .nominate_packages import Known, Nominated, Reading, read
 
 if TYPE_CHECKING:
     from ..locate import PythonPaths

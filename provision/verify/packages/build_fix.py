@@ -10,10 +10,10 @@ from packaging.requirements import Requirement
 from ...model import PROJECT_FRAMEWORKS, Environment, Satellite
 from ..missing_libraries import make_pip_command
 from . import remedy
-from .installed import Package
-from .lookup import Problem
+from .compiled_files import Package
+from .loader_search import Problem
 from .measured_releases import Beside, fitting_release, framework_of, rows_of
-from .nvidia_wheels import cuda_of, wheel_of
+from .wheel_of_library import cuda_of, wheel_of
 
 Step = tuple[list[str], str]
 """Requirements to install, and why."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ...model import Evidence
 from .. import run_probe
-from .installed import Package
-from .reading import Nominated
+from .compiled_files import Package
+from .nominate_packages import Nominated
 
 SECONDS = 120.0
 _MOST_MODULES = 24

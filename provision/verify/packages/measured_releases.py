@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from ...model import Satellite
 from ...system.loader_cache import loader_cache
-from .installed import Package, listed
+from .compiled_files import Package, listed
 
 _OF_THE_DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from ...model import Environment, Replacement, Satellite, SystemLibrary, ToolkitRelease
 from ...system import untrusted_files
 from ..missing_libraries import make_pip_command, name_nvidia_wheel
-from .installed import Package
-from .lookup import Problem
+from .compiled_files import Package
+from .loader_search import Problem
 
 _DEB, _RPM = ("debian", "ubuntu"), ("fedora", "rhel", "centos", "suse")
 _T64 = {"debian": 13.0, "ubuntu": 24.04}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BuildError, DataError
 from ..model import Device
-from ..request import paths
+from ..request import environment_paths
 from ..request.project_folder import find_active_env, find_project_env, is_present
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def read_installed() -> Installed | None:
     found = find_default_env()
     if found is None:
         return None
-    why, env = found[0], paths.make_absolute(found[1])
+    why, env = found[0], environment_paths.make_absolute(found[1])
     return Installed(
         path=str(env),
         why=why,

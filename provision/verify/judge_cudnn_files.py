@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..model import CudnnRelease, Environment, Evidence, Lock
-from ..profiles.findings import make_finding
+from ..profiles.failure_findings import make_finding
 from . import missing_libraries
 from .compiled_against import judge_cudnn_version
 from .locate import PythonPaths

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..requirements.project_folder import table_at
+from ..requirements.project_text import table_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from ...model import PROJECT_FRAMEWORKS, DlopenedLibrary, OptionalLibraries, Satellite
 from ...system.elf import Elf, ElfError
-from .installed import Package, installed, module_of
-from .lookup import Loader, Node, Problem, names_of, reached
+from .compiled_files import Package, installed, module_of
+from .loader_search import Loader, Node, Problem, names_of, reached
 from .measured_releases import other_framework
 
 _TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.model.events import Device, Manager
 from provision.model.fleet_classes import HostClass
 from provision.model.machine import Target
 from provision.model.package_sets import HeldBackPackage, PackageSet
+from provision.model.shared_words import Device, Manager
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from ..request import load_profiles, project_options as inproject, recorded_opti
 from ..request.options import Choices
 from ..request.project_folder import find_project_folder
 from ..wheels import pylock
-from . import same_stack
+from . import kept_build
 from .create_options import CreateOptions
 from .lock import list_differences, lock_name
 from .lock_acceptance import accept_lock, check_lock, read_lock, virtual_packages
@@ -68,7 +68,7 @@ def _unfit(lock: Lock, choices: Choices, context: RequestContext) -> str | None:
     """Why a lock is not for the target asked for; None where it is."""
     if lock.plan.device != context.request.device:
         return f"it is for {lock.plan.device}, and this machine is judged {context.request.device}"
-    if why := same_stack.explain_unfit(lock.plan, choices):
+    if why := kept_build.explain_unfit(lock.plan, choices):
         return why
     if choices.elsewhere and lock.plan.platform != context.target.platform:
         return f"it is for {lock.plan.platform}, not {context.target.platform}"
@@ -148,12 +148,12 @@ def _for_all(mine: Choices, lock: Lock | None) -> Choices:
     return plain if same else recorded_options.without_own_packages(plain)
 
 
-def _judged(now: Choices, lock: Lock | None, own: Lock | None, judge: same_stack.Judge) -> RequestContext:
+def _judged(now: Choices, lock: Lock | None, own: Lock | None, judge: kept_build.Judge) -> RequestContext:
     """What the lock is solved for: its own target, else that of the environment, else as options say."""
     if lock and not now.target_name:
         return judge(_at_lock(now, lock))
     near = lock or own
-    return same_stack.read_same_stack_request(now, near.plan, judge) if near else judge(now)
+    return kept_build.read_same_stack_request(now, near.plan, judge) if near else judge(now)
 
 
 # --- given to create -----------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
 def _fits_options(lock: Lock, choices: Choices) -> bool:
     """Whether device, CUDA and Python that options or gpuenv.yaml name are those of the lock."""
     named = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
-    return all(same_stack.is_kept(lock.plan, option, value) for option, value in named.items())
+    return all(kept_build.is_kept(lock.plan, option, value) for option, value in named.items())
 
 
 def _solved(choices: Choices, lock: Lock, emit: Emit) -> Lock:
@@ -238,6 +238,6 @@ def _solved(choices: Choices, lock: Lock, emit: Emit) -> Lock:
 def _at_lock(choices: Choices, lock: Lock) -> Choices:
     """The options for the target of a lock; device, CUDA and Python are the lock's where they are not named."""
     return dataclasses.replace(
-        same_stack.apply_target(choices, lock.plan),
+        kept_build.apply_target(choices, lock.plan),
         device=lock.plan.device if choices.device == "auto" else choices.device,
     )

@@ -18,7 +18,7 @@ from ..index.simple_api import project_files
 from ..model import LockedPackage, PackageSources
 from ..system import process
 from ..system.redaction import redact
-from .local_files import own_cache
+from .cache_and_disk import own_cache
 
 
 @dataclass(frozen=True)

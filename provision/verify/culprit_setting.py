@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
-from ..profiles.findings import make_finding
+from ..profiles.failure_findings import make_finding
 from . import run_probe
 from .read_libraries import list_libraries
 
@@ -209,7 +209,7 @@ def explain_startup_files(env: Environment, environ: Mapping[str, str], framewor
     asked = {"variables": list(HIDING), "frameworks": list(FRAMEWORKS)}
     try:
         told = run_probe.run_probe(
-            env.python, ("report", "startup"), asked, environ=environ, timeout=_SECONDS, options=("-S",)
+            env.python, ("report", "startup_files"), asked, environ=environ, timeout=_SECONDS, options=("-S",)
         )
     except OSError:
         return None  # the framework's own stage has said that this Python does not start

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 from ..model import Emit, Event, Lock, Plan, Profiles, RequestContext, RequirementLine
 from ..request import load_profiles
 from ..request.options import Choices
-from ..resolve.satellite_extras import Rows, disagreements, missing_extras, named_in
+from ..resolve.cuda_extras import Rows, disagreements, missing_extras, named_in
 
 
 def add_extras(plan: Plan, context: RequestContext) -> Plan:

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from ..environment.distributions import find_distribution, find_sites
 from ..model import Emit, Event, Lock, LockedPackage, Satellite, normalize_name
-from ..request import load_profiles, paths
+from ..request import environment_paths, load_profiles
 from ..request.options import Choices
 from ..wheels.measured_rows import MeasuredRows
 from ..wheels.system_needs import is_compiled_wheel
@@ -30,7 +30,7 @@ class Measuring:
 
     def measure(self, prefix: Path) -> None:
         """Measure the wheels that an environment has by now and that need it."""
-        kept = MeasuredRows(paths.get_cache_dir(self.choices))
+        kept = MeasuredRows(environment_paths.get_cache_dir(self.choices))
         infos = {}
         for package in self.lock.packages:
             if package not in self._seen and package.sha256 not in kept and self._counts(package):
@@ -71,7 +71,7 @@ class Measuring:
 
 def measured_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
     """The rows of a lock's wheels that were measured on this machine."""
-    kept = MeasuredRows(paths.get_cache_dir(choices))
+    kept = MeasuredRows(environment_paths.get_cache_dir(choices))
     packages = lock.packages if lock else ()
     return tuple(row for p in packages for row in kept.of([p.sha256], lock.plan.platform if lock else ""))
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..model.option import TARGET, option
+from ..model.command_options import TARGET, option
 from ..request.options import STDIN, Choices
 
 NOT_SHARED = ("target",)

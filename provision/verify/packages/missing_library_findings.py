@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model import Environment, Evidence, Finding
-from ...profiles.findings import make_finding
+from ...profiles.failure_findings import make_finding
 from ..missing_libraries import name_nvidia_wheel
 from . import remedy
 from .build_fix import fix_of_build
+from .compiled_files import Package
 from .importing import Attempt
-from .installed import Package
-from .lookup import Problem
+from .loader_search import Problem
 from .measured_releases import Beside
-from .reading import Nominated
+from .nominate_packages import Nominated
 
 MISSING, OLD, OTHER_BUILD, DAMAGED = (
     "system_library_missing", "system_libs_too_old", "extension_built_for_other_torch_or_cuda",

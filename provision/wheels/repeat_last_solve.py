@@ -22,8 +22,8 @@ from ..model import PackageSources, Plan, RequestContext, RequirementLine, as_pl
 from ..system import scratch_folders, untrusted_files
 from ..system.redaction import redact_value
 from ..system.safe_write import write_file
-from .local_files import own_cache
-from .source_builds import source_builds
+from .allowed_source_builds import source_builds
+from .cache_and_disk import own_cache
 from .uv_question import Ask
 
 _FOLDER = "last-questions"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..diagnose import Ran
-from ..environment import module_files
+from ..environment import module_owner
 from ..environment.place import MARK
 from ..system import process
 from ..system.process import limits
-from ..system.process.child_processes import signal_name
+from ..system.process.child_cleanup import signal_name
 
 _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
 _LEVELS = 3
@@ -37,8 +37,8 @@ def describe_exit(
         open_files=limits.limit("RLIMIT_NOFILE"),
         memory=limits.memory(),
         made_by_gpuenv=(root / MARK).is_dir(),
-        files_of=lambda module: module_files.owner_of_missing(root, module),
-        has_module=lambda module: module_files.is_there(root, module),
+        files_of=lambda module: module_owner.owner_of_missing(root, module),
+        has_module=lambda module: module_owner.is_there(root, module),
         own_module=lambda module: find_own_module(folders, module),
     )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..model import Environment, Finding, Lock, Profiles, Verdict
     from ..verify.locate import PythonPaths
     from ..verify.packages import Reading
-    from ..verify.packages.installed import Package
+    from ..verify.packages.compiled_files import Package
 
 
 def make_reader(
@@ -89,7 +89,7 @@ def _packages(
 
 def _known(lock: Lock | None, choices: Choices) -> Profiles:
     """What the profiles say of libraries, and what was measured on this machine."""
-    from .measure_wheels import measured_rows
+    from .measure_unknown_wheels import measured_rows
 
     known = load_profiles.load_for_fixes(choices)
     return dataclasses.replace(known, satellites=(*known.satellites, *measured_rows(lock, choices)))
@@ -101,7 +101,7 @@ def _required(
     """What the environment is for: the packages that were named, and what they always require."""
 
     def required(installed: Sequence[Package]) -> Collection[str]:
-        from ..request.named_packages import list_named_packages
+        from ..request.recorded_packages import list_named_packages
         from ..verify.packages import named_and_required
 
         names = list_named_packages(Path(env.path), lock, choices)
