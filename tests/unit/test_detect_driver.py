@@ -277,7 +277,7 @@ def test_every_gpu_denied(detected):
     machine = detected(answer, module("580.159.04"))
     assert machine["gpus"] == []
     assert set(causes(machine)) == {"gpu_device_access_denied"}
-    assert machine["driver"]["problem"].startswith("This user may not open")
+    assert machine["driver"]["problem"].startswith("This user has no permission to open")
 
 
 def test_module_not_loaded(detected):

@@ -153,4 +153,4 @@ def test_elsewhere_an_install_is_evidence_only():
 def test_an_install_is_no_reason_for_a_missing_driver():
     finding = found(*COLAB[:5], "RuntimeError: Found no NVIDIA driver on your system.")[0]
     assert finding.title == "The notebook's runtime has no GPU"
-    assert finding.fix.startswith("Choose Runtime, Change runtime type")
+    assert finding.fix.startswith("In the notebook, select Runtime > Change runtime type")

@@ -71,7 +71,7 @@ def leading(findings):
         ({"/proc/devices": LISTED.format(511, 510)}, "/dev/tty", "is stale"),
         ({"/proc/devices": LISTED.format(511, 510)}, "/proc/version", "is stale"),
         # without a terminal /dev/tty refuses as a broken module does: ENXIO
-        ({"/proc/devices": LISTED.format(5, 4)}, "/dev/tty", "refuses /dev/nvidia-uvm"),
+        ({"/proc/devices": LISTED.format(5, 4)}, "/dev/tty", "rejects /dev/nvidia-uvm"),
     ],
     ids=["not loaded", "other version", "no file", "other major", "no device", "refuses"],
 )

@@ -82,7 +82,9 @@ def test_a_row_without_texts_has_those_of_its_cause():
     cause = next(c for c in profiles.load().causes if c.cause == "driver_module_not_loaded")
     assert make_finding("module_not_loaded").fix == cause.fix
     assert make_finding("module_not_loaded", in_container=True).fix == cause.in_container
-    assert make_finding("fabric_manager_stopped").title.startswith("The GPUs of this NVSwitch machine")
+    assert make_finding("fabric_manager_stopped").title.startswith(
+        "The fabric manager of this NVSwitch machine"
+    )
 
 
 def test_a_fact_is_not_changed_by_the_text_around_it():
