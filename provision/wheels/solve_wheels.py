@@ -75,7 +75,7 @@ def lock(
             packages = _with_indexes(parse_pylock(solved, plan), ask, solved)
         finally:
             took = ", ".join(f"{s:.2f} s" for s in ask.seconds)
-            emit(Event(kind="done", stage="lock", text=f"uv ran {took or 'no time'}"))
+            emit(Event(kind="done", stage="lock", text=f"uv took {took}" if took else "uv was not run"))
     packages = _with_sizes(without_pages(packages, sources), sources)
     _assert_no_other_framework(plan, packages, {*elsewhere, *_named_for_cpu(plan, needs)})
     _assert_is_plan(plan, packages, sources)

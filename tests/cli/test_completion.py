@@ -186,4 +186,4 @@ def test_versions_come_newest_first_with_their_cuda():
     versions = [tuple(map(int, name.removeprefix("torch==").split("."))) for name, _ in offered]
     assert versions == sorted(versions, reverse=True) and len(set(versions)) == len(versions)
     assert value_completion.frameworks("nothing") == value_completion.frameworks("nothing==1") == []
-    assert [n for n, _ in value_completion.frameworks("")] == ["torch", "tensorflow", "jax"]
+    assert [n for n, _ in value_completion.frameworks("")] == ["torch", "tensorflow", "jax", "onnxruntime"]

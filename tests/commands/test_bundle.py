@@ -316,7 +316,7 @@ def test_the_lock_that_is_named_is_the_one_and_without_any_something_must_be_nam
     assert ran.code == 0, ran.err
     assert (site.out / "wheels" / "pip-26.0-py3-none-any.whl").exists()
     ran = site.make(ask=())
-    assert ran.code == 2 and "no framework" in ran.json["error"]["message"]
+    assert ran.code == 2 and "no --framework given" in ran.json["error"]["message"]
 
 
 def test_offline_the_wheels_at_hand_will_do(site, tmp_path):

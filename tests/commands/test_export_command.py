@@ -98,11 +98,11 @@ def test_a_lock_file_that_an_export_needs_is_named_and_its_command_writes_it(gpu
     assert gpuenv("create", "--locked", "--no-verify", *GPU).code == 0
     torch.rename(gpuenv.work / "pylock.cluster.toml")
     named = gpuenv("export", "--format", "dockerfile")
-    assert 'COPY ["pylock.cluster.toml", ' in named.out and "is missing" not in named.err
+    assert 'COPY ["pylock.cluster.toml", ' in named.out and "pylock.cluster.toml is missing" not in named.err
     (gpuenv.work / "pylock.cluster.toml").rename(gpuenv.work / "elsewhere")
     (gpuenv.work / "pylock.other.toml").write_text("not a lock")
     told = " ".join(gpuenv("export", "--format", "github").err.split())
-    command = shlex.split(told.partition("is missing: ")[2])
+    command = shlex.split(told.partition("pylock.toml is missing: ")[2])
     assert gpuenv(*command[1:]).code == 0
     assert lock.read(gpuenv.work / "pylock.toml").packages == lock.read(gpuenv.work / "elsewhere").packages
     assert gpuenv("export", "--format", "github", "--gpuenv-from", el.ADDRESS.address).err == ""

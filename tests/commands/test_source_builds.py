@@ -78,7 +78,7 @@ def test_where_only_code_would_tell_the_framework_resolve_says_so(gpuenv, jax, m
     ran = gpuenv("resolve", *CPU, "-r", "requirements.txt")
     told = " ".join(ran.err.split())
     assert ran.code == 2 and "whose metadata needs no build code require none" in told
-    assert "--framework torch (or tensorflow, jax)" in told and marks.left() == []
+    assert "--framework torch (or tensorflow, jax, onnxruntime)" in told and marks.left() == []
 
 
 def test_what_files_state_is_read_and_nothing_is_left_out(gpuenv, jax, marks):

@@ -177,7 +177,12 @@ def test_relative_paths_of_the_user_are_those_of_the_current_folder(stack, gpuen
 # --- what reaches uv ----------------------------------------------------------------------------------
 
 
-MAY_NAME_IT = {"index/uv.py": 2, "managers/venv.py": 1, "index/pip_config.py": 1}
+MAY_NAME_IT = {
+    "index/uv.py": 2,
+    "managers/venv.py": 1,
+    "index/pip_config.py": 1,
+    "wheels/repeat_last_solve.py": 1,
+}
 """Where the program's path is asked for: by what starts it, once ahead of threads, and for its size and date."""
 
 

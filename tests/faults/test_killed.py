@@ -233,7 +233,7 @@ def test_what_a_killed_build_left_goes_before_the_environment_is_looked_at_or_ru
     assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
     (env / place.MARK / place.UNFINISHED).touch()
     ran = gpuenv("verify", "--json")
-    assert ran.code == 2 and "is not there" in ran.json["error"]["message"]
+    assert ran.code == 2 and "does not exist" in ran.json["error"]["message"]
     assert "was interrupted; its files are removed" in ran.err and not list(gpuenv.work.iterdir())
 
 

@@ -103,7 +103,7 @@ def test_the_limit_on_memory_is_named():
         "        fails()\n"
         "    except (MemoryError, RuntimeError) as error:\n"
         "        told = system_errors.explain(error)\n"
-        "        print(exit_codes.of_error(told), told.message, told.hint, flush=True)\n"
+        "        print(exit_codes.get_error_code(told), told.message, told.hint, flush=True)\n"
         "import os; os._exit(0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

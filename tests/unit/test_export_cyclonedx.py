@@ -173,7 +173,7 @@ def test_an_environments_bill_is_of_what_is_installed(gpuenv, built, index):
     assert changed["extra"]["licenses"] == [{"license": {"name": "BSD License"}}]
     assert edges(json.loads(ran.out))["extra"] == {"einops"}
     said = " ".join(ran.err.split())
-    assert "einops 0.9.0" in said and "extra 1.0" in said and "left out: filelock" in said
+    assert "einops 0.9.0" in said and "extra 1.0" in said and "not installed: filelock" in said
     of_lock = gpuenv("export", "--format", "cyclonedx", "--lock", built / ".gpuenv" / "pylock.toml")
     assert "filelock" in parts(bill(of_lock.out)), of_lock.err
 

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from provision import profiles
 from provision.model import (
     FRAMEWORK_ALIASES,
-    FRAMEWORKS,
+    PROJECT_FRAMEWORKS,
     TORCH_COMPANIONS,
     WHEEL_NAMES,
     is_build_package,
@@ -39,7 +39,7 @@ def test_no_other_module_has_its_own_normal_form_or_list_of_other_names() -> Non
 
 def test_other_names_mean_frameworks() -> None:
     assert set(FRAMEWORK_ALIASES.values()) == {"torch", "tensorflow", "jax"}
-    assert not FRAMEWORK_ALIASES.keys() & set(FRAMEWORKS)
+    assert not FRAMEWORK_ALIASES.keys() & set(PROJECT_FRAMEWORKS)
 
 
 def test_wheel_names_agree_with_the_profiles() -> None:
@@ -49,7 +49,7 @@ def test_wheel_names_agree_with_the_profiles() -> None:
 
 def test_the_stack_covers_frameworks_companions_and_what_builds_bring() -> None:
     brought = ["nvidia-cudnn-cu12", "nvidia-cublas", "triton", "pytorch-triton", "jax-cuda13-plugin"]
-    names = [*FRAMEWORKS, *FRAMEWORK_ALIASES, *TORCH_COMPANIONS, *brought]
+    names = [*PROJECT_FRAMEWORKS, *FRAMEWORK_ALIASES, *TORCH_COMPANIONS, *brought]
     assert [name for name in names if not is_stack_package(name)] == []
     assert not is_stack_package("numpy")
     assert not is_stack_package("torch-geometric")
