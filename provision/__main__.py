@@ -34,7 +34,9 @@ def _ignore_pythonpath() -> None:
         os.execv(sys.executable, [sys.executable, "-E", *options, *sys.orig_argv[1:]])
     except OSError as error:
         if sys.stderr:
-            sys.stderr.write(f"note: PYTHONPATH applies to gpuenv: {sys.executable}: {error.strerror}\n")
+            sys.stderr.write(
+                f"note: gpuenv uses PYTHONPATH. Cannot start {sys.executable}: {error.strerror}\n"
+            )
 
 
 def _applies_pythonpath() -> bool:
@@ -66,7 +68,7 @@ def _run(argv: list[str]) -> int:
     except ModuleNotFoundError as error:
         sys.stderr.write(
             f"error: gpuenv requires the module {error.name}, which is missing in {sys.prefix}\n"
-            "hint: install gpuenv again with PYTHONPATH unset: packages that PYTHONPATH supplies are not used\n"
+            "hint: unset PYTHONPATH and reinstall gpuenv. gpuenv ignores packages on PYTHONPATH\n"
         )
         code = 7
     except KeyboardInterrupt:  # before `run` could hold it, or once more while it was ending

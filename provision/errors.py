@@ -42,7 +42,7 @@ class MissingVariableError(UsageError):
     def __init__(self, variable: str, origin: str, *, is_empty: bool = False) -> None:
         state = "is empty" if is_empty else "is not set"
         super().__init__(
-            f"{origin}: the environment variable {variable} {state}; an address uses it as ${{{variable}}}",
+            f"{origin}: a URL uses ${{{variable}}}, but the environment variable {variable} {state}",
             hint=f"set it: export {variable}=VALUE",
         )
         self.variable = variable

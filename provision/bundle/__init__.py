@@ -31,15 +31,17 @@ _READERS = 4
 def claim(folder: Path) -> Bundle | None:
     """Return the bundle in a folder, or None for an empty or missing folder. Raises UsageError for other contents."""
     if folder.is_symlink() and not folder.exists():
-        raise UsageError(f"{folder} is a broken symbolic link", hint="remove the link or name another DIR")
+        raise UsageError(
+            f"{folder} is a broken symbolic link", hint="remove the link, or choose another path for DIR"
+        )
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file", hint="name an empty or new folder")
+        raise UsageError(f"{folder} is a file", hint="choose an empty or new folder")
     names = {p.name for p in folder.iterdir()} if folder.exists() else set()
     if MANIFEST not in names:
         if names - {_DRAFT}:
             raise UsageError(
                 f"{folder} has other files ({', '.join(sorted(names)[:3])}): it was not changed",
-                hint="name an empty or new folder",
+                hint="choose an empty or new folder",
             )
         return None
     return read(folder)
@@ -100,7 +102,7 @@ def not_writable(folder: Path, error: OSError) -> BuildError:
         return BuildError(
             f"the disk of {folder} is full", hint="free space, then run the same command to continue"
         )
-    hint = safe_write.suggest_fix(error, "name another DIR")
+    hint = safe_write.suggest_fix(error, "choose another path for DIR")
     return BuildError(f"cannot write in {folder}: {error.strerror or error}", hint=hint)
 
 
@@ -139,7 +141,7 @@ def verify(folder: Path, files: Sequence[BundleFile], on_progress: Callable[[int
              if f.path not in missing and f.size != (folder / f.path).stat().st_size]  # fmt: skip
     if missing or short:
         problems = [f"{_few(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
-        problems += [f"{_few(short)} {'has' if len(short) == 1 else 'have'} another size"] if short else []
+        problems += [f"{_few(short)} {'has' if len(short) == 1 else 'have'} the wrong size"] if short else []
         raise BuildError(f"the bundle {folder} is incomplete: {'; '.join(problems)}", hint=_AGAIN)
 
     def right(file: BundleFile) -> bool:
@@ -162,7 +164,7 @@ def refuse_edited(folder: Path, before: Bundle) -> None:
         changed = file.path in (README, before.lock) and (folder / file.path).is_file()
         if changed and not is_whole(folder, file):
             raise UsageError(
-                f"{folder / file.path} was edited after gpuenv wrote it; it is kept",
+                f"{folder / file.path} was edited after gpuenv wrote it. It was not replaced",
                 hint="move it out of the bundle, or replace it with --force",
             )
 

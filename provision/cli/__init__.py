@@ -102,8 +102,8 @@ def _refuse_several_targets(ours: list[str]) -> None:
     given = sum(word == "--target" or word.startswith("--target=") for word in ours)
     if given > 1:
         raise UsageError(
-            f"--target is given {given} times; `gpuenv {_find_command_name(ours)}` takes one machine",
-            hint=f"give one; {' and '.join(SEVERAL_TARGETS)} take several",
+            f"--target is used {given} times, but `gpuenv {_find_command_name(ours)}` supports only one machine",
+            hint=f"use --target once. These commands support several: {' and '.join(SEVERAL_TARGETS)}",
         )
 
 

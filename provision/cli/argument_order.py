@@ -66,7 +66,7 @@ def read(argv: Sequence[str]) -> CommandWords:
     if at + 1 == len(argv):
         return CommandWords(argv, None)
     env, program = shlex.quote(argv[at]), shlex.quote(argv[at + 1])
-    note = f"{argv[at]} is an environment: {argv[at + 1]} runs in it (or: gpuenv run {env} -- {program})"
+    note = f"{argv[at]} is an environment. {argv[at + 1]} runs in it. To run it as a program instead: gpuenv run {env} -- {program}"
     return CommandWords(argv[: at + 1], argv[at + 1 :], note)
 
 

@@ -38,7 +38,7 @@ def _explain_one(error: BaseException) -> GpuenvError | None:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("provision"):
         return BuildError(
             f"gpuenv requires the module {error.name}, which is missing in {sys.prefix}",
-            hint="install gpuenv again with PYTHONPATH unset: packages that PYTHONPATH supplies are not used",
+            hint="unset PYTHONPATH and reinstall gpuenv. gpuenv ignores packages on PYTHONPATH",
         )
     return None
 
@@ -66,7 +66,7 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
     if error.errno == errno.EAGAIN and not name:
         return MachineError(
             f"no process could be started: {reason}{_describe_limit('RLIMIT_NPROC')}",
-            hint="raise the limit on processes (ulimit -u), or end some",
+            hint="raise the limit on processes (ulimit -u), or stop other processes",
         )
     return None
 

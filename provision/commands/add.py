@@ -72,7 +72,7 @@ def _package(text: str) -> str:
         raise UsageError(f"{text!r} is not a requirement such as 'einops>=0.8': {error}") from error
     if canonicalize_name(need.name) in FRAMEWORKS:
         raise UsageError(
-            f"{need.name} is a framework: the plan chooses its build",
-            hint=f"add it to `frameworks:` in {CONFIG_NAME}, or gpuenv create --framework {need.name}",
+            f"{need.name} is a framework. gpuenv selects its build",
+            hint=f"add it to `frameworks:` in {CONFIG_NAME}, or run gpuenv create --framework {need.name}",
         )
     return text

@@ -204,7 +204,9 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     whole = project_checks.run_project_checks(job.emit, env, whole, planned, job.choices, options)
     if whole.verdict == "fails" != verdict.verdict:
         stage = next(s.stage for s in whole.stages if s.status == "fail")
-        text = f"{job.env} is kept: its frameworks passed, and a failed stage {stage} does not roll back"
+        text = (
+            f"{job.env} was kept: its frameworks passed. A failure in stage {stage} does not cause a rollback"
+        )
         job.emit(Event(kind="warning", stage="verify", text=text))
     under = state.circumstances(job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest)
     state.keep_verdict(job.env, whole, under)

@@ -83,7 +83,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | P
         with interrupted_run.describe_by(making.left):
             made = making.done()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    step = f"gpuenv create ENV --bundle {shown}  # there; {shown}/{stage.README} tells how gpuenv gets there"
+    step = f"gpuenv create ENV --bundle {shown}  # on the target; {shown}/{stage.README} describes how to install gpuenv there"
     emit(Event(kind="next", stage="bundle", text=step))
     return made
 
@@ -150,7 +150,7 @@ class _BundleWriter:
             wheels = self.folder / "wheels"
             name = wheel_of_unhashed(package, line, wheels, python, self.got.sources)
             self.notes.append(
-                f"{package.name} is in it as a wheel of what {line.removeprefix('-e ')} was then"
+                f"the bundle contains {package.name} as a wheel that was built earlier from {line.removeprefix('-e ')}"
             )
             sha256 = digests(wheels / name, ["sha256"])["sha256"]
             found.append(
@@ -181,7 +181,7 @@ class _BundleWriter:
                     plan, self.got.sources, lambda _event: None, builds=builds
                 ).packages
             except LockError as error:
-                told = f"what builds {package.name} ({', '.join(wanted)}) is not in it: {error.message}"
+                told = f"the build requirements of {package.name} ({', '.join(wanted)}) are not in the bundle: {error.message}"
                 self.emit(Event(kind="warning", stage="bundle", text=told))
                 self.notes.append(told)
         return self.files.items(found)
@@ -258,9 +258,7 @@ class _BundleWriter:
         if not items:
             return
         self.planned += items
-        self.emit(
-            Event(kind="start", stage="bundle", text=f"checking which are complete of {len(items)} files")
-        )
+        self.emit(Event(kind="start", stage="bundle", text=f"checking {len(items)} files for completeness"))
         need = needed(self.folder, items)
         total = sum(i.wanted.size or 0 for i in items)
         words = (

@@ -27,7 +27,7 @@ def preview(
     packages = [p for p in got.lock.packages if not p.unhashed]
     need = needed(folder, [*files.items(packages), *files.items(mine, "gpuenv")])
     notes = ["a Python for the target is downloaded too: about 45 MB"]
-    notes += [f"wheels are made of {', '.join(made_here)}"] if made_here else []
+    notes += [f"wheels are built from {', '.join(made_here)}"] if made_here else []
     return Preview(
         command="bundle", path=str(folder), writes=tuple(str(item.wanted.path) for item in need.items),
         download_bytes=need.bytes, free_bytes=need.free, notes=tuple(notes),

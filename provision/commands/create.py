@@ -17,7 +17,10 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     from .misplaced_framework import refuse_framework_as_path
 
     if options.locked and options.frozen:
-        raise UsageError("--locked and --frozen exclude each other", hint="--frozen takes the lock unchecked")
+        raise UsageError(
+            "--locked and --frozen cannot be used together",
+            hint="--frozen installs the lock without checking it",
+        )
     if not options.choices.framework:
         refuse_framework_as_path(options.env)
     env = choose_env_to_change(emit, options.env)

@@ -24,7 +24,8 @@ def open_bundle(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choi
 
     if lock:
         raise UsageError(
-            "--bundle and --lock exclude each other: a bundle has its own lock", hint="leave one of them out"
+            "--bundle and --lock cannot be used together: a bundle contains its own lock",
+            hint="leave one of them out",
         )
     folder = folder.expanduser().resolve()
     if not folder.is_dir():
@@ -33,7 +34,7 @@ def open_bundle(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choi
     if not found.complete:
         raise LockError(
             f"the bundle {folder} is unfinished: its creation was interrupted",
-            hint="run the same `gpuenv bundle` again where there is a network; it continues",
+            hint="run the same `gpuenv bundle` command again on a machine with a network. It continues where it stopped",
         )
     here = detect.detect(()).target
     if found.target.platform != here.platform:

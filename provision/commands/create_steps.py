@@ -80,7 +80,7 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
         raise _refuse_other_options(env, before, wanted)
     if lock is None and (why := is_outdated(state.plan_of(env), choices)):
         raise UsageError(
-            f"{env} was made for the CPU where no GPU was to be seen; {why}",
+            f"{env} was created for the CPU, because no GPU was found. {why}",
             hint="rebuild it for the GPU: --recreate; the old one stays until the new one works",
         )
     if before.get("given") != wanted["given"]:
@@ -130,9 +130,7 @@ def _build_new(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> C
     if isinstance(job, CreateResult):
         return job
     work = BuildStep(do=lambda prefix: way.install(job.local_lock, prefix, job.how))
-    return replace_environment(
-        job, work, rolled_back=f"the new environment failed; {env} is the old one, as it was"
-    )
+    return replace_environment(job, work, rolled_back=f"the new environment failed. {env} was not changed")
 
 
 def _job(
@@ -170,7 +168,7 @@ def _job(
 def _announce(context: RequestContext, choices: Choices, emit: Emit) -> tuple[str, ...]:
     """Say what the environment is for, and return the note on a CPU that nobody asked for."""
     if told := explain_cpu_choice(context, choices):
-        emit(Event(kind="warning", stage="resolve", text=f"this will be {told}"))
+        emit(Event(kind="warning", stage="resolve", text=f"target: {told}"))
         return (told,)
     if context.request.device == "cuda":
         emit(Event(kind="note", stage="resolve", text=f"for a GPU: {context.reason}"))
@@ -248,7 +246,7 @@ def _install_changes(job: BuildJob, old: Lock) -> CreateResult:
         copied=True,
         packages=difference(old, new).into,
     )
-    told = f"with these changes {job.env} failed; it has the packages that it had before"
+    told = f"{job.env} failed with these changes. Its previous packages were restored"
     return replace_environment(job, work, rolled_back=told)
 
 

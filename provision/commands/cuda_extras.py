@@ -33,7 +33,7 @@ def add_extras(plan: Plan, context: RequestContext) -> Plan:
         _bare(text, missing) for text in wanted if (name := _name(text)) in missing and name not in have
     ]
     added = ", ".join(f"{name}[{','.join(extras)}]" for name, extras in missing.items())
-    note = f"{added}: adding these extras, which bring CUDA libraries that no requirement names"
+    note = f"{added}: adding these extras, because they install required CUDA libraries"
     return dataclasses.replace(plan, packages=tuple(dict.fromkeys(packages)), notes=(*plan.notes, note))
 
 

@@ -32,7 +32,7 @@ def choose_env_to_read(emit: Emit, named: Path | None) -> Path:
         return named
     own = projects.find_project_env()
     if not projects.is_present(own) and (active := projects.find_active_env()):
-        text = f"{own} is missing: using {active[1]}, which {active[0]} names"
+        text = f"{own} is missing. Using {active[1]} from {active[0]}"
         emit(Event(kind="note", stage="env", text=text))
         return active[1]
     note_project(emit)

@@ -58,7 +58,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
 
     logs, env, machine = options.logs, options.env, options.machine
     if options.no_machine and machine:
-        raise UsageError("--no-machine and --machine exclude each other", hint="leave one of them out")
+        raise UsageError("--no-machine and --machine cannot be used together", hint="leave one of them out")
     if options.no_machine and not logs and not env:
         raise UsageError("--no-machine needs a log or --env", hint="gpuenv diagnose LOG --no-machine")
     if env is None and not (logs or machine or options.no_machine):
@@ -96,7 +96,7 @@ def _say_nothing_found(emit: Emit, options: DiagnoseOptions, crash: str | None) 
     inputs += (
         []
         if inputs or options.no_machine
-        else ["the machine of the file" if options.machine else "this machine"]
+        else ["the machine from the file" if options.machine else "this machine"]
     )
     text = f"no known GPU failure in {' and '.join(inputs)}"
     emit(Event(kind="summary", stage="diagnose", text=text))
@@ -196,7 +196,7 @@ def add_later_installs(emit: Emit, found: tuple[Finding, ...]) -> tuple[Finding,
     sites = [str(p) for p in sorted(Path("/usr/local/lib").glob("python3*/dist-packages"))]
     own = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)
     later = later_installs.list_evidence(later_installs.find_later_installs(sites, own))
-    told = "; ".join(e.text for e in later) or "no framework and none of their libraries"
+    told = "; ".join(e.text for e in later) or "no framework and no framework libraries"
     emit(Event(kind="note", stage="diagnose", text=f"installed after this runtime was created: {told}"))
     return tuple(run_frameworks.add_later_installs(found, later))
 

@@ -26,7 +26,7 @@ def find_default_env() -> tuple[str, Path] | None:
     active = find_active_env()
     if active is None or active[1].resolve() == Path(sys.prefix).resolve():
         return None
-    return f"{active[0]} names it", active[1]
+    return f"from {active[0]}", active[1]
 
 
 def read_installed() -> Installed | None:

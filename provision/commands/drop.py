@@ -72,9 +72,11 @@ def _name(text: str) -> str:
     try:
         name = parse_package_name(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is not a package name", hint="write it such as einops") from error
+        raise UsageError(
+            f"{text!r} is not a package name", hint="write a package name, such as einops"
+        ) from error
     if name != normalize_name(text.strip()):
-        raise UsageError(f"{text!r} is more than a name", hint=f"gpuenv drop {name}")
+        raise UsageError(f"{text!r} contains more than a package name", hint=f"gpuenv drop {name}")
     if name in FRAMEWORKS:
         raise UsageError(
             f"{name} is a framework, not an added package",

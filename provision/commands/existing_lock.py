@@ -67,7 +67,7 @@ def _held(choices: Choices, platform: str | None = None) -> Lock | None:
 def _unfit(lock: Lock, choices: Choices, context: RequestContext) -> str | None:
     """Why a lock is not for the target asked for; None where it is."""
     if lock.plan.device != context.request.device:
-        return f"it is for {lock.plan.device}, and this machine is judged {context.request.device}"
+        return f"it is for {lock.plan.device}, but this machine requires {context.request.device}"
     if why := kept_build.explain_unfit(lock.plan, choices):
         return why
     if choices.elsewhere and lock.plan.platform != context.target.platform:

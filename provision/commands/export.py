@@ -92,7 +92,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     if form not in WITHOUT_COMMENTS:
         text = signed(text, "//" if form == "devcontainer" else "#")
     if wheel and to_file and wheel.write():
-        emit(Event(kind="note", stage="export", text=f"{wheel.path.name}: written beside it"))
+        emit(Event(kind="note", stage="export", text=f"{wheel.path.name}: written to the same folder"))
     if output:
         write(output, text, beside=form in WITHOUT_COMMENTS)
     if output and (step := stage.NEXT.get(form)):
@@ -131,7 +131,7 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
             f"there is no environment {projects.find_project_env()} made by gpuenv, and no pylock.toml here",
             hint="name an environment, or a lock with --lock FILE; `gpuenv lock` writes one",
         )
-    told = "was not made by gpuenv and has no lock" if path.exists() else "is not there"
+    told = "was not made by gpuenv and has no lock" if path.exists() else "does not exist"
     raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` writes one")
 
 
@@ -178,13 +178,13 @@ def write_wheel_beside(form: str, address: str | None, folder: Path) -> GpuenvWh
 
 
 def warn_of_missing_lock(form: str, source: ExportSource, subject: stage.Subject, folder: Path) -> str | None:
-    """That the lock file which an export names is not there yet, and what writes it."""
+    """That the lock file which an export names does not exist yet, and what writes it."""
     needed = folder / subject.lock_file
     if form not in ("apptainer", "devcontainer", "dockerfile", "github") or needed.exists():
         return None
     kind = Path(locking(source.lock.manager).LOCK_NAME).stem
     command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(needed)])
-    return f"{subject.lock_file} is needed beside it and is missing: {command}"
+    return f"{subject.lock_file} must be in the same folder, but it is missing: {command}"
 
 
 def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:

@@ -86,7 +86,7 @@ def _without_plan(files: Sequence[Path]) -> Iterator[str]:
             hosts = [host for one in classes for host in one.hosts]
             more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
             named = ", ".join(hosts[:_SHOWN]) + more
-            yield f"{path.name} is the lock of no plan now (hosts {named}): remove it, or lock its hosts too"
+            yield f"{path.name} is a lock that belongs to no current plan (hosts {named}). Remove it, or include its hosts"
 
 
 def _locked(task: _Task, emit: Emit) -> FleetLock:
@@ -96,7 +96,7 @@ def _locked(task: _Task, emit: Emit) -> FleetLock:
     plan, made = solve_like(asked, choices, emit, held, task.upgrade)
     if made is None:
         raise LockError(
-            f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: the packages leave no build",
+            f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: no build is compatible with the requested packages",
             hint=plan.hint,
         )
     made = _with_hosts(made, task, inproject.list_files(choices, asked.demands))

@@ -43,7 +43,7 @@ def _read(file: Path) -> FleetResults:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{shown}: {error}", hint=hint) from error
     if twice := [name for name, count in Counter(h.host for h in found.hosts).items() if count > 1]:
-        raise UsageError(f"{shown}: the host {twice[0]!r} is there twice", hint="give each host one row")
+        raise UsageError(f"{shown}: the host {twice[0]!r} is listed twice", hint="list each host once")
     ordered = sorted(found.hosts, key=lambda h: (h.ok, h.class_ or "", h.host))
     return dataclasses.replace(found, hosts=tuple(ordered))
 

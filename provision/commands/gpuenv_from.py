@@ -35,7 +35,7 @@ def check_address(text: str) -> str:
         )
     if not _ADDRESS.fullmatch(text):
         raise UsageError(
-            f"{shown}: expected an address; an index may have another project of that name",
+            f"{shown}: expected a URL. On an index, a different project can have the same name",
             hint=f"--gpuenv-from {_KINDS}",
         )
     return text
@@ -83,7 +83,11 @@ class GpuenvWheel:
     def remark(self) -> str | None:
         """Return what the reader of an export that is not written to a file must know. Raises UsageError."""
         state = {"missing": "is missing", "another": "has another hash"}.get(self.state())
-        return f"{self.path.name} goes with it and {state}: --output FILE writes both" if state else None
+        return (
+            f"{self.path.name} must be in the same folder and {state}. Use --output FILE to write both files"
+            if state
+            else None
+        )
 
 
 def resolve_source(address: str | None, wheel: GpuenvWheel | None) -> GpuenvSource:
@@ -120,7 +124,7 @@ def choose_recorded_source(text: str | None, folder: Path) -> str:
     named = _named(path, folder)
     if _UNFIT.search(named):
         raise UsageError(
-            f"--gpuenv-from {text!r}: a Makefile cannot name this path", hint="move it to another folder"
+            f"--gpuenv-from {text!r}: a Makefile cannot contain this path", hint="move it to another folder"
         )
     return named
 

@@ -56,7 +56,7 @@ def _problem(row: CudaCompiler) -> str | None:
     found = _version(compiler)
     if found is None or int(found.split(".")[0]) <= int(row.gcc):
         return None  # clang and others name no version of gcc; nvcc judges them itself
-    return f"{compiler} {found} of this machine is newer than nvcc of CUDA {row.cuda} takes (gcc {row.gcc}): {_fix(int(row.gcc))}"
+    return f"{compiler} {found} on this machine is newer than nvcc of CUDA {row.cuda} supports (gcc {row.gcc}): {_fix(int(row.gcc))}"
 
 
 def _version(compiler: str) -> str | None:

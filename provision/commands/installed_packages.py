@@ -52,8 +52,10 @@ def describe_differences(lock: Lock, installed: Sequence[InstalledPart]) -> list
     found = []
     for state, words in (("replaced", "in another version than the lock's"), ("added", "beside the lock")):
         names = [f"{p.name} {p.version}" for p in installed if p.state == state]
-        found += [f"installed {words}, so without a hash: {', '.join(names)}"] if names else []
-    found += [f"left out, as they are in the lock and not installed: {', '.join(missing)}"] if missing else []
+        found += [f"installed {words} and therefore without a hash: {', '.join(names)}"] if names else []
+    found += (
+        [f"omitted, because they are in the lock but not installed: {', '.join(missing)}"] if missing else []
+    )
     return found
 
 

@@ -77,7 +77,7 @@ class StateBefore:
         if not place.made_by_gpuenv(self.env):
             return f"there is no environment at {self.env}"
         if not changed:
-            return f"{self.env} is as it was before"
+            return f"{self.env} was not changed"
         return f"{self.env} is {'new' if self.seen[0] is None else 'changed'} and was not verified"
 
 

@@ -129,7 +129,7 @@ class JointChoice:
         if search and (chosen := search.best()):
             self._search, self._chosen = search, chosen
         elif self._search and self._chosen is None and self._search.packages:
-            self._tell(f"no set of the releases that were read is compatible: {why_none(self._search)}")
+            self._tell(f"no combination of the available releases is compatible: {why_none(self._search)}")
 
     def _tell_of_python(self, search: JointSearch, chosen: Chosen) -> None:
         """Say once why the set has another Python than the one that builds alone would get."""
@@ -139,7 +139,9 @@ class JointChoice:
         self._said_of.add(mine)
         for name, release in chosen.releases.items():
             if mine not in release.pythons:
-                self._tell(f"not with Python {mine}: {name} {release.version} has no wheel for Python {mine}")
+                self._tell(
+                    f"Python {mine} is not possible: {name} {release.version} has no wheel for Python {mine}"
+                )
                 return
 
     def _tell(self, text: str) -> None:

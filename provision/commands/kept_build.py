@@ -82,10 +82,13 @@ def refuse_other_stack(env: Path, old: Plan, new: Plan) -> None:
         (f"CUDA for {b.framework}", had[b.framework], b.cuda) for b in new.builds if b.framework in had
     ]
     changed = [
-        f"{name} {was or 'none'}, needs {now or 'none'} now" for name, was, now in differ if was != now
+        f"{name} was {was or 'none'}, but needs {now or 'none'}" for name, was, now in differ if was != now
     ]
     if changed:
-        raise UsageError(f"{env} has {'; '.join(changed)}: this cannot change in place", hint=RECREATE)
+        raise UsageError(
+            f"{env} has {'; '.join(changed)}. This cannot be changed in an existing environment",
+            hint=RECREATE,
+        )
 
 
 def refuse_idle_gpu(env: Path, choices: Choices, context: RequestContext) -> None:
@@ -98,6 +101,6 @@ def refuse_idle_gpu(env: Path, choices: Choices, context: RequestContext) -> Non
         return  # a damaged one is what --recreate is for
     if plan is not None and plan.device == "cuda":
         raise UsageError(
-            f"{env} is for a GPU, and this machine has none to use: {context.reason}",
+            f"{env} is for a GPU, but no GPU can be used on this machine: {context.reason}",
             hint="--device cpu builds it for the CPU; --target, or --driver and --gpu, for another machine's GPU",
         )

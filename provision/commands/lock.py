@@ -95,7 +95,7 @@ def _lock_one(options: LockOptions, emit: Emit) -> Lock | Plan:
         refuse_to_replace(output, force=options.force)
     asked = judge_request(choices, emit)
     if told := explain_cpu_choice(asked, choices):
-        emit(Event(kind="warning", stage="resolve", text=f"this will be for {told}"))
+        emit(Event(kind="warning", stage="resolve", text=f"target: {told}"))
     held = read_old_lock(output, choices, asked.target.platform, strict=options.check)
     plan, made = solve_like(asked, choices, emit, held, upgrade)
     if made is None:

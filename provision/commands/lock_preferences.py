@@ -79,7 +79,7 @@ def _with_builds_of(near: Near, context: RequestContext) -> RequestContext:
     assert near.lock
     plan, request = near.lock.plan, context.request
     same = tuple(
-        VersionBound(name=b.framework, specifier=f"=={b.version}", origin="the lock that is there")
+        VersionBound(name=b.framework, specifier=f"=={b.version}", origin="the existing lock")
         for b in plan.builds if b.framework not in near.moving
     )  # fmt: skip
     bounds, python = (*request.bounds, *same), request.python or plan.python

@@ -26,7 +26,7 @@ def plan_targets(
     for group in groups:
         if not get_locking(group.choices).PLANS_FIRST:
             raise UsageError(
-                f"--manager {group.choices.manager}: several targets are planned for venv only",
+                f"--manager {group.choices.manager}: several targets are supported only with --manager venv",
                 hint="give one --target, or --manager venv",
             )
     classes = _classes(groups)

@@ -79,4 +79,4 @@ def measure_free_space(path: Path) -> int:
 
 
 def _version(package: LockedPackage | None) -> str | None:
-    return None if package is None else package.version or "as its folder has it"
+    return None if package is None else package.version or "as found in its folder"

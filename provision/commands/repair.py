@@ -37,7 +37,9 @@ class RepairOptions:
     env: Path | None = argument(
         None, help="Path of the environment.  [default: .venv]", complete="environments"
     )
-    verify: bool = option(True, "--verify/--no-verify", help="Verify afterwards, or not.")
+    verify: bool = option(
+        True, "--verify/--no-verify", help="Verify the environment after the repair, or skip verification."
+    )
     checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.")
     dry_run: bool = option(False, help="Show what would be done, without changes.")
     deep: bool = option(False, help="Compare the hash of every file, not only of files that changed.")
@@ -86,14 +88,14 @@ def _preview(env: Path, work: repairs.Work) -> Preview:
     return Preview(
         command="repair", path=str(env), packages=(*back, *gone),
         download_bytes=sum(size or 0 for size in sizes.values()), free_bytes=measure_free_space(env),
-        notes=(f"not in the lock, and left: {left}",) if left else (),
+        notes=(f"not in the lock, left unchanged: {left}",) if left else (),
     )  # fmt: skip
 
 
 def _lock_of(env: Path) -> Lock:
     """The lock inside an environment. Raises UsageError where gpuenv did not make it."""
     if not place.made_by_gpuenv(env):
-        told = "is not there" if not env.exists() else "was not made by gpuenv and has no lock"
+        told = "does not exist" if not env.exists() else "was not made by gpuenv and has no lock"
         raise UsageError(f"{env} {told}", hint="build one with a lock: gpuenv create")
     return pylock.read_in(env / place.MARK)
 
@@ -154,9 +156,7 @@ class _Rounds:
                 return
             spoiled = sorted(left.names & todo.names)
             if spoiled:
-                text = (
-                    f"the cache's own files of {', '.join(spoiled)} are changed too: downloading them again"
-                )
+                text = f"the cached files of {', '.join(spoiled)} were modified too. Downloading them again"
                 self.job.emit(Event(kind="warning", stage="build", text=text))
                 fresh = True
             todo, self.done = left, repairs.both(self.done, left)

@@ -57,7 +57,7 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
         return report_hosts(options.hosts, options.output, emit, force=options.force)
     if options.output is not None:
         raise UsageError(
-            "--output is for the page of --hosts", hint="redirect standard output to keep the text"
+            "--output requires --hosts", hint="to save the text, redirect standard output to a file"
         )
     return stage.write_report(_known(emit, options.env), _whose())
 

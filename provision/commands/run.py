@@ -48,7 +48,9 @@ class RunOptions:
         None, help="Path of the environment.  [default: .venv]", complete="environments"
     )
     keep_env: bool = option(False, help="Do not change LD_LIBRARY_PATH, LD_PRELOAD and PYTHONFAULTHANDLER.")
-    exec_: bool = option(False, "--exec", help="Replace gpuenv by CMD; a failure is not diagnosed.")
+    exec_: bool = option(
+        False, "--exec", help="Replace the gpuenv process with CMD. A failure of CMD is not diagnosed."
+    )
     memory_growth: bool = option(False, help="Let TensorFlow and JAX allocate GPU memory as needed.")
     choices: Choices = group(Choices, "profiles", "cache_dir")
     command: list[str] = field(default_factory=list)
@@ -68,8 +70,8 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
         raise UsageError("no program given", hint="gpuenv run python train.py")
     if options.exec_ and options.stdout_to_stderr:
         raise UsageError(
-            "--json and --exec exclude each other",
-            hint="leave --exec out: it replaces gpuenv by CMD, so nothing can write the document",
+            "--json and --exec cannot be used together",
+            hint="remove --exec. With --exec, CMD replaces the gpuenv process, so gpuenv cannot print JSON",
         )
     env = choose_env_to_read(emit, options.env)
     recovery.roll_back_interrupted(emit, env)
@@ -139,7 +141,7 @@ def prepare_variables(
     """The variables that a program in the environment gets; `keep` leaves those of the loader as they are."""
     environ, removed = list_inside_folders(root, programs, given, keep=keep)
     for suspect in removed:
-        text = f"without {suspect.named}: it would replace the environment's own (--keep-env keeps it)"
+        text = f"removing {suspect.named} from the variables, because it would override the libraries of the environment (use --keep-env to keep it)"
         emit(Event(kind="note", stage="run", text=text))
     if (root / "conda-meta").is_dir():
         environ = activate_variables(emit, root, environ)
@@ -189,8 +191,8 @@ def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choi
         environ["LD_LIBRARY_PATH"] = ":".join(e for e in entries if e)
         names = ", ".join(f.parent.name for f in missing)
         text = (
-            f"LD_LIBRARY_PATH gets nvidia/*/lib of {names}: TensorFlow {version} does not look there "
-            "by itself (--keep-env leaves it)"
+            f"adding nvidia/*/lib of {names} to LD_LIBRARY_PATH, because TensorFlow {version} does not search "
+            "there (use --keep-env to prevent this)"
         )
         emit(Event(kind="note", stage="run", text=text))
 

@@ -221,7 +221,7 @@ class _Search:
             return False
         self.refused = self.refused or error
         self.before_pythons = self.before_pythons or self.asked.request
-        self._note(f"not with Python {plan.python}: {why}; trying another one")
+        self._note(f"Python {plan.python} is not possible: {why}. Trying another Python")
         self._bar([plan.python or "", *(m for m in self._minors(plan) if m not in others)])
         return True
 
@@ -267,7 +267,7 @@ class _Search:
             bounds.append(VersionBound(name=build.framework, specifier=f"{operator}{newest}", origin=origin))
         moved = [b for b in bounds if b.specifier.startswith("<=")] or bounds[:1]
         for bound in moved:
-            self._note(f"{origin} goes with {bound.name}{bound.specifier}: resolving again")
+            self._note(f"{origin} is compatible with {bound.name}{bound.specifier}. Resolving again")
         request = self.asked.request
         self._ask(dataclasses.replace(request, bounds=(*request.bounds, *moved)))
         return True
@@ -279,4 +279,4 @@ class _Search:
             return lines
         if self.asked.sources.exclude_newer and "exclude-newer" in (error.log or ""):
             return f"--exclude-newer {self.asked.sources.exclude_newer}"
-        return ", ".join(f"--with {p}" for p in self.asked.request.packages) or "what is asked for along"
+        return ", ".join(f"--with {p}" for p in self.asked.request.packages) or "the other requested packages"

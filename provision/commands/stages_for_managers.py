@@ -30,8 +30,8 @@ def resolve_plan(context: RequestContext) -> Plan:
 
 def _is_mentioned(left_out: str, plan: Plan) -> bool:
     """Whether a note of the plan says what it takes for a line that is left to it."""
-    line = left_out.removesuffix("is ignored: the plan chooses it")
-    return line != left_out and any(note.startswith(f"{line}is taken as ") for note in plan.notes)
+    line, ignored, _ = left_out.partition(" is ignored")
+    return bool(ignored) and any(note.startswith(f"{line} is ") for note in plan.notes)
 
 
 def _plan_for(context: RequestContext) -> Plan:

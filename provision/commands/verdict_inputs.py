@@ -43,7 +43,7 @@ def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
     here = machine_for_verdict()
     if here.gpus and not here.driver.problem:
         return True
-    told = "unproven here: the environment is for another machine's GPU, and this machine has none"
+    told = "unproven on this machine: the environment is for the GPU of another machine, and this machine has no GPU"
     emit(Event(kind="warning", stage="verify", text=told))
     return False
 

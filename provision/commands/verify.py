@@ -41,7 +41,9 @@ class VerifyOptions:
     deep: bool = option(False, help="Check every convolution, data type and file hash.")
     strict: bool = option(False, help="Fail on warnings.")
     locked: bool = option(False, help="Fail if the environment differs from its lock.")
-    node: bool = option(False, help="With --quick: fail only for a fault of this machine, in one line.")
+    node: bool = option(
+        False, help="With --quick: fail only for a fault of this machine, and print one line."
+    )
     device: str | None = option(None, help="Device to test: cuda:N, all or cpu.", complete="tested_devices")
     framework: list[str] = option(list, "--framework", "-f", help="Test only this framework. Repeatable.")
     timeout: float = option(300.0, help="Time limit of each test process, in seconds.")
@@ -84,7 +86,7 @@ def _assert_alone(options: VerifyOptions) -> None:
         "--report": options.report,
     }  # fmt: skip
     if named := [name for name, value in others.items() if value]:
-        raise UsageError(f"{named[0]} does not go with --node", hint=f"leave out {named[0]} or --node")
+        raise UsageError(f"{named[0]} cannot be used with --node", hint=f"leave out {named[0]} or --node")
 
 
 def _device(device: str | None) -> str | None:
@@ -149,7 +151,7 @@ def _lock_of(env: Environment, *, locked: bool) -> Lock | None:
         return pylock.read_in(Path(env.path) / place.MARK)
     if locked:
         raise UsageError(
-            f"{env.path} was not made by gpuenv and has no lock to be held against",
+            f"{env.path} was not created by gpuenv and has no lock to compare with",
             hint="leave --locked out, or build an environment with a lock: gpuenv create",
         )
     return None

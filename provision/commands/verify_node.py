@@ -45,7 +45,9 @@ def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit
         verdict = run_verification(emit, env, made, choices, begun, **asked)
     judged = judge_node(verdict, load_profiles.causes_of_jobs(choices))
     if judged.fault and judged.cause in _ABSENT and not _has_gpu():
-        return replace(judged, fault=False, text="this machine shows no NVIDIA GPU and no driver")
+        return replace(
+            judged, fault=False, text="no NVIDIA GPU and no NVIDIA driver were found on this machine"
+        )
     return judged
 
 

@@ -98,7 +98,11 @@ def warnings(form: str, subject: Subject) -> list[str]:
     lock, found = subject.lock, []
     loose = [p.name for p in s.pip_packages(lock) if not s.hashed(p)]
     if loose and form in ("requirements", "environment.yml"):
-        told = "are commands at the end" if form == "requirements" else "remove the hashes of all packages"
+        told = (
+            "are installed by separate commands at the end of the file"
+            if form == "requirements"
+            else "make it necessary to omit the hashes of all packages"
+        )
         found.append(f"packages without a hash ({', '.join(loose)}) {told}")
     files, folders = list(s.local_files(lock)), [p.name for p in lock.packages if s.folder_of(p)]
     if files and form in INSTALL_GPUENV:
@@ -106,7 +110,7 @@ def warnings(form: str, subject: Subject) -> list[str]:
             f"{_wheels(files, 'comes', 'come')} from folders of this machine: copy to ./wheels beside the export"
         )
     elif files and form not in (*_WITHOUT_PATHS, "pylock"):
-        found.append(f"{_wheels(files, 'is', 'are')} named by their path on this machine")
+        found.append(f"{_wheels(files, 'is', 'are')} referenced by a local path of this machine")
     channels = dict.fromkeys(p.index or p.url for p in s.conda_packages(lock) if p.url.startswith("file:"))
     if channels and form not in _WITHOUT_PATHS:
         found.append(f"the channel {', '.join(channels)} is a folder of this machine")

@@ -79,7 +79,11 @@ def _post(subject: Subject, apt: list[str]) -> list[str]:
         '/opt/gpuenv/bin/pip install --no-cache-dir --disable-pip-version-check "{{ GPUENV }}"',
         "ln -s /opt/gpuenv/bin/gpuenv /usr/local/bin/gpuenv",
         EXACTLY
-        + (" A build has no GPU, so options describe the target." if lock.plan.device == "cuda" else ""),
+        + (
+            " The image build has no GPU, so options describe the target machine."
+            if lock.plan.device == "cuda"
+            else ""
+        ),
         s.shell(*s.create_command(subject, ENV, _held(subject), *wheels, "--cache-dir", "/tmp/gpuenv-cache")),  # noqa: S108
         "rm -rf /tmp/gpuenv-cache",
     ]

@@ -41,8 +41,8 @@ def text(subject: Subject) -> str:
 def _told(subject: Subject) -> list[str]:
     files = subject.gpuenv.files(subject.lock_file)
     rows = [
-        f".devcontainer/devcontainer.json of a project that has {s.oneline(files)} in its folder",
-        "Set GPUENV on the host for another address of gpuenv, or another wheel in the project's folder",
+        f".devcontainer/devcontainer.json for a project. Copy {s.oneline(files)} to the project's folder",
+        "To install gpuenv from another URL or wheel, set GPUENV on the host",
     ]
     if subject.lock.plan.device == "cuda":
         # Two `--gpus` are two requests, and a single one fails on a host without a GPU.

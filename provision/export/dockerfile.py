@@ -91,7 +91,11 @@ def _environment(subject: Subject) -> list[str]:
     create = s.create_command(subject, ENV, held, *(["--find-links", "/wheels"] if wheels else []))
     return [
         EXACTLY
-        + (" A build has no GPU, so options describe the target." if lock.plan.device == "cuda" else ""),
+        + (
+            " The image build has no GPU, so options describe the target machine."
+            if lock.plan.device == "cuda"
+            else ""
+        ),
         *_folders(subject),
         f"COPY {json.dumps([subject.lock_file, held])}",
         *local(wheels),

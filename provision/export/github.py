@@ -28,7 +28,7 @@ def text(subject: Subject) -> str:
         raise UsageError("the lock contains an expression of GitHub Actions (${{), which gpuenv never writes")
     own, told = subject.gpuenv.wheel, [".github/workflows/environment.yml"]
     told += [f"commit {own} as well: pip installs gpuenv from it"] if own else []
-    told += ["set the repository variable GPUENV for another address or wheel of gpuenv"]
+    told += ["to install gpuenv from another URL or wheel, set the repository variable GPUENV"]
     told += [f"copy these wheels from the locking machine to ./wheels: {', '.join(wheels)}"] if wheels else []
     rows = [*_job(subject), *_steps(subject, check, create)]
     return s.comment(subject, FORM, "", *told) + "\n".join(rows) + "\n"

@@ -22,7 +22,7 @@ for env in "$@"; do
         exit 1
         ;;
     *)
-        printf '%.79s\\n' "exit code $code of gpuenv: $env was not examined"
+        printf '%.79s\\n' "exit code $code of gpuenv: $env was not checked"
         exit 2
         ;;
     esac
@@ -39,9 +39,9 @@ _HOST = "/host"
 def npd(subject: Subject) -> str:
     """Return a ConfigMap with the plugin and its configuration. Raises UsageError for a lock without a GPU."""
     told = [
-        f"kubectl apply -f THIS, then mount it at {_FOLDER} (defaultMode: 0755) in the DaemonSet of",
+        f"Run `kubectl apply -f THIS`, then mount it at {_FOLDER} (defaultMode: 0755) in the DaemonSet of",
         f"node-problem-detector, with --config.custom-plugin-monitor={_FOLDER}/{_CONFIG_NAME}",
-        f"Mount the node's / at {_HOST} there (hostPath, privileged): gpuenv and the environments are the node's.",
+        f"Mount the node's root folder / at {_HOST} in that container (hostPath, privileged). gpuenv and the environments are installed on the node.",
         "Where the detector runs on the node itself, leave host empty.",
     ]
     script = [
@@ -95,9 +95,7 @@ def job(subject: Subject) -> str:
     """Return a Job that verifies the environment of one node. Raises UsageError where no image fits."""
     s.linux_only(subject, "a Job on a node")
     told = ["sed s/NODE_NAME/gpu-07/ THIS | kubectl create -f -", "kubectl logs -l app=gpuenv-verify"]
-    told += [
-        "gpuenv and the environment are the node's own: the container only changes into its file system."
-    ]
+    told += ["gpuenv and the environment are installed on the node. The container runs them with chroot."]
     cpu = ["--device", "cpu"] if subject.lock.plan.device == "cpu" else []
     command = ["chroot", _HOST, "/usr/bin/env", "-i", f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8"]
     command += ["gpuenv", "verify", *cpu, s.oneline(subject.env)]
@@ -121,7 +119,7 @@ def job(subject: Subject) -> str:
         "      containers:",
         "        - name: verify",
         f"          image: {json.dumps(base_images.image(subject).image)}",
-        "          # Every GPU of the node, as its own programs see them.",
+        "          # Tests every GPU of the node with the node's own programs.",
         "          securityContext: {privileged: true}",
         f"          command: {json.dumps(command)}",
         f"          volumeMounts: [{{name: host, mountPath: {_HOST}, mountPropagation: HostToContainer}}]",

@@ -18,7 +18,7 @@ def conda_lock(subject: Subject) -> str:
     only a solve of the channels can give."""
     if subject.lock.manager != "conda":
         raise UsageError(
-            "the lock holds wheels and no conda packages: conda-lock.yml would have no python to put them on",
-            hint="gpuenv lock --manager conda makes one; --format environment.yml is what conda can solve",
+            "the lock contains only wheels. conda-lock.yml also needs conda packages, at least python",
+            hint="create a conda lock with gpuenv lock --manager conda, or export with --format environment.yml",
         )
     return s.comment(subject, "conda-lock") + subject.lock_text

@@ -23,12 +23,12 @@ def settings(subject: Subject, form: str) -> str:
     s.linux_only(subject, f"--format {form}")
     if subject.lock.plan.device != "cuda":
         raise UsageError(
-            f"--format {form} examines GPUs, and the lock is for the CPU",
+            f"--format {form} checks GPUs, but the lock is for the CPU",
             hint="export an environment with CUDA: gpuenv create ENV --device cuda",
         )
     return "\n".join([
         "",
-        "# To edit: where commands are, gpuenv, the environments of root to examine, and the seconds for all of them.",
+        "# Edit these: PATH, the path of gpuenv, the environments to check (owned by root), and the time limit in seconds for all checks.",
         f"PATH={PATH}",
         "gpuenv=gpuenv",
         f"set -- {s.shell(subject.env)}",

@@ -35,8 +35,8 @@ def text(subject: Subject) -> str:
         document["pypi-dependencies"] = {p.name: _wheel(p, index) for p in wheels}
     document["tasks"] = {"check": " ".join(s.quick_check(lock, "$CONDA_PREFIX"))}
     told = [
-        "`pixi lock` writes pixi.lock with the hashes of all, `pixi run python` starts the environment",
-        "`pixi run check` proves it; gpuenv must be on PATH for that",
+        "`pixi lock` writes pixi.lock with the hashes of all packages. `pixi run python` runs Python in the environment",
+        "`pixi run check` verifies the environment. It requires gpuenv on PATH",
     ]
     return (
         s.comment(subject, FORM, "", *told) + "\n" + tomli_w.dumps({k: v for k, v in document.items() if v})

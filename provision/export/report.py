@@ -18,9 +18,13 @@ from ..model import (
 from .html_page import document, escaped
 
 _OUTCOMES = {
-    "works": ("pass", "works", "Every convolution is right, through the environment's own cuDNN."),
-    "cpu": ("pass", "works on the CPU", "Every convolution is right. No GPU was tested."),
-    "unproven": ("warn", "unproven", "Nothing of the environment was run."),
+    "works": (
+        "pass",
+        "works",
+        "All convolution results are correct, and cuDNN was loaded from the environment.",
+    ),
+    "cpu": ("pass", "works on the CPU", "All convolution results are correct. No GPU was tested."),
+    "unproven": ("warn", "unproven", "No code from the environment was run."),
     "wrong": ("fail", "wrong", "Convolutions ran, and some results are wrong."),
     "fails": ("fail", "fails", "The first stage that failed is the cause; later ones were skipped."),
 }
@@ -32,7 +36,7 @@ def page(verdict: Verdict, made: str) -> str:
     """The page. `made` says by what and when ("gpuenv 0.1.0, 2026-01-31 12:00 UTC")."""
     status, word, meaning = _OUTCOMES[verdict.verdict]
     if verdict.verdict == "works" and not verdict.frameworks:
-        meaning = "Driver, runtime, libraries and cuDNN are right; no framework was tried."
+        meaning = "Driver, CUDA runtime, libraries and cuDNN work. No framework was tested."
     header = (
         f'<header><p class="mark {status}">{word}</p><h1>{escaped(verdict.env)}</h1>'
         f"<p>{escaped(meaning)}</p><p class=quiet>{escaped(verdict.python)}</p></header>"
@@ -116,7 +120,9 @@ def _device(device: DeviceVerdict) -> str:
     words = [name, device.name, device.capability and f"compute capability {device.capability}", device.uuid]
     title = ", ".join(w for w in words if w)
     if not device.convolutions:
-        return f"<h3>{escaped(title)}</h3><p class=quiet>No convolution was graded here.</p>"
+        return (
+            f"<h3>{escaped(title)}</h3><p class=quiet>No convolution results were checked on this device.</p>"
+        )
     groups = [
         f"<div class='case{' off' if not all(c.ok for c in rows) else ''}'><h4>{escaped(case)} <span class=quiet>{escaped(dtype)}, at most {rows[0].tolerance:g}"
         f"</span></h4>{''.join(_bar(c) for c in rows)}</div>"
@@ -164,11 +170,11 @@ def _libraries(libraries: tuple[LibraryFile, ...]) -> str:
     ran = tuple(x for x in libraries if x.ran)
     others = tuple(x for x in libraries if not x.ran)
     title = (
-        "Libraries loaded beside them; nothing shows that they ran"
+        "Other libraries loaded in the process, with no evidence of use"
         if ran
-        else "Libraries loaded; nothing shows that they ran"
+        else "Libraries loaded, with no evidence of use"
     )
-    return _table("Libraries that ran", ran) + _table(title, others)
+    return _table("Libraries that were used", ran) + _table(title, others)
 
 
 def _table(title: str, libraries: tuple[LibraryFile, ...]) -> str:

@@ -49,7 +49,7 @@ def _without_hashes(packages: list[LockedPackage]) -> str:
             rows.append(s.shell("pip", "install", "--no-deps", requirement(package, None)))
     if not rows:
         return ""
-    told = "\n# A commit or a folder cannot carry a hash, and beside hashes pip takes none without. Install after the above:\n"
+    told = "\n# Commits and folders have no hash, and pip requires a hash for every entry if one entry has a hash.\n# Install these after the packages above:\n"
     return told + "".join(f"#   {row}\n" for row in rows)
 
 

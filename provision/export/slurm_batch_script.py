@@ -15,7 +15,7 @@ def text(subject: Subject) -> str:
     cuda = lock.plan.device == "cuda"
     gpus = max(len(lock.target.gpus), 1)
     told = [
-        "sbatch train.sbatch                    (options given there stand above those below)",
+        "sbatch train.sbatch                    (command-line options override the options below)",
         f"GPUENV_ENV=/path/of/the/environment sbatch {'--gres=gpu:1 ' if cuda else ''}train.sbatch --epochs 10",
     ]  # fmt: skip
     rows = [
@@ -31,11 +31,11 @@ def text(subject: Subject) -> str:
         "set -euo pipefail",
         "",
         f'env="${{GPUENV_ENV:-{_in_double_quotes(subject.env)}}}"',
-        "# A node with a broken driver, a full GPU or another card ends the job here, with the cause."
+        "# If the driver is broken, the GPU is full or the GPU model is different, the job ends here and prints the cause."
         if cuda
-        else "# A node on which it does not import or computes wrongly ends the job here.",
+        else "# If the framework cannot be imported or returns wrong results on this node, the job ends here.",
         " ".join(s.quick_check(lock, '"$env"')),
-        "# One task; gpuenv run keeps out what the node's own modules put before the environment's libraries.",
+        "# One task. gpuenv run removes library paths of the node's modules that would override the environment's libraries.",
         'srun gpuenv run "$env" -- python train.py "$@"',
     ]
     return "\n".join(rows) + "\n"

@@ -17,7 +17,7 @@ log() {
 }
 
 drain() {
-    # A node that drains already keeps the reason that it has.
+    # A node that is already draining keeps its existing reason.
     case $(timeout 0.5 scontrol -o show node "$node" 2>/dev/null | sed -n 's/.* State=\\([^ ]*\\).*/\\1/p') in
     *DRAIN*) return ;;
     esac
@@ -28,7 +28,7 @@ drain() {
 check() {
     left=$((end - $(date +%s%3N)))
     if [ "$left" -lt 100 ]; then
-        log "$1 was not examined: $seconds s are over"
+        log "$1 was not checked: the time limit of $seconds s was reached"
         return
     fi
     left=$((left / 1000)).$(printf %03d $((left % 1000)))
@@ -39,8 +39,8 @@ check() {
         log "$1: $said"
         drain "${said%%:*}"
         ;;
-    124 | 137) log "$1 was not examined: no answer within $left s" ;;
-    *) log "$1 was not examined: gpuenv ended with exit code $code" ;;
+    124 | 137) log "$1 was not checked: no response within $left s" ;;
+    *) log "$1 was not checked: gpuenv exited with code $code" ;;
     esac
 }
 
@@ -51,30 +51,31 @@ exit 0
 """
 
 _TASK_CHECK = """
-# One task of a node speaks for all.
+# Only the first task on each node runs the check.
 [ "${SLURM_LOCALID:-0}" = 0 ] || exit 0
 
-# GPUENV_ENV names the environment; without it the active one is examined, if gpuenv made it and the job has GPUs.
+# GPUENV_ENV sets the environment. If it is not set, the active environment is checked if gpuenv created it and the
+# job has GPUs.
 env=${GPUENV_ENV:-}
 if [ -z "$env" ]; then
     env=${VIRTUAL_ENV:-${CONDA_PREFIX:-}}
     [ -n "${SLURM_STEP_GPUS:-${SLURM_JOB_GPUS:-}}" ] && [ -n "$env" ] && [ -d "$env/.gpuenv" ] || exit 0
 fi
 
-# Slurm shows the job's user what follows "print".
+# Slurm shows the text after "print" to the user of the job.
 said=$(timeout "$seconds" "$gpuenv" verify --quick -q "$env" 2>&1 </dev/null)
 code=$?
 case $code in
 0) exit 0 ;;
 2 | 8) ;;
 *)
-    echo "print gpuenv: $env was not examined (exit code $code)"
+    echo "print gpuenv: $env was not checked (exit code $code)"
     exit 0
     ;;
 esac
 printf '%s\\n' "$said" | sed 's/^/print gpuenv: /'
 
-# The other tasks would wait for this one.
+# Cancel the step, because the other tasks would wait for this one.
 if [ "${SLURM_STEP_NUM_TASKS:-1}" -gt 1 ]; then
     scancel "$SLURM_JOB_ID.$SLURM_STEP_ID" 2>/dev/null
 fi
@@ -96,7 +97,7 @@ def healthcheck(subject: Subject) -> str:
         "slurm.conf: HealthCheckProgram=/etc/slurm/gpuenv-healthcheck",
         "            HealthCheckInterval=300",
     ]
-    usage += ["            HealthCheckNodeState=IDLE,CYCLE  (it makes a context on every GPU)"]
+    usage += ["            HealthCheckNodeState=IDLE,CYCLE  (the check creates a CUDA context on every GPU)"]
     return _node_script(subject, "healthcheck", usage)
 
 
@@ -108,7 +109,7 @@ def taskprolog(subject: Subject) -> str:
         "one user: srun --task-prolog=gpuenv-taskprolog",
     ]
     told += [
-        "It runs as the job's user. A broken environment and a full GPU fail the job, and drain no node."
+        "It runs as the job's user. If the environment is broken or the GPU is full, the job fails. The node is not drained."
     ]
     head = s.comment(subject, "taskprolog", "", *told)
     return f"#!/bin/sh\n{head}gpuenv=gpuenv\nseconds=60\n{_TASK_CHECK}"
@@ -117,12 +118,13 @@ def taskprolog(subject: Subject) -> str:
 def _node_script(subject: Subject, form: str, usage: list[str]) -> str:
     told = [
         *usage,
-        "owner root, mode 755, on every node, with gpuenv and the environments where only root can change them",
+        "Install the script on every node (owner root, mode 755). Only root may have write permission for gpuenv and the environments",
     ]
     told += [
-        "A fault of the node drains it, with the cause as reason. A full GPU and a job's own environment do not."
+        "If the node has a fault, the script drains it and sets the cause as the reason.",
+        "A full GPU or a broken environment of a job does not drain the node.",
     ]
-    told += ["The exit status is always 0: any other one of a prolog drains the node too."]
+    told += ["The exit status is always 0, because any other exit status of a prolog also drains the node."]
     head = s.comment(subject, form, "", *told)
     body = _NODE_CHECK.replace("@EXAMINE@", examine("    "))
     return f"#!/bin/sh\n{head}{settings(subject, form)}{body}"

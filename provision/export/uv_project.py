@@ -52,8 +52,8 @@ def text(subject: Subject) -> str:
         "tool": {"uv": {key: value for key, value in own.items() if value not in ({}, [])}},
     }
     told = [
-        "`uv sync` in this file's folder takes these builds",
-        "to hold another project to them, copy its [tool.uv] tables and requires-python there",
+        "`uv sync` in this file's folder installs these builds",
+        "to use the same builds in another project, copy the [tool.uv] tables and requires-python to its pyproject.toml",
     ]
     return s.comment(subject, FORM, "", *told) + "\n" + tomli_w.dumps(document)
 

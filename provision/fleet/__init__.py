@@ -154,7 +154,7 @@ def _apart(served: Sequence[Served], fittings: Sequence[Fitting]) -> list[PlanDi
 def _of_two_kinds(one: Side, other: Side, plan: Plan, others: Plan) -> PlanDifference:
     """Explain plans that differ in platform, device, or the targets of gpuenv.yaml."""
     if plan.platform != others.platform:
-        reason = f"{plan.platform} and {others.platform} have different wheels"
+        reason = f"{plan.platform} and {others.platform} require different wheels"
     elif plan.device != others.device:
         reason = f"one environment is for {plan.device}, the other for {others.device}"
     else:

@@ -34,11 +34,11 @@ def explain(fitting: Fitting, one: Side, other: Side) -> PlanDifference:
     """Return the two classes of plans that are not one, the objections, and what would merge the plans."""
     first, second = _counter_example(fitting, one, other)
     reasons = [
-        f"{host_class.id} ({_hosts(host_class.hosts)}) cannot use plan {side.position + 1}, {'; '.join(texts)}"
+        f"{host_class.id} ({_hosts(host_class.hosts)}) cannot use plan {side.position + 1}: {'; '.join(texts)}"
         for host_class, side in ((first, other), (second, one))
         if (texts := _objections(fitting, host_class, side))
     ]
-    text = "; ".join(reasons) or f"no builds serve {first.id} and {second.id} together"
+    text = "; ".join(reasons) or f"no build supports both {first.id} and {second.id}"
     return PlanDifference(
         plans=(one.position, other.position), classes=(first.id, second.id), reason=text,
         would_merge=_would_merge(fitting, (*one.classes, *other.classes)),
@@ -98,7 +98,10 @@ def _drivers(fitting: Fitting, classes: Sequence[HostClass]) -> Iterator[tuple[l
             dataclasses.replace(c.target, driver=floor, driver_cuda=None) if c in older else c.target
             for c in classes
         ]
-        yield raised, f"driver {_oldest(older, 'driver')} on {_count(older)}: {floor} would save a plan"
+        yield (
+            raised,
+            f"driver {_oldest(older, 'driver')} on {_count(older)}: with driver {floor}, one plan fewer is needed",
+        )
 
 
 def _glibcs(classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
@@ -109,7 +112,10 @@ def _glibcs(classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
         if not older:
             continue
         raised = [dataclasses.replace(c.target, glibc=glibc) if c in older else c.target for c in classes]
-        yield raised, f"glibc {_oldest(older, 'glibc')} on {_count(older)}: {glibc} would save a plan"
+        yield (
+            raised,
+            f"glibc {_oldest(older, 'glibc')} on {_count(older)}: with glibc {glibc}, one plan fewer is needed",
+        )
 
 
 def _oldest(classes: Sequence[HostClass], name: str) -> str:

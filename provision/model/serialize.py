@@ -75,7 +75,7 @@ def check_forms(value: Any, where: str = "") -> None:
     for key, form in getattr(value, "FORMS", {}).items():
         text = getattr(value, key)
         if text is not None and not (isinstance(text, str) and re.fullmatch(form, text, re.ASCII)):
-            raise ValueError(f"{where + '.' if where else ''}{key}: {str(text)[:60]!r} cannot be one")
+            raise ValueError(f"{where + '.' if where else ''}{key}: {str(text)[:60]!r} is not a valid value")
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

@@ -126,7 +126,7 @@ def _environment(facts: ReportFacts) -> Iterator[str]:
     if plan is None:
         return
     request = f"{plan.manager}, device {plan.device}, Python {plan.python}, {plan.platform}"
-    yield f"made as   {request}"
+    yield f"made with {request}"
     for build in plan.builds:
         yield (
             f"build     {build.framework} {build.version}, CUDA {build.cuda or 'none'}, cuDNN {build.cudnn or 'none'}, "

@@ -46,7 +46,7 @@ def sort_cpu_builds(
     names = ", ".join(name for build in builds for name in build.names)
     gpu = " ".join(f"--framework {build.framework}" for build in builds)
     one = sum(len(build.names) for build in builds) == 1
-    why = f"{names} {'is a package' if one else 'are packages'} for the CPU; for the GPU: {gpu}"
+    why = f"{names} {'is a CPU package' if one else 'are CPU packages'}. To use the GPU: {gpu}"
     return SortedBuilds(demands=demands, frameworks=demands.frameworks, only_cpu=why)
 
 
@@ -69,8 +69,8 @@ def _as_packages(demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework
 def _describe_packages(build: CpuOnlyFramework) -> str:
     one = len(build.names) == 1
     return (
-        f"{', '.join(build.names)} {'stays a package' if one else 'stay packages'} for the CPU; "
-        f"for the GPU: --framework {build.framework}"
+        f"{', '.join(build.names)} {'remains an ordinary CPU package' if one else 'remain ordinary CPU packages'}. "
+        f"To use the GPU: --framework {build.framework}"
     )
 
 
@@ -78,7 +78,7 @@ def list_notes(packages: Sequence[str], planned: Collection[str]) -> tuple[str, 
     """Name the packages of `--with` and `packages:` that hold the CPU build of a framework that is not planned."""
     needs = [Requirement(text) for text in packages]
     return tuple(
-        f"{need.name} stays a package for the CPU; for the GPU: --framework {framework}"
+        f"{need.name} is installed as an ordinary CPU package. To use the GPU: --framework {framework}"
         for need in needs
         if is_cpu_build(canonicalize_name(need.name), sorted(need.extras), str(need.specifier))
         and (framework := CPU_PACKAGES[canonicalize_name(need.name)]) not in planned
@@ -91,7 +91,9 @@ def make_cpu_hint(texts: Sequence[str]) -> str | None:
         name = canonicalize_name(need.name)
         if name in CPU_PACKAGES:
             framework = CPU_PACKAGES[name]
-            return f"{need.name} alone is a package for the CPU: --framework {framework} plans {framework}"
+            return f"{need.name} alone is installed as an ordinary CPU package. To let gpuenv select the build of {framework}: --framework {framework}"
         if other := _OTHER_GPU_NAME.get(name):
-            return f"{need.name} is a package for the CPU, for a GPU it is {other}; neither is a framework"
+            return (
+                f"{need.name} is a CPU package. The GPU package is {other}. Neither is a framework of gpuenv"
+            )
     return None

@@ -48,7 +48,7 @@ class _Reading:
         if name in self.named:
             if self.named[name] != target:
                 raise UsageError(
-                    f"--target: the host {name!r} is there twice, with different targets",
+                    f"--target: the host {name!r} is listed twice, with different targets",
                     hint="remove one of the two documents",
                 )
             return

@@ -77,9 +77,7 @@ class Choices:
         "auto", help="Device to build for: auto, cuda or cpu.", panel=CHOICE, complete="devices"
     )
     find_links: list[str] = option(list, help="Folder or page with wheels. Repeatable.", panel=SOURCES)
-    offline: bool = option(
-        False, help="Use no network; plan only with wheels of --find-links.", panel=SOURCES
-    )
+    offline: bool = option(False, help="Use no network. Use only the wheels of --find-links.", panel=SOURCES)
     pre: bool = option(False, help="Allow pre-releases.", panel=CHOICE)
     allow_old: bool = option(
         False, help="Allow a release more than two years older than the newest one.", panel=CHOICE
@@ -90,11 +88,11 @@ class Choices:
         panel=SOURCES, metavar="PKG",
     )  # fmt: skip
     exclude_newer: str | None = option(
-        None, help="Ignore files uploaded after a date (2026-01-31) or within a duration ('7 days'). The lock keeps it; false removes it.",
+        None, help="Ignore files uploaded after a date (2026-01-31) or within a duration ('7 days'). The lock stores this limit. Use false to remove it.",
         panel=SOURCES, metavar="DATE|DURATION",
     )  # fmt: skip
     exclude_newer_except: list[str] = option(
-        list, help="Index without this limit: pypi, pytorch or a URL. Repeatable.",
+        list, help="Do not apply --exclude-newer to this index: pypi, pytorch or a URL. Repeatable.",
         panel=SOURCES, metavar="INDEX",
     )  # fmt: skip
     profiles: list[Path] = option(

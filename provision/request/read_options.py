@@ -215,8 +215,8 @@ def _require_transitive_frameworks(
     found = bring(_without_builds(target, python))
     if not found.frameworks and found.unread:
         raise UsageError(
-            "no --framework given, and the packages whose metadata needs no build code require none",
-            hint=f"{_ANY_FRAMEWORK}; or run their build code: gpuenv lock",
+            "no --framework given, and no package with readable metadata requires one",
+            hint=f"{_ANY_FRAMEWORK}; or let gpuenv run the build code of the packages: gpuenv lock",
         )
     if not found.frameworks:
         files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
@@ -317,7 +317,7 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
     for need in along:
         if canonicalize_name(need.name) == "nvcc" and (need.specifier or need.extras):
             raise UsageError(
-                f"--with {str(need)!r}: nvcc takes no bounds: its version is the plan's CUDA",
+                f"--with {str(need)!r}: nvcc cannot have bounds, because its version must match the CUDA of the build",
                 hint="choose the CUDA: --with nvcc --cuda 13.0",
             )
     packages += [str(need) for need in along if not need.url]  # an address goes with the project's needs

@@ -73,7 +73,7 @@ def _check_target(c: Choices, target: Target) -> None:
         given, said = getattr(c, name), getattr(target, name)
         if given is not None and given != said:
             raise UsageError(
-                f"--{name.replace('_', '-')} {given}: --target {c.target} says {said or 'nothing about it'}",
+                f"--{name.replace('_', '-')} {given} conflicts with --target {c.target}, which has {said or 'no value for it'}",
                 hint="leave one of them out, or change the file",
             )
     if c.gpu:

@@ -133,7 +133,7 @@ def show_error(screen: Screen, failed: GpuenvError, code: int) -> None:
 def _last_lines(log: str, count: int) -> list[str]:
     rows = [r.rstrip() for r in log.splitlines() if r.strip()]
     left_out = len(rows) - count
-    return ([f"({left_out} lines before)"] if left_out > 0 else []) + rows[-count:]
+    return ([f"({left_out} earlier lines omitted)"] if left_out > 0 else []) + rows[-count:]
 
 
 def show_bug(screen: Screen, version: str) -> None:

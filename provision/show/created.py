@@ -19,9 +19,7 @@ def show_created(screen: Screen, result: CreateResult) -> None:
         show_verdict(screen, result.verdict)
     elif result.environment:
         where = " on a machine that has the GPU" if result.plan and result.plan.device == "cuda" else ""
-        screen.wrapped(
-            f"unproven: `gpuenv verify {result.environment.path}`{where} gives the verdict", first=""
-        )
+        screen.wrapped(f"unproven. To verify, run `gpuenv verify {result.environment.path}`{where}", first="")
 
 
 def _drifted(result: CreateResult) -> dict[str, str]:
@@ -48,7 +46,7 @@ def _show_environment(screen: Screen, environment: Environment) -> None:
 def show_repaired(screen: Screen, done: RepairResult) -> None:
     """What was put back, taken out and left; then the verdict."""
     for package in done.packages:
-        screen.wrapped(_put_back(screen, package), indent=" " * 12, first="  put back  ")
+        screen.wrapped(_put_back(screen, package), indent=" " * 12, first="  restored  ")
     for gone in done.removed:
         screen.wrapped(f"{gone.name} {gone.version}: {gone.why}", indent=" " * 12, first="  removed   ")
     if done.left:
@@ -58,7 +56,7 @@ def show_repaired(screen: Screen, done: RepairResult) -> None:
         screen.line(f"{done.environment.path}: nothing to repair: it matches its lock")
     elif done.environment:
         many = len(done.packages)
-        words = f"{many} package{'' if many == 1 else 's'} put back"
+        words = f"{many} package{'' if many == 1 else 's'} restored"
         words += f", {len(done.removed)} removed" if done.removed else ""
         screen.line(f"{done.environment.path}: {words}")
     if done.verdict:

@@ -31,15 +31,15 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
         one, other = (p + 1 for p in pair.plans)
         screen.wrapped(f"plans {one} and {other}: {pair.reason}", indent="    ", first="")
         if pair.would_merge:
-            screen.wrapped(f"would merge: {pair.would_merge}", indent="    ", first="  ")
+            screen.wrapped(f"to merge these plans: {pair.would_merge}", indent="    ", first="  ")
     for missing in fleet.unserved:
-        more = f" and {len(missing.classes) - 1} more classes alike" if len(missing.classes) > 1 else ""
+        more = f" and {len(missing.classes) - 1} more similar classes" if len(missing.classes) > 1 else ""
         name = missing.host or f"{missing.classes[0]}{more} ({_count(missing.hosts, 'host')})"
         screen.wrapped(
             f"{screen.colour('no plan', 'red')} for {name}: {missing.reason}", indent="    ", first=""
         )
         if missing.hint:
-            screen.wrapped(f"would help: {missing.hint}", indent="    ", first="  ")
+            screen.wrapped(f"possible fix: {missing.hint}", indent="    ", first="  ")
 
 
 def show_fleet_locks(screen: Screen, made: FleetLocks) -> None:
@@ -54,7 +54,7 @@ def show_fleet_locks(screen: Screen, made: FleetLocks) -> None:
 def _proof(fleet: Fleet) -> str:
     if len(fleet.plans) < 2:
         return ""
-    return " (fewer are impossible)" if fleet.exact else f" (at least {fleet.at_least} are needed)"
+    return " (this is the minimum)" if fleet.exact else f" (at least {fleet.at_least} are needed)"
 
 
 def _show_plan(screen: Screen, number: int, one: FleetPlan, classes: Sequence[HostClass]) -> None:

@@ -17,7 +17,7 @@ def show_machine(screen: Screen, machine: Machine) -> None:
     if driver.problem:
         screen.line("driver     " + screen.colour(driver.problem, "red"))
     elif driver.library:
-        speaks = f", speaks CUDA {driver.cuda}" if driver.cuda else ""
+        speaks = f", supports CUDA {driver.cuda}" if driver.cuda else ""
         screen.line(f"driver     {driver.library}{speaks} (from {driver.source})")
     else:
         screen.line("driver     none")

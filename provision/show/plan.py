@@ -12,7 +12,7 @@ from .screen import Screen
 from .sizes import format_bytes
 from .table import show_table
 
-_INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-links": "wheels at hand"}
+_INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-links": "local wheels"}
 
 
 def show_plan(
@@ -41,7 +41,7 @@ def show_plan(
     for note in plan.notes:
         screen.wrapped(f"note: {note}", indent="    ", first="  ")
     if plan.hint:
-        screen.wrapped(f"would help: {plan.hint}", indent="    ", first="  ")
+        screen.wrapped(f"possible fix: {plan.hint}", indent="    ", first="  ")
 
 
 def _target_words(plan: Plan) -> str:
@@ -90,7 +90,7 @@ def _sets(screen: Screen, plan: Plan) -> None:
     for row in plan.sets:
         head = " + ".join((*row.builds, *row.packages))
         late = f"{row.oldest} is {row.behind} days behind its newest release" if row.oldest else ""
-        reason = row.reason or f"chosen: {late or 'nothing is held back'}"
+        reason = row.reason or f"chosen: {late or 'no package is older than its newest release'}"
         screen.wrapped(f"{head}: {reason}", indent="      ", first="  ")
 
 

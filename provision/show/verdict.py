@@ -11,7 +11,7 @@ from .screen import Screen
 _COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _OUTCOME = {
     "works": ("green", "works"),
-    "unproven": ("yellow", "unproven: no code of the environment was run"),
+    "unproven": ("yellow", "unproven: no code from the environment was run"),
     "wrong": ("red", "wrong: convolutions ran with wrong results"),
     "fails": ("red", "fails"),
 }

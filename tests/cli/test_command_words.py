@@ -52,7 +52,7 @@ def test_run_without_a_command(here, typed):
 
 
 def test_an_environment_without_dashes_is_noted(here):
-    assert "env is an environment: python runs in it" in argument_order.read(["run", "env", "python"]).note
+    assert "env is an environment. python runs in it" in argument_order.read(["run", "env", "python"]).note
     assert argument_order.read(["run", "env", "--", "python"]).note is None
     assert argument_order.read(["run", "python"]).note is None
 

@@ -4,9 +4,7 @@ import pytest
 
 HERE = ("--python", "3.12", "--platform", "linux-x86_64", "--index", "pypi")
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
-ADDED = (
-    "onnxruntime-gpu[cuda,cudnn]: adding these extras, which bring CUDA libraries that no requirement names"
-)
+ADDED = "onnxruntime-gpu[cuda,cudnn]: adding these extras, because they install required CUDA libraries"
 
 
 @pytest.fixture
@@ -53,7 +51,7 @@ def test_what_the_user_names_already_is_not_said(go):
     names, plan, _ = go("--with", "onnxruntime-gpu[cuda]")
     assert both(names)
     assert (
-        "onnxruntime-gpu[cudnn]: adding these extras, which bring CUDA libraries that no requirement names"
+        "onnxruntime-gpu[cudnn]: adding these extras, because they install required CUDA libraries"
         in plan["notes"]
     )
 

@@ -79,7 +79,7 @@ def test_a_check_that_fails_leaves_the_environment_in_place(project):
     project.asks(BAD)
     code, value, err = project("create")
     assert code == 8 and checks(value["verdict"]) == ("fail", ["pass", "fail"])
-    assert value["environment"]["path"] == str(project.env) and "does not roll back" in err
+    assert value["environment"]["path"] == str(project.env) and "does not cause a rollback" in err
     assert (project.env.stat().st_ino, project.kept) == (before, "fails")
     assert project("verify")[0] == 8 and project("create")[0] == 8  # it is asked again
     code, value, _ = project("create", "--no-checks")

@@ -55,11 +55,11 @@ def test_beside_torch_they_stay_packages(go):
     assert names(made) - names(alone) == {"jax", "jaxlib", "tensorflow-cpu", "onnxruntime"}
     notes = made["plan"]["notes"]
     assert (
-        "jax (asked.txt line 2), jaxlib (asked.txt line 3) stay packages for the CPU; for the GPU: --framework jax"
+        "jax (asked.txt line 2), jaxlib (asked.txt line 3) remain ordinary CPU packages. To use the GPU: --framework jax"
         in notes
     )
     assert (
-        "tensorflow-cpu (asked.txt line 4) stays a package for the CPU; for the GPU: --framework tensorflow"
+        "tensorflow-cpu (asked.txt line 4) remains an ordinary CPU package. To use the GPU: --framework tensorflow"
         in notes
     )
     assert not [n for n in notes if "read as" in n or "taken as" in n or "the plan chooses it" in n]
@@ -70,7 +70,10 @@ def test_with_options_and_packages_of_the_project(go, gpuenv):
     made = go("lock", "--framework", "torch", *wanted)
     assert builds(made["plan"]) == [("torch", True)]
     assert names(made) >= {"jax", "jaxlib", "tensorflow-cpu", "onnxruntime"}
-    assert "jax stays a package for the CPU; for the GPU: --framework jax" in made["plan"]["notes"]
+    assert (
+        "jax is installed as an ordinary CPU package. To use the GPU: --framework jax"
+        in made["plan"]["notes"]
+    )
     (gpuenv.work / "gpuenv.yaml").write_text(f"frameworks: [torch]\npackages: {list(CPU_LINES)}\n")
     assert names(go("lock", "--output", "other.toml")) == names(made)
 
@@ -95,7 +98,7 @@ def test_an_extra_a_plugin_or_a_label_asks_for_the_gpu(go, gpuenv, line):
 def test_alone_they_mean_a_cpu_environment_and_say_so(go, gpuenv):
     plan = go("resolve", lines=["jax"])
     assert plan["device"] == "cpu" and builds(plan) == [("jax", False)]
-    said = "a CPU environment: jax (asked.txt line 1) is a package for the CPU; for the GPU: --framework jax"
+    said = "a CPU environment: jax (asked.txt line 1) is a CPU package. To use the GPU: --framework jax"
     assert said in plan["notes"]
     plan = go("resolve", "--device", "cuda", lines=["jax"])
     assert plan["device"] == "cuda" and builds(plan) == [("jax", True)]
@@ -104,7 +107,9 @@ def test_alone_they_mean_a_cpu_environment_and_say_so(go, gpuenv):
     assert builds(go("resolve", lines=["flax", "jax"])) == [("jax", False)], "flax brings no other framework"
     ran = gpuenv("resolve", *CARD, *HERE, "--with", "jax", "--json")
     assert (
-        ran.code == 2 and "jax alone is a package for the CPU: --framework jax" in ran.json["error"]["hint"]
+        ran.code == 2
+        and "jax alone is installed as an ordinary CPU package. To let gpuenv select the build of jax: --framework jax"
+        in ran.json["error"]["hint"]
     )
     (gpuenv.work / "asked.txt").write_text("onnxruntime\n")
     ran = gpuenv("resolve", *CARD, *HERE, "-r", "asked.txt", "--json")

@@ -269,7 +269,7 @@ def test_an_environment_for_another_machine_is_unproven_here(torch, gpuenv):
     args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU, "--json")
     ran = gpuenv("create", *args)
     assert ran.code == 0, ran.err
-    assert ran.json["verdict"] is None and "unproven here" in ran.err
+    assert ran.json["verdict"] is None and "unproven on this machine" in ran.err
     assert gpuenv("verify", "--json").code == 8
 
 
@@ -502,7 +502,7 @@ def test_create_again_for_another_machine_is_still_unproven_and_no_failure(torch
     assert gpuenv("create", *args).code == 0
     ran = gpuenv("create", *args)
     assert ran.code == 0 and ran.json["environment"]["changed"] is False
-    assert ran.json["verdict"] is None and "unproven here" in ran.err
+    assert ran.json["verdict"] is None and "unproven on this machine" in ran.err
 
 
 def test_a_recreate_that_fails_its_verdict_puts_the_old_one_back(torch, gpuenv, index):

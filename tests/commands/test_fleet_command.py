@@ -109,7 +109,10 @@ def test_an_option_for_one_machine_beside_several_is_refused(gpuenv, hosts, word
 @pytest.mark.parametrize("words", [["create", "env"], ["bundle", "out"]])
 def test_a_command_for_one_machine_refuses_a_second(gpuenv, hosts, words):
     ran = gpuenv(*words, "-f", "torch", "--target", "hosts/node1.json", "--target=hosts/node3.json")
-    assert ran.code == 2 and f"--target is given 2 times; `gpuenv {words[0]}` takes one machine" in ran.err
+    assert (
+        ran.code == 2
+        and f"--target is used 2 times, but `gpuenv {words[0]}` supports only one machine" in ran.err
+    )
     assert not (gpuenv.work / words[1]).exists()
 
 
@@ -123,7 +126,7 @@ def test_the_commands_for_several_machines_are_those_whose_option_repeats():
 
 def test_conda_takes_one_target(gpuenv, hosts):
     ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--manager", "conda")
-    assert ran.code == 2 and "several targets are planned for venv only" in ran.err
+    assert ran.code == 2 and "several targets are supported only with --manager venv" in ran.err
 
 
 def test_a_broken_driver_never_gets_a_cpu_plan(gpuenv, hosts):
@@ -154,7 +157,7 @@ def test_a_broken_driver_never_gets_a_cpu_plan(gpuenv, hosts):
         ('{"platform": "linux-x86_64", "host": "a\\u001b[2J"}', "is not a host name"),
         (
             '{"platform": "linux-x86_64", "host": "one"}',
-            "the host 'one' is there twice, with different targets",
+            "the host 'one' is listed twice, with different targets",
         ),
     ],
 )

@@ -124,7 +124,10 @@ def test_a_lock_whose_plan_is_gone_is_named(gpuenv, fleet):
     (gpuenv.work / "hosts" / "b.json").unlink()
     ran = gpuenv("lock", *CHOICE)
     said = " ".join(ran.err.split())
-    assert ran.code == 0 and f"warning: {NAMES[1]} is the lock of no plan now (hosts b): remove it" in said
+    assert (
+        ran.code == 0
+        and f"warning: {NAMES[1]} is a lock that belongs to no current plan (hosts b). Remove it" in said
+    )
     assert NAMES[0] not in said.split("warning: ")[1] and "pylock.mine.toml" not in said
     assert (gpuenv.work / NAMES[1]).exists()
     (gpuenv.work / NAMES[1]).unlink()

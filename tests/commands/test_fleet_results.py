@@ -99,7 +99,7 @@ def test_credentials_of_addresses_are_left_out(gpuenv, results):
         ('{"schema": "gpuenv.fleet/1", "hosts": []}', "'gpuenv.fleet/1' is not 'gpuenv.fleet-results/1'"),
         ('{"hosts": [{"host": "a", "verdict": "fine", "ok": true}]}', "hosts[0].verdict: 'fine' is not one of"),
         ('{"hosts": [{"host": "a", "verdict": "works"}]}', "hosts[0].ok: missing"),
-        (json.dumps({"hosts": [ROWS[0], ROWS[0]]}), "the host 'b' is there twice"),
+        (json.dumps({"hosts": [ROWS[0], ROWS[0]]}), "the host 'b' is listed twice"),
     ],
 )  # fmt: skip
 def test_a_document_that_is_no_result_is_refused(gpuenv, results, text, said):
@@ -112,4 +112,4 @@ def test_options_that_do_not_go_together(gpuenv, results):
     ran = gpuenv("report", "env", "--hosts", results)
     assert ran.code == 2 and "ENV and --hosts are both given" in ran.err
     ran = gpuenv("report", "--output", "page.html")
-    assert ran.code == 2 and "--output is for the page of --hosts" in ran.err
+    assert ran.code == 2 and "--output requires --hosts" in ran.err

@@ -119,7 +119,7 @@ def test_lock_resolve_and_detect_return_what_json_prints(jax, here):
     options = commands.LockOptions(choices=jax)
     first = commands.lock(options)
     assert (here.work / "pylock.toml").is_file()
-    again = commands.lock(options)  # near to the lock that is there by now
+    again = commands.lock(options)  # near to the existing lock
     assert document(again) == here("lock", *asked, "--json").json
     assert again.packages == first.packages
     choices = commands.Choices(framework=["torch"], **THERE)

@@ -42,10 +42,10 @@ def test_a_missing_compiler_is_named_with_what_installs_it(go):
 
 def test_a_newer_gcc_is_named_with_the_one_to_use(go):
     (said,) = go({"gcc": "16.1.0", "g++": "16.1.0"})
-    assert said.startswith("gcc 16.1.0 of this machine is newer than nvcc of CUDA 13.2 takes (gcc 15)")
+    assert said.startswith("gcc 16.1.0 on this machine is newer than nvcc of CUDA 13.2 supports (gcc 15)")
     assert "install g++-15, then NVCC_CCBIN=g++-15" in said
     (said,) = go({"gcc": "16.1.0", "g++": "16.1.0", "gcc-14": "14.2.0", "g++-14": "14.2.0"})
-    assert "takes (gcc 15): NVCC_CCBIN=g++-14 CC=gcc-14 CXX=g++-14" in said
+    assert "supports (gcc 15): NVCC_CCBIN=g++-14 CC=gcc-14 CXX=g++-14" in said
 
 
 def test_the_compiler_that_the_user_chose_is_the_one_compared(go):

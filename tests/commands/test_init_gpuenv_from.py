@@ -115,8 +115,8 @@ def test_without_a_source_one_line_says_how_to_get_gpuenv(project, source, makef
         ("gpuenv", "expected an address, a wheel or a checkout"),
         ("missing/gpuenv.whl", "expected an address, a wheel or a checkout"),
         ("git+https://me:tok-EN@git.example/gpuenv", "credentials"),
-        ("https://h.example/$(id).whl", "expected an address"),
-        ("it's.whl", "a Makefile cannot name this path"),
+        ("https://h.example/$(id).whl", "expected a URL"),
+        ("it's.whl", "a Makefile cannot contain this path"),
     ],
 )
 def test_what_names_no_source_is_refused_and_nothing_is_written(project, text, words):

@@ -99,7 +99,7 @@ def test_the_active_environment_is_taken_where_the_project_has_none(gpuenv, vari
     gpuenv.env[variable] = str(env)
     ran = gpuenv("run", "sh", "-c", "echo $VIRTUAL_ENV")
     assert ran.out.strip() == str(env)
-    assert f"note: .venv is missing: using {env}, which {variable} names" in ran.err
+    assert f"note: .venv is missing. Using {env} from {variable}" in ran.err
     assert gpuenv("verify", "--quick", "--json").json["env"] == str(env)
     report = gpuenv("report")
     assert report.code == 0 and "active" in report.out

@@ -333,9 +333,9 @@ def test_the_words_of_a_repair(made):
     made.uv("install", "torch==2.0.1")
     (made.site / FILE).unlink()
     ran = made.gpuenv("repair", "--no-verify")
-    assert f"put back  torch 2.0.1 -> {made.plan['builds'][0]['version']}" in ran.out
+    assert f"restored  torch 2.0.1 -> {made.plan['builds'][0]['version']}" in ran.out
     assert f"1 file of {CU13} {made.plan['builds'][0]['cudnn']} is missing" in " ".join(ran.out.split())
-    assert "2 packages put back" in ran.out and max(map(len, ran.out.splitlines())) <= 80 + len(
+    assert "2 packages restored" in ran.out and max(map(len, ran.out.splitlines())) <= 80 + len(
         str(made.path)
     )
 

@@ -200,8 +200,7 @@ def test_what_another_user_can_change_is_not_run_by_root(site, good, form):
     finally:
         python.unlink()
     assert (
-        script.returncode == 0
-        and f"{site.env} was not examined: gpuenv ended with exit code 2" in script.stderr
+        script.returncode == 0 and f"{site.env} was not checked: gpuenv exited with code 2" in script.stderr
     )
     assert good.node("n1")["State"] == "IDLE"
 
@@ -237,5 +236,5 @@ def test_a_gpuenv_that_is_missing_drains_nothing(site, good, tmp_path):
         capture_output=True,
         text=True,
     )
-    assert ran.returncode == 0 and "gpuenv ended with exit code 127" in ran.stderr
+    assert ran.returncode == 0 and "gpuenv exited with code 127" in ran.stderr
     assert good.node("n1")["State"] == "IDLE"

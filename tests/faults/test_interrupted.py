@@ -63,7 +63,7 @@ def test_an_environment_that_is_to_be_replaced_is_as_it_was(jax, interrupt):
     assert jax("create", *ASK, "--no-verify").code == 0
     env = jax.work / ".venv"
     err = interrupt("create", *ASK, "--with", "aa", "--no-verify", "--recreate")
-    assert err.endswith(f"interrupted; nothing was changed: {env} is as it was before\n{AGAIN}")
+    assert err.endswith(f"interrupted; nothing was changed: {env} was not changed\n{AGAIN}")
     assert place.is_settled(env)
 
 
@@ -80,7 +80,7 @@ def test_an_add_to_a_project_names_what_it_changed(jax, interrupt):
         == ("pylock.toml" in said)
         == (jax.work / "pylock.toml").exists()
     )
-    assert f"{jax.work / '.venv'} is as it was before\n" in said
+    assert f"{jax.work / '.venv'} was not changed\n" in said
 
 
 def made(env, digest="1"):
@@ -97,9 +97,9 @@ def test_each_state_has_its_words(tmp_path):
         text=f"{env} is new and was not verified", hint=f"gpuenv verify {env}"
     )
     there = interrupted_run.remember_state(env, [file])
-    assert there.look().text == f"nothing was changed: {env} is as it was before"
+    assert there.look().text == f"nothing was changed: {env} was not changed"
     file.write_text("frameworks: [jax]\n")
-    assert there.look().text == f"gpuenv.yaml was changed; {env} is as it was before"
+    assert there.look().text == f"gpuenv.yaml was changed; {env} was not changed"
     made(env, "2")
     assert there.look().text == f"gpuenv.yaml was changed; {env} is changed and was not verified"
     place.half_made(env).mkdir()

@@ -76,7 +76,7 @@ def test_a_change_that_fails_its_proof_needs_no_index_to_leave_the_old_environme
     shutil.rmtree(torch.env["UV_CACHE_DIR"])
     index.faults["aa-1.0-py3-none-any.whl"] = "500"
     ran = torch("create", *ASK, "--with", "aa==2.0", "--json")
-    assert ran.code == 8 and "it has the packages that it had before" in ran.err, ran.err
+    assert ran.code == 8 and "Its previous packages were restored" in ran.err, ran.err
     assert ran.json["verdict"]["verdict"] == "fails" and ran.json["environment"] is None
     assert state_of(torch) == before and before[0] == "1.0"
     assert "gpuenv-new" not in ran.out + ran.err

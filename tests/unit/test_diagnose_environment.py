@@ -17,7 +17,7 @@ CPU = {"torch": "2.4.0+cpu"}
 def answer(*lines, versions, path="/envs/a", **more):
     """The findings and the remark on the environment."""
     remarks = Remarks()
-    env = Installed(path=path, why="VIRTUAL_ENV names it", versions=versions, **more)
+    env = Installed(path=path, why="from VIRTUAL_ENV", versions=versions, **more)
     text = "\n".join(lines).encode()
     return find_causes([("log", [text])], KNOWN, None, remarks=remarks, installed=env), remarks.environment
 
@@ -34,7 +34,7 @@ def test_the_build_of_the_environment_is_evidence():
     assert "torch 2.4.0+cu121" in shown(findings)
     assert (
         said
-        == "versions missing from the log were read in /envs/a (VIRTUAL_ENV names it): torch 2.4.0+cu121; to verify: gpuenv diagnose --env /envs/a"
+        == "versions missing from the log were read in /envs/a (from VIRTUAL_ENV): torch 2.4.0+cu121; to verify: gpuenv diagnose --env /envs/a"
     )
 
 
@@ -113,7 +113,7 @@ def test_the_active_environment_gives_facts_and_nothing_of_it_runs(gpuenv, activ
     gpuenv.env[variable] = str(active)
     done = gpuenv("diagnose", "a.log", "--json")
     assert "12.1" in done.json["findings"][0]["title"]
-    said = f"versions missing from the log were read in {active} ({variable} names it): torch 2.4.0+cu121, Python 3.11"
+    said = f"versions missing from the log were read in {active} (from {variable}): torch 2.4.0+cu121, Python 3.11"
     assert done.err.count(said) == 1 and f"to verify: gpuenv diagnose --env {active}" in done.err
     assert not (gpuenv.work / "ran").exists()
     (gpuenv.work / "a.log").write_text(f"torch: 2.1.0\n{OLD_DRIVER}\n")

@@ -513,7 +513,7 @@ def test_conda_packages_are_not_pips(form):
 
 
 def test_wheels_alone_make_no_conda_lock():
-    with pytest.raises(UsageError, match="no python to put them on") as failed:
+    with pytest.raises(UsageError, match="also needs conda packages, at least python") as failed:
         el.text("conda-lock")
     assert "--manager conda" in failed.value.hint
 

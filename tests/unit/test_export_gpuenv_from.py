@@ -30,7 +30,7 @@ def test_the_wheel_is_written_beside_the_export_with_its_hash(project, form):
     ran = project("export", "--format", form, "-o", FILES[form])
     assert ran.code == 0, ran.err
     (wheel,) = wheels(project.work)
-    assert f"{wheel.name}: written beside it" in " ".join(ran.err.split())
+    assert f"{wheel.name}: written to the same folder" in " ".join(ran.err.split())
     text = (project.work / FILES[form]).read_text()
     assert set(re.findall(r"sha256=([0-9a-f]{64})", text)) == {hashlib.sha256(wheel.read_bytes()).hexdigest()}
     assert "provision/__main__.py" in zipfile.ZipFile(wheel).namelist()
@@ -43,7 +43,8 @@ def test_on_standard_output_nothing_is_written_and_the_missing_wheel_is_named(pr
     ran = project("export", "--format", "dockerfile")
     assert ran.code == 0 and sorted(project.work.iterdir()) == before
     assert re.search(
-        r"gpuenv-\S+\.whl goes with it and is missing: --output FILE writes both", " ".join(ran.err.split())
+        r"gpuenv-\S+\.whl must be in the same folder and is missing. Use --output FILE to write both files",
+        " ".join(ran.err.split()),
     )
 
 
@@ -70,11 +71,11 @@ def test_with_an_address_no_wheel_is_written(project):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("gpuenv", "expected an address"),
-        ("gpuenv==0.1.0", "expected an address"),
-        ("./gpuenv-0.1.0-py3-none-any.whl", "expected an address"),
-        ("git+https://git.example/gpuenv\nRUN evil", "expected an address"),
-        ("https://h.example/$(id).whl", "expected an address"),
+        ("gpuenv", "expected a URL"),
+        ("gpuenv==0.1.0", "expected a URL"),
+        ("./gpuenv-0.1.0-py3-none-any.whl", "expected a URL"),
+        ("git+https://git.example/gpuenv\nRUN evil", "expected a URL"),
+        ("https://h.example/$(id).whl", "expected a URL"),
         ("git+https://me:tok-EN@git.example/gpuenv", "credentials"),
     ],
 )

@@ -77,8 +77,8 @@ def test_the_detectors_configuration_names_the_script_beside_it():
             1,
             "driver_library_mismatch: The kernel module",
         ),
-        ("echo 'error' >&2; exit 2", 2, "exit code 2 of gpuenv: {env} was not examined"),
-        ("exec sleep 100", 2, "exit code 137 of gpuenv: {env} was not examined"),
+        ("echo 'error' >&2; exit 2", 2, "exit code 2 of gpuenv: {env} was not checked"),
+        ("exec sleep 100", 2, "exit code 137 of gpuenv: {env} was not checked"),
     ],
 )
 def test_the_plugin_ends_with_0_1_or_2_and_one_short_line(tmp_path, answer, code, line):
@@ -104,7 +104,7 @@ def test_a_check_of_gpus_is_for_locks_with_cuda(form):
 
 
 def test_prolog_and_health_check_do_the_same():
-    bodies = [el.text(form).split("# To edit")[1] for form in ("prolog", "healthcheck")]
+    bodies = [el.text(form).split("# Edit these")[1] for form in ("prolog", "healthcheck")]
     assert bodies[0] == bodies[1]
     assert "HealthCheckProgram=" in el.text("healthcheck") and "Prolog=" in el.text("prolog")
 

@@ -181,10 +181,10 @@ def test_two_plans_are_apart_by_the_objections_of_both_sides():
     (apart,) = found.apart
     assert apart.plans == (0, 1) and apart.classes == ("sm37-r470", "sm100-r580")
     assert (
-        "sm37-r470 (3 hosts) cannot use plan 2, torch " in apart.reason
+        "sm37-r470 (3 hosts) cannot use plan 2: torch " in apart.reason
         and "the driver is 470.256.02" in apart.reason
     )
-    assert "sm100-r580 (2 hosts) cannot use plan 1, torch " in apart.reason
+    assert "sm100-r580 (2 hosts) cannot use plan 1: torch " in apart.reason
     assert "no kernels for B200 (10.0)" in apart.reason
     assert apart.would_merge is None  # no driver serves both boards
 
@@ -196,7 +196,9 @@ def test_a_newer_driver_that_would_save_a_plan_is_named_and_does():
     found = planned(request, targets_of(old, B200), [12, 5])
     assert len(found.plans) == 2
     (apart,) = found.apart
-    assert apart.would_merge == "driver 470.256.02 on 12 hosts: 525.60.13 would save a plan"
+    assert (
+        apart.would_merge == "driver 470.256.02 on 12 hosts: with driver 525.60.13, one plan fewer is needed"
+    )
     merged = planned(request, targets_of({**old, "driver": "525.60.13"}, B200), [12, 5])
     assert len(merged.plans) == 1
     below = planned(request, targets_of({**old, "driver": "525.60.12"}, B200), [12, 5])
@@ -207,7 +209,7 @@ def test_a_newer_glibc_that_would_save_a_plan_is_named():
     request, _ = question("torch")
     found = planned(request, targets_of({**A100, "glibc": "2.17"}, {**B200, "glibc": "2.35"}))
     assert len(found.plans) == 2
-    assert found.apart[0].would_merge == "glibc 2.17 on 1 host: 2.35 would save a plan"
+    assert found.apart[0].would_merge == "glibc 2.17 on 1 host: with glibc 2.35, one plan fewer is needed"
 
 
 def test_several_frameworks_share_each_plan():

@@ -60,10 +60,10 @@ def test_line_numbers_are_those_of_the_file() -> None:
     ("kind", "folder", "text"),
     [
         ("error", "provision/request/", "unknown framework"),
-        ("error", "provision/commands/", "--locked and --frozen exclude each other"),
+        ("error", "provision/commands/", "--locked and --frozen cannot be used together"),
         ("hint", "provision/cli/", "ulimit"),
         ("help", "provision/request/options.py", "Python"),
-        ("screen", "provision/show/", "would help"),
+        ("screen", "provision/show/", "possible fix"),
         ("file", "provision/export/", "FROM"),
         ("profile", "profiles/failures.yaml", "driver"),
     ],

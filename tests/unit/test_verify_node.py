@@ -56,7 +56,7 @@ def node(env, tmp_path):
         (BUSY, 0, "gpu_busy_exclusive: "),
         (healthy(cuda_error=2), 0, "gpu_memory_exhausted: "),
         (spec(driver="580.159.04", cuda=13000, gpus=[FULL], cudnn_create=4), 0, "gpu_memory_exhausted: "),
-        (SCENARIOS["no-driver"], 0, "this machine shows no NVIDIA GPU and no driver"),
+        (SCENARIOS["no-driver"], 0, "no NVIDIA GPU and no NVIDIA driver were found on this machine"),
     ],
 )
 def test_only_a_fault_of_the_machine_fails(node, what, code, line):
@@ -90,7 +90,7 @@ def test_a_cudnn_that_is_cut_short_is_a_fault(node, env):
 
 def test_options_that_mean_something_else_are_refused(node, env):
     ran = node(healthy(), "--strict")
-    assert ran.returncode == 2 and "--strict does not go with --node" in ran.stderr
+    assert ran.returncode == 2 and "--strict cannot be used with --node" in ran.stderr
     alone = subprocess.run(
         [sys.executable, "-m", "provision", "verify", "--node", env],
         capture_output=True,

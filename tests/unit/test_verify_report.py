@@ -141,7 +141,7 @@ def test_the_report_and_the_compatibility_page_have_one_style():
 
 def test_what_quick_did_not_try_is_not_claimed():
     quick = dataclasses.replace(VERDICT, verdict="works", frameworks=(), hint=None, findings=())
-    assert "no framework was tried" in page(quick, "x")
+    assert "No framework was tested" in page(quick, "x")
     assert "<h2>Findings</h2>" in page(VERDICT, "x")
     assert "<h2>Findings</h2>" not in page(quick, "x")
 
