@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SESSION = re.compile(r"(<!-- session -->\n)(.*?)(<!-- /session -->)", re.DOTALL)
 VOLATILE = (
     (re.compile(r"off by [0-9.e+-]+"), "off by N"),
-    (re.compile(r"the worst is \S+ \S+ \S+:"), "the worst is CASE:"),
+    (re.compile(r"its limit is \S+ \S+ \S+:"), "its limit is CASE:"),
     (re.compile(r"\d+ packages"), "N packages"),
 )
 STILL = re.compile(r"(lock|build|verify): .*(, \d+ s|, \d+:\d\d min| left)$")

@@ -26,9 +26,9 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
         raise _broken(machine, traces)
     if machine.context.slurm == "login":
         raise MachineError(
-            "This is a Slurm login node: it has no GPU, and the jobs' nodes do",
-            hint="Run `srun --gpus=1 gpuenv detect --json > node.json` once and pass `--target node.json` "
-            "(or give --driver and --gpu), or pass --device cpu for an environment without a GPU",
+            "This is a Slurm login node without a GPU. Only the compute nodes have GPUs",
+            hint="Run `srun --gpus=1 gpuenv detect --json > node.json` once and pass `--target node.json`. "
+            "Or pass --driver and --gpu. For an environment without a GPU, pass --device cpu",
         )
     if wanted == "cuda":
         raise _no_driver(machine)
@@ -70,10 +70,10 @@ def nvidia_traces(machine: Machine) -> tuple[str, ...]:
 
 def _broken(machine: Machine, traces: tuple[str, ...]) -> MachineError:
     findings = machine.findings
-    what = machine.driver.problem or (findings[0].title if findings else "its driver does not answer")
-    fix = findings[0].fix if findings and findings[0].fix else "Run `nvidia-smi` and see what it says."
+    what = machine.driver.problem or (findings[0].title if findings else "its driver does not respond")
+    fix = findings[0].fix if findings and findings[0].fix else "Run `nvidia-smi` and check its output."
     error = MachineError(
-        f"This machine shows NVIDIA hardware ({', '.join(traces)}) but CUDA cannot be used: {what}",
+        f"This machine has NVIDIA hardware ({', '.join(traces)}), but CUDA cannot be used: {what}",
         hint=f"{fix} For an environment without a GPU pass --device cpu",
     )
     error.findings = findings
@@ -82,11 +82,11 @@ def _broken(machine: Machine, traces: tuple[str, ...]) -> MachineError:
 
 def _no_driver(machine: Machine) -> MachineError:
     findings = machine.findings
-    what = machine.driver.problem or "no NVIDIA driver and no NVIDIA GPU is to be seen here"
+    what = machine.driver.problem or "no NVIDIA driver and no NVIDIA GPU were found"
     fix = next((f.fix for f in findings if f.fix), "Run this on a machine with an NVIDIA driver.")
     sentence = "; ".join(f.title for f in findings if f.cause == "no_gpu_build_for_platform")
     error = MachineError(
-        f"--device cuda was asked for and cannot be had: {what}" + (f". {sentence}" if sentence else ""),
+        f"--device cuda was requested, but is not possible: {what}" + (f". {sentence}" if sentence else ""),
         hint=f"{fix} For another machine pass --target FILE, or --driver and --gpu",
     )
     error.findings = findings
@@ -95,13 +95,15 @@ def _no_driver(machine: Machine) -> MachineError:
 
 def _why_cpu(machine: Machine) -> str:
     """The sentence for a CPU environment that nobody asked for, warnings included."""
-    sentence = "no NVIDIA GPU and no NVIDIA driver is to be seen on this machine"
+    sentence = "no NVIDIA GPU and no NVIDIA driver were found on this machine"
     others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]
     warnings = []
     if machine.context.wsl:
         warnings.append(f"this is WSL, but Windows offers it no GPU ({WSL_LIBCUDA} is absent)")
     if machine.context.colab:
-        warnings.append("the notebook's runtime has no GPU: Runtime, Change runtime type gives it one")
+        warnings.append(
+            "the notebook's runtime has no GPU: select Runtime > Change runtime type, then select a GPU"
+        )
     visible = machine.environment.get("NVIDIA_VISIBLE_DEVICES", "")
     if not machine.context.colab and visible not in ("", "void", "none"):
         warnings.append(

@@ -142,7 +142,7 @@ def is_newer(library: str | None, module: str | None) -> bool:
 
 def _different(module: str, library: str, aside: str | None) -> Finding:
     evidence = [Evidence(text=f"kernel module {module}", source="/proc/driver/nvidia/version")]
-    evidence.append(Evidence(text=f"driver libraries {library}", source="the driver's own answer"))
+    evidence.append(Evidence(text=f"driver libraries {library}", source="reported by the driver"))
     if aside:
         evidence.append(Evidence(text=aside, source="nvml"))
     return make_finding(

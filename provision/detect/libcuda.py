@@ -101,7 +101,7 @@ def ask_libcuda(environ: Mapping[str, str], seconds: float) -> Answer:
         return Answer(source="libcuda", error=f"{sys.executable} could not be started: {error}")
     end = f"did not return within {seconds:g} s" if ended.timed_out else None
     if not end and ended.returncode:
-        end = f"died of {ended.signal}" if ended.signal else f"failed: {ended.stderr.strip()[-300:]}"
+        end = f"was killed by {ended.signal}" if ended.signal else f"failed: {ended.stderr.strip()[-300:]}"
     return read_told(ended.stdout, end, hung=ended.timed_out)
 
 

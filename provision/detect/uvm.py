@@ -97,9 +97,11 @@ def _fault(uvm: Uvm, module: str) -> Finding | None:
     if uvm.node is None:
         return make_finding("uvm_without_file", _show("missing", FILE), file=FILE)
     if uvm.node == _MEMORY != uvm.major:
-        return make_finding("device_file_denied", _show("another device in its place", FILE), file=FILE)
+        return make_finding(
+            "device_file_denied", _show("a different device exists at this path", FILE), file=FILE
+        )
     if uvm.node != uvm.major:
-        text = f"major {uvm.node}, expected {uvm.major}" if uvm.node else "no character device"
+        text = f"major {uvm.node}, expected {uvm.major}" if uvm.node else "not a character device"
         return make_finding("uvm_file_stale", _show(text, FILE), file=FILE)
     return None
 

@@ -57,7 +57,7 @@ def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:
     if not any(env.glob(f"lib*/python3*/site-packages/{PACKAGE}/__init__.py")):
         raise UsageError(
             f"{env} has no {PACKAGE}",
-            hint=f"--kernel adds it when the environment is made; a lock needs it: gpuenv lock --with {PACKAGE}",
+            hint=f"--kernel installs it when it creates an environment. For an environment from a lock, run: gpuenv lock --with {PACKAGE}",
         )
     kernels = folder(process.environ())
     spec = _spec_of_ipykernel(env)
@@ -97,7 +97,8 @@ def _refused(place: Path, error: OSError) -> BuildError:
     return BuildError(
         f"a Jupyter kernel cannot be written in {place}: {error.strerror or error}",
         hint=suggest_fix(
-            error, "set JUPYTER_DATA_DIR to a folder that can be written, here and where Jupyter runs"
+            error,
+            "set JUPYTER_DATA_DIR to a writable folder, in this shell and in the shell that starts Jupyter",
         ),
     )
 

@@ -84,8 +84,8 @@ def refuse_half_changed(path: Path) -> None:
     """Raise BuildError for an environment whose packages are those of no lock."""
     if is_half_changed(path):
         raise BuildError(
-            f"{path} is half changed: {MARK}/{_CHANGING} says that a change of its packages was interrupted",
-            hint=f"build it anew: gpuenv create {shlex.quote(str(path))} --recreate",
+            f"{path} is incomplete: {MARK}/{_CHANGING} shows that a change of its packages was interrupted",
+            hint=f"rebuild it: gpuenv create {shlex.quote(str(path))} --recreate",
         )
 
 
@@ -107,32 +107,36 @@ def check_place(path: Path) -> None:
     """
     if not path.name.isprintable() and not path.exists() and _CONTROL.search(path.name):
         raise UsageError(
-            f"{path!r} has control characters in its name, which activate scripts and pyvenv.cfg cannot hold",
-            hint="name another ENV",
+            f"the name of {path!r} contains control characters, which activate scripts and pyvenv.cfg do not support",
+            hint="choose another path for ENV",
         )
     if not path.exists() and re.search(r"[\ud800-\udfff]", str(path)):  # what Python makes of such bytes
         raise UsageError(
-            f"{path!r} has bytes in its name that are no UTF-8, which pyvenv.cfg cannot hold",
-            hint="name another ENV",
+            f"{path!r} contains bytes that are not valid UTF-8, which pyvenv.cfg does not support",
+            hint="choose another path for ENV",
         )
     if path.is_symlink() and not path.exists():
-        raise UsageError(f"{path} is a broken symbolic link", hint="remove the link or name another ENV")
+        raise UsageError(
+            f"{path} is a broken symbolic link", hint="remove the link, or choose another path for ENV"
+        )
     if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is a file, not an environment", hint="name another ENV")
+        raise UsageError(f"{path} is a file, not an environment", hint="choose another path for ENV")
     if path.is_dir() and not made_by_gpuenv(path) and any(path.iterdir()):
         raise UsageError(
             f"{path} is a folder that gpuenv did not make; it is left alone",
-            hint="name another ENV"
+            hint="choose another path for ENV"
             + ("" if holds_more_than_an_environment(path) else ", or remove the folder yourself"),
         )
     if made_by_gpuenv(path) and not has_been_made(path):
         raise UsageError(
-            f"{path} is no environment, though it has a folder {MARK}; it is left alone",
-            hint="name another ENV, or remove the folder yourself",
+            f"{path} contains a folder {MARK}, but is not an environment. It was not changed",
+            hint="choose another path for ENV, or remove the folder yourself",
         )
     home = home_folder()
     if home and path.is_dir() and home.is_relative_to(path.resolve()):
-        raise UsageError(f"your home folder is inside {path}; it is left alone", hint="name another ENV")
+        raise UsageError(
+            f"your home folder is inside {path}; it is left alone", hint="choose another path for ENV"
+        )
 
 
 @contextmanager
@@ -156,8 +160,8 @@ def draft(place: Path) -> Iterator[Path]:
     path = half_made(place)
     if made_by_gpuenv(place) and not os.access(place, os.W_OK | os.X_OK):
         raise BuildError(
-            f"{place} is write-protected and may not be replaced: it belongs to user {place.stat().st_uid}",
-            hint="name another ENV, or let that user write to this one and run the command",
+            f"{place} is write-protected and cannot be replaced: it belongs to user {place.stat().st_uid}",
+            hint="choose another path for ENV, or run the command as a user with write permission",
         )
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -187,7 +191,7 @@ def discard(path: Path) -> None:
     elif path.is_dir():
         if not made_by_gpuenv(path) and any(path.iterdir()):
             raise BuildError(
-                f"{path} is in the way and gpuenv did not make it", hint="move it away, then try again"
+                f"{path} already exists and was not created by gpuenv", hint="move it away, then try again"
             )
         refuse_mounts(path)
         # The mark goes last: what is left of an interrupted removal is still known as ours.
@@ -202,7 +206,8 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder)
     except RecursionError as error:
         raise BuildError(
-            f"{folder} has folders that are too deep to be removed", hint=f"rm -rf {shlex.quote(str(folder))}"
+            f"{folder} contains folders that are nested too deeply to remove",
+            hint=f"rm -rf {shlex.quote(str(folder))}",
         ) from error
 
 
@@ -280,7 +285,7 @@ def aside(place: Path) -> Path:
 
 def _beside(place: Path, end: str) -> Path:
     if not place.name:
-        raise UsageError(f"{place} is no place for an environment", hint="name another ENV")
+        raise UsageError(f"{place} cannot be used for an environment", hint="choose another path for ENV")
     return place.with_name(f".{place.name}.gpuenv-{end}")
 
 
@@ -296,12 +301,12 @@ def not_writable(path: Path, error: OSError) -> BuildError:
     """A BuildError for a file system that refused: full, read-only, no permission, or taken away."""
     if error.errno == errno.ENOENT:
         return BuildError(
-            f"{error.filename or path} vanished while gpuenv was at work there",
-            hint="something else removed it: run the command again",
+            f"{error.filename or path} was removed by another process while gpuenv used it",
+            hint="run the command again",
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return BuildError(f"the disk of {path} is full: {error.strerror}", hint="free space, then try again")
     return BuildError(
         f"cannot write in {path}: {error.strerror or error}",
-        hint=suggest_fix(error, "name an ENV in a folder you may write to"),
+        hint=suggest_fix(error, "choose a path for ENV in a folder with write permission"),
     )

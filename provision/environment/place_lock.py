@@ -50,11 +50,11 @@ def locked(place: Path) -> Iterator[list[str]]:
                 raise refused
             yield notes
     except BusyError as error:
-        raise BuildError(f"another gpuenv is at work on {place}", hint=_HINT) from error
+        raise BuildError(f"another gpuenv process is using {place}", hint=_HINT) from error
     except host_claim.ClaimedError as error:
         raise BuildError(
-            f"another gpuenv is at work on {place}: {error.claim.words}",
-            hint=f"{_HINT}; where that host is gone, its lock is void {host_claim.STALE:g} s after its last sign of life",
+            f"another gpuenv process is using {place}: {error.claim.words}",
+            hint=f"{_HINT}. If that host is no longer available, the lock expires after {host_claim.STALE:g} s without activity",
         ) from error
 
 
@@ -62,7 +62,7 @@ def assert_held(place: Path) -> None:
     """Raise BuildError where another host took the lock over, because this process was stopped for long."""
     if claim := host_claim.taken_from_me(lock_file(place)):
         raise BuildError(
-            f"the lock on {place} was taken over while this run was stopped: {claim.words}",
+            f"this process was paused, and another process took over the lock on {place}: {claim.words}",
             hint="run the command again",
         )
 
@@ -107,7 +107,7 @@ def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> 
                 continue
             if void:
                 notes.append(
-                    f"the lock on {place} is taken over: no sign of life for {host_claim.STALE:g} s from {void.words}"
+                    f"taking over the lock on {place}, inactive for {host_claim.STALE:g} s: {void.words}"
                 )
             if not has_locks:
                 _lock_softly(path, stack, void=void is not None)
@@ -210,7 +210,9 @@ def _open_existing(path: Path, flags: int) -> _Opened:
 
 
 def _unlockable(path: Path, why: str) -> BuildError:
-    return BuildError(f"{path} cannot be locked: {why}", hint="remove it when no gpuenv is at work there")
+    return BuildError(
+        f"{path} cannot be locked: {why}", hint="if no gpuenv process is using the folder, remove this file"
+    )
 
 
 def _lock(descriptor: int) -> None:

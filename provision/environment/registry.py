@@ -34,7 +34,8 @@ def folder() -> Path:
         path = Path("~")
     if not path.is_absolute():  # older platformdirs hand `~` on where nobody knows what it is
         raise BuildError(
-            "there is no home folder to keep the list of environments in", hint="set HOME or XDG_DATA_HOME"
+            "the list of environments cannot be stored, because there is no home folder",
+            hint="set HOME or XDG_DATA_HOME",
         )
     return path
 
@@ -52,7 +53,8 @@ def add(env: Path) -> None:
             return
         if process.is_anothers(entry.parent):
             raise PermissionError(
-                errno.EPERM, "it belongs to another user, in whose home root leaves nothing"
+                errno.EPERM,
+                "it is in the home folder of another user, and gpuenv run as root writes no files there",
             )
         entry.parent.mkdir(parents=True, exist_ok=True)
         safe_write.write_file(entry, text)
@@ -72,7 +74,7 @@ def forget(env: Path) -> None:
 def _refused(entry: Path, error: OSError) -> BuildError:
     return BuildError(
         f"the list of environments cannot be written in {entry.parent}: {error.strerror or error}",
-        hint="the environment itself is not concerned; `gpuenv list` will not show it",
+        hint="the environment itself is not affected, but `gpuenv list` does not show it",
     )
 
 

@@ -29,20 +29,22 @@ def _check_is_ours(env: Path) -> None:
     if env.is_symlink():
         raise UsageError(
             f"{env} is a symbolic link to {env.readlink()}; it is left alone",
-            hint="name the environment itself, or remove the link with rm",
+            hint="pass the path of the environment itself, or remove the link with rm",
         )
     if not os.path.lexists(env):
         if not list(leftovers(env)):
-            raise UsageError(f"{env} is not there", hint=_LISTED)
+            raise UsageError(f"{env} does not exist", hint=_LISTED)
     elif not env.is_dir():
         raise UsageError(f"{env} is a file, not an environment")
     elif not place.made_by_gpuenv(env):
         raise UsageError(
             f"{env} is a folder that gpuenv did not make; it is left alone",
-            hint="remove it yourself, if that is what you want",
+            hint="to delete it anyway, remove the folder yourself",
         )
     elif not place.has_been_made(env):
-        raise UsageError(f"{env} is no environment, though it has a folder {place.MARK}; it is left alone")
+        raise UsageError(
+            f"{env} contains a folder {place.MARK}, but is not an environment. It was not removed"
+        )
 
 
 def _why_kept(env: Path) -> str:
@@ -51,9 +53,9 @@ def _why_kept(env: Path) -> str:
     if home and home.resolve() == real:
         return "is your home folder"
     return (
-        "has your home folder in it"
+        "contains your home folder"
         if home and home.resolve().is_relative_to(real)
-        else "is no environment of gpuenv"
+        else "is not an environment of gpuenv"
     )
 
 
@@ -107,5 +109,5 @@ def remove(env: Path, forget: Callable[[], None]) -> None:
             place.discard(path)
     except OSError as error:
         told = place.not_writable(env.parent, error)
-        told.hint = f"what is left is removed by the next run: gpuenv remove {env}"
+        told.hint = f"to remove the remaining files, run again: gpuenv remove {env}"
         raise told from error

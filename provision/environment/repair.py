@@ -70,9 +70,12 @@ def _told(
         had, why = change.found, change.text
     else:
         assert by is not None
-        had, why = package.version, f"its files go with {by.name} {by.version}, which lists them too"
+        had, why = (
+            package.version,
+            f"its files also belong to {by.name} {by.version}, and are removed with it",
+        )
     now = _build(package) if change and "-" in (change.found or "") else package.version
-    now = now or (change.locked if change else None) or "as its folder has it"
+    now = now or (change.locked if change else None) or "as found in its folder"
     return RestoredPackage(name=normalize_name(package.name), had=had, now=now, why=why)
 
 
@@ -86,8 +89,8 @@ def _build(package: LockedPackage) -> str:
 
 def _why(stranger: UnlockedPackage) -> str:
     if stranger.over:
-        return f"it lists files of {', '.join(stranger.over)} as its own"
-    return "it belongs to another build than the lock's"
+        return f"its RECORD lists files of {', '.join(stranger.over)}"
+    return "it belongs to a different build than the locked one"
 
 
 def _to_remove(lock: Lock, strangers: Sequence[UnlockedPackage]) -> tuple[UnlockedPackage, ...]:

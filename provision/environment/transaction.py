@@ -119,10 +119,10 @@ def _oldest(env: Path) -> float:
 
 def _taken_away(env: Path) -> BuildError:
     if place.made_by_gpuenv(place.aside(env)):
-        hint = f"another folder came into its place; the environment that was there is {place.aside(env)}"
+        hint = f"another folder now exists at this path. The previous environment was moved to {place.aside(env)}"
     else:
-        hint = "something else removed it: run the command again"
-    return BuildError(f"{env} vanished while gpuenv was at work there", hint=hint)
+        hint = "run the command again"
+    return BuildError(f"{env} was removed by another process while gpuenv used it", hint=hint)
 
 
 _WRITTEN = (place.MARK, "conda-meta", "pyvenv.cfg")
@@ -133,8 +133,8 @@ def check_writable(env: Path) -> None:
     for folder, _, _ in os.walk(env):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise BuildError(
-                f"{folder} may not be written to: it belongs to user {Path(folder).stat().st_uid}",
-                hint="give the environment back to its user, or run this command as that user",
+                f"{folder} is not writable: it belongs to user {Path(folder).stat().st_uid}",
+                hint="change the owner back to the environment's user, or run this command as that user",
             )
 
 
@@ -180,15 +180,15 @@ def check(env: Path) -> None:
         found = next((e for f, e in links_out(env) if _is_written_through(env, f, e)), None)
     except TooDeepError as error:
         raise BuildError(
-            str(error.strerror), hint="build the environment anew: gpuenv create with --recreate"
+            str(error.strerror), hint="rebuild the environment: gpuenv create --recreate"
         ) from error
     except OSError as error:
-        raise BuildError(f"{error.filename} cannot be looked through: {error.strerror or error}") from error
+        raise BuildError(f"{error.filename} cannot be searched: {error.strerror or error}") from error
     if found is not None:
         told = os.path.relpath(found.path, env)
         raise BuildError(
-            f"{told} in {env} is a link to {Path(found.path).readlink()}: nothing is written through it",
-            hint="remove the link, or build the environment anew: gpuenv create with --recreate",
+            f"{told} in {env} is a link to {Path(found.path).readlink()}. gpuenv does not write through links",
+            hint="remove the link, or rebuild the environment: gpuenv create --recreate",
         )
 
 
@@ -213,7 +213,9 @@ def own(path: Path) -> None:
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
-            raise BuildError(f"{path} is no plain file", hint="gpuenv create with --recreate builds it anew")
+            raise BuildError(
+                f"{path} is not a regular file", hint="rebuild the environment: gpuenv create --recreate"
+            )
         if found.st_nlink > 1:
             write_file(path, path.read_bytes())
     except OSError as error:

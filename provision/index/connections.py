@@ -93,7 +93,7 @@ class _Raw(io.RawIOBase):
         if self.until is None or self._timeout is None:
             return self._raw.readinto(buffer)
         left = self.until - time.monotonic()
-        endless = DeadlineError("the headers of the answer did not end")
+        endless = DeadlineError("the response headers were not complete in time")
         if left <= 0:
             raise endless
         self._sock.settimeout(min(self._timeout, left))
@@ -177,7 +177,7 @@ def number(headers: Mapping[str, Any] | Message, name: str) -> int | None:
         return None
     digits = str(text).strip()
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
-        raise AnswerError(f"its {name} header is not a size: {digits[:40]!r}")
+        raise AnswerError(f"the {name} header of the response is not a size: {digits[:40]!r}")
     return int(digits)
 
 
@@ -186,18 +186,18 @@ def body(answer: http.client.HTTPResponse, most: int = MOST) -> bytes:
     is larger or takes longer than LONGEST."""
     expected = number(answer.headers, "Content-Length")
     if expected is not None and expected > most:
-        raise AnswerError(f"the answer has {expected} bytes, expected at most {most}")
+        raise AnswerError(f"the response has {expected} bytes, expected at most {most}")
     pieces, size, until = [], 0, time.monotonic() + LONGEST
     # `read1` returns what has come, so that the deadline is checked also where bytes come one by one.
     while size != expected and (piece := answer.read1(_PIECE)):
         pieces.append(piece)
         size += len(piece)
         if size > most:
-            raise AnswerError(f"the answer has more than {most} bytes")
+            raise AnswerError(f"the response has more than {most} bytes")
         if time.monotonic() > until:
-            raise AnswerError(f"the answer did not end after {LONGEST:.0f} s")
+            raise AnswerError(f"the response was not complete after {LONGEST:.0f} s")
     if expected is not None and size < expected:
-        raise OSError(f"the answer ended after {size} of {expected} bytes")
+        raise OSError(f"the response ended after {size} of {expected} bytes")
     return b"".join(pieces)
 
 

@@ -46,7 +46,7 @@ def connect(
         except OSError as error:
             last_error = error
     host.until = 0.0  # the next try resolves the name again
-    raise last_error or OSError(f"{address[0]} has no address")
+    raise last_error or OSError(f"the host {address[0]} has no IP address")
 
 
 def _addresses(host: _Host, address: tuple[str, int]) -> tuple[str, ...]:

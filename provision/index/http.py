@@ -166,7 +166,7 @@ class Http:
                     raise read_error(url, e) from None
                 wait = connections.delay(self._tries - 1 - left)
             time.sleep(wait)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("internal error: the last retry neither returned nor raised")
 
     def sizes(self, urls: Iterable[str]) -> dict[str, int | None]:
         """The size in bytes of each URL's file, by HEAD; None where the server does not tell."""
@@ -200,7 +200,9 @@ def content_range(text: str | None) -> tuple[int, int, int | None]:
     """Return the first and last byte of a part, and the size of the whole. Raises AnswerError."""
     said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
     if not said:
-        raise connections.AnswerError(f"its Content-Range header is not a range: {(text or '')[:40]!r}")
+        raise connections.AnswerError(
+            f"the Content-Range header of the response is not a range: {(text or '')[:40]!r}"
+        )
     return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])
 
 

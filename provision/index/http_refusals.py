@@ -45,8 +45,8 @@ class _Row:
 
 
 NETWORK_HINT = "check the network, the proxy and pip's index-url, or use --offline --find-links DIR"
-UNREADABLE_HINT = "open the address in a browser: check for a login page, a proxy or a broken mirror"
-_CREDENTIALS = "put user and password into the index's address in pip.conf, or into ~/.netrc"
+UNREADABLE_HINT = "open the address in a browser and check for a login page, a proxy or a broken mirror"
+_CREDENTIALS = "put the user name and the password into the index's address in pip.conf, or into ~/.netrc"
 _OTHER_INDEX = "name an index or a folder that has it: pip's index-url, or --find-links DIR"
 _SLOW = "allow more time with UV_HTTP_TIMEOUT=SECONDS on a slow network"
 _CHANNEL_NETWORK = (
@@ -61,7 +61,7 @@ CONDA_CHANNEL = ServerKind(
         "forbidden": "add credentials of the channel to the auth file of rattler and pixi (RATTLER_AUTH_FILE)",
         "missing": "check the name given with --channel, and channel_alias in .condarc",
         "withdrawn": "check the name given with --channel, and channel_alias in .condarc",
-        "proxy": "put user and password into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc",
+        "proxy": "put the user name and the password into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc",
         "certificate": "name the file of the authority: ssl_verify in .condarc, or SSL_CERT_FILE",
         "timeout": f"check the network, proxies and mirrors; {_SLOW}",
         **dict.fromkeys(
@@ -81,8 +81,8 @@ _ROWS: dict[Cause, _Row] = {
     "missing": _Row(words="does not have {item}", hint=_OTHER_INDEX),
     "withdrawn": _Row(words="has withdrawn {item}", hint=_OTHER_INDEX),
     "proxy": _Row(
-        words="is behind a proxy that requires a user and password",
-        hint="put user and password into the proxy's address: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
+        words="is behind a proxy that requires a user name and a password",
+        hint="put the user name and the password into the proxy's address: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
         pattern=r"proxy auth(?:oriz|entic)ation required",
     ),
     "tunnel": _Row(
@@ -108,7 +108,7 @@ _ROWS: dict[Cause, _Row] = {
     ),
     "no_connection": _Row(words="refuses the connection", hint=NETWORK_HINT, pattern=r"connection refused"),
     "truncated": _Row(
-        words="ended its answer too early",
+        words="ended the response too early",
         hint=NETWORK_HINT,
         pattern=r"end of file before message length|IncompleteBody|unexpected end of file",
     ),
@@ -118,18 +118,18 @@ _ROWS: dict[Cause, _Row] = {
         pattern=r"connection reset|connection closed|broken pipe",
     ),
     "timeout": _Row(
-        words="does not answer in time",
+        words="does not respond in time",
         hint=f"{NETWORK_HINT}; {_SLOW}",
         pattern=r"timed out|timeout|nothing came for",
     ),
-    "redirects": _Row(words="redirects without end", hint=UNREADABLE_HINT, pattern=r"redirect"),
+    "redirects": _Row(words="redirects endlessly", hint=UNREADABLE_HINT, pattern=r"redirect"),
     "content": _Row(
         words="sent a page that is not a package index",
         hint=UNREADABLE_HINT,
         pattern=r"Unsupported `Content-Type`",
     ),
     "unreachable": _Row(
-        words="does not answer",
+        words="does not respond",
         hint=NETWORK_HINT,
         pattern=r"error sending request|tcp connect|could not connect|failed to fetch:? `",
     ),

@@ -180,7 +180,7 @@ def _unknown_index(log: str) -> LockError:
     causes = re.findall(r"^\s*(?:cause|Caused by): (.+)$", log, re.MULTILINE)
     address = re.search(r"https?://[^\s`)]+", log)
     if not causes or not address:
-        return LockError("uv did not name the default package index", hint=hint, log=log)
+        return LockError("uv did not report the default package index", hint=hint, log=log)
     proxy = " by the proxy" if "tunnel error" in log or "proxy" in log.lower() else ""
     reason = re.sub(r" \(os error \d+\)$", "", causes[-1])
     return LockError(

@@ -47,7 +47,7 @@ class RangeFile(io.RawIOBase):
             raise self._unusable(str(error)) from error
         asked = first if span[0] < 0 else span[0]
         if first != asked or size is None or not answer.body or first + len(answer.body) > size:
-            raise self._unusable("its server sent another part than the requested one")
+            raise self._unusable("its server sent a different byte range than the requested one")
         self.fetched += len(answer.body)
         self.size = size
         return first, answer.body

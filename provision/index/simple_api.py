@@ -86,8 +86,8 @@ def _is_file_name(text: str) -> bool:
 
 def _no_index(url: str, what: str) -> LockError:
     return LockError(
-        f"{redact(url)} is not a simple index: it answered with {what}",
-        hint="open the address in a browser: check for a login page, a proxy or a broken mirror",
+        f"{redact(url)} is not a simple index: the response was {what}",
+        hint="open the address in a browser and check for a login page, a proxy or a broken mirror",
     )
 
 

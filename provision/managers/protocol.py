@@ -228,6 +228,6 @@ class Preferred:
             if not refused or not self.versions or self.tried_without:
                 raise
         self.tried_without = True
-        text = "the versions of the existing lock have no solution: solving without them"
+        text = "the versions of the existing lock have no compatible solution. Solving without them"
         self.emit(Event(kind="note", stage="lock", text=text))
         return solve({})

@@ -203,8 +203,8 @@ class Search:
         total = sum(p.size or 0 for p in lock.packages if p.name in names or p.name.startswith("nvidia-"))
         builds_text = " and ".join(f"{b.framework} {b.version}" for b in builds)
         self._tell(
-            f"the PyTorch index does not answer, so {builds_text} comes with CUDA ({size(total)}); to avoid the "
-            "download, use --find-links FOLDER with a CPU wheel, or set GPUENV_INDEX_PYTORCH to a mirror",
+            f"the PyTorch index does not respond, so the wheels of {builds_text} include CUDA ({size(total)}). To avoid this "
+            "download, use --find-links FOLDER with a CPU wheel. Or set GPUENV_INDEX_PYTORCH to a mirror",
             "warning",
         )
 

@@ -46,7 +46,7 @@ def parse_requirement(text: str) -> Requirement:
     if len(text) > LONGEST:
         raise ValueError(f"it has {len(text)} characters")
     if re.search(r"[0-9]{200}", text):
-        raise ValueError("it has a number of hundreds of digits")
+        raise ValueError("it contains a number with hundreds of digits")
     try:
         return Requirement(text)
     except InvalidRequirement:

@@ -178,8 +178,8 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
             continue
         last = _last_with(question, owner.framework, need.name)
         notes.append(
-            f"{need.name} has no release for {owner.framework} {owner.version} and is left out; "
-            f"the last release with one is {owner.framework} {last}: --framework '{owner.framework}=={last}'"
+            f"{need.name} is omitted, because it has no release for {owner.framework} {owner.version}. "
+            f"The newest {owner.framework} with one is {last}: use --framework '{owner.framework}=={last}'"
         )
     return tuple(packages), tuple(notes)
 

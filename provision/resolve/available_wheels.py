@@ -181,4 +181,6 @@ def _objections(question: Question, build: Build) -> Iterator[RejectionReason]:
     if release is None:
         yield from reasons
         if not reasons and not is_exact(build.cudnn or ""):
-            yield RejectionReason(code="not_available", text=f"no known cuDNN release is {build.cudnn}")
+            yield RejectionReason(
+                code="not_available", text=f"the profiles have no cuDNN release {build.cudnn}"
+            )

@@ -106,15 +106,15 @@ def against(question: Question, taken: list[Build], build: Build) -> RejectionRe
             return RejectionReason(code="library_conflict", text=why)
         if question.request.device == "cuda" and not share_cudnn(question, other, build):
             text = (
-                f"takes cuDNN {build.cudnn}; {other.framework} {other.version} takes {other.cudnn}: "
-                "neither supports these GPUs"
+                f"requires cuDNN {build.cudnn}, and {other.framework} {other.version} requires {other.cudnn}: "
+                "neither cuDNN supports these GPUs"
             )
             return RejectionReason(code="library_conflict", text=text)
     if taken and _common_python(question, [*taken, build]) is None:
         served = f"{build.python[0]} to {build.python[-1]}"
         return RejectionReason(
             code="python_unsupported",
-            text=f"Python {served} does not overlap with that of {taken[0].framework}",
+            text=f"has wheels for Python {served}, and {taken[0].framework} has wheels for none of the usable versions",
         )
     return None
 

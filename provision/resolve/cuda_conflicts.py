@@ -24,7 +24,7 @@ _SUFFIX = re.compile(r"-cu(?:da)?(\d\d)\d?$")
 
 @dataclass(frozen=True)
 class OtherCuda:
-    """A package that does not go with the builds ("kernels 1.2"), why ("which is of CUDA 11; torch has CUDA 13"), and
+    """A package that does not go with the builds ("kernels 1.2"), why ("which is from CUDA 11, but torch uses CUDA 13"), and
     the named packages that bring it. `cuda` is its CUDA major where that alone decides."""
 
     package: str
@@ -88,7 +88,7 @@ class LockedSet:
 
     def _why(self, mine: str) -> str:
         build = next(b for b in self.builds if b.cuda)
-        return f"which is of CUDA {mine}; {build.framework} has CUDA {major(build.cuda or '')}"
+        return f"which is from CUDA {mine}, but {build.framework} uses CUDA {major(build.cuda or '')}"
 
     def _of_measured(self, package: LockedPackage) -> str | None:
         release = package.version.partition("+")[0]

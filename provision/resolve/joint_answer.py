@@ -60,7 +60,7 @@ def objection_to(search: JointSearch, candidate: Candidate) -> str:
         return _impossible(search, candidate)
     name = max(best.behind, key=lambda n: best.behind[n], default="")
     if not name or not best.behind[name]:
-        return "an older framework that allows no newer package"
+        return "an older framework that prevents newer packages"
     release = best.releases[name]
     why = against_newest(search, best, name)
     return f"{why}; it limits {name} to {release.version}"
@@ -179,7 +179,7 @@ def _price(search: JointSearch, chosen: Chosen, package: NamedPackage, newest: P
     changes += (
         [f"Python {other.candidate.python}"] if other.candidate.python != chosen.candidate.python else []
     )
-    return f"{package.name} {newest.version} goes with {' and '.join(changes)}" if changes else None
+    return f"{package.name} {newest.version} is compatible with {' and '.join(changes)}" if changes else None
 
 
 def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBackPackage]:
@@ -280,7 +280,7 @@ def _unmeasured(search: JointSearch, chosen: Chosen) -> Iterator[str]:
             continue
         needs = {n.name for n in search.requirements(package, release, chosen.candidate.python)}
         if needs & frameworks:
-            yield f"{package.name} {release.version} has compiled code with unmeasured requirements"
+            yield f"{package.name} {release.version} contains compiled code whose requirements are unknown"
 
 
 def _lone_companions(search: JointSearch, chosen: Chosen) -> Iterator[str]:

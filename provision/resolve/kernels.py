@@ -69,14 +69,14 @@ def gpu_named(text: str, gpus: Sequence[GpuModel]) -> TargetGpu:
     if re.fullmatch(r"\d+\.\d+", text):
         if text not in {g.capability for g in gpus}:
             known = " ".join(g.capability for g in gpus)
-            raise ValueError(f"no GPU of capability {text} is known; known are {known}")
+            raise ValueError(f"unknown GPU capability {text}; known capabilities: {known}")
         return TargetGpu(capability=text)
     boards = {b: g.capability for g in gpus for b in g.boards}
     if found := _exactly(text, boards) or _in_another_form(text, boards) or _by_number(text, boards):
         return found
     near = _near(_plain(text), boards)
     raise ValueError(
-        f"no GPU is named {text!r}; "
+        f"unknown GPU name {text!r}; "
         + (f"similar names: {', '.join(near)}" if near else "give a compute capability such as 9.0")
     )
 

@@ -92,7 +92,7 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
             code="index_excluded", text=f"is on the {build.index} index; --index {index} was given"
         )
     elif build.index in question.supply.unreachable:
-        yield RejectionReason(code="index_excluded", text=f"the {build.index} index does not answer")
+        yield RejectionReason(code="index_excluded", text=f"the {build.index} index does not respond")
 
 
 def _kind_of(index: str) -> str:
@@ -119,7 +119,7 @@ def _interpreter(question: Question, build: Build) -> Iterator[RejectionReason]:
         bound = (
             f"{question.request.python_origin or 'the project'} requires {question.request.requires_python}"
         )
-        have = bound if have == "none" else f"{have}, of which {bound}"
+        have = bound if have == "none" else f"{have}, and {bound}"
     yield RejectionReason(
         code="python_unsupported", text=f"has wheels for Python {served}; requested: {have}"
     )
@@ -149,7 +149,8 @@ def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
         # Of a driver that only tells its CUDA (CONDA_OVERRIDE_CUDA) minor-version compatibility is all that is known.
         if cuda and question.speaks and int(major(question.speaks)) < int(major(cuda)):
             yield RejectionReason(
-                code="driver_too_old", text=f"is built for CUDA {cuda}; the driver supports {question.speaks}"
+                code="driver_too_old",
+                text=f"is built for CUDA {cuda}; the driver supports CUDA {question.speaks}",
             )
         return
     floor = floor_of(question, cuda)
@@ -193,7 +194,7 @@ def _driver_serves(question: Question, gpu: TargetGpu) -> Iterator[RejectionReas
     if known.last_driver and branch > int(known.last_driver):
         yield RejectionReason(
             code="driver_drops_gpu",
-            text=f"driver {driver} does not support {named(gpu)}; branch {known.last_driver} is its last",
+            text=f"driver {driver} does not support {named(gpu)}; the last driver branch that supports it is {known.last_driver}",
         )
     if known.first_driver and int(major(driver)) < int(known.first_driver):
         yield RejectionReason(
@@ -233,8 +234,8 @@ def _kernels_for(question: Question, build: Build, gpu: TargetGpu) -> Iterator[R
         elif question.speaks and version(question.speaks) < version(cuda):
             yield RejectionReason(
                 code="ptx_needs_driver",
-                text=f"{named(gpu)} compiles its PTX, which needs a driver that supports CUDA {cuda}; "
-                f"driver {question.target.driver} supports {question.speaks}",
+                text=f"{named(gpu)} requires compilation of PTX code, which requires a driver that supports CUDA {cuda}; "
+                f"driver {question.target.driver} supports CUDA {question.speaks}",
             )
         return
     newest = max((k.removesuffix("+PTX").rstrip("af") for k in build.kernels), key=version)

@@ -154,9 +154,7 @@ def _note(part: Asked, lines: list[str], release: ToolkitRelease) -> str | None:
     if not lines:
         return f"{part} is left out: CUDA {release.version} has no such wheel"
     if _is_nvcc(part):
-        return (
-            f"nvcc is that of CUDA {release.version}: {', '.join(Requirement(line).name for line in lines)}"
-        )
+        return f"nvcc is from CUDA {release.version}: {', '.join(Requirement(line).name for line in lines)}"
     line = next(line for line in lines if Requirement(line).name == _own(part, lines))
     own, wanted = Requirement(line), part.need
     exact = next((s.version.removesuffix(".*") for s in own.specifier if s.operator == "=="), None)
@@ -165,4 +163,4 @@ def _note(part: Asked, lines: list[str], release: ToolkitRelease) -> str | None:
     )
     if same and part.origin is None:
         return None
-    return f"{part} is taken as {line}, of CUDA {release.version}"
+    return f"{part} is replaced by {line} from CUDA {release.version}"

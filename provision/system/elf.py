@@ -100,7 +100,7 @@ def parse(read: Read, size: int, symbol: str | None = None) -> Elf:
     try:
         return ElfFile(read, size).elf(symbol)
     except (struct.error, OverflowError) as error:
-        raise ElfError("ends before its tables do") from error
+        raise ElfError("is truncated: its tables are incomplete") from error
 
 
 class ElfFile:
@@ -116,7 +116,7 @@ class ElfFile:
         self._segments = list(_SEGMENT.iter_unpack(data))
         self._loads = [(s[3], s[5], s[2]) for s in self._segments if s[0] == _LOAD]
         if any(s[2] + s[5] > size for s in self._segments if s[0] == _LOAD):
-            raise ElfError("ends before its segments do: it is truncated")
+            raise ElfError("is truncated: its segments are incomplete")
         self._dynamic = self._entries()
         self._strings = self.offset(self._first(_STRINGS)) if _STRINGS in self._dynamic else None
 
@@ -133,7 +133,7 @@ class ElfFile:
     def bytes(self, start: int, size: int) -> bytes:
         """Return bytes of the file. Raises ElfError beyond its end."""
         if start < 0 or start + size > self._size:
-            raise ElfError("ends before its tables do")
+            raise ElfError("is truncated: its tables are incomplete")
         end = start + size
         if end <= len(self._head):
             return self._head[start:end]
@@ -142,7 +142,7 @@ class ElfFile:
             near, self._near = 0, start
             self._window = self._read(start, max(size, _AHEAD))
             if len(self._window) < size:
-                raise ElfError("ends before its tables do")
+                raise ElfError("is truncated: its tables are incomplete")
         return self._window[near : near + size]
 
     def offset(self, address: int) -> int:

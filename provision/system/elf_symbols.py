@@ -24,7 +24,7 @@ def undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(_Symbols(read, size).undefined()))
     except (struct.error, OverflowError) as error:
-        raise ElfError("ends before its tables do") from error
+        raise ElfError("is truncated: its tables are incomplete") from error
 
 
 def defined_symbols(read: Read, size: int) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def defined_symbols(read: Read, size: int) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(_Symbols(read, size).defined()))
     except (struct.error, OverflowError) as error:
-        raise ElfError("ends before its tables do") from error
+        raise ElfError("is truncated: its tables are incomplete") from error
 
 
 class _Symbols(ElfFile):

@@ -36,7 +36,9 @@ class LinkError(OSError):
     def __init__(self, path: Path, root: Path) -> None:
         with contextlib.suppress(ValueError):
             path = path.relative_to(root)
-        super().__init__(errno.ELOOP, f"{path} is a link out of {root}: gpuenv does not write through it")
+        super().__init__(
+            errno.ELOOP, f"{path} is a link to a path outside {root}. gpuenv does not write through it"
+        )
 
 
 def suggest_fix(error: OSError, otherwise: str) -> str:
@@ -52,7 +54,7 @@ class TooDeepError(OSError):
     def __init__(self, folder: str) -> None:
         super().__init__(
             errno.ENAMETOOLONG,
-            f"{folder[:200]}... has more than {_DEEPEST} nested folders, which no package has",
+            f"{folder[:200]}... has more than {_DEEPEST} nested folders. No valid package has so many",
         )
 
 

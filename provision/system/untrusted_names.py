@@ -32,7 +32,7 @@ def check_file_name(text: str, *, hidden: bool = False) -> str:
         shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
         raise UnsafeNameError(
             f"{shown!r} cannot be a file name: {problem}",
-            hint="use another index or lock: this name is damaged, or was made to write elsewhere",
+            hint="use another index or lock. This name is damaged, or is an attempt to write to another folder",
         )
     return text
 
@@ -88,7 +88,7 @@ def check_relative(text: str) -> PurePosixPath:
         if problem := _problem(part, hidden=True):
             raise UnsafeNameError(
                 f"{text[:_SHOWN]!r} is not a path inside the folder: {part[:_SHOWN]!r}: {problem}",
-                hint="create or copy it again: this path is damaged, or was made to lead elsewhere",
+                hint="create or copy it again. This path is damaged, or is an attempt to reach another folder",
             )
     return PurePosixPath(*parts)
 

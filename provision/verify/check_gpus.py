@@ -54,15 +54,13 @@ def judge_peers(report: run_probe.ProbeReport, many: int) -> Judgement:
     if report.death or failed or wrong or (sums and not sums["ok"]):
         what = report.death or (status_causes.describe_call(failed) if failed else None)
         what = what or ("wrong copies: " + ", ".join(wrong) if wrong else "NCCL's sum is wrong")
-        advice = (
-            "one GPU at a time works; for several, look at nvidia-smi topo -m, the IOMMU and NCCL_DEBUG=INFO"
-        )
+        advice = "single GPUs work. For problems with several GPUs, check nvidia-smi topo -m and the IOMMU setting, and run with NCCL_DEBUG=INFO"
         return Judgement(status="warn", detail=f"{what}; {advice}", evidence=(*evidence, *report.words(4)))
     direct = sum(bool(r["direct"]) for r in copies)
-    summed = "NCCL's all-reduce is right" if sums else "the environment brings no NCCL"
+    summed = "NCCL's all-reduce gives correct results" if sums else "the environment does not contain NCCL"
     return Judgement(
         status="pass",
-        detail=f"{many} GPUs: {len(copies)} copies between them are right, {direct} direct; {summed}",
+        detail=f"{many} GPUs: {len(copies)} copies between them are correct, {direct} of them direct; {summed}",
         evidence=evidence,
     )
 
@@ -94,7 +92,7 @@ def _unknown(who: str, uuids: Collection[str], machine: Machine) -> Judgement | 
         return None
     read = ", ".join(str(g.uuid) for g in machine.gpus) or machine.driver.problem or "no GPU"
     return _contradicted(
-        f"{who} reports the GPU {strange[0]}, which is not one of this machine", ", ".join(strange), read
+        f"{who} reports the GPU {strange[0]}, which this machine does not have", ", ".join(strange), read
     )
 
 

@@ -152,7 +152,7 @@ def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: st
         brought = [p for p in mapped if _from(p, suspect)] or list(suspect.files[:1])
         libraries += brought
         evidence.append(Evidence(text=suspect.named, source=suspect.variable))
-        evidence += [Evidence(text="brought in by it", source=path) for path in brought[:4]]
+        evidence += [Evidence(text="loaded because of it", source=path) for path in brought[:4]]
     return make_finding(
         "setting_breaks_environment",
         tuple(evidence),

@@ -128,9 +128,12 @@ def _two(
     shared: Sequence[str],
 ) -> Judgement:
     names = " and ".join(f"{p.name} {p.version}" for p in owners)
-    now = f"they are those of {whole[0].name} {whole[0].version}" if whole else "they are a mixture"
+    now = f"they belong to {whole[0].name} {whole[0].version}" if whole else "they come from both packages"
     evidence = [
-        Evidence(text=f"{len(shared)} files are claimed by both; {now}", source=os.path.dirname(shared[0]))
+        Evidence(
+            text=f"both packages install the same {len(shared)} files; {now}",
+            source=os.path.dirname(shared[0]),
+        )
     ]
     evidence += [Evidence(text=f"{n}: {p.text}", source=p.path) for n, ps in checked.items() for p in ps[:4]]
     return fail_with(
@@ -146,7 +149,7 @@ def _broken(env: Environment, package: LibraryPackage, bad: Sequence[FileProblem
     title = (
         f"{names} of {package.name} {package.version} {DIFFERENCES[bad[0].kind]}"
         if len(bad) == 1
-        else f"{len(bad)} files of {package.name} {package.version} differ from its list: {names}"
+        else f"{len(bad)} files of {package.name} {package.version} differ from its file list: {names}"
     )
     return fail_with(
         make_finding(
@@ -196,7 +199,7 @@ def _differences(packages: Sequence[LibraryPackage], lock: Lock | None) -> list[
     """The other packages that have to do with CUDA, against the lock's: public versions compared."""
     here = {p.name: p.version for p in packages}
     return [
-        Evidence(text=f"{p.name} {here[p.name]} is installed, the lock names {p.version}", source="lock")
+        Evidence(text=f"{p.name} {here[p.name]} is installed, but the lock has {p.version}", source="lock")
         for p in (lock.packages if lock else ())
         if p.name in here and here[p.name].split("+")[0] != p.version.split("+")[0]
     ]
@@ -233,7 +236,11 @@ def _none_here(
         names = ", ".join(builds)
         finding = make_finding(
             "environment_for_cpu",
-            (Evidence(text="no CUDA in the build, and no NVIDIA library in the environment", source=names),),
+            (
+                Evidence(
+                    text="the build has no CUDA, and the environment has no NVIDIA library", source=names
+                ),
+            ),
             confidence="certain",
             frameworks=names,
         )
@@ -241,7 +248,7 @@ def _none_here(
     if elsewhere:
         return Judgement(
             status="warn",
-            detail="the environment brings no cuDNN; the system's will be used",
+            detail="the environment contains no cuDNN, so the system's cuDNN is used",
             evidence=tuple(Evidence(text="cuDNN outside the environment", source=p) for p in elsewhere[:8]),
         )
     return fail_with(
@@ -263,19 +270,19 @@ def _good(
 ) -> Judgement:
     whole = [p for p in owners if not checked[p.name]]
     told = ", ".join(f"{p.name} {p.version}, {len(p.files)} files" for p in whole)
-    evidence = [Evidence(text="another cuDNN on the loader's path", source=p) for p in elsewhere[:8]]
+    evidence = [Evidence(text="a second cuDNN is on the loader's path", source=p) for p in elsewhere[:8]]
     if len(owners) > len(whole):
         stale = next(p for p in owners if checked[p.name])
-        text = f"{stale.name} {stale.version} is installed too, but its files were overwritten; uninstalling it would remove the good ones"
+        text = f"{stale.name} {stale.version} is also installed, but its files were overwritten. Do not uninstall it, because that would remove the correct files"
         return Judgement(
             status="warn",
-            detail=f"{told}; {stale.name} is a leftover",
+            detail=f"{told}; {stale.name} is left over from an earlier installation",
             evidence=(Evidence(text=text, source=stale.files[0].path), *differences, *evidence),
         )
     if differences:
         return Judgement(
             status="warn",
-            detail=f"{told}; {len(differences)} other packages are not the lock's",
+            detail=f"{told}; {len(differences)} other packages differ from the lock",
             evidence=(*differences, *evidence),
         )
     return Judgement(

@@ -164,7 +164,7 @@ def _framework(
         return bad
     saw = report.last("framework")
     if saw is None:
-        return Judgement(status="fail", detail=f"{name} told nothing", evidence=report.words())
+        return Judgement(status="fail", detail=f"{name} reported nothing", evidence=report.words())
     evidence = [Evidence(text=saw["file"], source="imported from")]
     if device == "cpu":
         return Judgement(status="pass", detail=f"{name} {saw['version']}", evidence=tuple(evidence))
@@ -182,7 +182,7 @@ def _framework(
     first = "; call onnxruntime.preload_dlls() before the first session" if saw.get("preloaded") else ""
     return Judgement(
         status="pass",
-        detail=f"{name} {saw['version']}, CUDA {saw['cuda']}, cuDNN {format_cudnn_version(saw.get('cudnn')) or 'not told'}, "
+        detail=f"{name} {saw['version']}, CUDA {saw['cuda']}, cuDNN {format_cudnn_version(saw.get('cudnn')) or 'not reported'}, "
         f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}{first}",
         evidence=tuple(evidence),
     )
@@ -207,7 +207,7 @@ def _as_locked(
     return dataclasses.replace(
         judged,
         status="warn" if is_inside(saw["file"], roots) else "fail",
-        detail=f"{name} {saw['version']} was imported, the lock names {locked}",
+        detail=f"{name} {saw['version']} was imported, but the lock has {locked}",
     )
 
 
@@ -222,7 +222,7 @@ def _convolutions(
         return bad
     rows = report.all("convolution")
     unserved = [
-        Evidence(text=f"{r['case']} {r['dtype']}: {r['reason']}", source="not graded")
+        Evidence(text=f"{r['case']} {r['dtype']}: {r['reason']}", source="not checked")
         for r in report.all("unserved")
     ]
     reasons = {r["dtype"]: f"at most {r['tolerance']:g}: {r['reason']}" for r in rows}
@@ -231,14 +231,14 @@ def _convolutions(
     if not rows:
         return Judgement(status="fail", detail="no convolution was run", evidence=report.words())
     if report.last("done") is None:  # something in it ended the process, and said that all is well
-        detail = f"the process ended after {len(rows)} results, before all were there"
+        detail = f"the process ended after {len(rows)} results, before the test was complete"
         return Judgement(status="fail", detail=detail, evidence=report.words())
     if wrong:
         return _wrong(wrong, len(rows), evidence, device)
     worst = max(rows, key=lambda r: r["error"] / r["tolerance"])
     return Judgement(
         status="pass",
-        detail=f"{len(rows)} results right; the worst is {_row(worst)}",
+        detail=f"{len(rows)} results are correct; the one closest to its limit is {_row(worst)}",
         evidence=(*evidence, *unserved),
     )
 

@@ -109,13 +109,17 @@ def judge_loaded(
 ) -> Judgement:
     """Stage 7. `found` are the mapped found, `own_families` those that the environment brings."""
     evidence = tuple(
-        Evidence(text=f"{_named(lib)} of {lib.owner or 'no package here'}", source=lib.path) for lib in found
+        Evidence(
+            text=f"{_named(lib)}{f' of {lib.owner}' if lib.owner else ', not part of a package'}",
+            source=lib.path,
+        )
+        for lib in found
     )
     if not found:
         if device == "cpu":
             return Judgement(status="skip", detail="on the CPU no NVIDIA library is loaded")
         return Judgement(
-            status="warn", detail=f"{name} loaded no NVIDIA library of its own accord: cuDNN did not run"
+            status="warn", detail=f"{name} did not load an NVIDIA library, so cuDNN was not used"
         )
     foreign = [lib for lib in found if not lib.inside and _family(lib.soname) in own_families]
     problem = _shadowed(foreign, evidence) or _mixed(found, evidence) or _not_locked(found, lock, evidence)
@@ -124,7 +128,7 @@ def judge_loaded(
     if device == "cpu":
         return Judgement(
             status="pass",
-            detail=f"{len(found)} NVIDIA libraries loaded; none is called on the CPU",
+            detail=f"{len(found)} NVIDIA libraries are loaded. On the CPU, none of them is used",
             evidence=evidence,
         )
     calls = _CALLED.findall(report.log)
@@ -133,13 +137,13 @@ def judge_loaded(
     outside = [lib for lib in found if not lib.inside]
     versions = sorted({_full(*v) for v in _ANSWERED.findall(report.log)})
     counted = Evidence(
-        text=f"{len(calls)} calls of {', '.join(sorted(set(calls)))}, answered by cuDNN {' and '.join(versions)}",
+        text=f"{len(calls)} calls of {', '.join(sorted(set(calls)))}, executed by cuDNN {' and '.join(versions)}",
         source="cuDNN's API log",
     )
     return Judgement(
         status="warn" if outside else "pass",
         detail=f"cuDNN was called {len(calls)} times; {len(found)} libraries, "
-        + (f"{len(outside)} of them the system's" if outside else "all of the environment"),
+        + (f"{len(outside)} of them from the system" if outside else "all from the environment"),
         evidence=(counted, *evidence),
     )
 
@@ -217,15 +221,15 @@ def _not_called(
     saw = report.last("framework") or {}
     if saw.get("cudnn_enabled") is False:
         why = (
-            "torch.backends.cudnn.enabled is False, so torch's own kernels ran; take the line that sets it "
-            "out of your program, or out of the sitecustomize or usercustomize that Python runs before it"
+            "torch.backends.cudnn.enabled is False, so torch used its own kernels. Remove the line that sets it "
+            "from your program, or from the sitecustomize or usercustomize module that Python runs at startup"
         )
     elif not any(x.soname.startswith("libcudnn") for x in found):
         why = "no libcudnn was loaded"
     elif not report.log:
         why = "cuDNN wrote no API log"
     else:
-        why = "its API log holds no call that computes"
+        why = "its API log contains no compute calls"
     return Judgement(
         status="warn",
         detail=f"{name} did not call cuDNN for its convolutions: {why}",

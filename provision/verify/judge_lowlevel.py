@@ -67,7 +67,7 @@ def judge_driver(report: run_probe.ProbeReport, ordinal: int | None) -> Judgemen
     found = find_record(report, "driver")
     if found is None:
         return Judgement(
-            status="fail", detail=report.death or "the probe told nothing", evidence=report.words()
+            status="fail", detail=report.death or "the test process reported nothing", evidence=report.words()
         )
     saw = found["told"]
     evidence = _driver_evidence(saw)
@@ -146,7 +146,7 @@ def judge_runtime(report: run_probe.ProbeReport, unopened: Callable[[str], Findi
     if found is None and report.malformed:
         return Judgement(status="fail", detail=str(report.death), evidence=report.words())
     if found is None:
-        return Judgement(status="skip", detail="the environment brings no CUDA runtime")
+        return Judgement(status="skip", detail="the environment contains no CUDA runtime")
     saw = found["told"]
     memory = status_causes.list_memory(saw)
     if found["failed"]:
@@ -187,7 +187,9 @@ def judge_cudnn(
     found = find_record(report, "cudnn")
     if found is None:
         return Judgement(
-            status="fail", detail=report.death or "cuDNN was not reached", evidence=report.words()
+            status="fail",
+            detail=report.death or "cuDNN was not tested, because an earlier step failed",
+            evidence=report.words(),
         )
     saw = found["told"]
     files = [p for p, _ in saw["mapped"]]
@@ -210,7 +212,7 @@ def judge_cudnn(
         return fail_with(finding, foreign)
     return Judgement(
         status="pass",
-        detail=f"cuDNN {format_cudnn_version(saw['number'])}: a convolution by ctypes is right",
+        detail=f"cuDNN {format_cudnn_version(saw['number'])}: a convolution through ctypes gives the correct result",
         evidence=evidence,
     )
 

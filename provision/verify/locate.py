@@ -38,8 +38,8 @@ def locate(env: Path, *, stated: bool = False) -> Environment:
         root = path.parent.parent if path.parent.name in ("bin", "Scripts") else path.parent
     elif path.is_symlink():
         raise UsageError(
-            f"{path} is a link to {os.readlink(path)}, which is not there",
-            hint="The Python it was made with is gone: make the environment again.",
+            f"{path} is a link to {os.readlink(path)}, which does not exist",
+            hint="The Python of this environment was removed. Create the environment again.",
         )
     else:
         raise UsageError(no_python(path), hint=_nearest(path))
@@ -83,11 +83,15 @@ def _version(python: Path, given: Path) -> str:
     try:
         finished = process.run([str(python), "-I", "-S", "-B", "-c", _ASK], timeout=30)
     except OSError as error:
-        raise UsageError(f"{given} is no Python: {error.strerror or error}", hint=_nearest(given)) from error
+        raise UsageError(
+            f"{given} is not a Python interpreter: {error.strerror or error}", hint=_nearest(given)
+        ) from error
     words = finished.stdout.split()
     if not finished.ok or words[:1] != ["gpuenv"]:
         log = (finished.stderr or finished.stdout)[-2000:]
-        raise UsageError(f"{given} is no Python that runs", hint=_nearest(given), log=log or None)
+        raise UsageError(
+            f"{given} is not a working Python interpreter", hint=_nearest(given), log=log or None
+        )
     return words[1]
 
 
@@ -169,11 +173,11 @@ def read_python_paths(
             given = [os.path.abspath(p) for p in environ.get("PYTHONPATH", "").split(":") if p]
             return _surroundings(env, where, given, problems)
         last = told.words(1)
-        problems.append(f"{told.death or 'it told nothing'}{': ' + last[0].text if last else ''}")
+        problems.append(f"{told.death or 'it reported nothing'}{': ' + last[0].text if last else ''}")
     _version(Path(env.python), Path(env.path))  # what is no Python at all is told as such
     raise UsageError(
-        f"{env.python} cannot say where it looks for packages: {problems[-1]}",
-        hint="The environment is broken below every framework: make it again.",
+        f"the search path of {env.python} cannot be read: {problems[-1]}",
+        hint="The Python of the environment does not work. Create the environment again.",
         log=told.finished.stderr[-4000:] or None,
     )
 

@@ -88,10 +88,10 @@ def _hint(run: Verification, outcome: Outcome, findings: Sequence[Finding]) -> s
     first = next((s for s in run.stages if s.status == "fail"), None)
     if first is None and outcome == "unproven":
         if run.found.frameworks:
-            return "Nothing of the environment was run; verify without --quick runs its framework."
+            return "No code from the environment was run. To test its framework, verify without --quick."
         return _without_framework(run.env)
     if first is None:
-        return "Only warnings stand against it; verify without --strict accepts them."
+        return "There are only warnings. To accept warnings, verify without --strict."
     if first.stage == "framework" and not run.found.frameworks:
         return _without_framework(run.env)
     return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {run.env.path}."

@@ -103,11 +103,11 @@ def _not_reached(framework: str, here: Mapping[str, Path], opened: Path | None) 
     if opened and os.access(opened, os.W_OK):
         relative = [os.path.relpath(folder / name, opened) for name, folder in here.items()]
         link = f"ln -s {' '.join(map(shlex.quote, relative))} {shlex.quote(str(opened))}/"
-        fix = f"Run programs by `gpuenv run`, or link what it misses beside what it finds: {link}"
+        fix = f"Run programs with `gpuenv run`. Or link the missing libraries into the folder of the libraries that are found: {link}"
     else:
         value = ":".join(map(str, folders))
         export = f'export LD_LIBRARY_PATH={shlex.quote(value)}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'
-        fix = f"Run programs by `gpuenv run`, or after: {export}"
+        fix = f"Run programs with `gpuenv run`. Or first run: {export}"
     return make_finding(
         "library_not_reached",
         _unreached(here),
@@ -122,7 +122,7 @@ def _not_reached(framework: str, here: Mapping[str, Path], opened: Path | None) 
 def _unreached(here: Mapping[str, Path]) -> tuple[Evidence, ...]:
     return tuple(
         Evidence(
-            text=f"{name} is there, but the loader does not search this folder", source=str(folder / name)
+            text=f"{name} exists in this folder, but the loader does not search it", source=str(folder / name)
         )
         for name, folder in here.items()
     )
@@ -148,7 +148,9 @@ def _not_installed(
         confidence="certain",
         framework=_named(framework),
         libraries=", ".join(lacking),
-        wheels=f"{brings} brings {'it' if len(lacking) == 1 else 'them'}" if brings else None,
+        wheels=f"{brings} {'contain' if ', ' in brings else 'contains'} {'it' if len(lacking) == 1 else 'them'}"
+        if brings
+        else None,
         command=make_install_command(framework, wheels, env, found, packages),
     )
 

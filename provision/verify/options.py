@@ -39,5 +39,5 @@ def device_of(options: Options, lock: Lock | None) -> tuple[str, int | None]:
         return "cuda", None
     match = re.fullmatch(r"cuda:(\d+)", asked)
     if not match:
-        raise UsageError(f"unknown device {asked!r}", hint="Say cpu, all, or cuda:N with N counted from 0.")
+        raise UsageError(f"unknown device {asked!r}", hint="Use cpu, all, or cuda:N. N starts at 0.")
     return asked, int(match.group(1))

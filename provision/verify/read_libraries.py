@@ -61,8 +61,8 @@ class FileProblem:
 DIFFERENCES = {
     "missing": "is missing",
     "short": "is truncated",
-    "size": "has another size",
-    "hash": "has other bytes",
+    "size": "has the wrong size",
+    "hash": "has different content",
 }
 """What the kinds of FileProblem are called."""
 
@@ -154,7 +154,7 @@ def _size_problem(shipped: ListedFile) -> FileProblem | None:
     try:
         size = os.stat(shipped.path).st_size
     except OSError as error:
-        return FileProblem(kind="missing", path=shipped.path, text=error.strerror or "not there")
+        return FileProblem(kind="missing", path=shipped.path, text=error.strerror or "missing")
     if shipped.size is None or size == shipped.size:
         return None
     kind = "short" if size < shipped.size and _cut_short(shipped.path, size) else "size"

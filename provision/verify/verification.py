@@ -120,7 +120,7 @@ def prepare(
     unknown = [f for f in options.frameworks if f not in FRAMEWORKS]
     if unknown:
         raise UsageError(
-            f"unknown framework: {', '.join(unknown)}", hint=f"Known are {', '.join(FRAMEWORKS)}."
+            f"unknown framework: {', '.join(unknown)}", hint=f"Supported frameworks: {', '.join(FRAMEWORKS)}."
         )
     emit(Event(kind="start", stage="verify", text=f"verifying {env.path}"))
     found = begun.python_paths.result()

@@ -124,7 +124,7 @@ class SourceBuilds:
                 f"{why}, and {forbidden} forbids a build of its source archive", hint=_HINT.format(forbidden)
             )
         if self.stated is None:
-            self._allow(name, f"{why}: its source archive is read; its build code runs only if the archive "
+            self._allow(name, f"{why}. Reading its source archive. gpuenv runs the build code only if the archive "
                               "does not state its requirements")  # fmt: skip
         else:  # which release is taken, and what its source is, a solve tells
             more = (
@@ -155,7 +155,11 @@ class SourceBuilds:
         """Take a package out of a solve that only reads; "" stands for commits without a name."""
         self.unread.append(name or "gpuenv-unnamed")
         self.emit(
-            Event(kind="warning", stage="resolve", text=f"{why}: left out, because no build code runs here")
+            Event(
+                kind="warning",
+                stage="resolve",
+                text=f"{why}: omitted, because this command does not run build code",
+            )
         )
 
     def _allow(self, name: str, text: str) -> None:

@@ -135,7 +135,7 @@ def _built_beside(name: str, framework: str, needs: Sequence[RequirementLine], l
         what = shlex.quote(need.text)
     return LockError(
         f"{name} has no wheel for this Python and platform, and the build of its source imports {framework}", log=log,
-        hint=f"name a page of wheels with --find-links ADDRESS; or {left_out} and build it afterwards: "
+        hint=f"add a page of wheels with --find-links ADDRESS. Or {left_out}, and build it afterwards: "
         f"gpuenv run -- python -m pip install --no-build-isolation {what}",
     )  # fmt: skip
 

@@ -156,7 +156,13 @@ def _build(wanted: Wanted, emit: Callable[[Event], None]) -> None:
     (flash-attn imports torch in its setup.py) is built with what the environment holds."""
     (package,) = wanted.lock.packages
     told = f"building {package.name} {package.version} from its source"
-    emit(Event(kind="start", stage="build", text=f"{told} (its hash is checked, its build tools have none)"))
+    emit(
+        Event(
+            kind="start",
+            stage="build",
+            text=f"{told} (the hash of the source is checked, the build tools have no hashes)",
+        )
+    )
     done = wanted.install(offline=True)
     if not done.ok and not wanted.sources.offline and not undeclared(done.stderr):
         done = wanted.install(offline=False, emit=emit)

@@ -136,10 +136,14 @@ def _of_backend(
     if native and (tool := next(iter(sorted(requires & _COMPILING_REQUIRES)), None)):
         return f"its build requires {tool}"
     if native and top == "hatchling" and (hook := next((h for h in _HOOKS if h in files), None)):
-        return f"its build runs {hook}, beside files in {', '.join(native)}"
+        return f"its build runs {hook}, and the source contains {', '.join(native)}"
     if top in _PURE_BACKENDS and not system.get("backend-path"):
         return ""
-    return f"its build backend {backend} is its own, beside files in {', '.join(native)}" if native else ""
+    return (
+        f"its build uses its own backend {backend}, and the source contains {', '.join(native)}"
+        if native
+        else ""
+    )
 
 
 def _of_tables(pyproject: dict[str, Any]) -> str:

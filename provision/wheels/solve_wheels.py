@@ -184,7 +184,7 @@ def _address(package: LockedPackage) -> str:
     if not package.unhashed and variable_references.names_in(url.rpartition("/")[2]):
         raise LockError(
             f"the address of {package.name} has no file name: {url}",
-            hint=f"add the file name behind the variable: .../{file_name(package)}",
+            hint=f"add the file name after the variable: .../{file_name(package)}",
         )
     return url
 
@@ -238,7 +238,7 @@ def _assert_no_other_framework(
     if brought:
         words = " and ".join(f"{p.name} {p.version}" for p in brought)
         raise LockError(
-            f"the requested packages bring {words}, which is not part of the plan",
+            f"the requested packages require {words}, which is not part of the plan",
             hint=f"request it too: --framework {brought[0].name}",
             brought=tuple(p.name for p in brought),
         )

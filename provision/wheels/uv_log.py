@@ -85,7 +85,7 @@ def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
         )  # fmt: skip
     if absent := _NOT_CACHED.search(log):
         return BuildError(
-            f"{absent[1]} is not available offline: no folder of wheels has it, nor the cache", log=log,
+            f"{absent[1]} is not available offline. It is neither in a folder of wheels nor in the cache", log=log,
             hint="name a folder that has it with --find-links DIR, or run once without --offline",
         )  # fmt: skip
     if _is_full(path):  # where the log was cut short before it came to the reason
@@ -124,7 +124,7 @@ def not_built(package: LockedPackage, done: process.Finished) -> BuildError:
     log = uv.redacted(without_progress(done.stderr))
     return BuildError(
         f"{package.name} {package.version} has no wheel for this environment, and its source could not be built",
-        hint=f"request a release of {package.name} that has a wheel for this Python and framework, or another "
-        "--python; read the log above for missing build tools (a compiler, nvcc)",
+        hint=f"request a release of {package.name} that has a wheel for this Python and framework, or use another "
+        "--python. To find missing build tools (a compiler, nvcc), read the log above",
         log=log,
     )  # fmt: skip

@@ -169,7 +169,7 @@ def test_an_index_that_cannot_be_reached_is_named_with_the_reason(tunnel, reason
 
 def test_any_other_failure_of_uv_is_shown_with_its_log():
     error = pip_config._unknown_index("error: no Python")
-    assert error.message == "uv did not name the default package index" and error.log == "error: no Python"
+    assert error.message == "uv did not report the default package index" and error.log == "error: no Python"
 
 
 def test_a_full_disk_is_not_a_question_of_permissions():

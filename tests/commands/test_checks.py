@@ -161,7 +161,7 @@ def test_a_deadline_ends_the_whole_family(env):
     slow, after = found.checks
     assert (slow.status, slow.timed_out, slow.signal, slow.returncode) == ("fail", True, None, None)
     assert after.status == "pass" and slow.output == ("a word",)
-    assert f"python starts.py: no end within {seconds} s: a word" in last(found).detail
+    assert f"python starts.py: did not finish within {seconds} s: a word" in last(found).detail
     assert (
         found.hint
         == "Give the check 'python starts.py' more time (timeout: in gpuenv.yaml, or --timeout), or correct it."

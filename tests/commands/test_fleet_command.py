@@ -141,7 +141,7 @@ def test_a_broken_driver_never_gets_a_cpu_plan(gpuenv, hosts):
     assert missing["host"] == "sick" and "libcuda.so.1 is missing" in missing["reason"]
     assert all("sick" not in c["hosts"] for c in ran.json["classes"])
     words = gpuenv("resolve", "-f", "torch", "--target", "hosts").out
-    assert "no plan for sick: This machine shows NVIDIA hardware" in " ".join(words.split())
+    assert "no plan for sick: This machine has NVIDIA hardware" in " ".join(words.split())
 
 
 @pytest.mark.parametrize(

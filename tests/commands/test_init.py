@@ -194,7 +194,7 @@ def test_a_setup_py_that_computes_is_told_and_never_run(tmp_path):
     )
     config, text = found(tmp_path)
     assert config.frameworks == ("torch",) and config.project is None
-    assert "setup.py line 3 computes its requirements" in text
+    assert "setup.py line 3 computes its requirements in code" in text
     assert not (tmp_path / "ran").exists()
 
 

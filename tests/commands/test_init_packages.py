@@ -189,8 +189,8 @@ def test_imports_become_packages_where_nothing_lists_any(gpuenv):
         "numpy", "wandb", "opencv-python", "pillow", "transformers", "requests", "torchvision",
     }  # fmt: skip
     assert '"opencv-python"  # imported in model.py' in text
-    assert "PyYAML  # imported where it may be missing: extra.py" in text
-    assert "strange_thing, imported in data/prepare.py, has no known package" in notes
+    assert "PyYAML  # optional import (inside try/except) in extra.py" in text
+    assert "strange_thing, imported in data/prepare.py: gpuenv does not know its package name" in notes
     assert "strange_thing" not in " ".join(config.packages)
     assert "pytest" not in text and "scikit-learn" not in text
 
@@ -254,7 +254,7 @@ def test_beside_a_requirements_file_what_most_programs_do_without_is_suggested(g
         },
     )
     assert config.packages == ("wandb",)
-    assert "#   comet-ml  # imported where it may be missing: train.py and 1 more" in text
+    assert "#   comet-ml  # optional import (inside try/except) in train.py and 1 more" in text
     assert "#   flask  # imported in utils/rest/server.py" in text
 
 
@@ -337,7 +337,7 @@ def test_a_part_that_may_be_missing_is_suggested(gpuenv):
     guarded = "import torch\ntry:\n    from torch.utils import tensorboard\nexcept ImportError:\n    pass\n"
     config, text, _ = found(gpuenv, {"train.py": guarded, "requirements.txt": "torch\n"})
     assert config.packages == ()
-    assert "#   tensorboard  # imported where it may be missing: train.py" in text
+    assert "#   tensorboard  # optional import (inside try/except) in train.py" in text
 
 
 def test_a_package_that_one_program_can_do_without_is_suggested_beside_requirements(gpuenv):
@@ -347,7 +347,7 @@ def test_a_package_that_one_program_can_do_without_is_suggested_beside_requireme
     }
     config, text, _ = found(gpuenv, {**files, "requirements.txt": "torch\n"})
     assert config.packages == ("flask",)
-    assert "#   comet-ml  # imported where it may be missing: log.py" in text
+    assert "#   comet-ml  # optional import (inside try/except) in log.py" in text
 
 
 def test_without_requirements_it_is_a_package(gpuenv):
@@ -369,8 +369,8 @@ _CLASSIFIER = {
 def test_what_a_side_folder_with_its_own_readme_imports_is_suggested(gpuenv):
     config, text, _ = found(gpuenv, {**_CLASSIFIER, "detection/README.md": "pip install mmcv-full\n"})
     assert config.packages == ("einops", "timm")
-    assert "#   mmcv  # imported beside the main programs: detection/train.py\n" in text
-    assert "#   lmdb  # imported beside the main programs: detection/data/load.py\n" in text
+    assert "#   mmcv  # imported outside the main programs: detection/train.py\n" in text
+    assert "#   lmdb  # imported outside the main programs: detection/data/load.py\n" in text
     assert "import: mmcv" not in text and "#   - import: einops  # imported in models/net.py\n" in text
 
 

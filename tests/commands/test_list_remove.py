@@ -335,7 +335,7 @@ def test_several_at_once(gpuenv, made):
 
 
 def test_nothing_goes_when_one_of_them_is_refused(gpuenv, made):
-    assert "is not there" in refused(gpuenv, ".venv", "nowhere", "other")
+    assert "does not exist" in refused(gpuenv, ".venv", "nowhere", "other")
 
 
 def test_a_folder_of_somebody_else(gpuenv, made):
@@ -469,7 +469,7 @@ def test_only_the_mark_is_left(gpuenv, made):
 
 def test_one_that_was_deleted_by_hand_is_missing(gpuenv, made):
     subprocess.run(["rm", "-r", made[0]], check=True)
-    assert "is not there" in refused(gpuenv, ".venv")
+    assert "does not exist" in refused(gpuenv, ".venv")
     assert gpuenv("remove", "other").code == 0
 
 

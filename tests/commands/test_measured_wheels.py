@@ -9,7 +9,7 @@ from loopback import wheel_bytes
 
 GPU = ("--driver", "580.95.05", "--gpu", "H100", "--glibc", "2.35", "--platform", "linux-x86_64")
 ASK = ("--framework", "torch==2.15.0", "--index", "pypi", "--python", "3.11", *GPU)
-UNMEASURED = "drawn 2.0 has compiled code with unmeasured requirements"
+UNMEASURED = "drawn 2.0 contains compiled code whose requirements are unknown"
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_a_release_that_brings_another_cuda_is_passed_over(torches, index):
     assert "nvidia-cublas-cu11" not in versions
     assert [(h["package"], h["newest"], h["because"]) for h in ran.json["held_back"]] == [
         ("serving", "2.0",
-         "serving 2.0 brings nvidia-cublas-cu11 11.11.3.6, which is of CUDA 11; torch has CUDA 13")
+         "serving 2.0 brings nvidia-cublas-cu11 11.11.3.6, which is from CUDA 11, but torch uses CUDA 13")
     ]  # fmt: skip
 
 
@@ -43,7 +43,8 @@ def test_where_every_set_brings_it_the_newest_is_taken_with_a_warning(torches, i
     assert (versions["torch"], versions["serving"]) == ("2.15.0", "2.0")
     said = " ".join(ran.err.split())
     assert (
-        "warning: serving brings nvidia-cublas-cu11 11.11.3.6, which is of CUDA 11; torch has CUDA 13" in said
+        "warning: serving brings nvidia-cublas-cu11 11.11.3.6, which is from CUDA 11, but torch uses CUDA 13"
+        in said
     )
     assert "required_by" not in ran.json, "an internal field stays out of the document"
 
@@ -54,7 +55,7 @@ def test_an_old_release_is_no_way_out(torches, index):
     index.add("serving", "0.1", requires=("torch",))
     index.uploads = {"serving-0.1-py3-none-any.whl": "2023-05-01T00:00:00Z"}
     versions, ran = locked(torches, "--with", "serving")
-    assert versions["serving"] == "2.0" and "is of CUDA 11" in ran.err
+    assert versions["serving"] == "2.0" and "is from CUDA 11" in ran.err
 
 
 @pytest.mark.parametrize("with_", ["dsl", "dali-cuda120"])
@@ -65,4 +66,4 @@ def test_wheels_for_several_cudas_and_what_was_named_are_taken(torches, index, w
     index.add("dsl", "1.0", requires=("nvidia-dsl-libs-cu12", "nvidia-dsl-libs-cu13"))
     index.add("dali-cuda120", "1.0", requires=("nvidia-nvjpeg2k-cu12",))
     versions, ran = locked(torches, "--with", with_)
-    assert with_ in versions and "which is of CUDA" not in ran.err
+    assert with_ in versions and "which is from CUDA" not in ran.err

@@ -33,7 +33,7 @@ def test_the_version_has_three_names(gpuenv):
 
 def test_remove_by_its_other_name_refuses_the_same(gpuenv):
     ran = gpuenv("rm", "missing")
-    assert ran.code == 2 and "missing is not there" in ran.err
+    assert ran.code == 2 and "missing does not exist" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_name_of_a_framework_in_a_file_is_taken_as_the_framework(go):
 def test_a_placeholder_of_the_toolkit_is_replaced_for_a_gpu_and_refused_for_the_cpu(go):
     ran = go("resolve", *TORCH, "--with", "nvidia-curand-cu13", "--json")
     assert ran.code == 0 and ran.json["packages"][0].startswith("nvidia-curand=="), ran.out
-    assert any(n.startswith("nvidia-curand-cu13 is taken as nvidia-curand==") for n in ran.json["notes"])
+    assert any(n.startswith("nvidia-curand-cu13 is replaced by nvidia-curand==") for n in ran.json["notes"])
     ran = go("resolve", "--framework", "jax", "--device", "cpu", "--with", "nvidia-curand-cu13", "--json")
     assert ran.code == 2 and "placeholder" in ran.json["error"]["message"]
     assert ran.json["error"]["hint"] == "write nvidia-curand"

@@ -100,7 +100,7 @@ def test_two_hosts_do_not_work_on_one_place_at_once(hosts, tmp_path):
     with one.holding(env) as child:
         assert child.stdout.readline() == "held\n"
         (refused,) = two.tries(env)
-        assert refused.startswith(f"another gpuenv is at work on {env}: process ")
+        assert refused.startswith(f"another gpuenv process is using {env}: process ")
         assert "of host node1, since 20" in refused and "hint: wait for it to end" in refused
         child.stdin.write("\n")
         child.stdin.flush()
@@ -144,10 +144,13 @@ def test_a_host_that_died_is_waited_for_and_then_its_lock_is_taken_over(hosts, t
         assert child.stdout.readline() == "held\n"
         child.send_signal(signal.SIGKILL)
     (refused,) = two.tries(env)
-    assert "of host node1" in refused and f"{host_claim.STALE:g} s after its last sign of life" in refused
+    assert (
+        "of host node1" in refused
+        and f"the lock expires after {host_claim.STALE:g} s without activity" in refused
+    )
     _age(place_lock.lock_file(env))
     first, *rest = two.tries(env)
-    assert first.startswith(f"the lock on {env} is taken over: no sign of life for 180 s from process ")
+    assert first.startswith(f"taking over the lock on {env}, inactive for 180 s: process ")
     assert "of host node1" in first and rest == ["held", "still held"]
     assert not [p.name for p in tmp_path.iterdir() if p.name.startswith(".")]
 
@@ -182,7 +185,9 @@ def test_a_run_that_was_stopped_too_long_does_not_commit(hosts, tmp_path):
         with two.holding(env) as other:
             assert "is taken over" in other.stdout.readline() and other.stdout.readline() == "held\n"
             told = stopped.communicate("\n", timeout=60)[0]
-            assert told.startswith(f"the lock on {env} was taken over while this run was stopped: process ")
+            assert told.startswith(
+                f"this process was paused, and another process took over the lock on {env}: process "
+            )
             assert "of host node2" in told
             assert place_lock.lock_file(env).exists(), "the lock is the other host's now"
 

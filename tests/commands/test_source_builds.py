@@ -61,7 +61,8 @@ def test_resolve_runs_no_code_and_says_what_it_did_not_read(gpuenv, everything, 
         for name in ("folder", "editable", "committed", "archived", "unnamed"):
             assert name in told, name
         assert (
-            "requirements.txt line 3" in told and told.count("left out, because no build code runs here") == 5
+            "requirements.txt line 3" in told
+            and told.count("omitted, because this command does not run build code") == 5
         )
 
 

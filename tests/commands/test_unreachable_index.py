@@ -38,8 +38,8 @@ def test_a_cuda_build_is_taken_with_its_size_the_reason_and_the_way_out(cut_off)
     ran = cut_off("lock", "--framework", "torch", *CPU)
     assert ran.code == 0, ran.err
     said = " ".join(ran.err.split())
-    assert f"so torch {cut_off.newest} comes with CUDA (" in said
-    assert "the PyTorch index does not answer" in said
+    assert f"so the wheels of torch {cut_off.newest} include CUDA (" in said
+    assert "the PyTorch index does not respond" in said
     assert "avoid the download, use --find-links FOLDER with a CPU wheel" in said
 
 
@@ -105,7 +105,7 @@ def test_an_index_that_never_answers_costs_seconds_once(cut_off):
         for one in fill:
             one.close()
     assert ran.code == 0, ran.err
-    assert ran.err.count("does not answer in time") == 1
+    assert ran.err.count("does not respond in time") == 1
 
 
 def test_a_cpu_build_that_the_cache_holds_is_taken_from_there(cut_off, index):

@@ -57,8 +57,8 @@ def test_overrides_are_honoured_and_said():
     names = {v["name"]: v["version"] for v in after}
     assert names["__cuda"] == "12.2" and "__glibc" not in names
     assert said == (
-        "__cuda is 12.2, as CONDA_OVERRIDE_CUDA says (it was 13.0)",
-        "__glibc is absent, as CONDA_OVERRIDE_GLIBC says (it was 2.35)",
+        "__cuda is 12.2, set by CONDA_OVERRIDE_CUDA (it was 13.0)",
+        "__glibc is absent, set by CONDA_OVERRIDE_GLIBC (it was 2.35)",
     )
 
 
@@ -66,7 +66,7 @@ def test_an_override_that_changes_nothing_says_so():
     _, said = specs.overridden(
         specs.virtual_packages(H200, cuda=None, kernel=None, archspec=None), {"CONDA_OVERRIDE_CUDA": ""}
     )
-    assert said == ("__cuda is absent, as CONDA_OVERRIDE_CUDA says",)
+    assert said == ("__cuda is absent, set by CONDA_OVERRIDE_CUDA",)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,11 @@ def locked(depends=(), cuda="12.9"):
     ("depends", "bounds", "told"),
     [
         (["__glibc >=2.36,<3.0.a0"], {}, "pytorch 2.8.0 needs __glibc >=2.36"),
-        (["__cuda"], {"cuda": "12.2"}, "its CUDA 12.9 is newer than 12.2, which the driver supports"),
+        (
+            ["__cuda"],
+            {"cuda": "12.2"},
+            "its CUDA 12.9 is newer than CUDA 12.2, the newest version that the driver supports",
+        ),
         (["__osx >=11"], {}, "needs __osx >=11"),
         ([], {"oldest": "12.10"}, "does not support this GPU"),
         ([], {"newest": "11.8"}, "does not support this GPU"),

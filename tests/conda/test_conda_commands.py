@@ -11,7 +11,7 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 
 MANAGER = ("--manager", "conda")
-UNASKED_CPU = "no NVIDIA GPU and no NVIDIA driver is to be seen on this machine"
+UNASKED_CPU = "no NVIDIA GPU and no NVIDIA driver were found on this machine"
 
 
 @pytest.fixture

@@ -353,7 +353,7 @@ def next_run(site: Site, action: Action, *, back: bool = False) -> tuple[str | N
     wrong = None
     if ran.code == 0:
         site.state = action.other if action.verb == "recreate" else argv
-    if ran.code != 0 and not (gone and ran.code == 2 and "is not there" in ran.err):
+    if ran.code != 0 and not (gone and ran.code == 2 and "does not exist" in ran.err):
         wrong = f"the next run fails ({ran.code}): {ran.err.strip()[-300:]}"
     elif left := _left(site, ran):
         wrong = f"left behind: {left}"

@@ -150,8 +150,8 @@ def test_an_environment_that_an_early_version_left_half_changed_is_built_anew(to
     for words in (("create", *ASK, "--with", "aa==1.0"), ("repair",), ("add", "aa")):
         ran = torch(*words, "--no-verify", "--json")
         error = ran.json["error"]
-        assert ran.code == 7 and f"{env} is half changed" in error["message"], ran.err
-        assert error["hint"] == f"build it anew: gpuenv create {env} --recreate"
+        assert ran.code == 7 and f"{env} is incomplete" in error["message"], ran.err
+        assert error["hint"] == f"rebuild it: gpuenv create {env} --recreate"
     assert torch("create", "--recreate", "--no-verify").code == 0
     assert not (env / ".gpuenv" / "changing.json").exists() and state_of(torch)[0] == "1.0"
 

@@ -161,7 +161,10 @@ def test_a_part_larger_than_asked_for_is_refused():
         for _ in range(800):
             handler.wfile.write(b"\0" * 65536)
 
-    with answering(respond) as (url, _), pytest.raises(LockError, match="the answer has more than 100 bytes"):
+    with (
+        answering(respond) as (url, _),
+        pytest.raises(LockError, match="the response has more than 100 bytes"),
+    ):
         Http(timeout=5).get(url, span=(0, 100))
 
 
@@ -177,10 +180,12 @@ def test_nonsense_as_content_length_is_the_servers_error(tmp_path, number):
         handler.wfile.write(b"body")
 
     with answering(respond) as (url, seen):
-        with pytest.raises(LockError, match="its Content-Length header is not a size") as caught:
+        with pytest.raises(
+            LockError, match="the Content-Length header of the response is not a size"
+        ) as caught:
             Http(timeout=5).get(f"{url}/simple/")
         assert caught.value.unreachable and len(caught.value.message) < 200 and len(seen) == 1
-        with pytest.raises(LockError, match="its Content-Length header is not a size"):
+        with pytest.raises(LockError, match="the Content-Length header of the response is not a size"):
             download(Http(timeout=5), wanted(tmp_path, url), lambda _: None)
         with pytest.raises(LockError, match="is not a size"):
             Http(timeout=5).sizes([url])

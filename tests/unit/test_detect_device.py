@@ -87,7 +87,7 @@ def test_a_slurm_job_without_a_gpu_is_a_cpu_machine():
 def test_no_trace_at_all_gives_cpu_and_says_so():
     device, why = judge_device("auto", machine())
     assert device == "cpu"
-    assert why == "no NVIDIA GPU and no NVIDIA driver is to be seen on this machine"
+    assert why == "no NVIDIA GPU and no NVIDIA driver were found on this machine"
 
 
 def test_wsl_alone_is_a_warning():
@@ -109,7 +109,7 @@ def test_a_baked_in_nvidia_visible_devices_is_a_warning(value, warned):
 def test_cuda_without_a_driver_is_refused():
     with pytest.raises(MachineError) as caught:
         judge_device("cuda", machine())
-    assert caught.value.message.startswith("--device cuda was asked for and cannot be had")
+    assert caught.value.message.startswith("--device cuda was requested, but is not possible")
     assert "--target" in caught.value.hint
 
 

@@ -254,7 +254,7 @@ def test_cuinit_that_hangs_is_ended(detected):
 
 def test_cuinit_that_crashes_is_told(detected):
     machine = detected("cuinit-crashes", {**module("580.159.04"), **H200_PCI})
-    assert "cuInit died of SIGSEGV" in json.dumps(machine["findings"])
+    assert "cuInit was killed by SIGSEGV" in json.dumps(machine["findings"])
     assert machine["driver"]["problem"]
 
 

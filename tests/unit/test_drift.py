@@ -110,7 +110,7 @@ def test_missing_files_and_other_sizes_are_always_found(built, lock, cudnn):
     for thorough in (False, True):
         (change,) = compare_wheels.find_drift(built, lock, thorough=thorough).changes
         assert change.kind == "modified" and f"1 file of {CUDNN} " in change.text
-        assert " is missing (" in change.text and "1 file has another size (" in change.text
+        assert " is missing (" in change.text and "1 file has the wrong size (" in change.text
         assert set(change.paths) == {str(cudnn / n) for n in LIBRARIES[:2]}
 
 
@@ -322,7 +322,7 @@ def test_a_file_of_cudnn_that_was_cut_short_is_one_finding(built, lock, judge, c
     path = cudnn / LIBRARIES[1]
     path.write_bytes(path.read_bytes()[:3000])
     (finding,) = judge(lock=lock).findings
-    assert finding.cause == "package_files_damaged" and "has another size" in finding.title
+    assert finding.cause == "package_files_damaged" and "has the wrong size" in finding.title
     assert any("recorded" in e.text for e in finding.evidence) and "gpuenv repair" in finding.fix
 
 
@@ -397,4 +397,4 @@ def test_missing_files_of_a_conda_package_are_found(built, lock):
         (change,) = compare_wheels.find_drift(built, lock, sizes=sizes).changes
         assert (change.kind, change.name) == ("modified", "zlib")
         assert change.text.startswith("1 file of zlib ") and " is missing (" in change.text
-        assert "1 file has another size (" in change.text
+        assert "1 file has the wrong size (" in change.text

@@ -31,8 +31,8 @@ EXCEPTIONS = [
     (urllib.error.URLError(ConnectionRefusedError(111, "Connection refused")), "refuses the connection"),
     (ssl.SSLCertVerificationError("self-signed"), "has a certificate that is not trusted"),
     (urllib.error.URLError(ssl.SSLCertVerificationError("x")), "has a certificate that is not trusted"),
-    (TimeoutError("timed out"), "does not answer in time"),
-    (http.client.IncompleteRead(b"abc", 5), "ended its answer too early"),
+    (TimeoutError("timed out"), "does not respond in time"),
+    (http.client.IncompleteRead(b"abc", 5), "ended the response too early"),
     (http.client.RemoteDisconnected("x"), "closed the connection"),
     (ConnectionResetError(104, "x"), "closed the connection"),
 ]  # fmt: skip
@@ -41,11 +41,11 @@ LOGS = [
     ("tcp connect error: Connection refused (os error 111)", "refuses the connection"),
     ("tunnel error: failed to create underlying connection\ntcp connect error", "cannot be reached through the proxy"),
     ("invalid peer certificate: UnknownIssuer", "has a certificate that is not trusted"),
-    ("operation timed out", "does not answer in time"),
-    ("end of file before message length reached", "ended its answer too early"),
+    ("operation timed out", "does not respond in time"),
+    ("end of file before message length reached", "ended the response too early"),
     ("connection reset by peer", "closed the connection"),
-    ("error following redirect: too many redirects", "redirects without end"),
-    ("error sending request", "does not answer"),
+    ("error following redirect: too many redirects", "redirects endlessly"),
+    ("error sending request", "does not respond"),
 ]  # fmt: skip
 
 
@@ -78,8 +78,8 @@ def test_a_log_without_a_status_names_the_failure_of_the_network(log, words):
 
 
 def test_an_error_of_its_own_keeps_its_text():
-    assert read_error("http://h/a", OSError("the answer ended after 3 of 9 bytes")).message == (
-        "cannot read http://h/a: the answer ended after 3 of 9 bytes"
+    assert read_error("http://h/a", OSError("the response ended after 3 of 9 bytes")).message == (
+        "cannot read http://h/a: the response ended after 3 of 9 bytes"
     )
     assert (
         "head of the answer"

@@ -65,7 +65,7 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
 
 def test_a_part_without_a_major_in_its_name_is_found_too():
     lock = {"serving": (), "core": ("serving",), "nvidia-cufft": ("core",)}
-    said = "serving brings nvidia-cufft 12.0.0.61, which is of CUDA 13; torch has CUDA 12"
+    said = "serving brings nvidia-cufft 12.0.0.61, which is from CUDA 13, but torch uses CUDA 12"
     assert strangers(lock, cuda="12.8", nvidia_cufft="12.0.0.61") == [(said, "13")]
     assert strangers(lock, cuda="13.2", nvidia_cufft="12.0.0.61") == []
     assert strangers(lock, cuda="12.8", nvidia_cufft="12.0.0.61", device="cpu") == []

@@ -70,7 +70,7 @@ def test_a_create_with_another_cache_folder_is_refused(gpuenv):
             ran = gpuenv(
                 "create", env, "--framework", "jax", "--device", "cpu", "--cache-dir", gpuenv.folder / cache
             )
-            assert ran.code == 7 and f"another gpuenv is at work on {env}" in ran.err
+            assert ran.code == 7 and f"another gpuenv process is using {env}" in ran.err
     assert not [*gpuenv.work.iterdir()]
 
 
@@ -78,7 +78,7 @@ def test_a_second_run_is_refused_and_nothing_is_left(tmp_path):
     path = tmp_path / "a" / "b" / "env"
     with place.held(path):
         assert place_lock.lock_file(path).exists()
-        with pytest.raises(BuildError, match="another gpuenv is at work"), place.held(path):
+        with pytest.raises(BuildError, match="another gpuenv process is using"), place.held(path):
             pass
     assert not [*tmp_path.iterdir()]
 
@@ -150,7 +150,7 @@ def test_another_user_is_refused_and_has_the_place_afterwards(mode, tmp_path_fac
     before = os.umask(0o077)
     try:
         with holder(path):
-            assert as_user(OTHER_USER, path) == f"another gpuenv is at work on {path}"
+            assert as_user(OTHER_USER, path) == f"another gpuenv process is using {path}"
     finally:
         os.umask(before)
     assert as_user(OTHER_USER, path) == "held"

@@ -203,9 +203,9 @@ def test_all_mistakes_of_a_table_come_at_once_with_their_lines():
     assert list(error.value.problems) == [
         "pyproject.toml:6: nope: unknown key; expected one of "
         + error.value.problems[0].partition("expected one of ")[2],
-        'pyproject.toml:4: python: TOML takes 3.10 for a number (3.1): write "3.10"',
+        'pyproject.toml:4: python: TOML reads 3.10 as a number (3.1): write "3.10"',
         "pyproject.toml:5: device: 'gpu': not one of auto, cuda, cpu",
-        'pyproject.toml:8: targets.x.driver: TOML takes 550 for a number: write "550"',
+        'pyproject.toml:8: targets.x.driver: TOML reads 550 as a number: write "550"',
     ]
 
 

@@ -224,7 +224,7 @@ def test_what_setup_py_computes_is_not_guessed(folder, computed):
     text = f"from setuptools import setup\n{computed}\nsetup(install_requires=requires)\n"
     (folder / "setup.py").write_text(text)
     message = refusal(folder)
-    assert "computes its requirements" in message and "setup.py line" in message
+    assert "computes its requirements in code" in message and "setup.py line" in message
 
 
 def test_setup_cfg_goes_first(folder):

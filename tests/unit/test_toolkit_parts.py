@@ -40,7 +40,7 @@ def test_nvcc_is_the_compiler_of_the_plans_cuda_with_all_that_compiling_needs():
     plan = ask("torch==2.15.0", **H100, packages=("nvcc",))
     assert lines(plan) == parts_of("13.2.2", "nvcc", "cccl")
     assert lines(plan).keys() >= {"nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl"}
-    assert any(n.startswith("nvcc is that of CUDA 13.2.2: ") for n in plan.notes)
+    assert any(n.startswith("nvcc is from CUDA 13.2.2: ") for n in plan.notes)
     older = ask("torch==2.11.0", **H100, packages=("nvcc",))
     assert lines(older)["nvidia-cuda-nvcc"].startswith("==13.0.")
 

@@ -286,9 +286,9 @@ def test_locate_knows_conda_and_what_gpuenv_made(tmp_path):
         (".vnv", "does not exist", "Did you mean {0}/.venv?"),
         ("project", "has no Python: bin/python is missing", "Did you mean {0}/project/.venv?"),
         ("notes.txt", "cannot be run", "Environments there: {0}/.venv."),
-        ("tool", "is no Python that runs", "Environments there: {0}/.venv."),
+        ("tool", "is not a working Python interpreter", "Environments there: {0}/.venv."),
         ("broken", "is no Python", "Environments there: {0}/.venv."),
-        ("gone", "a link to /nowhere/python", "make the environment again"),
+        ("gone", "a link to /nowhere/python", "Create the environment again"),
     ],
 )
 def test_locate_says_what_is_wrong_and_what_was_meant(tmp_path, asked, message, hint):
@@ -325,5 +325,5 @@ def test_a_venv_whose_python_is_none_is_told_as_such(tmp_path):
     python.write_text("#!/bin/sh\necho hello\n")
     python.chmod(0o755)
     found = locate(env, stated=True)
-    with pytest.raises(UsageError, match="is no Python that runs"):
+    with pytest.raises(UsageError, match="is not a working Python interpreter"):
         verify(found, Options(device="cpu", quick=True), emit=lambda event: None)

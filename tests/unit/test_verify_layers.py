@@ -178,7 +178,10 @@ def test_several_gpus_copy_to_each_other(judge):
     two = spec(driver="535.129.03", cuda=12020, gpus=[V100, T4])
     peers = stage(judge(two, Options(timeout=300)), "peers")
     assert peers.status == "pass"
-    assert "2 copies between them are right, 2 direct; the environment brings no NCCL" in peers.detail
+    assert (
+        "2 copies between them are correct, 2 of them direct; the environment does not contain NCCL"
+        in peers.detail
+    )
     chosen = judge(two, Options(timeout=300, device="cuda:1"))
     assert "peers" not in [s.stage for s in chosen.stages]
     assert "peers" not in [s.stage for s in judge(options=Options(timeout=300)).stages]

@@ -44,14 +44,14 @@ def locked(version):
 def test_the_environments_cudnn_called_passes():
     judged = judge(MAPPED, lock=locked("9.19.0.56"))
     assert judged.status == "pass"
-    assert judged.evidence[0].text == "1 calls of cudnnBackendExecute, answered by cuDNN 9.19.0.56"
+    assert judged.evidence[0].text == "1 calls of cudnnBackendExecute, executed by cuDNN 9.19.0.56"
 
 
 @pytest.mark.parametrize(
     ("log", "framework", "why"),
     [
         (CREATED, {"cudnn_enabled": False}, "torch.backends.cudnn.enabled is False"),
-        (CREATED, {}, "holds no call that computes"),
+        (CREATED, {}, "contains no compute calls"),
         ("", {}, "wrote no API log"),
     ],
 )

@@ -102,14 +102,14 @@ def test_an_extra_that_the_release_lacks_is_named(fixed):
 )
 def test_the_wheel_of_nvidias_is_named_where_no_other_cuda_is_there(fixed, soname, wheel):
     fix = fixed(f"libcudart.so.{soname}", torch="2.11.0")
-    assert f"'{wheel}=={soname}.*' (it brings libcudart.so.{soname} for ao 0.18.0)." in fix
+    assert f"'{wheel}=={soname}.*' (it includes libcudart.so.{soname} for ao 0.18.0)." in fix
 
 
 def test_a_wheel_of_another_cuda_is_no_command(fixed):
     fix = fixed("libcudart.so.23", CUDA_23, has=["libcudart.so.22"], torch="2.10.0")
     assert fix == (
         "Install the release of ao that was built for the installed torch "
-        "(nvidia-cuda-runtime==23.* would bring the libraries alone). ao 0.18.0 was built for torch>=2.11 and CUDA 23."
+        "(nvidia-cuda-runtime==23.* installs only the libraries). ao 0.18.0 was built for torch>=2.11 and CUDA 23."
     )
 
 

@@ -201,7 +201,7 @@ def fix(here, *sonames, name="opencv-python"):
         (LinuxDistribution(family="deb"), ["libGL.so.1", "libasound.so.2"], "apt-get install libgl1 libasound2."),
         (LinuxDistribution(family="deb", t64=True), ["libasound.so.2"], "apt-get install libasound2t64."),
         (LinuxDistribution(family="rpm"), ["libasound.so.2"], "dnf install 'libasound.so.2()(64bit)'."),
-        (LinuxDistribution(family="deb"), ["libodd.so.3"], "Install the system's package that brings libodd.so.3 (`apt-file search libodd.so.3` names it)."),
+        (LinuxDistribution(family="deb"), ["libodd.so.3"], "Install the system package that contains libodd.so.3 (`apt-file search libodd.so.3` names it)."),
     ],
 )  # fmt: skip
 def test_the_system_package_is_that_of_the_distribution(here, sonames, says):

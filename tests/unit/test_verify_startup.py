@@ -166,7 +166,7 @@ def test_changed_bytes_are_looked_for_after_a_crash_only(torch_library, site):
     data = bytearray(torch_library.read_bytes())
     data[len(data) // 2] ^= 0xFF
     torch_library.write_bytes(data)
-    assert looked_for(site, CRASH).title == "libtorch_cuda.so of torch 2.9.0 has other bytes"
+    assert looked_for(site, CRASH).title == "libtorch_cuda.so of torch 2.9.0 has different content"
     assert looked_for(site, "RuntimeError: expected a tensor") is None
 
 

@@ -80,7 +80,7 @@ def test_another_users_environment_that_cannot_be_written(jax, others_python, gp
             as_nobody(*argv), env=mine, cwd=mine["HOME"], capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "results right" in done.stdout
+    assert "results are correct" in done.stdout
     assert digest(env) == before
 
 
@@ -114,6 +114,6 @@ def test_a_filesystem_mounted_read_only(jax, gpuenv):
         env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "results right" in done.stdout
+    assert "results are correct" in done.stdout
     cached = gpuenv.folder / "cache" / "gpuenv" / "bytecode"
     assert any(cached.rglob("*.pyc")), "bytecode belongs into gpuenv's own cache"

@@ -181,8 +181,8 @@ def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedP
         version = there.get(normalize_name(wheel.name), "")
         if version and version != wheel.version.partition("+")[0]:
             raise BuildError(
-                f"a conda package brings {wheel.name} {version}, the lock's wheel is {wheel.version}: "
-                "one would overwrite the other",
+                f"the conda package of {wheel.name} has version {version}, but the lock's wheel has {wheel.version}. "
+                "One would overwrite the other",
                 hint=f"request conda's version with --with '{wheel.name}=={version}'",
             )
     return [w for w in wheels if normalize_name(w.name) not in there]
@@ -248,6 +248,6 @@ _LOCAL_FAULTS = (
 )  # fmt: skip
 _FILE_FAULTS = (
     (r"\b404\b|\b410\b|no such file|not found", "a locked package is no longer available", "lock again, or name a mirror that has it"),
-    (r"connection", "the conda channel does not answer", CONDA_CHANNEL.hints["unreachable"]),
+    (r"connection", "the conda channel does not respond", CONDA_CHANNEL.hints["unreachable"]),
     (r"permission denied|read-only", "the environment's folder is not writable", "choose an ENV in a writable folder"),
 )  # fmt: skip

@@ -148,9 +148,7 @@ def _wheel(path: Path, row: Mapping[str, Any]) -> LockedPackage:
     if not file.endswith(".whl"):
         raise LockError(f"{path}: {url} is not a wheel, and gpuenv does not build from source here")
     if not isinstance(row.get("sha256"), str | None):  # YAML reads digits as a number
-        raise LockError(
-            f"{path}: the sha256 of {file} is not written as text", hint="lock again, or quote it"
-        )
+        raise LockError(f"{path}: the sha256 of {file} must be a string", hint="lock again, or quote it")
     name, version = file.split("-")[:2]
     return LockedPackage(name=str(row.get("name", name)), version=str(row.get("version", version)), url=url,
                    sha256=row.get("sha256"))  # fmt: skip
@@ -226,7 +224,9 @@ def held_against(lock: Lock, virtual: Sequence[Mapping[str, str]], bounds: Bound
                 problems.append(f"{package.name} {package.version} needs {text}")
     cuda = next((b.cuda for b in lock.plan.builds if b.cuda), None)
     if cuda and bounds.cuda and _numbers(cuda) > _numbers(bounds.cuda):
-        problems.append(f"its CUDA {cuda} is newer than {bounds.cuda}, which the driver supports")
+        problems.append(
+            f"its CUDA {cuda} is newer than CUDA {bounds.cuda}, the newest version that the driver supports"
+        )
     if cuda and bounds.oldest and _numbers(cuda) < _numbers(bounds.oldest):
         problems.append(f"its CUDA {cuda} does not support this GPU, which requires CUDA {bounds.oldest}")
     if cuda and bounds.newest and _numbers(cuda) > _numbers(bounds.newest)[:2]:

@@ -221,9 +221,9 @@ def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
 _LOCAL_FAULTS = (
     (r"permission denied|os error 13\b", "a file of the channel or of the conda package cache is not accessible",
      "change its permissions (the messages above name it), or choose another cache with --cache-dir DIR or RATTLER_CACHE_DIR"),
-    (r"URL scheme is not allowed", "a mirror must have an http address", "name a folder as the channel itself: --channel DIR"),
+    (r"URL scheme is not allowed", "a mirror must have an http address", "pass the folder as a channel: --channel DIR"),
     (r"failed to parse|expected value at|EOF while parsing|trailing characters",
-     "the answer of the conda channel is not a repodata.json", UNREADABLE_HINT),
+     "the conda channel did not return a valid repodata.json", UNREADABLE_HINT),
     (r"no usable repodata cache",
      "--offline was given, but the channel is not in the cache",
      "run once with a network, or name a local folder with --channel DIR"),
@@ -232,7 +232,7 @@ _CHANNEL_FAULTS = (
     (r"\b404\b|\b410\b|could not find subdir|no such file", "the conda channel does not exist", CONDA_CHANNEL.hints["missing"]),
     (r"failed to (?:persist|open|create|write|rename|lock)", "the conda package cache cannot be used",
      "run the command again if another program removed files there, or choose another cache with --cache-dir DIR"),
-    (r"connection", "the conda channel does not answer", CONDA_CHANNEL.hints["unreachable"]),
+    (r"connection", "the conda channel does not respond", CONDA_CHANNEL.hints["unreachable"]),
 )  # fmt: skip
 
 

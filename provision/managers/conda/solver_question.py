@@ -139,7 +139,7 @@ def alternatives(question: Question, known: Profiles) -> list[tuple[str, Questio
     for one in request.frameworks if len(request.frameworks) > 1 else ():
         apart = tuple(w for w in request.frameworks if w is not one)
         changed(
-            f"create a separate environment for {one.name}: the channels have no set with it",
+            f"create a separate environment for {one.name}, because the channels have no compatible set of packages that includes it",
             frameworks=apart,
         )
     if request.device == "cuda":

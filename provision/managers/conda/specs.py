@@ -134,7 +134,7 @@ def overridden(
             made = _virtual(name, "1", value) if name == "__archspec" else _virtual(name, value)
             found[name] = made
         now, was = value or "absent", _shown(before) if before else "absent"
-        words = f"{name} is {now}, as CONDA_OVERRIDE_{suffix} says"
+        words = f"{name} is {now}, set by CONDA_OVERRIDE_{suffix}"
         said.append(words if now == was else f"{words} (it was {was})")
     return tuple(found.values()), tuple(said)
 

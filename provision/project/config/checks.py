@@ -126,7 +126,7 @@ def _check_command(line: str) -> str | None:
     bare = re.sub(rf'{_QUOTED}|"(?:\\.|[^"\\])*"', "", line)
     for pattern, text in ((r"[|&;<>()*]", bare), (r"\$[\w({]|`", re.sub(_QUOTED, "", line))):
         if syntax := re.search(pattern, text):
-            return f"{quote_text(line)!r}: no shell reads {syntax[0]!r}: {_SYNTAX}"
+            return f"{quote_text(line)!r}: checks do not run in a shell, so {syntax[0]!r} is not supported: {_SYNTAX}"
     if re.match(r"[A-Za-z_]\w*=", words[0]):
-        return f'no shell sets {words[0].partition("=")[0]}: write "env {quote_text(line)}"'
+        return f'checks do not run in a shell. To set {words[0].partition("=")[0]}, write: "env {quote_text(line)}"'
     return None

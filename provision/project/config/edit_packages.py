@@ -93,8 +93,8 @@ def _validate_package(text: str) -> str:
     framework = FRAMEWORK_ALIASES.get(name, name)
     if framework in PROJECT_FRAMEWORKS and name != "tensorflow-cpu":  # no plan chooses that package
         raise UsageError(
-            f"{framework} is a framework: the plan chooses its build, and packages compiled for it",
-            hint=f'write it in the project\'s file, frameworks: ["{framework}"], then gpuenv create',
+            f"{framework} is a framework. gpuenv selects its build and the packages that are compiled for it",
+            hint=f'add it to the project\'s file as frameworks: ["{framework}"], then run gpuenv create',
         )
     return name
 

@@ -91,7 +91,7 @@ def _read_project(root: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
         found["checks"] = read_checks(given["checks"], mistakes)
     for key in ("extras", "groups"):
         if found.get(key) and "project" not in given:
-            mistakes.add(given[key].line, key, 'needs a project: write project: "." beside it')
+            mistakes.add(given[key].line, key, 'requires a project: also write project: "."')
     return found
 
 
@@ -166,8 +166,8 @@ def _suggest_folder_key(text: str) -> str | None:
     if "://" in place or not (editable or place.startswith((".", "/"))):
         return None
     if place in (".", "./"):
-        return 'write project: "." for this folder, with its extras under extras:'
-    return f'write "{"-e " if editable else ""}{quote_text(place)}" into a file that requirements: names'
+        return 'for this folder, write project: "."; for its extras, write extras:'
+    return f'write "{"-e " if editable else ""}{quote_text(place)}" in a requirements file, and list that file under requirements:'
 
 
 def _find_misplacement(key: str, text: str, name: str, need: Any) -> str | None:
@@ -180,8 +180,10 @@ def _find_misplacement(key: str, text: str, name: str, need: Any) -> str | None:
     if meant:
         return f"unknown framework {name!r}. Did you mean {meant}?"
     if need.url or need.marker:
-        return f"{quote_text(text)!r}: a framework is a name with bounds, such as torch>=2.6: the plan chooses the file"
+        return f"{quote_text(text)!r}: write a framework as a name with bounds, such as torch>=2.6. gpuenv selects the wheel"
     if "+" in str(need.specifier):
         without = str(need.specifier).partition("+")[0]
-        return f'the plan chooses the build: write "{name}{without}", and cuda: "12.6" to require that CUDA'
+        return (
+            f'gpuenv selects the build. Write "{name}{without}", and to require this CUDA, write cuda: "12.6"'
+        )
     return None

@@ -70,7 +70,7 @@ def read_text(node: YamlNode, where: str, form: ValueForm, mistakes: Mistakes) -
         mistakes.add(
             node.line,
             where,
-            f'{mistakes.language} takes {quote_text(text)} for {node.taken_for}{meant}: write "{quote_text(text)}"',
+            f'{mistakes.language} reads {quote_text(text)} as {node.taken_for}{meant}: write "{quote_text(text)}"',
         )
         return None
     if problem := form.problem(text):

@@ -44,7 +44,9 @@ def add_imports(found: FolderFindings, seen: Mapping[str, ImportedModule], known
         if package is None:
             known_parts = any(other.startswith(f"{module}.") for other in seen)
             if where and not known_parts:
-                found.remarks.append(f"{module}, imported in {list_first(where)}, has no known package")
+                found.remarks.append(
+                    f"{module}, imported in {list_first(where)}: gpuenv does not know its package name"
+                )
         elif where or imported.guarded:
             other = listed and _find_unlisted_file(package, module, found, known)
             if other or not _is_needed(imported, listed=listed):
@@ -68,12 +70,12 @@ def _is_needed(imported: ImportedModule, *, listed: bool) -> bool:
 
 def _describe_places(imported: ImportedModule) -> str:
     if imported.guarded and not imported.inner:
-        return f"imported where it may be missing: {list_first(imported.guarded)}"
+        return f"optional import (inside try/except) in {list_first(imported.guarded)}"
     if imported.inner and not imported.files:
         return f"imported in a function or notebook: {list_first(imported.inner)}"
     if imported.files or imported.aside:
         return f"imported in {list_first(imported.files or imported.aside)}"
-    return f"imported beside the main programs: {list_first(imported.apart)}"
+    return f"imported outside the main programs: {list_first(imported.apart)}"
 
 
 def _find_package(module: str, known: PackageFacts) -> str | None:

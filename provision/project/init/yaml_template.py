@@ -62,7 +62,9 @@ def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) 
         device=signs.device, find_links=tuple(signs.find_links),
     )  # fmt: skip
     if parse_config(CONFIG_NAME, text.encode()) != meant:
-        raise AssertionError(f"{CONFIG_NAME} does not parse to the intended values")
+        raise AssertionError(
+            f"internal error: {CONFIG_NAME} does not contain the expected values after writing"
+        )
     return text
 
 

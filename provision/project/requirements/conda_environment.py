@@ -127,7 +127,7 @@ def _read_spec(
     elif row and row.means == "plan":
         found.left.append(f"{quote_text(text)} ({origin}) is ignored: the plan chooses it")
     elif bounds is None:
-        found.left.append(f"{quote_text(text)} ({origin}) has no version in PEP 440 form")
+        found.left.append(f"{quote_text(text)} ({origin}) has a version that is not in PEP 440 form")
     elif (wheel := row.package if row else conda if normalize_name(conda) in wheels else None) is None:
         why = "is a program, not a Python package" if row else "has no known wheel"
         found.left.append(f"{quote_text(text)} ({origin}) {why}: install it separately, or add its wheel")

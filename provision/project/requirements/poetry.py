@@ -82,7 +82,9 @@ def _convert_constraint(text: str, origin: str) -> str | None:
     a version between them.
     """
     if len(text) > _LONGEST:
-        raise UsageError(f"{origin}: a constraint of {len(text)} characters", hint="write fewer bounds")
+        raise UsageError(
+            f"{origin}: the constraint is too long ({len(text)} characters)", hint="write fewer bounds"
+        )
     parts = [_convert_clauses(part, origin) for part in text.split("||")]
     if len(parts) == 1:
         return ",".join(parts[0]) or None

@@ -26,7 +26,9 @@ from .requirement import SourceLine
 from .requirements_files import ReadingState, read_requirements_file
 from .uv_keys import UvKeys, read_keys
 
-_RUN_IT = "name a requirements file with -r: only running the project's code would show its requirements"
+_RUN_IT = (
+    "pass a requirements file with -r: gpuenv cannot read the requirements without running the project's code"
+)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -147,7 +149,10 @@ def _read_dynamic(
         return _read_poetry(data, places).requires
     if any((folder / name).is_file() for name in ("setup.cfg", "setup.py")):
         return _read_setuptools(reading, folder).requires
-    raise UsageError(f"{places.name} leaves its dependencies to the build backend", hint=_RUN_IT)
+    raise UsageError(
+        f"{places.name} declares its dependencies as dynamic: only the build backend can compute them",
+        hint=_RUN_IT,
+    )
 
 
 def _read_dynamic_extras(
@@ -170,7 +175,8 @@ def _read_named_files(reading: ReadingState, folder: Path, files: Any) -> list[t
     listed = [files] if isinstance(files, str) else files
     if not isinstance(listed, list) or not all(isinstance(f, str) for f in listed):
         raise UsageError(
-            "pyproject.toml: file = expected a path or a list of paths", hint="correct that line"
+            "pyproject.toml: the key `file` (`files` of Hatch) must be a path or a list of paths",
+            hint="correct that line",
         )
     apart = ReadingState(environ=reading.environ, base=reading.base, files=reading.files)
     for file in listed:
@@ -188,7 +194,7 @@ def _read_setuptools(reading: ReadingState, folder: Path, *, only_python: bool =
     if only_python:
         return stated
     if found.computed:
-        raise UsageError(f"{found.computed} computes its requirements", hint=_RUN_IT)
+        raise UsageError(f"{found.computed} computes its requirements in code", hint=_RUN_IT)
     for key, listed in (("", found.requires), *found.extras.items()):
         into = stated.requires if not key else stated.extras.setdefault(key, [])
         for text, origin in listed:

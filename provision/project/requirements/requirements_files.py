@@ -122,8 +122,8 @@ def read_line(
         reading.notes += [f"{quote_text(word)} ({origin}) is ignored" for word in options.not_followed]
         if has_file_options(options):
             reading.notes.append(
-                f"the options behind a requirement ({origin}) are ignored, as pip ignores them: "
-                "write them on a line of their own"
+                f"options after a requirement ({origin}) are ignored, as in pip. "
+                "Write them on a separate line"
             )
         return
     if options.hashes:
@@ -140,7 +140,8 @@ def read_line(
 def _resolve_include(text: str, folder: Path, origin: str) -> Path:
     if re.match(r"https?://", text):
         raise UsageError(
-            f"{origin}: {quote_text(text)} is not fetched", hint="download the file and name it with -r"
+            f"{origin}: {quote_text(text)} is not downloaded by gpuenv",
+            hint="download the file and name it with -r",
         )
     if text.startswith("file://"):
         text = text.removeprefix("file://")

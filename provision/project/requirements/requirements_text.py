@@ -192,7 +192,7 @@ def split_options(line: str, origin: str) -> tuple[str, Values]:
         ) from error
     if surplus:
         raise UsageError(
-            f"{origin}: {quote_text(line)!r}: {quote_text(surplus[0])!r} follows the options",
+            f"{origin}: {quote_text(line)!r}: unexpected {quote_text(surplus[0])!r} after the options",
             hint="write it on a line of its own",
         )
     if marker and options.editables:

@@ -22,12 +22,12 @@ def settle_home(*, cache: bool = True) -> str | None:
             f"the home folder {home} does not exist" if home.is_absolute() else "this user has no home folder"
         )
         own = os.environ["HOME"] = _own_temporary()
-        return f"{missing}: {own} is used, which the system may clear"
+        return f"{missing}. Using {own}, which the system may delete"
     kept = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     if not cache or (not is_anothers(kept / "gpuenv") and _can_keep(kept / "gpuenv")):
         return None
     own = os.environ["XDG_CACHE_HOME"] = str(Path(_own_temporary(), ".cache"))
-    return f"{kept} {'belongs to another user' if is_anothers(kept) else 'cannot be written'}: {own} is used, which the system may clear (or name one with --cache-dir)"
+    return f"{kept} {'belongs to another user' if is_anothers(kept) else 'cannot be written'}. Using {own}, which the system may delete. To choose a folder, use --cache-dir"
 
 
 def is_anothers(path: Path) -> bool:

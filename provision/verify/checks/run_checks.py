@@ -141,7 +141,7 @@ def _last_lines(finished: process.Finished, count: int = _LINES) -> tuple[str, .
 def _ending(finished: process.Finished, timeout: float) -> str:
     """Return how a failed check ended, with the error that it printed last."""
     if finished.timed_out:
-        how = f"no end within {timeout:g} s"
+        how = f"did not finish within {timeout:g} s"
     elif finished.signal:
         how = f"ended by {finished.signal}"
     else:

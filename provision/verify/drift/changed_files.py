@@ -12,7 +12,7 @@ MAX_PATHS = 8
 _MAX_NAMED = 3
 _WORDS = {
     "missing": ("is missing", "are missing"),
-    "size": ("has another size", "have another size"),
+    "size": ("has the wrong size", "have the wrong size"),
     "bytes": ("was changed", "were changed"),
     "bytecode": ("was not compiled from its source", "were not compiled from their sources"),
 }

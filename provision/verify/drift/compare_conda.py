@@ -120,12 +120,12 @@ def find_changes(
         meta = found.metas.get(package.name)
         stem = _stem(package)
         if meta is None:
-            text = f"{package.name} is not there, the lock names {package.version}"
+            text = f"{package.name} is missing, but the lock has {package.version}"
             made.append(
                 EnvironmentChange(kind="removed", name=package.name, text=text, locked=package.version)
             )
         elif meta.stem != stem:
-            text = f"{meta.stem} is installed, the lock names {stem}"
+            text = f"{meta.stem} is installed, but the lock has {stem}"
             made.append(
                 EnvironmentChange(kind="replaced", name=meta.name, text=text, locked=stem[len(meta.name) + 1 :],
                        found=meta.stem[len(meta.name) + 1 :])

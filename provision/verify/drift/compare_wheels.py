@@ -110,7 +110,7 @@ def _python(lock: Lock, python: str | None) -> list[EnvironmentChange]:
     wanted = lock.plan.python
     if not python or not wanted or python.split(".")[:2] == wanted.split(".")[:2]:
         return []
-    text = f"the environment's Python is {python}, the lock is for {wanted}"
+    text = f"the environment has Python {python}, but the lock is for {wanted}"
     return [EnvironmentChange(kind="python", name="python", text=text, locked=wanted, found=python)]
 
 
@@ -121,17 +121,17 @@ def _package(
     name = normalize_name(package.name)
     wanted = kept.version if kept and package.unhashed else package.version
     if not seen:
-        text = f"{name} is not there, the lock names {wanted}"
+        text = f"{name} is missing, but the lock has {wanted}"
         return EnvironmentChange(kind="removed", name=name, text=text, locked=wanted)
     versions = " and ".join(d.version for d in seen)
     if len(seen) > 1 or not (is_same_version(seen[0].version, wanted) or package.editable):
-        text = f"{name} {versions} is installed, the lock names {wanted}"
+        text = f"{name} {versions} is installed, but the lock has {wanted}"
         return EnvironmentChange(kind="replaced", name=name, text=text, locked=wanted, found=versions)
     here = seen[0]
     if here.record is None:
-        text = f"{name} {versions} has lost its RECORD"
+        text = f"the RECORD file of {name} {versions} is missing"
     elif kept and kept.record and kept.record != here.record_digest and not fresh:
-        text = f"{name} {versions} has another RECORD than the one it was installed with"
+        text = f"the RECORD file of {name} {versions} was changed after the installation"
     else:
         return None
     path = (str(here.folder / "RECORD"),)
@@ -231,12 +231,12 @@ def _overwritten(one: Distribution, owner: str, rows: Sequence[RecordRow]) -> En
     by = f"{one.name} {one.version}"
     shown = tuple(sorted(lost)[:MAX_PATHS])
     if one.name == WHEEL_NAMES.get(name, name):  # a wheel over its conda package
-        text = f"{by} was installed over {version}, which the lock names"
+        text = f"{by} was installed over {version}, which is the version in the lock"
         return EnvironmentChange(
             kind="replaced", name=name, text=text, locked=version, found=one.version, paths=shown
         )
     files = f"{len(lost)} file{'s' if len(lost) > 1 else ''}"
-    text = f"{by}, which the lock does not name, has written over {files} of {owner}"
+    text = f"{by}, which is not in the lock, overwrote {files} of {owner}"
     return EnvironmentChange(
         kind="overwritten", name=name, text=text, locked=version, found=version, by=by, paths=shown
     )

@@ -51,7 +51,7 @@ def judge_drift(run: Verification, target: Target | None) -> None:
 def _as_locked(run: Verification) -> str:
     assert run.lock is not None
     machine = "" if run.device == "cpu" else ", on the hardware it was made for"
-    return f"{len(run.lock.packages)} packages, as the lock has them{machine}"
+    return f"{len(run.lock.packages)} packages match the lock{machine}"
 
 
 def _judged(found: Sequence[EnvironmentChange], *, failing: bool) -> Judgement:
@@ -106,7 +106,7 @@ def _of_loaded(run: Verification) -> tuple[EnvironmentChange, ...]:
     return tuple(
         EnvironmentChange(
             kind="cudnn", name=v.name, locked=wanted, found=v.cudnn_loaded,
-            text=f"{v.name} had cuDNN {v.cudnn_loaded} loaded, the lock names {wanted}",
+            text=f"{v.name} loaded cuDNN {v.cudnn_loaded}, but the lock has {wanted}",
         )
         for v in run.verdicts
         if v.cudnn_loaded and v.cudnn_loaded != shorten_version(wanted)
@@ -180,9 +180,9 @@ def _fix(run: Verification, found: Sequence[EnvironmentChange]) -> str:
         lock = shlex.quote(f"{run.env.path}/.gpuenv/pylock.toml")
         steps.append(f"Build it with the Python of its lock: gpuenv create {path} --recreate --lock {lock}")
     elif any(c.kind not in _MACHINE for c in found):
-        steps.append(f"Put back what the lock names: gpuenv repair {path}")
+        steps.append(f"Restore the locked packages: gpuenv repair {path}")
     if any(c.kind in _MACHINE for c in found):
-        steps.append("Choose again for this machine: the create command with --recreate")
+        steps.append("To select builds for this machine, run the create command again with --recreate")
     return ". ".join(steps) + "."
 
 

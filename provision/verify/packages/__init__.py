@@ -105,7 +105,9 @@ def _failing(
 
 def _detail(reading: Reading, left: Sequence[Nominated], failing: set[Package]) -> str:
     if not left:
-        return f"{reading.files} libraries of {len(reading.packages)} packages find what they need"
+        return (
+            f"{reading.files} libraries of {len(reading.packages)} packages: all required libraries are found"
+        )
     first = left[0]
     text = named.sentence(first.package, first.problems)
     if first.package in failing:

@@ -78,7 +78,7 @@ def _wheels(
         return None
     return (
         names,
-        f"{'they bring' if len(set(names)) > 1 else 'it brings'} {', '.join(libraries)} for {package}",
+        f"{'they include' if len(set(names)) > 1 else 'it includes'} {', '.join(libraries)} for {package}",
     )
 
 

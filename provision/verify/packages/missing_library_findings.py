@@ -116,11 +116,11 @@ def sentence(package: Package, problems: Sequence[Problem]) -> str:
         return f"{package} has damaged files: {shown}"
     if kinds == {"version"}:
         versions = list(dict.fromkeys(p.detail for p in problems))
-        return f"{package} needs {', '.join(versions[:3])} of {shown}, which is older here"
+        return f"{package} needs {', '.join(versions[:3])} of {shown}, but the installed version is older"
     if kinds == {"framework"}:
         return f"{package} {text_of(problems[0])}"
     if all(p.any_of for p in problems):
-        return f"{package} opens one of several libraries of its own, and none loads: {shown} missing"
+        return f"{package} includes several alternative libraries, but none can be loaded: {shown} missing"
     return f"{package} needs {shown}, which this system does not have"
 
 

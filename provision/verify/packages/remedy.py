@@ -115,14 +115,17 @@ def _search(names: Sequence[str], here: LinuxDistribution) -> str:
     if here.family == "rpm":
         return f"dnf install {' '.join(map(_capability, names))}"
     shown = f" (`apt-file search {shlex.quote(names[0])}` names it)" if here.family else ""
-    return f"Install the system's package that brings {', '.join(names)}{shown}"
+    return f"Install the system package that contains {', '.join(names)}{shown}"
 
 
 def of_other_build(packages: Sequence[Package], frameworks: Sequence[str], wheels: Sequence[str]) -> str:
     """How to get a build for the framework and the CUDA that are installed. `wheels` bring what is missing."""
     named = " ".join(p.name for p in packages)
     beside = " and ".join(frameworks) or "the CUDA"
-    brings = f" ({', '.join(dict.fromkeys(wheels))} would bring the libraries alone)" if wheels else ""
+    alone = list(dict.fromkeys(wheels))
+    brings = (
+        f" ({', '.join(alone)} install{'s' if len(alone) == 1 else ''} only the libraries)" if alone else ""
+    )
     return f"Install the release of {named} that was built for the installed {beside}{brings}."
 
 
