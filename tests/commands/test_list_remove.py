@@ -343,7 +343,7 @@ def test_a_folder_of_somebody_else(gpuenv, made):
     (gpuenv.work / "thesis" / "pyvenv.cfg").write_text("")
     assert "did not make" in refused(gpuenv, "thesis")
     (gpuenv.work / "thesis" / ".gpuenv").mkdir()
-    assert "no environment" in refused(gpuenv, "thesis")
+    assert "but is not an environment" in refused(gpuenv, "thesis")
     (gpuenv.work / "thesis" / ".gpuenv").rmdir()
     (gpuenv.work / "thesis" / ".gpuenv").symlink_to(made[0] / ".gpuenv")
     assert "did not make" in refused(gpuenv, "thesis")

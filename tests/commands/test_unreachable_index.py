@@ -40,7 +40,7 @@ def test_a_cuda_build_is_taken_with_its_size_the_reason_and_the_way_out(cut_off)
     said = " ".join(ran.err.split())
     assert f"so the wheels of torch {cut_off.newest} include CUDA (" in said
     assert "the PyTorch index does not respond" in said
-    assert "avoid the download, use --find-links FOLDER with a CPU wheel" in said
+    assert "avoid this download, use --find-links FOLDER with a CPU wheel" in said
 
 
 def test_an_index_that_refuses_the_connection_is_not_asked_by_the_solver(cut_off):

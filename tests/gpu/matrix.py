@@ -300,7 +300,7 @@ def _on_disk(place: Place) -> list[Fault]:
         *(Fault(f"{n} removed", _removed(n), DISK, ("cudnn_not_found",), n, have) for n in sub),
         Fault("libcudnn.so.9 missing, one in the system", _removed("libcudnn.so.9"), DISK, ("cudnn_not_found",), r"libcudnn\.so\.9", have),
         Fault("engines library truncated", _truncated, DISK, (DAMAGED,), "engines_precompiled.*truncated", have),
-        Fault("libcudnn_ops with flipped bytes", _flipped, DISK, (DAMAGED,), "libcudnn_ops.*other bytes", have),
+        Fault("libcudnn_ops with flipped bytes", _flipped, DISK, (DAMAGED,), "libcudnn_ops.*different content", have),
         Fault("libtorch_cuda truncated", _truncated_torch, ("libraries", "packages", "framework"), (DAMAGED,), "libtorch_cuda.*truncated", torch),
         Fault("libcudnn_cnn of another version", _another_version, DISK, (SHADOWED,), "libcudnn_cnn", have),
     ]  # fmt: skip

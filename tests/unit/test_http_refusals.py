@@ -20,7 +20,7 @@ STATUSES = {
     401: ("Unauthorized", "requires credentials for numpy"),
     403: ("Forbidden", "denies access to numpy"),
     404: ("Not Found", "does not have numpy"),
-    407: ("Proxy Authentication Required", "is behind a proxy that requires a user and password"),
+    407: ("Proxy Authentication Required", "is behind a proxy that requires a user name and a password"),
     410: ("Gone", "has withdrawn numpy"),
     418: ("I'm a teapot", "refused the request for numpy"),
     429: ("Too Many Requests", "rate-limited the request for numpy"),

@@ -165,7 +165,7 @@ def test_something_else_in_the_lock_files_place_is_named_and_left_alone(made, tm
     {"link": lambda: file.symlink_to(mine), "folder": file.mkdir, "pipe": lambda: os.mkfifo(file)}[made]()
     with pytest.raises(BuildError, match="cannot be locked") as refused, place.held(tmp_path / "env"):
         pass
-    assert str(file) in refused.value.message and "remove it" in refused.value.hint
+    assert str(file) in refused.value.message and "remove this file" in refused.value.hint
     assert mine.read_text() == "precious" and os.path.lexists(file)
 
 

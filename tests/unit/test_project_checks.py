@@ -125,7 +125,7 @@ def test_a_check_of_the_command_line(text, kind, subject):
     "text", ["", " ", "import", "import a, b", "import a-b", "import a as b", "a | b", "'"]
 )
 def test_a_text_that_is_no_check(text):
-    with pytest.raises(ValueError, match=r"expected|is not a module|no shell|cannot be split"):
+    with pytest.raises(ValueError, match=r"expected|is not a module|do not run in a shell|cannot be split"):
         read_check(text)
 
 

@@ -287,7 +287,7 @@ def test_locate_knows_conda_and_what_gpuenv_made(tmp_path):
         ("project", "has no Python: bin/python is missing", "Did you mean {0}/project/.venv?"),
         ("notes.txt", "cannot be run", "Environments there: {0}/.venv."),
         ("tool", "is not a working Python interpreter", "Environments there: {0}/.venv."),
-        ("broken", "is no Python", "Environments there: {0}/.venv."),
+        ("broken", "is not a Python interpreter", "Environments there: {0}/.venv."),
         ("gone", "a link to /nowhere/python", "Create the environment again"),
     ],
 )

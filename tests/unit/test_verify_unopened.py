@@ -37,7 +37,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_command(judge, env, s
     shutil.rmtree(next(site.glob("nvidia_cusparse*")))
     finding = judge(healthy(), FULL).findings[0]
     assert finding.cause == "nvidia_libs_not_installed"
-    assert "nvidia-cusparse-cu12 brings it" in finding.title
+    assert "nvidia-cusparse-cu12 contains it" in finding.title
     assert finding.fix.endswith("'nvidia-cusparse-cu12<13.0,>=12.5.1.3'")
     assert finding.fix.startswith("uv pip install --python "), "this environment has no pip"
     (site / "pip").mkdir()
