@@ -141,7 +141,7 @@ def test_a_home_that_cannot_be_written(jax, gpuenv):
     ran = jax("--json")
     assert ran.code == 0 and ran.json["environment"]["changed"], ran.err
     own = temporary / f"gpuenv-{os.getuid()}"
-    assert f"note: /proc/.cache cannot be written: {own}/.cache is used" in ran.err
+    assert f"note: /proc/.cache cannot be written. Using {own}/.cache, which the system may delete" in ran.err
     assert own.stat().st_mode & 0o777 == 0o700 and {p.name for p in (own / ".cache").iterdir()} >= {
         "gpuenv",
         "uv",
@@ -179,7 +179,7 @@ def test_a_user_that_nobody_knows_gets_a_home(gpuenv):
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     failed, note, folder = done.stdout.splitlines()
     assert failed == "BuildError" and note.startswith(
-        "this user has no home folder: /tmp/gpuenv-54321 is used"
+        "this user has no home folder. Using /tmp/gpuenv-54321, which the system may delete"
     )
     assert folder == "/tmp/gpuenv-54321/.local/share/gpuenv/environments"
     Path("/tmp/gpuenv-54321").rmdir()
