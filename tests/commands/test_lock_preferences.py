@@ -7,7 +7,7 @@ from loopback import Index, serving
 from test_project_create import requirements, stack  # noqa: F401
 
 SOLVE = "lock: solving the packages"
-WITHOUT = "have no solution: solving without them"
+WITHOUT = "have no compatible solution. Solving without them"
 
 
 def locked_versions(gpuenv) -> dict[str, str]:

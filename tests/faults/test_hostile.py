@@ -127,7 +127,7 @@ def test_a_mark_alone_makes_no_environment(tmp_path, outside):
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b]0;x\x07", "\x9b31m", "a\u202eb", "a\udcff"])
 def test_a_name_that_no_script_can_hold_is_refused(tmp_path, name):
-    with pytest.raises(UsageError, match="do(es)? not support"):
+    with pytest.raises(UsageError, match=r"do(es)? not support"):
         place.check_place(tmp_path / name)
 
 
