@@ -189,7 +189,7 @@ def test_of_several_frameworks_one_apart_may_help():
     )
     told = dict(conda_target.alternatives(asked, KNOWN))
     apart = {
-        label.split(":")[0].split()[-1]: q.request.frameworks
+        label.split(",")[0].split()[-1]: q.request.frameworks
         for label, q in told.items()
         if "separate environment" in label
     }
@@ -206,7 +206,7 @@ def test_of_several_frameworks_one_apart_may_help():
         ("404 Not Found", "the conda channel does not exist"),
         ("429 Too Many Requests", "rate-limited the request for"),
         ("503 Service Unavailable", "cannot serve"),
-        ("407 Proxy Authentication Required", "requires a user and password"),
+        ("407 Proxy Authentication Required", "requires a user name and a password"),
     ],
 )
 def test_what_a_channel_answers_in_words(status, told):

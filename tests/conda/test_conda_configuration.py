@@ -306,7 +306,7 @@ def test_a_proxy_of_condarc(gpuenv, server):
         condarc(gpuenv, f"channels: [{server.url}]\nproxy_servers: {{http: 'http://{address}'}}\n")
         (gpuenv.folder / "cache" / "rattler").rename(gpuenv.folder / "cache" / "before")
         ran = gpuenv(*RESOLVE)
-        assert ran.code == 6 and "requires a user and password" in ran.out
+        assert ran.code == 6 and "requires a user name and a password" in ran.out
 
 
 def authority(folder):
