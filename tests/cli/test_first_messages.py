@@ -138,7 +138,7 @@ def test_a_number_names_a_board_where_one_capability_has_it(text, name, capabili
 
 @pytest.mark.parametrize("text", ["5000", "Orin", "RTX", "GeForce", ""])
 def test_a_name_of_several_capabilities_is_refused(text):
-    with pytest.raises(ValueError, match="no GPU"):
+    with pytest.raises(ValueError, match="unknown GPU name"):
         gpu_named(text, SHIPPED.gpus)
 
 

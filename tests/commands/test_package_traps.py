@@ -19,7 +19,7 @@ def go(gpuenv):
     [
         ("apex", "not NVIDIA Apex", "apex @ git+https://github.com/NVIDIA/apex"),
         ("PyTorch>=2", "placeholder whose build stops", "--framework torch"),
-        ("tensorflow_gpu", "ended with 2.11", "--framework tensorflow"),
+        ("tensorflow_gpu", "ended with release 2.11", "--framework tensorflow"),
         ("cudf", "placeholder", "cudf-cu13 or cudf-cu12"),
     ],
 )

@@ -183,7 +183,7 @@ def test_a_run_that_was_stopped_too_long_does_not_commit(hosts, tmp_path):
         assert stopped.stdout.readline() == "held\n"
         _age(place_lock.lock_file(env))
         with two.holding(env) as other:
-            assert "is taken over" in other.stdout.readline() and other.stdout.readline() == "held\n"
+            assert "taking over the lock" in other.stdout.readline() and other.stdout.readline() == "held\n"
             told = stopped.communicate("\n", timeout=60)[0]
             assert told.startswith(
                 f"this process was paused, and another process took over the lock on {env}: process "
