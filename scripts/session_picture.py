@@ -39,7 +39,7 @@ def draw(session: str) -> str:
     width = round(max(map(len, lines)) * WIDTH + 2 * MARGIN)
     height = len(lines) * LINE + 2 * MARGIN
     rows = [
-        f'<text x="{MARGIN}" y="{MARGIN + LINE * (row + 0.75):g}" fill="{colour(line)}">{escape(line)}</text>'
+        f'<text xml:space="preserve" x="{MARGIN}" y="{MARGIN + LINE * (row + 0.75):g}" fill="{colour(line)}">{escape(line)}</text>'
         for row, line in enumerate(lines)
         if line
     ]
