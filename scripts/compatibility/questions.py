@@ -169,7 +169,9 @@ class Questions:
         """A text with the names of what was given in place of the values that stand for a class."""
         text = re.sub(re.escape(GPU) + r" \([\d.]+\)", "{gpu}", text)
         if interval.driver:
-            text = text.replace(f"{interval.driver} speaks {interval.speaks}", "{driver} speaks {speaks}")
+            text = text.replace(
+                f"{interval.driver} supports CUDA {interval.speaks}", "{driver} supports CUDA {speaks}"
+            )
             text = text.replace(interval.driver, "{driver}")
         if glibc and glibc.version:
             text = text.replace(glibc.version, "{glibc}")

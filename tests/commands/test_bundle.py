@@ -399,7 +399,7 @@ def test_a_damaged_bundle_is_told_with_the_file(target, how):
     else:
         wheel.write_bytes(data[:-1] + b"?" if how == "changed" else data[:-1])
     ran = target.create()
-    words = {"changed": "changed after", "short": "another size", "gone": "missing"}[how]
+    words = {"changed": "changed after", "short": "the wrong size", "gone": "missing"}[how]
     assert (
         ran.code == 7 and wheel.name in ran.json["error"]["message"] and words in ran.json["error"]["message"]
     )

@@ -102,4 +102,4 @@ def test_offline_says_that_it_cannot_be_compared(go):
 
 def test_locked_and_frozen_exclude_each_other(go):
     ran = go("create", "--locked", "--frozen")
-    assert ran.code == 2 and "exclude" in ran.err
+    assert ran.code == 2 and "cannot be used together" in ran.err

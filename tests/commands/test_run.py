@@ -219,7 +219,8 @@ def test_a_tensorflow_that_does_not_search_its_wheels_is_given_their_folders(
     code, out, err = ran(gpuenv, *ASK)
     assert (code, out.decode().split(":")) == (0, [f"{nvidia}/{m}/lib" for m in missing] or [""])
     assert err.decode().count("note:") == bool(missing)
-    assert not missing or f"{', '.join(missing)}: TensorFlow {version} does not search there" in err.decode()
+    named = f"{', '.join(missing)} to LD_LIBRARY_PATH, because TensorFlow {version} does not search there"
+    assert not missing or named in err.decode()
 
 
 def test_what_create_linked_or_the_user_set_is_not_set_again(gpuenv, env, tensorflow):

@@ -192,7 +192,7 @@ def test_a_lock_for_a_gpu_is_not_installed_where_there_is_none(made, tmp_path):
         ran = gpuenv("create", "gpu", "--lock", lock)
     finally:
         del gpuenv.env["CONDA_OVERRIDE_CUDA"]
-    assert ran.code == 6 and "its CUDA 12.9 is newer than 11.8" in ran.err + ran.out
+    assert ran.code == 6 and "newer than CUDA 11.8" in ran.err + ran.out
     assert not (gpuenv.work / "gpu").exists()
 
 

@@ -343,7 +343,7 @@ def test_colab(online):
     assert all(line.startswith("!") for line in block.splitlines())
     _, judged, created, run = online.types(re.sub("^!", "", block, flags=re.MULTILINE), verify=8)
     assert (runtime / "bin" / "gpuenv").exists()
-    assert "verdict: fails" in judged.words and "Runtime, Change runtime type" in judged.words
+    assert "verdict: fails" in judged.words and "Runtime > Change runtime type" in judged.words
     assert "works on the CPU (" in created.words and "Change runtime type" in created.words
     assert "CpuDevice" in run.out and str(online.work / "env") in run.out
 

@@ -207,7 +207,7 @@ def test_a_board_is_known_by_its_names(text, capability):
      ("Titan Y", "Titan V"), ("9.9", "9.0"), ("Radeon", "capability such as 9.0")],
 )  # fmt: skip
 def test_an_unknown_board_suggests_near_ones(text, near):
-    with pytest.raises(ValueError, match="no GPU") as error:
+    with pytest.raises(ValueError, match="unknown GPU") as error:
         gpu_named(text, SHIPPED.gpus)
     assert near in str(error.value)
 

@@ -144,7 +144,7 @@ def test_one_guilty_entry_among_five_innocent(jax_with_cudnn, tmp_path, monkeypa
     assert verdict.stages[-1].status == "fail"
     (finding,) = verdict.findings
     assert (finding.cause, finding.confidence) == ("cudnn_shadowed_by_other_copy", "certain")
-    assert finding.title.startswith(f"{guilty.parent} in LD_LIBRARY_PATH brought in {guilty}: ")
+    assert finding.title.startswith(f"{guilty.parent} in LD_LIBRARY_PATH loaded {guilty}. ")
     assert verdict.hint == f"Remove {guilty.parent} from LD_LIBRARY_PATH."
 
 

@@ -53,7 +53,7 @@ def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
 
     assert compiled_against.judge_extensions("torch", ask(good)) is None
     judged = compiled_against.judge_extensions("torch", ask(good, bad))
-    assert judged.status == "fail" and "torchvision 0.1 does not load beside torch" in judged.detail
+    assert judged.status == "fail" and "torchvision 0.1 cannot be loaded with torch" in judged.detail
     (finding,) = judged.findings
     assert finding.cause == "extension_built_for_other_torch_or_cuda"
     assert "built_for_another_torch" in finding.evidence[0].text and finding.evidence[0].source == bad
