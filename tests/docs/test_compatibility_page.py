@@ -99,7 +99,7 @@ def test_random_answers_are_those_of_resolve():
         said = page_answer(*asked)
         assert said == real_answer(*asked), (asked, RENEW)
         fitting += said[0] is not None
-    assert 40 < fitting < 210  # the questions are neither all hopeless nor all easy
+    assert 30 < fitting < 210  # the questions are neither all hopeless nor all easy
 
 
 def test_a_table_is_what_the_script_makes():
