@@ -70,9 +70,8 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
     if lock is not None and not choices.framework:
         matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(lock)
     else:
-        read_options.read_named(
-            choices, load_profiles.load_all(choices)
-        )  # a wrong word is told before a wrong environment
+        # An invalid option is reported before a damaged environment.
+        read_options.read_named(choices, load_profiles.load_all(choices))
         matches = recorded_options.is_same(before, wanted)
     if state.interpreter(env) is None or not matches:
         if state.interpreter(env) is not None and _can_change_in_place(env, choices, before, wanted):
@@ -251,7 +250,7 @@ def _install_changes(job: BuildJob, old: Lock) -> CreateResult:
 
 
 def _record_options(job: BuildJob) -> CreateResult:
-    """Write down what is asked for now: the packages are the same."""
+    """Record the options of this run. The packages stay as they are."""
     job.record(job.env)
     verdict = read_kept_verdict(job, machine_for_verdict())
     return finish_creation(job.emit, job.created(verdict, changed=False), job.env)

@@ -56,7 +56,7 @@ class _Task:
 
     @property
     def asked(self) -> RequestContext:
-        """What is asked for on all hosts of the plan."""
+        """The request that applies to all hosts of the plan."""
         return self.found.requests[self.place]
 
     @property

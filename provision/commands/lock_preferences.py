@@ -39,7 +39,7 @@ def read_old_lock(path: Path, choices: Choices, platform: str, *, strict: bool) 
 def solve_like(
     context: RequestContext, choices: Choices, emit: Emit, lock: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
-    """A lock as near to the one that is held as what is asked for allows, under the limit that applies."""
+    """Solve the request, and keep versions of the existing lock where possible. The limit on uploads applies."""
     limit = upload_limits.apply_limit(choices, lock, renewed=upgrade.all)
     context = dataclasses.replace(context, sources=upload_limits.limit_sources(context.sources, limit))
     plan, made = _locked_near(context, choices, emit, lock, upgrade)
@@ -75,7 +75,7 @@ def _locked_near(
 
 
 def _with_builds_of(near: Near, context: RequestContext) -> RequestContext:
-    """What is asked for, with the frameworks and the Python of a lock: its builds are planned again."""
+    """Return the request with the frameworks and the Python of a lock, so that the same builds are planned."""
     assert near.lock
     plan, request = near.lock.plan, context.request
     same = tuple(

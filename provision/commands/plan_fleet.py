@@ -51,7 +51,7 @@ def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClas
 def _parts(
     choices: Choices, classes: Sequence[HostClass], emit: Emit, *, reading: bool
 ) -> list[fleet.HostGroup]:
-    """The classes of one platform and device each, with what is asked for on them."""
+    """Group the classes by platform and device, each group with its request."""
     kinds: dict[tuple[str, Device], list[HostClass]] = {}
     for one in classes:
         kinds.setdefault((one.target.platform, one.device), []).append(one)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import profiles
+from ..environment.cache_files import cache_folder
 from ..errors import DataError, UsageError
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
@@ -112,7 +113,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
         emit(Event(kind="progress", stage="profiles", text=text))
 
     where = options.index or default_index(environ, cache_dir=cache)
-    reader = Reader(http, where, cache / "measured", say=say)
+    reader = Reader(http, where, cache_folder(cache, "measured"), say=say)
     made = []
     for name in options.names or measure.DEFAULT:
         emit(Event(kind="start", stage="profiles", text=f"reading the releases of {name} from the index"))

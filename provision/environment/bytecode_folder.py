@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .cache_files import cache_folder
+
 
 def choose_bytecode_folder(python_packages: Sequence[str], cache: Path | None) -> dict[str, str]:
     """How the child keeps its bytecode out of the target.
@@ -17,7 +19,7 @@ def choose_bytecode_folder(python_packages: Sequence[str], cache: Path | None) -
     compiled = any(Path(p, "__pycache__").is_dir() for p in python_packages)
     if compiled or cache is None:
         return {"PYTHONDONTWRITEBYTECODE": "1"}
-    return {"PYTHONPYCACHEPREFIX": str(cache / "bytecode")}
+    return {"PYTHONPYCACHEPREFIX": str(cache_folder(cache, "bytecode"))}
 
 
 @contextlib.contextmanager
@@ -27,7 +29,7 @@ def move_bytecode(cache: Path | None, old: Path, new: Path) -> Iterator[None]:
     if cache is None or old == new:
         yield
         return
-    mine, other = (cache / "bytecode" / str(p.absolute()).lstrip("/") for p in (old, new))
+    mine, other = (cache_folder(cache, "bytecode") / str(p.absolute()).lstrip("/") for p in (old, new))
     _move(mine, other)
     try:
         yield

@@ -7,14 +7,23 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal, get_args
 
 from ..errors import BuildError
 
 _FILES = ("profiles-*", "project-*", "default-index-*", "pythons.json*")
-_FOLDERS = ("bytecode", "compiled", "measured", "pages", "system-needs")
+CacheFolder = Literal[
+    "bytecode", "compiled", "last-questions", "measured", "pages", "requirements", "satellites", "source-archives",
+    "system-needs", "without-wheels",
+]  # fmt: skip
 _OF_INSTALLERS = ("uv", "conda")
 """Folders that only a cache named by --cache-dir has: otherwise uv and rattler have caches of their own."""
 _UNUSED_SECONDS = 30 * 86400.0
+
+
+def cache_folder(cache: Path, name: CacheFolder) -> Path:
+    """Return a folder of gpuenv's cache. Every folder is opened through here, so that `cache clean` knows it."""
+    return cache / name
 
 
 def entries(cache: Path) -> list[Path]:
@@ -22,7 +31,7 @@ def entries(cache: Path) -> list[Path]:
     files = [
         path for pattern in _FILES for path in cache.glob(pattern) if path.is_file() or path.is_symlink()
     ]
-    folders = [cache / name for name in (*_FOLDERS, *_OF_INSTALLERS)]
+    folders = [cache / name for name in (*get_args(CacheFolder), *_OF_INSTALLERS)]
     return sorted({*files, *(path for path in folders if path.is_dir() and not path.is_symlink())})
 
 

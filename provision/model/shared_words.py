@@ -18,10 +18,10 @@ Confidence = Literal["certain", "likely", "possible"]
 
 Outcome = Literal["works", "cpu", "unproven", "wrong", "fails"]
 
-FRAMEWORKS = ("torch", "tensorflow", "jax", "onnxruntime")
-PROJECT_FRAMEWORKS = FRAMEWORKS[:3]
+PROJECT_FRAMEWORKS = ("torch", "tensorflow", "jax")
 """The frameworks that a requirement of their name asks for. The package onnxruntime is a CPU build that many packages
 require, and onnxruntime-gpu goes beside a framework: only --framework plans ONNX Runtime."""
+FRAMEWORKS = (*PROJECT_FRAMEWORKS, "onnxruntime")
 
 PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64")
 

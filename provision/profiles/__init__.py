@@ -213,7 +213,7 @@ def _read_cache(path: Path, kinds: Iterable[Kind]) -> model.Profiles | None:
 
 
 def _write_cache(path: Path, plain: dict[str, list[list[Any]]]) -> None:
-    """Write the rows. A cache that cannot be written is no error, only slower."""
+    """Write the rows. If the cache cannot be written, the next run parses the files again."""
     import tempfile
 
     try:

@@ -23,8 +23,8 @@ from .versions import allows, major, version
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, with the profiles made quick to look up. `device` is cuda or cpu. `others` are the same question on
-    further targets: a build has to fit them all."""
+    """A request for one target, with profiles that are indexed for lookups. `others` are the same request for further
+    targets: a build has to fit all of them."""
 
     request: Request
     target: Target

@@ -188,17 +188,12 @@ def _framework(
     )
 
 
-def _packages(framework: str) -> tuple[str, ...]:
-    """The packages that a framework's module comes from."""
-    return ("onnxruntime-gpu", "onnxruntime") if framework == "onnxruntime" else (framework,)
-
-
 def _as_locked(
     name: str, report: run_probe.ProbeReport, judged: Judgement, lock: Lock | None, roots: Sequence[str]
 ) -> Judgement:
-    """A framework that works, held against the lock: one that was installed since in place of the lock's
-    is a warning, one that is imported from elsewhere is not this environment's."""
-    locked = next((p.version for p in lock.packages if p.name in _packages(name)), None) if lock else None
+    """Compare a framework that works with the lock. Another version in the environment is a warning. A framework that is
+    imported from outside the environment is a failure."""
+    locked = _locked_version(name, lock) if lock else None
     saw = report.last("framework")
     if not locked or not saw or judged.status != "pass":
         return judged
@@ -209,6 +204,12 @@ def _as_locked(
         status="warn" if is_inside(saw["file"], roots) else "fail",
         detail=f"{name} {saw['version']} was imported, but the lock has {locked}",
     )
+
+
+def _locked_version(framework: str, lock: Lock) -> str | None:
+    """Return the version of a framework in a lock. Its package can have another name, as onnxruntime-gpu."""
+    package = next((b.package_name for b in lock.plan.builds if b.framework == framework), framework)
+    return next((p.version for p in lock.packages if p.name == package), None)
 
 
 def _convolutions(

@@ -42,7 +42,7 @@ def read_stage(report: run_probe.ProbeReport, stage: str) -> Mapping[str, Any]:
 
 
 def _died(report: run_probe.ProbeReport, stage: str) -> Judgement | None:
-    """A stage in which the process ended by itself, by a signal or by the deadline."""
+    """Judge a stage in which the process exited early, was killed by a signal, or reached the deadline."""
     if report.death is None or report.stage != stage or find_record(report, stage):
         return None
     finding = _death_cause(report, stage)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..environment import state
+from ..environment.cache_files import cache_folder
 from ..environment.distributions import read_distributions
 from ..environment.place import MARK
 from ..errors import BuildError
@@ -64,7 +65,7 @@ def filled(packages: Sequence[LockedPackage], env: Path, python: Path, cache: Pa
     be compiled is their `lacking`. Bytecode that lies in the environment already is not believed: it would be
     handed on to others. Raises BuildError."""
     tag, *rest = _asked(python)
-    shelf = cache / "compiled" / "-".join((tag, *rest))
+    shelf = cache_folder(cache, "compiled") / "-".join((tag, *rest))
     parts = [p for p in _parts(packages, env, shelf, tag) if p.sources]
     for part in parts:
         part.fill()

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.metadata import parse_email
 
+from ..environment.cache_files import cache_folder
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
 from ..index.http import Http, Response
@@ -50,7 +51,7 @@ class IndexMetadata:
         """The Requires-Dist of a wheel; None where they cannot be read."""
         if file.url.startswith("file:"):
             return _requirements(local_metadata(Path(unquote(urlsplit(file.url).path))))
-        kept = self._cache / "requirements" / f"{file.sha256}.json" if file.sha256 else None
+        kept = cache_folder(self._cache, "requirements") / f"{file.sha256}.json" if file.sha256 else None
         if kept and (known := _remembered(kept)) is not None:
             return known
         try:
@@ -65,7 +66,7 @@ class IndexMetadata:
         if url.startswith("file:"):
             answer = self._http.get(url, missing_ok=True)
             return parse_project(answer) if answer else []
-        kept = self._cache / "pages" / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
+        kept = cache_folder(self._cache, "pages") / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
         answer = _recent(kept)
         if answer is None:
             answer = self._http.get(url, accept=ACCEPT, missing_ok=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ..environment.cache_files import cache_folder
 from ..model import Satellite, as_plain, from_plain
 from ..system import untrusted_files
 from ..system.safe_write import write_file
@@ -22,7 +23,7 @@ class MeasuredRows:
 
     @cached_property
     def _folder(self) -> Path:
-        return self.cache / "satellites"
+        return cache_folder(self.cache, "satellites")
 
     @cached_property
     def _known(self) -> set[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ..environment.cache_files import cache_folder
 from ..index.http import AT_ONCE
 from ..model import PackageSources, Plan, RequirementLine, as_plain
 from ..system import untrusted_files
@@ -61,7 +62,7 @@ def remember(question: str, names: Iterable[str], sources: PackageSources, wheel
 
 
 def _path(question: str, sources: PackageSources) -> Path:
-    return own_cache(sources) / "without-wheels" / f"{question}.json"
+    return cache_folder(own_cache(sources), "without-wheels") / f"{question}.json"
 
 
 def _digest(value: object) -> str:

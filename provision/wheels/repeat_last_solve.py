@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..environment.cache_files import cache_folder
 from ..errors import LockError
 from ..index import uv
 from ..model import PackageSources, Plan, RequestContext, RequirementLine, as_plain, drop_event, from_plain
@@ -25,8 +26,6 @@ from ..system.safe_write import write_file
 from .allowed_source_builds import source_builds
 from .cache_and_disk import own_cache
 from .uv_question import Ask
-
-_FOLDER = "last-questions"
 
 
 @dataclass
@@ -94,7 +93,7 @@ def begin_early(context: RequestContext) -> EarlySolve | None:
         return None
     request = [context.request, context.target, list(context.demands.needs), sources]
     digest = hashlib.sha256(json.dumps([as_plain(v) for v in request], sort_keys=True).encode()).hexdigest()
-    early = EarlySolve(own_cache(sources) / _FOLDER / f"{digest}.json")
+    early = EarlySolve(cache_folder(own_cache(sources), "last-questions") / f"{digest}.json")
     early.begin(sources)
     return early
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
 
+from ..environment.cache_files import cache_folder
 from ..errors import BuildError, LockError
 from ..index import uv_config
 from ..index.archive_members import DAMAGED, list_sdist
@@ -165,7 +166,7 @@ class SourceArchives:
             _remember(self._kept(package), corrected)
 
     def _kept(self, package: LockedPackage) -> Path:
-        return own_cache(self.sources) / "source-archives" / f"{package.sha256}-{_FORMAT}.json"
+        return cache_folder(own_cache(self.sources), "source-archives") / f"{package.sha256}-{_FORMAT}.json"
 
     def _page(self, index: str, name: str) -> Sequence[File]:
         try:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from ..environment.cache_files import cache_folder
 from ..environment.distributions import Distribution, read_distributions
 from ..index.download_files import digests
 from ..model import LockedPackage, PackageSources, as_plain, from_plain, normalize_name
@@ -96,7 +97,7 @@ def is_compiled_wheel(package: LockedPackage) -> bool:
 
 
 def _place(package: LockedPackage, sources: PackageSources) -> Path:
-    return own_cache(sources) / "system-needs" / f"{package.sha256}.json"
+    return cache_folder(own_cache(sources), "system-needs") / f"{package.sha256}.json"
 
 
 def _recall(path: Path) -> SystemNeeds | None:

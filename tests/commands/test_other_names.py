@@ -1,12 +1,18 @@
 """Commands under the names that other tools have for them, and the cache."""
 
 import os
+import re
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+import provision
 from provision import __version__
+from provision.environment.cache_files import CacheFolder, cache_folder
+
+PROVISION = Path(provision.__file__).parent
 
 
 @pytest.mark.parametrize(
@@ -92,6 +98,18 @@ def test_clean_removes_what_is_gpuenvs_and_nothing_else(gpuenv, cache):
     assert "uv cache clean" in ran.err
     again = gpuenv("cache", "clean")
     assert again.code == 0 and "0 files removed, 0 B freed" in again.out
+
+
+@pytest.mark.parametrize("name", get_args(CacheFolder))
+def test_clean_removes_each_folder_of_the_cache(gpuenv, cache, name):
+    cache_folder(cache, name).mkdir(exist_ok=True)
+    assert gpuenv("cache", "clean").code == 0
+    assert names(cache) == ["mine", "notes.txt"]
+
+
+def test_every_folder_of_the_cache_is_opened_by_its_listed_name():
+    joined = re.compile(r"(own_cache|get_cache_dir)\([^()]*\) /")
+    assert [p.name for p in PROVISION.rglob("*.py") if joined.search(p.read_text())] == []
 
 
 def test_clean_follows_no_link(gpuenv, cache):

@@ -94,6 +94,8 @@ class Cluster:
             "MpiDefault=none", "ProctrackType=proctrack/pgid", "TaskPlugin=task/none", "ReturnToService=2",
             "SelectType=select/cons_tres", "SelectTypeParameters=CR_Core", "GresTypes=gpu", "PrologFlags=Alloc",
             "SlurmdParameters=config_overrides", "HealthCheckInterval=3600", "HealthCheckNodeState=ANY",
+            # A busy machine answers late: wait longer for one answer, and ask a silent node again each 20 s.
+            "MessageTimeout=60", "SlurmdTimeout=60",
             *(f"{key}={path}" for key, path in scripts.items()),
             *(f"PluginDir={folder}/slurm-wlm" for folder in libraries()),
             *(
@@ -205,10 +207,9 @@ class Cluster:
         )
 
     def node(self, name):
-        """The fields of `scontrol show node`, once no job is on it."""
-        self._until(
-            lambda: not {"COMPLETING", "ALLOCATED", "MIXED"} & self._states(name), f"a job stays on {name}"
-        )
+        """The fields of `scontrol show node`, once no job is on it and it answers the controller."""
+        passing = {"COMPLETING", "ALLOCATED", "MIXED", "NOT_RESPONDING"}
+        self._until(lambda: not passing & self._states(name), f"{name} has a job or does not answer")
         return self._shown("node", name)
 
     def last_job(self):
