@@ -139,6 +139,9 @@ def test_install_from_a_checkout(online):
     (block,) = texts("README.md", "test_install_from_a_checkout")
     _, shown = online.types(block)
     assert (online.bin / "gpuenv").exists() and provision.__version__ in shown.out
+    (block,) = texts("docs/how-to/upgrade.md", "test_install_from_a_checkout")
+    _, shown = online.types(block)
+    assert provision.__version__ in shown.out
 
 
 def test_a_new_project(online):

@@ -36,6 +36,20 @@ def test_every_block_names_its_test_or_says_why_there_is_none(page):
             assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, (
                 block.test
             )
+            assert page.rpartition("/")[2] in "".join(_with_support(file, tree)), (
+                f"{file} does not read {page}"
+            )
+
+
+def _with_support(file, tree):
+    """Yield the text of a test file and of the modules in tests/support that it imports."""
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    for path in (
+        ROOT / file,
+        *(ROOT / "tests" / "support" / f"{name}.py" for name in sorted(filter(None, imported))),
+    ):
+        if path.is_file():
+            yield path.read_text(encoding="utf-8")
 
 
 def test_most_blocks_are_run():
