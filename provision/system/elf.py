@@ -153,17 +153,17 @@ class ElfFile:
         raise ElfError(f"has a table at {address:#x}, outside its segments")
 
     def _entries(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        entries: dict[int, list[int]] = {}
         segment = next((s for s in self._segments if s[0] == _DYNAMIC), None)
         if segment is None:
-            return found
+            return entries
         size = min(segment[5], _MOST_ENTRIES * _ENTRY.size)
         data = self.bytes(segment[2], size - size % _ENTRY.size)
         for tag, value in _ENTRY.iter_unpack(data):
             if tag == 0:
                 break
-            found.setdefault(tag, []).append(value)
-        return found
+            entries.setdefault(tag, []).append(value)
+        return entries
 
     def _first(self, tag: int) -> int:
         return self._dynamic.get(tag, [0])[0]
@@ -208,9 +208,9 @@ class ElfFile:
     # --- versions ----------------------------------------------------------------------------------
 
     def _required(self) -> list[Version]:
-        found: list[Version] = []
+        versions: list[Version] = []
         if _NEED not in self._dynamic:
-            return found
+            return versions
         position = self.offset(self._first(_NEED))
         for _ in range(min(self._first(_NEED_COUNT), _MOST_VERSIONS)):
             _, count, file, first, following = _VERSION_NEED.unpack(self.bytes(position, _VERSION_NEED.size))
@@ -218,19 +218,19 @@ class ElfFile:
             for _ in range(count):
                 _, flags, _, name, step = _VERSION_AUX.unpack(self.bytes(near, _VERSION_AUX.size))
                 if not flags & _WEAK:
-                    found.append(Version(library, self._text(name)))
+                    versions.append(Version(library, self._text(name)))
                 near += step
-                if not step or len(found) > _MOST_VERSIONS:
+                if not step or len(versions) > _MOST_VERSIONS:
                     break
             position += following
             if not following:
                 break
-        return found
+        return versions
 
     def _defined(self) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         if _DEFINED not in self._dynamic:
-            return found
+            return names
         position = self.offset(self._first(_DEFINED))
         for _ in range(min(self._first(_DEFINED_COUNT), _MOST_VERSIONS)):
             _, flags, _, count, _, first, following = _VERSION_DEFINED.unpack(
@@ -238,11 +238,11 @@ class ElfFile:
             )
             if count and not flags & _BASE:
                 name, _ = struct.unpack("<II", self.bytes(position + first, 8))
-                found.append(self._text(name))
+                names.append(self._text(name))
             position += following
             if not following:
                 break
-        return found
+        return names
 
     # --- one symbol --------------------------------------------------------------------------------
 
@@ -272,10 +272,10 @@ class ElfFile:
         starts = table + 16 + bloom * 8
         number = self._word(starts + wanted % buckets * 4)
         for _ in range(_MOST_CHAIN if number >= first else 0):
-            found = self._word(starts + (buckets + number - first) * 4)
-            if found | 1 == wanted | 1 and self._is(number, symbol):
+            chain = self._word(starts + (buckets + number - first) * 4)
+            if chain | 1 == wanted | 1 and self._is(number, symbol):
                 return True
-            if found & 1:
+            if chain & 1:
                 break
             number += 1
         return False

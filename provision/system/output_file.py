@@ -1,7 +1,7 @@
 """Writes the output file that the user names: a file, a pipe or a device.
 
-A file contains a digest of its text. gpuenv does not replace a file without a digest (another program wrote it) or with
-a different digest (it was edited), unless the user forces it.
+A file contains a digest of its text. Without `--force` gpuenv does not replace a file that has no digest,
+because another program wrote it. The same applies to a file with a different digest, because it was edited.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def is_stream(path: Path) -> bool:
     if text in _NAMED or _DESCRIPTORS.fullmatch(text):
         return True
     try:
-        found = path.stat() if text.startswith("/dev/") else path.lstat()
+        status = path.stat() if text.startswith("/dev/") else path.lstat()
     except OSError:
         return False
-    return stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode)
+    return stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode)
 
 
 def is_stdout(path: Path) -> bool:
@@ -61,9 +61,9 @@ def _stream(path: Path) -> int | None:
     if not is_stream(path):
         return None
     text = os.path.abspath(path)  # noqa: PTH100  # links must not be followed
-    found = _DESCRIPTORS.fullmatch(text)
-    if text in _NAMED or found:
-        return os.dup(int(found[1]) if found else _NAMED[text])
+    descriptor = _DESCRIPTORS.fullmatch(text)
+    if text in _NAMED or descriptor:
+        return os.dup(int(descriptor[1]) if descriptor else _NAMED[text])
     # Opening a pipe in the file's place could block until another program reads it.
     number = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     os.set_blocking(number, True)
@@ -119,8 +119,8 @@ def refuse_to_replace(path: Path, *, force: bool) -> None:
         kept = untrusted_files.read_text(beside).strip() if beside.is_file() else None
     except OSError:
         return  # the file is missing, or the write reports its type
-    found = _DIGEST.findall(text.replace("\r\n", "\n"))
-    digest = found[0] if found else kept
+    digests = _DIGEST.findall(text.replace("\r\n", "\n"))
+    digest = digests[0] if digests else kept
     if not text.strip() or digest == _digest(unsigned(text.replace("\r\n", "\n"))):
         return
     why = "was edited after gpuenv wrote it" if digest else "was not written by gpuenv"

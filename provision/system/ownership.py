@@ -22,12 +22,12 @@ def assert_unchangeable(paths: Iterable[Path]) -> None:
 
     Raises ChangeableError for the first file that another user can change, and OSError.
     """
-    search = _Search(frozenset({_ROOT, os.geteuid()}))
+    search = _OwnershipSearch(frozenset({_ROOT, os.geteuid()}))
     for path in paths:
         search.look(str(path))
 
 
-class _Search:
+class _OwnershipSearch:
     """A search that visits each folder once."""
 
     def __init__(self, trusted: frozenset[int]) -> None:
@@ -63,9 +63,9 @@ class _Search:
             if place in self._passed:
                 at = place
                 continue
-            found = os.lstat(place)
-            self._check(place, found)
-            if not stat.S_ISLNK(found.st_mode):
+            status = os.lstat(place)
+            self._check(place, status)
+            if not stat.S_ISLNK(status.st_mode):
                 self._passed.add(place)
                 at = place
                 continue
@@ -77,16 +77,16 @@ class _Search:
             left += _parts(target)
         return at
 
-    def _check(self, path: str, found: os.stat_result) -> None:
-        if found.st_uid not in self._trusted:
-            raise ChangeableError(f"{path} belongs to user {found.st_uid}")
-        is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-        if stat.S_ISLNK(found.st_mode) or is_sticky:
+    def _check(self, path: str, status: os.stat_result) -> None:
+        if status.st_uid not in self._trusted:
+            raise ChangeableError(f"{path} belongs to user {status.st_uid}")
+        is_sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if stat.S_ISLNK(status.st_mode) or is_sticky:
             return  # in a sticky folder such as /tmp, only owners can rename or remove files
-        if found.st_mode & stat.S_IWOTH:
+        if status.st_mode & stat.S_IWOTH:
             raise ChangeableError(f"{path} can be written by every user")
-        if found.st_mode & stat.S_IWGRP and found.st_gid != _ROOT:
-            raise ChangeableError(f"{path} can be written by group {found.st_gid}")
+        if status.st_mode & stat.S_IWGRP and status.st_gid != _ROOT:
+            raise ChangeableError(f"{path} can be written by group {status.st_gid}")
 
 
 def _parts(path: str) -> list[str]:

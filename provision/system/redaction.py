@@ -89,10 +89,10 @@ def _in_word(word: str, offset: int, *, exact: bool) -> Iterator[Secret]:
         following = -1 if exact else word.find("://", begin)
         end = len(word) if following < 0 else following
         scheme = _scheme(word, at)
-        found, authority_end = _user(word, begin, end, scheme)
+        login, authority_end = _user(word, begin, end, scheme)
         path_end, query = _query(word, authority_end, end, exact=exact)
         token = _token(word, authority_end, path_end) if scheme != "file" else None
-        for secret in (found, token, query):
+        for secret in (login, token, query):
             if secret:
                 yield Secret(*(n + offset for n in (secret.start, secret.end, secret.first, secret.last)))
         at = -1 if exact else word.find("://", max(path_end, query.end if query else 0))
@@ -137,8 +137,8 @@ def _public(user: str, scheme: str) -> str:
 
 
 def _token(word: str, begin: int, end: int) -> Secret | None:
-    found = _TOKEN.search(word, begin, end)
-    return Secret(found.start(1), found.end(1), found.start(), found.end()) if found else None
+    token = _TOKEN.search(word, begin, end)
+    return Secret(token.start(1), token.end(1), token.start(), token.end()) if token else None
 
 
 def _query(word: str, begin: int, end: int, *, exact: bool) -> tuple[int, Secret | None]:

@@ -1,8 +1,9 @@
 """Writes files inside a folder without following links out of it.
 
-Projects, bundles and environments are untrusted, and their links may lead anywhere. Links at or above the folder that
-the user names are followed. A link inside it is followed if it stays inside, and rejected otherwise. Folders are opened
-one by one without following links, so that a folder replaced by a link during the write is rejected as well.
+Projects, bundles and environments are untrusted, and their links may lead anywhere. Links at or above the
+folder that the user names are followed. A link inside it is followed if it stays inside, and rejected
+otherwise. Folders are opened one by one without following links. So a folder replaced by a link during the
+write is rejected as well.
 """
 
 from __future__ import annotations
@@ -186,8 +187,8 @@ class Draft:
             try:
                 number = self._folder.open(self._name, os.O_RDWR | os.O_CREAT, mode)
             except OSError:
-                found = self._folder.stat(self._name)
-                if found is None or stat.S_ISDIR(found.st_mode):
+                status = self._folder.stat(self._name)
+                if status is None or stat.S_ISDIR(status.st_mode):
                     raise
                 self._folder.remove(self._name)  # a link, or an unreadable file of another user
                 continue
@@ -268,7 +269,8 @@ def remove_file(path: Path, *, root: Path) -> None:
 
 
 def links_out(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield each link that leads out of a folder, with the path of its own folder. Raises OSError, TooDeepError."""
+    """Yield each link that leads out of a folder, with the path of the link's folder. Raises OSError,
+    TooDeepError."""
     real_root = os.path.realpath(root)
     for folder, entry in _links(str(root), 0):
         real = os.path.realpath(entry.path)

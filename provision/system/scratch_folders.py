@@ -17,8 +17,8 @@ _SCRATCH = "gpuenv-scratch-"
 _YOUNG = 600.0  # seconds until a new folder has its final name
 
 
-def _is_own(found: os.stat_result) -> bool:
-    return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+def _is_own(status: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
 def _lock(number: int, *, wait: bool) -> bool:
@@ -71,9 +71,9 @@ def _sweep(folder: Path) -> None:
 
     for path in (*folder.glob(f"{_SCRATCH}*"), *folder.glob(f".{_SCRATCH}*")):
         with contextlib.suppress(OSError):
-            found = path.lstat()
-            young = path.name.startswith(".") and time.time() - found.st_mtime < _YOUNG
-            if young or not stat.S_ISDIR(found.st_mode):
+            status = path.lstat()
+            young = path.name.startswith(".") and time.time() - status.st_mtime < _YOUNG
+            if young or not stat.S_ISDIR(status.st_mode):
                 continue
             number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:

@@ -16,7 +16,7 @@ UNWRITTEN = 7
 """The exit code of a run whose result could not be written, the same as for a full disk."""
 
 
-class _Stream(io.FileIO):
+class _SafeStream(io.FileIO):
     """A stream whose writes never raise, and that records the first failure."""
 
     failure: OSError | None = None
@@ -63,7 +63,7 @@ def _replacement(stream: TextIO | None, number: int) -> io.TextIOWrapper:
     if stream is not None:
         stream.flush()
     return io.TextIOWrapper(
-        io.BufferedWriter(cast("io.RawIOBase", _Stream(number, "wb", closefd=False))),
+        io.BufferedWriter(cast("io.RawIOBase", _SafeStream(number, "wb", closefd=False))),
         encoding=getattr(stream, "encoding", "utf-8"),
         errors=getattr(stream, "errors", "backslashreplace"),
         line_buffering=getattr(stream, "line_buffering", False),

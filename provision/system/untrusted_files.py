@@ -39,10 +39,10 @@ def read_bytes(path: Path, most: int = MOST, owners: Collection[int] = ()) -> by
         return _bounded(file, path, most)
 
 
-def _check_owner(found: os.stat_result, path: Path, owners: Collection[int]) -> None:
-    if found.st_uid not in owners:
-        raise OSError(errno.EPERM, f"belongs to another user (uid {found.st_uid})", str(path))
-    if found.st_mode & stat.S_IWOTH:
+def _check_owner(status: os.stat_result, path: Path, owners: Collection[int]) -> None:
+    if status.st_uid not in owners:
+        raise OSError(errno.EPERM, f"belongs to another user (uid {status.st_uid})", str(path))
+    if status.st_mode & stat.S_IWOTH:
         raise OSError(errno.EPERM, "is writable for everyone", str(path))
 
 

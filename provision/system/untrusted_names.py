@@ -1,7 +1,8 @@
-"""Converts untrusted names into paths: names of locks, index pages, addresses, archives, records and manifests.
+"""Converts untrusted names into paths.
 
-Such a name becomes a path only through these functions. They reject names that lead to another folder, plain or
-percent-encoded, and names that a file system cannot store or treats specially.
+The names come from locks, index pages, addresses, archives, records and manifests. Such a name becomes a path
+only through these functions. They reject names that lead to another folder, plain or percent-encoded. They
+also reject names that a file system cannot store or treats specially.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def check_file_name(text: str, *, hidden: bool = False) -> str:
 def _problem(text: str, *, hidden: bool) -> str | None:
     """Return why a text cannot be a file name, or None. Every level of percent-encoding is checked."""
     while True:
-        if found := _plain_problem(text, hidden=hidden):
-            return found
+        if problem := _plain_problem(text, hidden=hidden):
+            return problem
         decoded = unquote(text)
         if decoded == text:
             return None

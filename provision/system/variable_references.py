@@ -1,9 +1,9 @@
 """Expands variables in addresses (`${TOKEN}`) for requests, and restores the references elsewhere.
 
-Files of the project name the variables, as in pip and uv. `expand` inserts their values and records the address.
-`restore` puts the references back into every text that is written or shown. It compares origins and path segments
-instead of searching for a value, so that a short value matches nothing else. Answers of servers pass through
-`without_references` first, so that they cannot name a variable.
+Files of the project name the variables, as in pip and uv. `expand` inserts their values and records the
+address. `restore` puts the references back into every text that is written or shown. It compares origins and
+path segments. It does not search for a value, because a short value would match other texts. Answers of
+servers pass through `without_references` first, so that they cannot name a variable.
 """
 
 from __future__ import annotations
@@ -88,16 +88,16 @@ def expand(text: str, environ: Mapping[str, str], origin: str | None) -> str:
     UsageError for too many variables.
     """
     pieces, spans, done, length = list[str](), list[_Span](), 0, 0
-    for found in REFERENCE.finditer(text):
-        value = environ.get(found[1])
+    for reference in REFERENCE.finditer(text):
+        value = environ.get(reference[1])
         if not value:
             if origin is None:
                 continue
-            raise MissingVariableError(found[1], origin, is_empty=value is not None)
-        pieces += [text[done : found.start()], value]
-        length += found.start() - done
-        spans.append(_Span(length, length + len(value), found[0]))
-        length, done = length + len(value), found.end()
+            raise MissingVariableError(reference[1], origin, is_empty=value is not None)
+        pieces += [text[done : reference.start()], value]
+        length += reference.start() - done
+        spans.append(_Span(length, length + len(value), reference[0]))
+        length, done = length + len(value), reference.end()
         if len(spans) > _MOST and origin is not None:
             raise UsageError(
                 f"{origin} names more than {_MOST} variables", hint="use fewer variables in one line"
@@ -170,10 +170,10 @@ def _restored(text: str, parts: _Parts) -> str:
         )
         exact = whole and same == len(path)
         query = text[parts.query : parts.end]
-        asked = known.text[known.parts.query : known.parts.end]
-        if exact and asked and query.partition("#")[0] == asked.partition("#")[0]:
-            kept = known.parts.query + len(asked.partition("#")[0])
-            query = known.template(known.parts.query, kept) + query[len(asked.partition("#")[0]) :]
+        known_query = known.text[known.parts.query : known.parts.end]
+        if exact and known_query and query.partition("#")[0] == known_query.partition("#")[0]:
+            kept = known.parts.query + len(known_query.partition("#")[0])
+            query = known.template(known.parts.query, kept) + query[len(known_query.partition("#")[0]) :]
     head = best if length >= 0 else text[parts.start : parts.path]
     return head + _with_segments(text[reached : parts.query]) + query
 
@@ -184,8 +184,8 @@ def _same_segments(
     """Count the common first segments of an address and an expanded one."""
     count = 0
     for (start, end), (first, last) in zip(path, their, strict=False):
-        mine, theirs = unquote(text[start:end]), unquote(known.text[first:last])
-        if mine != theirs:
+        segment, known_segment = unquote(text[start:end]), unquote(known.text[first:last])
+        if segment != known_segment:
             break
         count += 1
     return count
@@ -196,11 +196,11 @@ def _head(text: str, parts: _Parts, known: _Known, at: int, *, whole: bool) -> s
 
     User and password come from the expanded address if the addresses are equal.
     """
-    mine = text[parts.start : parts.host].partition("://")[2]
-    theirs = known.text[: known.parts.host].partition("://")[2]
+    user = text[parts.start : parts.host].partition("://")[2]
+    known_user = known.text[: known.parts.host].partition("://")[2]
     scheme = text[parts.start :].partition("://")[0]
     scheme = scheme if scheme.startswith("git+") and not known.text.startswith("git+") else ""
-    if (whole and (mine in ("", theirs) or "*" in mine)) or known.cuts_value(known.parts.path):
+    if (whole and (user in ("", known_user) or "*" in user)) or known.cuts_value(known.parts.path):
         return ("git+" if scheme else "") + known.template(0, at)
     return text[parts.start : parts.path] + known.template(known.parts.path, at)
 
@@ -256,11 +256,11 @@ def _origin(text: str, parts: _Parts) -> str:
 
 def _segments_of(text: str, parts: _Parts) -> list[tuple[int, int]]:
     """Return the positions of path segments, without slashes."""
-    found, at = [], parts.path
+    positions, at = [], parts.path
     while at < parts.query:
         following = text.find("/", at + 1, parts.query)
         end = following if following >= 0 else parts.query
         if end > at + 1:
-            found.append((at + 1, end))
+            positions.append((at + 1, end))
         at = end
-    return found
+    return positions

@@ -1,7 +1,7 @@
 """Runs other programs and reads the process environment.
 
-A program runs with a list of arguments (no shell), and in its own session, so that a timeout kills all its processes.
-Memory is bounded: only the last `KEEP` bytes of each stream are kept.
+A program runs with a list of arguments (no shell). It has its own session, so that a timeout kills all its
+processes. Memory is bounded: only the last `KEEP` bytes of each stream are kept.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ class _Tail:
         return bytes(self._kept)
 
 
+# Ten parameters, as the function extends `subprocess.run`: callers name the two or three that they need.
 def run(
     argv: Sequence[str],
     *,
@@ -139,41 +140,14 @@ def run(
     session are killed. Raises OSError if the program cannot be started. KeyboardInterrupt passes through after all
     processes of the child have ended.
     """
-    env, signals = dict(os.environ if env is None else env), len(ENDING)
-    with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as kept:
-        # `child_ends` are copies of the child's ends, closed after its start. `kept` are the ends of this process,
-        # which the readers close.
-        reading = screen = -1
-        if report:
-            reading, writing = os.pipe()
-            kept.callback(os.close, reading)
-            child_ends.callback(os.close, writing)
-            env[report] = str(writing)
-        if terminal:
-            screen, theirs = _open_terminal()
-            kept.callback(os.close, screen)
-            child_ends.callback(os.close, theirs)
-        child = subprocess.Popen(
-            list(argv),
-            env=env,
-            cwd=cwd,
-            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=theirs if terminal else subprocess.PIPE,
-            start_new_session=True,
-            pass_fds=(writing,) if report else (),
-            preexec_fn=die_with_parent(),  # noqa: PLW1509  # two system calls, prepared before the fork
-        )
-        kept.pop_all()
+    env, signals = os.environ if env is None else env, len(ENDING)
+    started = _start(argv, env, cwd, _Channels(stdin=stdin is not None, report=report, terminal=terminal))
+    child = started.process
     _ALIVE.add(child)
     if on_start:
         on_start()
-    reporter = _Tail(os.fdopen(reading, "rb"), None) if report else None
-    assert child.stdout
-    out = _Tail(child.stdout, None)
-    stream = os.fdopen(screen, "rb") if terminal else child.stderr
-    assert stream
-    err = _Tail(stream, on_line)
+    reporter = _Tail(started.report, None) if started.report else None
+    out, err = _Tail(started.stdout, None), _Tail(started.stderr, on_line)
     try:
         if len(ENDING) > signals:
             kill_family(child)
@@ -185,13 +159,66 @@ def run(
     until = time.monotonic() + _GRACE
     stdout, stderr, reported = (tail.join_until(until) if tail else b"" for tail in (out, err, reporter))
     return Finished(
-        returncode=child.returncode,
-        stdout=stdout.decode("utf-8", "replace"),
-        stderr=stderr.decode("utf-8", "replace"),
-        timed_out=timed_out,
-        signal=signal_name(child.returncode),
-        report=reported,
-    )
+        returncode=child.returncode, stdout=stdout.decode("utf-8", "replace"),
+        stderr=stderr.decode("utf-8", "replace"), timed_out=timed_out,
+        signal=signal_name(child.returncode), report=reported,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Channels:
+    """The channels of a child: whether it has `stdin`, the variable of its `report`, whether stderr is a terminal."""
+
+    stdin: bool
+    report: str | None
+    terminal: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Started:
+    """A child that was started, with the streams to read."""
+
+    process: subprocess.Popen[bytes]
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+    report: IO[bytes] | None
+
+
+def _start(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | os.PathLike[str] | None, channels: _Channels
+) -> _Started:
+    """Start a program in a new session. Raises OSError."""
+    env = dict(env)
+    with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as kept:
+        # `child_ends` are copies of the child's ends, closed after its start. `kept` are the ends of this process,
+        # which the readers close.
+        reading = writing = screen = child_screen = -1
+        if channels.report:
+            reading, writing = os.pipe()
+            kept.callback(os.close, reading)
+            child_ends.callback(os.close, writing)
+            env[channels.report] = str(writing)
+        if channels.terminal:
+            screen, child_screen = _open_terminal()
+            kept.callback(os.close, screen)
+            child_ends.callback(os.close, child_screen)
+        child = subprocess.Popen(
+            list(argv),
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.PIPE if channels.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=child_screen if channels.terminal else subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=(writing,) if channels.report else (),
+            preexec_fn=die_with_parent(),  # noqa: PLW1509  # two system calls, prepared before the fork
+        )
+        kept.pop_all()
+    stderr = os.fdopen(screen, "rb") if channels.terminal else child.stderr
+    assert child.stdout
+    assert stderr
+    report = os.fdopen(reading, "rb") if channels.report else None
+    return _Started(process=child, stdout=child.stdout, stderr=stderr, report=report)
 
 
 def _open_terminal() -> tuple[int, int]:

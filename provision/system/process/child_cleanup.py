@@ -1,7 +1,8 @@
 """Ends child processes and their descendants, and handles the signals that end gpuenv.
 
-Killing a child with its session does not kill daemons, which run in their own session and then get another parent. The
-command line asks Linux to be that parent, so that it finds and ends them."""
+Killing a child with its session does not kill daemons. They run in another session and get another parent.
+The command line asks Linux to be that parent, so that it finds and ends them.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +61,8 @@ def adopt_orphans() -> None:
 def end_descendants() -> None:
     """Kill all descendants of this process, and wait for their end.
 
-    An exiting process runs no more code and is not waited for: the driver may take a tenth of a second to free its GPU
-    memory.
+    An exiting process runs no more code and is not waited for. The driver may take a tenth of a second to
+    free its GPU memory.
     """
     deadline = time.monotonic() + _LONGEST
     while (running := _running_descendants()) and time.monotonic() < deadline:
@@ -93,7 +94,7 @@ def kill_family(child: subprocess.Popen[bytes]) -> None:
         child.returncode = -signal.SIGKILL
 
 
-class _Process(NamedTuple):
+class _ChildProcess(NamedTuple):
     """A process in the words of proc(5). `exiting` is set when it runs no more of its code."""
 
     parent: int
@@ -109,7 +110,7 @@ def _running_descendants() -> set[int]:
 
 def _descendants(root: int) -> set[int]:
     """Return the descendants of a process that are not exiting."""
-    processes = {pid: found for pid in _pids() if (found := _read(pid))}
+    processes = {pid: process for pid in _pids() if (process := _read(pid))}
     family, descendants = {root}, set[int]()
     while family:
         family = {pid for pid, one in processes.items() if one.parent in family} - _OTHERS
@@ -121,7 +122,7 @@ def _children() -> set[int]:
     """Return the children of this process, ended ones included."""
     if not _has_children():
         return set()
-    return {pid for pid in _pids() if (found := _read(pid)) and found.parent == os.getpid()}
+    return {pid for pid in _pids() if (process := _read(pid)) and process.parent == os.getpid()}
 
 
 def _has_children() -> bool:
@@ -139,7 +140,7 @@ def _pids() -> list[int]:
     return []
 
 
-def _read(pid: int) -> _Process | None:
+def _read(pid: int) -> _ChildProcess | None:
     """Return a process, or None if it has ended. After the name come state, parent and, as the seventh field, flags."""
     try:
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -147,7 +148,7 @@ def _read(pid: int) -> _Process | None:
         return None
     if len(words) < 7:
         return None
-    return _Process(int(words[1]), words[0] in (b"Z", b"X") or bool(int(words[6]) & _PF_EXITING))
+    return _ChildProcess(int(words[1]), words[0] in (b"Z", b"X") or bool(int(words[6]) & _PF_EXITING))
 
 
 TERMINATED = 143
@@ -186,8 +187,9 @@ def _unwind_again(_alarm: int, frame: FrameType | None = None) -> None:
 def unraised(dropped: sys.UnraisableHookArgs) -> None:
     """Handle an exception that Python drops (in a destructor, a callback of the garbage collector).
 
-    A dropped signal is raised again a moment later. Other errors after a signal are ignored: they follow from code that
-    the signal interrupted, such as a library's hook before a fork. Without a signal Python's own handler runs.
+    A dropped signal is raised again a moment later. Other errors after a signal are ignored. They follow from
+    code that the signal interrupted, such as a library's hook before a fork. Without a signal Python's own
+    handler runs.
     """
     if not ENDING:
         sys.__unraisablehook__(dropped)

@@ -30,14 +30,16 @@ class OomKills:
 
 def oom_kills(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> OomKills:
     """Return the current counts. A missing file, as on other systems, counts nothing."""
-    own = [_counted(f / n) for f in _folders(proc, cgroups) for n in ("memory.events", "memory.oom_control")]
-    return OomKills(_counted(proc / "vmstat"), next((n for n in own if n is not None), None))
+    counts = [
+        _counted(f / n) for f in _folders(proc, cgroups) for n in ("memory.events", "memory.oom_control")
+    ]
+    return OomKills(_counted(proc / "vmstat"), next((n for n in counts if n is not None), None))
 
 
 def memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
     """Return the bytes of memory of the machine, or of its container or job if less. None if unknown."""
-    found = re.search(r"^MemTotal: +(\d+) kB", _text(proc / "meminfo"), re.MULTILINE)
-    sizes = [int(found.group(1)) << 10] if found else []
+    total = re.search(r"^MemTotal: +(\d+) kB", _text(proc / "meminfo"), re.MULTILINE)
+    sizes = [int(total.group(1)) << 10] if total else []
     for folder in _folders(proc, cgroups):
         for name in ("memory.max", "memory.limit_in_bytes"):
             text = _text(folder / name).strip()
@@ -61,7 +63,7 @@ def _folders(proc: Path, cgroups: Path) -> list[Path]:
 
     In a container its cgroup is the root.
     """
-    found: list[Path] = []
+    folders: list[Path] = []
     for line in _text(proc / "self" / "cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -69,13 +71,13 @@ def _folders(proc: Path, cgroups: Path) -> list[Path]:
             continue
         top = cgroups if number == "0" else cgroups / "memory"
         here = top / path.lstrip("/")
-        found += [here, *(p for p in here.parents if p.is_relative_to(top))]
-    return list(dict.fromkeys(found))
+        folders += [here, *(p for p in here.parents if p.is_relative_to(top))]
+    return list(dict.fromkeys(folders))
 
 
 def _counted(path: Path) -> int | None:
-    found = re.search(r"^oom_kill (\d+)$", _text(path), re.MULTILINE)
-    return int(found.group(1)) if found else None
+    count = re.search(r"^oom_kill (\d+)$", _text(path), re.MULTILINE)
+    return int(count.group(1)) if count else None
 
 
 def _text(path: Path) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 def settle_home(*, cache: bool = True) -> str | None:
     """Give this process a usable home and cache, and return a note about a replacement.
 
-    The user of a container often has no HOME, or one that is not writable. Then a private temporary folder replaces it:
-    for HOME if `~` has no value, and with `cache` for XDG_CACHE_HOME, which gpuenv, uv and rattler share.
+    The user of a container often has no HOME, or one that is not writable. A private temporary folder replaces it. It
+    becomes HOME if `~` has no value. With `cache` it becomes XDG_CACHE_HOME, which gpuenv, uv and rattler share.
     """
     home = Path(os.path.expanduser("~"))  # noqa: PTH111  # Path.expanduser raises where this returns "~"
     if not home.is_absolute() or not home.is_dir():
@@ -21,13 +21,13 @@ def settle_home(*, cache: bool = True) -> str | None:
         missing = (
             f"the home folder {home} does not exist" if home.is_absolute() else "this user has no home folder"
         )
-        own = os.environ["HOME"] = _own_temporary()
-        return f"{missing}. Using {own}, which the system may delete"
+        temporary = os.environ["HOME"] = _own_temporary()
+        return f"{missing}. Using {temporary}, which the system may delete"
     kept = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     if not cache or (not is_anothers(kept / "gpuenv") and _can_keep(kept / "gpuenv")):
         return None
-    own = os.environ["XDG_CACHE_HOME"] = str(Path(_own_temporary(), ".cache"))
-    return f"{kept} {'belongs to another user' if is_anothers(kept) else 'cannot be written'}. Using {own}, which the system may delete. To choose a folder, use --cache-dir"
+    temporary = os.environ["XDG_CACHE_HOME"] = str(Path(_own_temporary(), ".cache"))
+    return f"{kept} {'belongs to another user' if is_anothers(kept) else 'cannot be written'}. Using {temporary}, which the system may delete. To choose a folder, use --cache-dir"
 
 
 def is_anothers(path: Path) -> bool:
@@ -67,9 +67,9 @@ def _own_temporary() -> str:
     path = Path(tempfile.gettempdir(), f"gpuenv-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    found = path.lstat()
-    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-    return str(path) if mine else tempfile.mkdtemp(prefix="gpuenv-")
+    status = path.lstat()
+    is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return str(path) if is_private else tempfile.mkdtemp(prefix="gpuenv-")
 
 
 def hide_credentials() -> None:
