@@ -1,22 +1,22 @@
-"""Every way gpuenv can fail: one class for each kind of failure, with a name.
+"""Exceptions of gpuenv: one class for each kind of failure.
 
-An error is a message (what happened, with the evidence), a hint (what to do), and the log of the
-program that failed where there was one.
+An error has a message (what failed, with the evidence) and a hint (what to do). The log of a failed program is
+attached if one exists.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # every start would pay for it
+if TYPE_CHECKING:  # only for types, as importing it costs time at every start
     from .model import Device, Finding, Plan
 
 
 class GpuenvError(Exception):
-    """Base of what gpuenv tells its user; never raised itself.
+    """Base class of gpuenv's errors, never raised itself.
 
-    `value` is a value that was reached before the failure and is still worth printing. `device` is what the
-    environment was to be made for, where that is known: it decides which messages of the log count.
+    `findings` are the causes that were diagnosed. `device` is the device of the environment, if known. It decides
+    which messages of the log count.
     """
 
     name = "error"
@@ -31,13 +31,13 @@ class GpuenvError(Exception):
 
 
 class UsageError(GpuenvError):
-    """The command line asks for something that is not there."""
+    """A command line that asks for something impossible or unknown."""
 
     name = "usage"
 
 
 class MissingVariableError(UsageError):
-    """A file names an environment variable that is not set."""
+    """A file that names an unset environment variable."""
 
     def __init__(self, variable: str, origin: str, *, is_empty: bool = False) -> None:
         state = "is empty" if is_empty else "is not set"
@@ -49,7 +49,7 @@ class MissingVariableError(UsageError):
 
 
 class DataError(GpuenvError):
-    """A profile or project file is invalid. `problems` are all of them at once."""
+    """An invalid profile or project file. `problems` are all of its mistakes."""
 
     name = "data"
 
@@ -59,27 +59,31 @@ class DataError(GpuenvError):
 
 
 class MachineError(GpuenvError):
-    """The machine cannot be read, or its driver is broken."""
+    """A machine that cannot be read, or that has a broken driver."""
 
     name = "machine"
 
 
 class ResolveError(GpuenvError):
-    """No build fits."""
+    """A request that no build fits."""
 
     name = "resolve"
 
 
 class LockError(GpuenvError):
-    """A lock cannot be made, read or used. `unreachable` is the index that did not
-    answer, where that is why; `contradiction` says that no versions of the packages go together,
-    `no_wheel` names the package that has no wheel for this Python and platform, `brought` the frameworks
-    that came along though the plan does not hold them, `unbuilt` the package that would have to be built for its
-    metadata ("" where it has no name), `companion` a package that is to be had only for another build of the
-    planned framework, `absent` a package that no index has. `plan` is the plan whose packages were refused, where another plan may do."""
+    """A lock that cannot be made, read or used.
+
+    `unreachable` is the index that did not answer. `contradiction` is True if the packages conflict with each other.
+    `no_wheel` is the package without a wheel for this Python and platform. `brought` are frameworks that other
+    packages require although the plan does not have them. `unbuilt` is the package whose metadata only a build can
+    state, or "" if its name is unknown. `companion` is a package that exists only for another build of the planned
+    framework. `absent` is a package that no index has. `plan` is the plan whose packages were refused, if another
+    plan may work.
+    """
 
     name = "lock"
 
+    # Eight parameters: each is one reason that callers handle in another way. Raisers give one of them.
     def __init__(
         self,
         message: str,
@@ -105,18 +109,20 @@ class LockError(GpuenvError):
 
 
 class OtherPlatformError(LockError):
-    """A lock has no packages for the platform (exit 6)."""
+    """A lock without packages for the platform (exit 6)."""
 
 
 class BuildError(GpuenvError):
-    """The environment could not be built; nothing half-made stays. `folder` is the folder of a source whose own
-    build failed."""
+    """An environment that could not be built; no partial environment remains.
+
+    `folder` is the folder of a source whose own build failed.
+    """
 
     name = "build"
     folder: str | None = None
 
 
 class VerifyError(GpuenvError):
-    """Verification could not give a verdict, or gave a bad one."""
+    """A verification without a verdict, or with a bad one."""
 
     name = "verify"

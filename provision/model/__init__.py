@@ -1,11 +1,11 @@
-"""The nouns of gpuenv: frozen values that the six stages hand to each other.
+"""Frozen values that the stages pass to each other.
 
-Read this package first. Nothing here does I/O. Field names are the names in the JSON documents
-(`as_document`), unknown is None, and what can be many is a tuple, never None. Versions are
-strings as their makers print them ("580.159.04", "9.10.2.21"); comparing is the reader's work.
+Read this package first. Nothing here does I/O. Field names are the names in the JSON documents (`as_document`). An
+unknown value is None. A list is a tuple, and never None. Versions are strings in their maker's form ("580.159.04",
+"9.10.2.21"), and the reader compares them.
 
-A noun is imported as `from provision.model import Plan`, wherever it is at home. Only the home of
-what is asked for is loaded: a hundred frozen classes take longer to make than `verify --quick` has.
+Import a value with `from provision.model import Plan`. This loads only the module that defines it, because the
+creation of all classes takes longer than `verify --quick` may take.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # who reads the types sees them all
+if TYPE_CHECKING:  # type checkers need all names
     from provision.model.catalog import *
     from provision.model.checks import *
     from provision.model.cpu_build_packages import *
     from provision.model.drift import *
     from provision.model.environment import *
+    from provision.model.failure_catalog import *
     from provision.model.finding_texts import *
     from provision.model.fleet import *
     from provision.model.fleet_classes import *
     from provision.model.fleet_results import *
     from provision.model.machine import *
+    from provision.model.package_catalog import *
     from provision.model.package_names import *
     from provision.model.package_sets import *
     from provision.model.plan_and_lock import *
@@ -38,7 +40,9 @@ if TYPE_CHECKING:  # who reads the types sees them all
 _NOUNS = {
     "shared_words": "Device Manager Status Confidence Outcome FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine GpuMemoryHolder",
-    "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease CatalogueMessage FailureCause FailureMessage FailureRule BaseImage IndexAddress WheelPage ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement Profiles ProfileTable ProfileTables",
+    "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress WheelPage Profiles ProfileTable ProfileTables",
+    "failure_catalog": "CatalogueMessage FailureCause FailureMessage FailureRule",
+    "package_catalog": "ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement",
     "finding_texts": "FindingText",
     "satellites": "Satellite PackageTrap",
     "cpu_build_packages": "CPU_PACKAGES is_cpu_build",
@@ -58,16 +62,16 @@ _NOUNS = {
     "serialize": "as_plain as_document check_forms from_plain",
 }
 _HOME = {noun: home for home, nouns in _NOUNS.items() for noun in nouns.split()}
-__all__ = tuple(_HOME)  # the names above, written once
+__all__ = tuple(_HOME)  # the names above
 
 
 def __dir__() -> list[str]:
-    """Every noun, also those that nobody has asked for yet."""
+    """Return all names, including those of modules that are not loaded yet."""
     return sorted({*globals(), *_HOME})
 
 
 def __getattr__(name: str) -> Any:
-    """The noun `name`, from its home; AttributeError for what is none."""
+    """Return a value from the module that defines it. Raises AttributeError for an unknown name."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,4 +1,4 @@
-"""Checks of a project's own: what they ask for, and how they ended."""
+"""Checks of a project (`checks:` in gpuenv.yaml), and their results."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ CheckKind = Literal["import", "run", "compile"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """A module to import, a command to run, or a built-in check. `subject` is the module, the command line (which no
-    shell reads), or the framework of `compile`. `timeout` is in seconds."""
+    """A module to import, a command to run, or a built-in check.
+
+    `subject` is the module, the command line (run without a shell), or the framework of `compile`. `timeout` is in
+    seconds.
+    """
 
     kind: CheckKind
     subject: str
@@ -23,19 +26,21 @@ class Check:
 
     @property
     def label(self) -> str:
-        """What people call the check: its name, or what it does."""
+        """Return the name of the check, or a description of it."""
         return self.name or (self.subject if self.kind == "run" else f"{self.kind} {self.subject}")
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The words of a command line."""
+        """Return the words of the command line."""
         return tuple(shlex.split(self.subject))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult:
-    """How a check ended. `returncode` is None where the program did not start. `output` are the last lines that it
-    printed."""
+    """The result of a check.
+
+    `returncode` is None if the program did not start. `output` are the last lines that it printed.
+    """
 
     label: str
     kind: CheckKind

@@ -1,4 +1,4 @@
-"""Options of commands, declared once: the fields of a dataclass carry their flags and their help."""
+"""Declarations of command-line options: dataclasses whose fields have flags and help."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ CHOICE = "Frameworks and packages"
 SOURCES = "Package sources"
 BUILD = "Build"
 OUTPUT = "Output"
-"""The headings under which the help groups options; "Options" is for those of one command."""
+"""The headings of options in the help. "Options" is for those of one command."""
 REQUIRED = object()
-"""The default of an argument that a command line has to give."""
+"""The default of a required argument."""
 _KEY = "gpuenv"
 _GROUP = "gpuenv group"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """How a command line gives the value of a field. Without `flags` the flag is the name of the field. `panel` is
-    its heading in the help, `complete` names the completion of its words, and `show_default` can be the text that
-    the help has for a default."""
+    """The declaration of one option.
+
+    Without `flags` the flag is the name of the field. `panel` is its heading in the help. `complete` names the
+    completion of its words. `show_default` can be the text of the default in the help.
+    """
 
     help: str
     is_argument: bool = False
@@ -37,7 +39,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Group:
-    """Options that commands share: `kind` is their dataclass, `taken` tells which of its fields a command has."""
+    """Options that commands share: `kind` is their dataclass, and `taken` says which fields a command has."""
 
     kind: type
     taken: Callable[[str], bool]
@@ -45,16 +47,17 @@ class Group:
 
 def option(default: Any, *flags: str, help: str, panel: str | None = None, metavar: str | None = None,
            complete: str | None = None) -> Any:  # fmt: skip  # the word of typer and argparse
-    """Declare an option. Without `flags` its flag is the name of the field. A list is given by repeating it."""
+    """Declare an option. Without `flags` its flag is the name of the field. A list option can be repeated."""
     return _field(default, Option(flags=flags, help=help, panel=panel, metavar=metavar, complete=complete))
 
 
+# Six parameters: each is a keyword that goes unchanged into the declaration.
 def argument(
     default: Any = REQUIRED, *, help: str = "", metavar: str | None = None, complete: str | None = None,
     hidden: bool = False, show_default: bool | str = True,
 ) -> Any:  # fmt: skip  # the word of typer and argparse
     """Declare an argument, a word of the command line without a flag."""
-    how = Option(
+    declaration = Option(
         help=help,
         is_argument=True,
         metavar=metavar,
@@ -62,7 +65,7 @@ def argument(
         hidden=hidden,
         show_default=show_default,
     )
-    return _field(default, how)
+    return _field(default, declaration)
 
 
 def make_flag(name: str) -> str:
@@ -81,26 +84,26 @@ def iterate_options(kind: type) -> Iterator[tuple[type, dataclasses.Field[Any], 
     for field in dataclasses.fields(kind):
         if shared := field.metadata.get(_GROUP):
             yield from (one for one in iterate_options(shared.kind) if shared.taken(one[1].name))
-        elif found := field.metadata.get(_KEY):
-            yield kind, field, found
+        elif declaration := field.metadata.get(_KEY):
+            yield kind, field, declaration
 
 
 def build_options(kind: type, values: dict[str, Any], named: frozenset[str]) -> Any:
     """Make a dataclass of options from the `values` of a command line, which names the options `named`."""
-    own: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if shared := field.metadata.get(_GROUP):
             taken = {name: value for name, value in values.items() if shared.taken(name)}
-            own[field.name] = build_options(shared.kind, taken, named)
+            arguments[field.name] = build_options(shared.kind, taken, named)
         elif _KEY in field.metadata and field.name in values:
-            own[field.name] = values[field.name]
+            arguments[field.name] = values[field.name]
         elif field.name == "named":
-            own["named"] = named & {f.name for f in dataclasses.fields(kind)}
-    return kind(**own)
+            arguments["named"] = named & {f.name for f in dataclasses.fields(kind)}
+    return kind(**arguments)
 
 
-def _field(default: Any, how: Option) -> Any:
-    metadata = {_KEY: how}
+def _field(default: Any, declaration: Option) -> Any:
+    metadata = {_KEY: declaration}
     if default is REQUIRED:
         return dataclasses.field(metadata=metadata)
     if default is list:

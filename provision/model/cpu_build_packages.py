@@ -1,4 +1,4 @@
-"""Names of packages that hold a framework's CPU build: jax and jaxlib without an extra for a GPU, and tensorflow-cpu."""
+"""Names of packages with a framework's CPU build: tensorflow-cpu, and jax and jaxlib without a GPU extra."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 from .package_names import normalize_name
 
-# Package -> the framework whose CPU build it holds
+# Package -> the framework of this CPU build
 CPU_PACKAGES = {"jax": "jax", "jaxlib": "jax", "tensorflow-cpu": "tensorflow"}
-# Extras of jax that bring no code for a GPU
+# Extras of jax without code for a GPU
 _NO_GPU = re.compile(r"cpu|minimum-jaxlib|ci|k8s|xprof")
 
 
 def is_cpu_build(name: str, extras: Iterable[str] = (), specifier: str = "") -> bool:
-    """Whether a requirement, its name in normal form, asks for a framework's CPU build."""
+    """Return whether a requirement, its name in normal form, names a framework's CPU build."""
     gpu = [e for e in extras if not _NO_GPU.fullmatch(normalize_name(e))]
     return name in CPU_PACKAGES and not gpu and "+cu" not in specifier

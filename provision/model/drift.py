@@ -1,4 +1,4 @@
-"""What changed in an environment since it was built."""
+"""Differences between an environment and its lock."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ ChangeKind = Literal["replaced", "removed", "modified", "overwritten", "python",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentChange:
-    """What is not as the lock has it, in a sentence: a package (of another version, gone, changed since
-    it was installed, or written over by `by`, which the lock does not name), the Python, the machine's
-    driver and GPUs, or the cuDNN that was loaded. `paths` are files that show it."""
+    """One difference from the lock, as a sentence in `text`.
+
+    It is a package, the Python, the machine's driver and GPUs, or the loaded cuDNN. A package has another version, is
+    missing, was changed after its installation, or was overwritten by the unlocked package `by`. `paths` are files
+    that show it.
+    """
 
     kind: ChangeKind
     name: str
@@ -25,9 +28,11 @@ class EnvironmentChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnlockedPackage:
-    """An installed package that the lock does not name. `over` are the locked packages some of whose files
-    it lists too, with other bytes; `requires` the names that it requires, those of extras included;
-    `conda` says that a channel brought it."""
+    """An installed package that the lock does not name.
+
+    `over` are the locked packages that share files with it, with other bytes. `requires` are the names that it
+    requires, including those of extras. `conda` is True for a package of a channel.
+    """
 
     name: str
     version: str
@@ -38,7 +43,7 @@ class UnlockedPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drift:
-    """How an environment differs from its lock."""
+    """All differences between an environment and its lock."""
 
     changes: tuple[EnvironmentChange, ...] = ()
     strangers: tuple[UnlockedPackage, ...] = ()

@@ -1,4 +1,4 @@
-"""What stands in a place: an environment, and what its lock put into it."""
+"""A built environment, and the packages that were installed into it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from provision.model.drift import EnvironmentChange
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """A built environment: absolute `path`, its `python` executable, whether it was `changed`. `drift` is how it
-    differs from its lock, where it was compared and no verdict tells."""
+    """A built environment: absolute `path`, its `python` executable, and whether it was `changed`.
+
+    `drift` are its differences from the lock. It is None if they were not compared or if a verdict has them.
+    """
 
     SCHEMA: ClassVar[str] = "gpuenv.environment/1"
 
@@ -26,7 +28,7 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledPackage:
-    """A distribution as it was installed: the sha256 of its RECORD (None where it has none)."""
+    """A distribution when it was installed: the sha256 of its RECORD, or None without a RECORD."""
 
     name: str
     version: str
@@ -35,7 +37,7 @@ class InstalledPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstallRecord:
-    """What an environment's lock put into it, at the moment it was built: `.gpuenv/installed.json`."""
+    """The packages that a lock installed, written when the environment was built: `.gpuenv/installed.json`."""
 
     SCHEMA: ClassVar[str] = "gpuenv.installed/1"
 

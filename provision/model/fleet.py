@@ -1,4 +1,4 @@
-"""A fleet: the fewest plans that serve its classes of hosts, what keeps two plans apart, and their locks."""
+"""Plans and locks of a fleet of hosts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from provision.model.plan_and_lock import Lock, Plan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetPlan:
-    """One plan and the ids of the classes that get it, most hosts first. `hosts` counts their hosts. The plan's target
-    has the oldest driver and glibc of the classes and all their capabilities."""
+    """One plan and the ids of its host classes, those with most hosts first. `hosts` counts their hosts.
+
+    The plan's target has the oldest driver and glibc of the classes, and all their capabilities.
+    """
 
     plan: Plan
     classes: tuple[str, ...]
@@ -21,8 +23,11 @@ class FleetPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanDifference:
-    """Why two plans are not one. `plans` are two positions in the list of plans, `classes` one class of each, `reason`
-    the objections to giving both one plan, `would_merge` the change of hosts that makes one plan of the two."""
+    """The reason why two plans cannot be one.
+
+    `plans` are two positions in the list of plans, and `classes` one class of each. `reason` has the objections to
+    one plan for both. `would_merge` is the change of hosts that makes one plan of the two.
+    """
 
     plans: tuple[int, ...]
     classes: tuple[str, ...]
@@ -43,8 +48,11 @@ class UnservedHosts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet:
-    """The fewest plans for many hosts. `exact` says that fewer plans are proved impossible, `at_least` is the number
-    that is proved to be needed."""
+    """The fewest plans for many hosts.
+
+    `exact` says that fewer plans are proved to be impossible. `at_least` is the number that is proved to be
+    necessary.
+    """
 
     SCHEMA: ClassVar[str] = "gpuenv.fleet/1"
 
@@ -58,7 +66,7 @@ class Fleet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetLock:
-    """The lock of one plan of a fleet, and the file that has it."""
+    """The lock of one plan of a fleet, and its file."""
 
     file: str
     plan: int

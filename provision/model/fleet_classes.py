@@ -1,4 +1,4 @@
-"""Hosts of a fleet, and the classes that they are planned in."""
+"""Hosts of a fleet, and the classes of hosts with the same answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from provision.model.shared_words import Device
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetHost:
-    """A host by its name, with the target and the device that it is planned for."""
+    """A host by its name, with the target and the device of its plan."""
 
     name: str
     target: Target
@@ -20,8 +20,10 @@ class FleetHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostClass:
-    """Hosts that no plan can tell apart: one platform, glibc, driver, set of capabilities and device. `target` has each
-    capability once. `hosts` are names, sorted."""
+    """Hosts for which every plan is the same: one platform, glibc, driver, set of capabilities and device.
+
+    `target` has each capability once. `hosts` are names, sorted.
+    """
 
     FORMS: ClassVar[dict[str, str]] = {"id": r"[a-z0-9][a-z0-9._-]{0,63}"}
 

@@ -1,4 +1,4 @@
-"""The outcome of every host of a fleet, as one table."""
+"""Results of commands on all hosts of a fleet, as one table."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from typing import ClassVar, Literal
 HostVerdict = Literal[
     "works", "cpu", "unproven", "wrong", "fails", "planned", "no_plan", "error", "unreachable"
 ]
-"""The outcomes of `verify`, and what can happen to a host before it: `planned` (a dry run built nothing), `no_plan` (no
-build fits it), `error` (a command ended without a verdict), `unreachable`."""
+"""The outcomes of `verify`, and those of earlier steps.
+
+These are `planned` (a dry run), `no_plan` (no build fits the host), `error` (a command ended without a verdict) and
+`unreachable`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostResult:
-    """One host. `ok` says whether it has what was asked for. `cause` is what keeps it from that and `hint` what to do;
-    `seconds` is what its own commands took."""
+    """The result of one host.
+
+    `ok` says whether the command succeeded. `cause` is the reason for a failure, and `hint` its fix. `seconds` is the
+    time of the host's own commands.
+    """
 
     host: str
     verdict: HostVerdict
@@ -29,7 +35,7 @@ class HostResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetResults:
-    """All hosts, those that are not ok first."""
+    """The results of all hosts, failures first."""
 
     SCHEMA: ClassVar[str] = "gpuenv.fleet-results/1"
 

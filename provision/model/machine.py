@@ -1,4 +1,4 @@
-"""What a machine is: its GPUs, its driver, its Pythons and libraries, and the target made of it."""
+"""A machine: its GPUs, driver, Pythons and libraries, and the target of a plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from provision.model.shared_words import Confidence
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetGpu:
-    """A GPU that a plan must serve: compute capability "9.0", board name where known."""
+    """A GPU that a plan must support: its compute capability ("9.0"), and the name of the board if known."""
 
     FORMS: ClassVar[dict[str, str]] = {"capability": r"\d{1,2}\.\d{1,2}"}
 
@@ -21,11 +21,11 @@ class TargetGpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """The machine an environment is meant for, as far as a plan depends on it.
+    """The properties of a machine that a plan depends on.
 
-    `driver` None means no limit by the driver; no `gpus` means no limit by GPUs.
-    `driver_os` is "windows" in WSL, where driver numbers and floors are those of Windows.
-    `forward_compat` is the CUDA that a cuda-compat libcuda speaks, where one is in use.
+    `driver` None means no limit by the driver. No `gpus` mean no limit by GPUs. `driver_os` is "windows" in WSL,
+    because driver numbers and floors are those of Windows. `forward_compat` is the CUDA release of a cuda-compat
+    libcuda in use.
     """
 
     SCHEMA: ClassVar[str] = "gpuenv.target/1"
@@ -45,8 +45,10 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """One physical GPU of this machine. `index` is NVML's, `memory_mib` the whole memory in MiB,
-    `mig` the UUIDs of its MIG devices (empty when MIG is off)."""
+    """One physical GPU. `index` is NVML's, and `memory_mib` the whole memory in MiB.
+
+    `mig` are the UUIDs of its MIG devices, empty if MIG is off.
+    """
 
     index: int
     name: str | None = None
@@ -58,10 +60,10 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Driver:
-    """Versions of the user-mode driver library and of the kernel module: they must be equal.
+    """Versions of the user-mode driver library and of the kernel module, which must be equal.
 
-    `source` says who told: nvml, libcuda, proc, sys or nvidia-smi. `libcuda` is the file that
-    the loader finds for libcuda.so.1, `problem` why the driver cannot be used (None when it can).
+    `source` is nvml, libcuda, proc, sys or nvidia-smi. `libcuda` is the file that the loader finds for libcuda.so.1.
+    `problem` says why the driver cannot be used; None if it works.
     """
 
     library: str | None = None
@@ -74,8 +76,10 @@ class Driver:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostContext:
-    """Where gpuenv runs. `container` is a kind ("docker", "podman", "kubernetes", "apptainer",
-    "other"), `slurm` is "login" or "job"."""
+    """The surroundings of this process.
+
+    `container` is a kind ("docker", "podman", "kubernetes", "apptainer", "other"). `slurm` is "login" or "job".
+    """
 
     container: str | None = None
     wsl: bool = False
@@ -85,7 +89,7 @@ class HostContext:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HardwareDevice:
-    """A display or accelerator device seen on the PCI bus, or a board recognised otherwise."""
+    """A display or accelerator device on the PCI bus, or a board recognized in another way."""
 
     vendor: str
     address: str
@@ -94,7 +98,7 @@ class HardwareDevice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PythonInstallation:
-    """A CPython found on this machine. `source`: path, pyenv, uv, conda or system."""
+    """A CPython on this machine. `source` is path, pyenv, uv, conda or system."""
 
     path: str
     version: str
@@ -103,9 +107,11 @@ class PythonInstallation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryFile:
-    """A cuDNN or CUDA file. `owner` is the distribution whose file it is, `inside` whether it
-    lies in the environment judged (None where no environment is). `ran` is whether something shows that it was used:
-    None where it was loaded and nothing shows either."""
+    """A cuDNN or CUDA file. `owner` is its distribution.
+
+    `inside` says whether it is in the environment, and is None without an environment. `ran` says whether evidence
+    shows that it was used. It is None for a loaded file without evidence.
+    """
 
     soname: str
     path: str
@@ -117,7 +123,7 @@ class LibraryFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Words that show something: where they stand (`source`), at which line (1-based)."""
+    """A quotation that shows something: its `source`, and its line (from 1)."""
 
     text: str
     source: str | None = None
@@ -126,7 +132,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A cause (a label of the taxonomy), what shows it, and what to do about it."""
+    """A cause (a label of the taxonomy), its evidence, and its fix."""
 
     cause: str
     title: str
@@ -137,7 +143,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """What `detect` saw of this machine; parts that were not asked for stay empty."""
+    """The result of `detect`. Parts that were not read are empty."""
 
     SCHEMA: ClassVar[str] = "gpuenv.machine/1"
 
@@ -154,8 +160,11 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuMemoryHolder:
-    """A process that holds GPU memory. `gpu` is NVML's index, None where only its open device file is
-    known; `framework` is one that reserves nearly the whole GPU by itself (jax, tensorflow)."""
+    """A process that uses GPU memory.
+
+    `gpu` is NVML's index, or None if only its open device file is known. `framework` is one that reserves nearly the
+    whole GPU by default (jax, tensorflow).
+    """
 
     pid: int
     gpu: int | None = None

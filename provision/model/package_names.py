@@ -1,4 +1,4 @@
-"""Names of packages: their normal form, other names of frameworks, and the packages that builds bring.
+"""Names of packages: their normal form, aliases of frameworks, and the packages of builds.
 
 Facts about versions are rows of `profiles/*.yaml`. The names here are needed before those are read.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-# Another name of a framework, as people or an index write it -> the framework
+# Alias of a framework, by people or an index -> the framework
 FRAMEWORK_ALIASES = {
     "pytorch": "torch",
     "tf": "tensorflow",
@@ -15,11 +15,11 @@ FRAMEWORK_ALIASES = {
     "tensorflow-cpu": "tensorflow",
     "jaxlib": "jax",
 }
-# Conda package -> its wheel, for those that verify compares before it reads any profile
+# Conda package -> its wheel, for packages that verify compares without reading a profile
 WHEEL_NAMES = {"pytorch": "torch"}
 # Packages with code compiled against one build of torch, and released with each torch
 TORCH_COMPANIONS = ("torchvision", "torchaudio")
-# The packages that a plan with torch from the PyTorch index takes from that index
+# The packages that a plan installs from the PyTorch index together with torch
 PYTORCH_INDEX_PACKAGES = ("torch", *TORCH_COMPANIONS, "pytorch-triton")
 
 _FRAMEWORK_PACKAGE = re.compile(
@@ -46,5 +46,5 @@ def is_stack_package(name: str) -> bool:
 
 
 def is_build_package(name: str) -> bool:
-    """Return whether only a build of a framework brings a package. The name is in normal form."""
+    """Return whether only a build of a framework requires a package. The name is in normal form."""
     return _BUILD_PACKAGE.fullmatch(name) is not None

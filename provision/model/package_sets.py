@@ -1,4 +1,4 @@
-"""Sets of packages that go together: releases of the packages named beside a framework, and what a choice gave up."""
+"""Sets of compatible packages: releases of named packages, and the newest set with a framework."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from provision.model.satellites import Satellite
 class PackageRelease:
     """One release of a named package on the target's platform.
 
-    `day` counts days since 1970-01-01: the day of the upload, but at least one less than that of the next version (a
-    late fix of an old series is not newer than the series after it). `pythons` are the minor
-    versions with a file, `wheels` those of them with a wheel. `requires` are the requirements (PEP 508, markers as
-    written) on frameworks and on other named packages. `compiles` says that a source archive has
-    code to compile, `compiled` that a wheel has compiled code.
-    `requires_known` is False where the metadata was not read. `measured` are rows that were measured on this machine.
-    A release without a version stands for older ones of which nothing was read.
+    `day` is the day of the upload, in days since 1970-01-01. It is at least one less than that of the next version.
+    So a late fix of an old series is older than the following series. `pythons` are the minor versions with a file,
+    and `wheels` those with a wheel. `requires` are the requirements on frameworks and on other named packages (PEP
+    508, with markers). `compiles` says that a source archive has code to compile, and `compiled` that a wheel has
+    compiled code.
+
+    `requires_known` is False if the metadata was not read. `measured` are rows that were measured on this machine. A
+    release without a version represents older releases that were not read.
     """
 
     package: str
@@ -34,11 +35,11 @@ class PackageRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedPackage:
-    """A package that the user or the project names, with the releases that its bounds allow, newest first.
+    """A package that the user or the project names, with the releases within its bounds, newest first.
 
-    `specifier` are its bounds ("" for none), `named_by` says who names it ("--with vllm", "requirements.txt line 3").
-    `complete` says that all releases are here; else the next one has the day `next_day`. `dated` is False where the
-    index states no upload times: a `day` is then the place of the version in their order.
+    `specifier` are its bounds ("" for none). `named_by` is the origin ("--with vllm", "requirements.txt line 3").
+    `complete` says that all releases are here. Otherwise the next release has the day `next_day`. `dated` is False if
+    the index has no upload times. A `day` is then the position of the version in their order.
     """
 
     name: str
@@ -53,7 +54,7 @@ class NamedPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassedOverBuild:
-    """A build that fits the target and was not chosen, because a package that was named does not go with it."""
+    """A build that fits the target, and was not chosen because it conflicts with a named package."""
 
     framework: str
     version: str
@@ -64,8 +65,10 @@ class PassedOverBuild:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldBackPackage:
-    """A named package that is not locked in the newest release within its bounds: what holds it back, and what that
-    release would cost (None where no set has it)."""
+    """A named package that is not locked in the newest release within its bounds.
+
+    It has the reason, and the cost of the newest release, or None if no set has that release.
+    """
 
     package: str
     locked: str
@@ -76,9 +79,12 @@ class HeldBackPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageSet:
-    """A row of the ladder of sets: for each framework version the best set with it. `builds` are "torch 2.14.1 (CUDA
-    13.0)", `packages` "vllm 0.33.0"; `oldest` is the package that is furthest behind its newest release, `behind`
-    by how many days. `reason` says why there is no set, or why another was chosen ("" for the chosen one)."""
+    """A row of the ladder of sets: the best set for one framework version.
+
+    `builds` are "torch 2.14.1 (CUDA 13.0)", and `packages` "vllm 0.33.0". `oldest` is the package that is furthest
+    behind its newest release, and `behind` the number of days. `reason` says why there is no set, or why another was
+    chosen. It is "" for the chosen set.
+    """
 
     builds: tuple[str, ...]
     python: str | None = None
@@ -90,10 +96,12 @@ class PackageSet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JointSolution:
-    """What the search for the newest set found. `pins` are the releases of the named packages ("vllm==0.33.0"),
-    `limits` keep other packages away from releases that do not go with the builds ("torchao!=0.18.*"). `ladder` has
-    the best set for each framework version, newest first. `notes` are sentences on compiled packages of which no
-    needs are known, and on companions that are no longer made."""
+    """The result of the search for the newest set.
+
+    `pins` are the releases of the named packages ("vllm==0.33.0"). `limits` exclude releases of other packages that
+    conflict with the builds ("torchao!=0.18.*"). `ladder` has the best set for each framework version, newest first.
+    `notes` are sentences on compiled packages with unknown needs, and on companions that are no longer released.
+    """
 
     python: str
     pins: tuple[str, ...] = ()

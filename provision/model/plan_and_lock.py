@@ -1,4 +1,4 @@
-"""What is decided: the plan and the lock."""
+"""The plan that `resolve` returns, and the lock with its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from provision.model.shared_words import Device, Manager
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RejectionReason:
-    """An objection: a code of the design's list and a sentence with both numbers in it."""
+    """An objection to a build: its code, and a sentence with both numbers."""
 
     code: str
     text: str
@@ -23,7 +23,7 @@ class RejectionReason:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RejectedBuild:
-    """A build that was not taken, and every objection to it."""
+    """A rejected build, with all objections to it."""
 
     framework: str
     version: str
@@ -34,8 +34,10 @@ class RejectedBuild:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedBuild:
-    """One framework's build. `requirements` are the pins that make it, as PEP 508 strings;
-    `cudnn` is the four-part version (None for a CPU build)."""
+    """One framework's build in a plan.
+
+    `requirements` are its pins, as PEP 508 strings. `cudnn` is the four-part version, or None for a CPU build.
+    """
 
     FORMS: ClassVar[dict[str, str]] = {
         "framework": r"[a-z]{1,40}", "version": r"[\w.+!-]{1,100}", "cuda": r"\d{1,3}(\.\d{1,3}){0,2}", "cudnn": r"\d{1,4}(\.\d{1,6}){0,4}",
@@ -50,15 +52,18 @@ class PlannedBuild:
 
     @property
     def package_name(self) -> str:
-        """The name of the framework's package on the index: that of the first pin."""
+        """Return the name of the framework's package on the index, that of the first pin."""
         named = re.match(r"[\w.-]+", self.requirements[0]) if self.requirements else None
         return named[0] if named else self.framework
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What resolve decided, or why nothing fits (`builds` empty, `hint` what would help). Where packages are named,
-    `held_back` are those that do not get their newest release, and `sets` the best set for each framework version."""
+    """The result of `resolve`. If no build fits, `builds` is empty and `hint` says what would help.
+
+    For a request with named packages, `held_back` are those without their newest release. `sets` are the best sets
+    for each framework version.
+    """
 
     SCHEMA: ClassVar[str] = "gpuenv.plan/1"
     FORMS: ClassVar[dict[str, str]] = {"python": r"\d{1,2}\.\d{1,3}(\.\d{1,3})?", "platform": r"\w+-\w+"}
@@ -81,11 +86,13 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedPackage:
-    """One locked file. `index` is the index or channel it came from (None for a local file), `size`
-    bytes. `depends` is what a conda package requires, as its channel has it.
+    """One locked file.
 
-    `url` is a wheel's or a source archive's, or of what cannot carry a hash (`unhashed`): a folder
-    ("file:///...", `editable` or not) or a commit ("git+https://...@<40 hex digits>")."""
+    `index` is its index or channel, or None for a local file. `size` is in bytes. `depends` are the requirements of a
+    conda package, as in its channel. `url` is the address of a wheel, a source archive, or an `unhashed` source. An
+    unhashed source cannot have a hash: a folder ("file:///...", `editable` or not) or a commit ("git+https://...@<40
+    hex digits>").
+    """
 
     FORMS: ClassVar[dict[str, str]] = {
         "name": r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}", "version": r"[\w.+!~-]{0,200}", "url": r"[^\x00-\x20\x7f]+", "index": r"[^\x00-\x1f\x7f]*",
@@ -105,14 +112,17 @@ class LockedPackage:
 
     @property
     def is_conda(self) -> bool:
-        """Whether a conda channel has it, by the name of its file."""
+        """Return whether the package is a conda package, by its file name."""
         return self.url.endswith((".conda", ".tar.bz2"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExcludeNewer:
-    """A limit on uploads: none after `cutoff` (UTC) is taken. `span` is the duration that gave it (None for a
-    date), `excepted` are the indexes without a limit: addresses, "pypi" or "pytorch"."""
+    """A limit on upload times: later files than `cutoff` (UTC) are ignored.
+
+    `span` is the duration in the user's option, or None for a date. `excepted` are the indexes without a limit:
+    addresses, "pypi" or "pytorch".
+    """
 
     FORMS: ClassVar[dict[str, str]] = {"cutoff": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "span": r"[\w ,]{1,60}"}
 
@@ -123,10 +133,13 @@ class ExcludeNewer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """Exactly what is installed, and the hardware it was made for. `inputs` is a digest of what the
-    project's files asked for when the lock was made (None without files). `exclude_newer` is the limit on
-    uploads that it was solved with. `held_back` are the named packages that are not locked in their newest release,
-    known only where the lock was just made, as are the packages that each package is `required_by`. `classes` are the hosts that a lock of a fleet is for."""
+    """The exact files to install, and the hardware that they were chosen for.
+
+    `inputs` is a digest of the requirements of the project's files when the lock was made, or None without files.
+    `exclude_newer` is the limit on upload times of the solve. `held_back` are the named packages without their newest
+    release. They are known only just after the solve, like the packages that each package is `required_by`. `classes`
+    are the hosts of a fleet's lock.
+    """
 
     SCHEMA: ClassVar[str] = "gpuenv.lock/1"
 

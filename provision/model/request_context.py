@@ -1,4 +1,4 @@
-"""What is asked for, judged: the request, its target, and where packages come from."""
+"""A request with its target and the sources of its packages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ _NO_DEMANDS = ProjectRequirements()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransitiveFrameworks:
-    """The frameworks that a project's packages bring. `allowed` are packages without a wheel whose source archive
-    may be read, `unread` those that were left out because only their build code knows what they require."""
+    """The frameworks that a project's packages require.
+
+    `allowed` are packages without a wheel whose source archive may be read. `unread` are packages that were skipped,
+    because only their build can state their requirements.
+    """
 
     frameworks: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
@@ -27,13 +30,15 @@ _NOTHING_BROUGHT = TransitiveFrameworks()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestContext:
-    """Everything that the stages need: what is wanted, for which target, from where.
+    """The input of the stages: the request, its target, and the sources of packages.
 
-    `machine` is None where the options describe another one, `reason` says why the request has its device.
-    `pythons_known` says that the request names the Pythons of this machine. `reading` forbids a solve to run
-    source code, `brought` is what a solve of the project's packages found before.
-    `joint` is the newest set of builds and named packages, where packages are named. `targets` are those of several
-    machines for which one plan is wanted; `target` is then their oldest driver and glibc with all their GPUs.
+    `machine` is None if the options describe another machine. `reason` says why the request has its device.
+    `pythons_known` says that the request names the Pythons of this machine. `reading` forbids a solve to run source
+    code. `brought` is the result of an earlier solve of the project's packages. `joint` is the newest set of builds
+    and named packages.
+
+    `targets` are those of several machines for one plan. `target` is then their oldest driver and glibc with all
+    their GPUs.
     """
 
     request: Request

@@ -1,4 +1,4 @@
-"""What is wanted, by a user or a project, and what is to be had."""
+"""Requests of a user or a project, and the sources of packages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from provision.model.shared_words import Device, Manager
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkRequest:
-    """A framework asked for, with its version bounds in PEP 440 form ("" for any)."""
+    """A requested framework, with its version bounds in PEP 440 form ("" for any)."""
 
     name: str
     specifier: str = ""
@@ -20,8 +20,10 @@ class FrameworkRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionBound:
-    """A bound that a project's file puts on a framework: PEP 440, without local labels, and where it
-    stands ("requirements.txt line 4")."""
+    """A bound on a framework from a project's file: PEP 440, without local labels.
+
+    `origin` is its place ("requirements.txt line 4").
+    """
 
     name: str
     specifier: str
@@ -29,18 +31,18 @@ class VersionBound:
 
 
 PROJECT_FOLDER = "the project's folder"
-"""The origin of the need for the project itself."""
+"""The origin of the requirement of the project itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequirementLine:
-    """A requirement of a project's file that is left to the solver.
+    """A requirement of a project's file that the solver handles.
 
-    `text` is PEP 508 with absolute paths, markers and extras as written; `name` is None where only the
-    file behind an address knows it. `hashes` are those that the file insists on ("sha256:..."), `local`
-    marks a folder (its path), `vcs` an address like git+https://..., `constraint` a line of a -c file. An
-    `override` is a constraint that replaces every requirement of its name. `index` is the address of the only
-    index that has the package (as written: credentials!).
+    `text` is PEP 508 with absolute paths, and markers and extras as written. `name` is None if only the file at an
+    address states it. `hashes` are the required ones ("sha256:..."). `local` is the path of a folder. `vcs` is an
+    address such as git+https://... . `constraint` marks a line of a -c file. An `override` is a constraint that
+    replaces every requirement of its name. `index` is the address of the only index for the package, as written,
+    possibly with credentials.
     """
 
     text: str
@@ -57,10 +59,10 @@ class RequirementLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CpuOnlyFramework:
-    """A framework of which a project's files name the CPU build alone, as jax without extras.
+    """A framework of which a project's files name only the CPU build, such as jax without extras.
 
-    `names` are the packages with their origins, `needs` the lines for the solver. `as_framework` are the sentences
-    of `ProjectRequirements.left_out` that are true only where the framework is planned.
+    `names` are the packages with their origins, and `needs` the lines for the solver. `as_framework` are the
+    sentences of `ProjectRequirements.left_out` that are true only if the framework is planned.
     """
 
     framework: str
@@ -71,13 +73,13 @@ class CpuOnlyFramework:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectRequirements:
-    """What a project's files ask for: the frameworks that they name, their bounds, what is left to the
-    solver, and where the files say that packages come from (addresses as written: credentials!).
+    """The requirements of a project's files.
 
-    `left_out` are lines that the plan decides (nvidia-*, triton, plugins), each with its origin; `files`
-    are the absolute paths of every file read. `missing` are sentences on included files that do not exist.
-    `cpu` are those of `frameworks` of which only the CPU build is named. `stack` are the lines of `left_out` that
-    name a package.
+    These are the named frameworks, their bounds, the requirements for the solver, and the addresses of sources as
+    written, possibly with credentials. `left_out` are lines that the plan decides (nvidia-*, triton, plugins), each
+    with its origin. `stack` are the lines of `left_out` that name a package. `files` are the absolute paths of every
+    file read. `missing` are sentences on included files that do not exist. `cpu` are the `frameworks` of which only
+    the CPU build is named.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -100,8 +102,10 @@ class ProjectRequirements:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectTarget:
-    """A named target of gpuenv.yaml: `file` (the JSON of detect) or the target's own words. `python`,
-    `cuda`, `device` and `manager` take the place of the project's own for it."""
+    """A named target of gpuenv.yaml: `file` (the JSON of detect), or a description of the machine.
+
+    `python`, `cuda`, `device` and `manager` replace those of the project.
+    """
 
     file: str | None = None
     driver: str | None = None
@@ -117,11 +121,11 @@ class ProjectTarget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectConfig:
-    """gpuenv.yaml: what a project asks for. Paths are as written, relative to the file's folder.
+    """The content of gpuenv.yaml. Paths are as written, relative to the file's folder.
 
-    `project` is the folder of a pyproject.toml to take along with its `extras` and `groups`, and `install` says
-    whether it is installed or only its dependencies are; `packages` are PEP 508 requirements (`gpuenv add` writes them); `indexes` replaces addresses: "pypi", "pytorch". `checks` are
-    what `verify` tries last.
+    `project` is the folder of a pyproject.toml to include, with its `extras` and `groups`. `install` says whether the
+    project is installed, or only its dependencies. `packages` are PEP 508 requirements (`gpuenv add` writes them).
+    `indexes` replaces addresses: "pypi", "pytorch". `checks` run last in `verify`.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -145,16 +149,17 @@ class ProjectConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What the user asked for.
+    """A user's request.
 
-    `pythons` are the minor versions that may be used, best first; empty means any that a build
-    supports. `python` is one the user insists on. `cuda` is a prefix ("12" or "12.6"). `index`
-    is auto, pypi, pytorch or a URL. `device` is already "cuda" or "cpu" when resolve sees it.
-    `packages` are companions and other packages to be locked along, as PEP 508 requirements.
-    `stack` are lines of the project's files on packages that the plan decides, as NVIDIA's.
-    `along` are the names of what the project's files ask for beside frameworks, `bounds` are what they say
-    of frameworks, `requires_python` (with `python_origin`, where it is written) of the Python. `passed_over` are
-    builds that fit and do not go with the packages that were named; `pins` are the releases of those.
+    `pythons` are the allowed minor versions, best first. An empty tuple allows any version that a build supports.
+    `python` is the required one. `cuda` is a prefix ("12" or "12.6"). `index` is auto, pypi, pytorch or a URL.
+    `device` is "cuda" or "cpu" when `resolve` gets it.
+
+    `packages` are companions and other packages to lock, as PEP 508 requirements. `stack` are lines of the project's
+    files on packages that the plan decides, such as NVIDIA's. `along` are the names of the project's other
+    requirements. `bounds` are its bounds on frameworks, and `requires_python` on the Python, from the file
+    `python_origin`. `passed_over` are builds that fit and conflict with named packages. `pins` are the releases of
+    named packages.
     """
 
     frameworks: tuple[FrameworkRequest, ...]
@@ -177,7 +182,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AvailableWheel:
-    """A wheel file at hand: `tags` are its expanded "cp312-cp312-manylinux_2_28_x86_64" tags."""
+    """An available wheel file. `tags` are its expanded tags ("cp312-cp312-manylinux_2_28_x86_64")."""
 
     name: str
     version: str
@@ -187,8 +192,11 @@ class AvailableWheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AvailableWheels:
-    """What is to be had. `only_wheels` is set offline and with a bundle: then the wheels are all
-    there is. `unreachable` names the indexes that did not answer."""
+    """The wheels that are available.
+
+    `only_wheels` is set offline and with a bundle, and means that no other wheels exist. `unreachable` are the
+    indexes that did not answer.
+    """
 
     wheels: tuple[AvailableWheel, ...] = ()
     only_wheels: bool = False
@@ -197,15 +205,16 @@ class AvailableWheels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageSources:
-    """Where packages come from: the user's pip and uv configuration with the options laid over it.
+    """The sources of packages: the user's pip and uv configuration, with the options on top.
 
-    `default` None means the installer's own default index. `pytorch` is the base address of the
-    PyTorch index. URLs may carry credentials: they reach the installer's environment and nothing
-    else. `timeout` is in seconds, `trusted` are hosts whose certificate is not looked at. `no_build` forbids that
-    source code is built, `only_binary` for these packages (":all:" for every one). `exclude_newer` is a time in
-    uv's form: a solve takes no file that was uploaded after it, but from the indexes of `exclude_newer_except`.
-    `explicit` are indexes for single packages: a solve asks them for those alone, and a lock's files are fetched
-    from them by hash.
+    `default` None means the installer's default index. `pytorch` is the base address of the PyTorch index. URLs may
+    have credentials, which only the installer's environment gets. `timeout` is in seconds. `trusted` are hosts whose
+    certificate is not checked. `no_build` forbids builds of source code, and `only_binary` does for some packages
+    (":all:" for every one).
+
+    `exclude_newer` is a time in uv's form. A solve ignores files uploaded later, except on the indexes of
+    `exclude_newer_except`. `explicit` are indexes for single packages. A solve uses them only for those packages, and
+    a lock's files are fetched from them by hash.
     """
 
     default: str | None = None

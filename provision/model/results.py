@@ -1,4 +1,4 @@
-"""What a command tells when it is done: one document for each that has no value of its own."""
+"""Results of commands: one JSON document for each command that has no other value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from provision.model.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestoredPackage:
-    """A package that was put back: the version it `had` (None: it was not there), and has `now`."""
+    """A restored package: the version it `had` (None if it was missing), and has `now`."""
 
     name: str
     had: str | None
@@ -25,7 +25,7 @@ class RestoredPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemovedPackage:
-    """A package that the lock does not name, taken out."""
+    """A removed package that the lock does not name."""
 
     name: str
     version: str
@@ -34,7 +34,7 @@ class RemovedPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptPackage:
-    """A package that the lock does not name, left where it is."""
+    """A package that the lock does not name, and that was kept."""
 
     name: str
     version: str
@@ -42,7 +42,7 @@ class KeptPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepairResult:
-    """What `repair` did. `packages` and `removed` are empty where nothing had changed."""
+    """The result of `repair`. `packages` and `removed` are empty if the environment equalled its lock."""
 
     SCHEMA: ClassVar[str] = "gpuenv.repair/1"
 
@@ -55,7 +55,7 @@ class RepairResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepFailure:
-    """Why a last step failed, with the name of the error's class ("usage", "build")."""
+    """The failure of a last step, with the name of the error's class ("usage", "build")."""
 
     name: str
     message: str
@@ -64,8 +64,10 @@ class StepFailure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CreateResult:
-    """What `create` did: what each stage handed on, as far as it was reached. `kernel` is the name of its Jupyter
-    kernel, where one was asked for, and `kernel_error` why there is none."""
+    """The result of `create`, with the values of all stages that ran.
+
+    `kernel` is the name of a requested Jupyter kernel, and `kernel_error` the reason why there is none.
+    """
 
     SCHEMA: ClassVar[str] = "gpuenv.create/1"
 
@@ -80,7 +82,7 @@ class CreateResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedFramework:
-    """A framework that an environment was made with."""
+    """A framework that an environment was created for."""
 
     name: str
     version: str
@@ -89,9 +91,11 @@ class ListedFramework:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedEnvironment:
-    """An environment that gpuenv made, as `list` shows it. `verdict` is the last one and `verified` when
-    it was given (ISO 8601, UTC). `bytes` is what it takes on disk (None where measuring would take too
-    long), `shared_bytes` the part of it in files that have a name elsewhere as well."""
+    """An environment that gpuenv made, as `list` shows it.
+
+    `verdict` is the last one, and `verified` its time (ISO 8601, UTC). `bytes` is its size on disk, or None if the
+    measurement would take too long. `shared_bytes` is the part in files that have other names elsewhere.
+    """
 
     path: str
     manager: str | None = None
@@ -116,7 +120,7 @@ class EnvironmentList:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemovedEnvironment:
-    """An environment that was removed: what it took, what that freed, the Jupyter kernels that went."""
+    """A removed environment: its size, the space that was freed, and its removed Jupyter kernels."""
 
     path: str
     bytes: int
@@ -126,7 +130,7 @@ class RemovedEnvironment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveResult:
-    """What `remove` did."""
+    """The result of `remove`."""
 
     SCHEMA: ClassVar[str] = "gpuenv.remove/1"
 
@@ -135,7 +139,7 @@ class RemoveResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageChange:
-    """A package before and after a command: None where it is missing. `size` is of the file to download."""
+    """A package before and after a command, None if it is missing. `size` is that of the file to download, in bytes."""
 
     name: str
     before: str | None = None
@@ -145,8 +149,11 @@ class PackageChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
-    """What a command would do with `--dry-run`. `path` is the environment or folder that changes, `writes` and
-    `removes` are paths. `download_bytes` is at most what is fetched: the cache may have files already."""
+    """The effects that a command with `--dry-run` would have.
+
+    `path` is the environment or folder to change. `writes` and `removes` are paths. `download_bytes` is an upper
+    limit, because the cache may already have files.
+    """
 
     SCHEMA: ClassVar[str] = "gpuenv.preview/1"
 
@@ -163,7 +170,7 @@ class Preview:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheUsage:
-    """The folder of gpuenv's cache. What was removed from it is None where nothing was to be removed."""
+    """The folder of gpuenv's cache. The counts are None for a command that only shows the folder."""
 
     SCHEMA: ClassVar[str] = "gpuenv.cache/1"
 
@@ -174,7 +181,7 @@ class CacheUsage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IssueReport:
-    """A text to paste into an issue; `hidden` counts what was left out of it, by kind."""
+    """A text for an issue. `hidden` counts the parts that were removed from it, by kind."""
 
     SCHEMA: ClassVar[str] = "gpuenv.report/1"
 
@@ -185,7 +192,7 @@ class IssueReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportResult:
-    """A lock in another tool's form: its `text`, and the file it was written to, if any."""
+    """A lock in another tool's format: its `text`, and its file if one was written."""
 
     SCHEMA: ClassVar[str] = "gpuenv.export/1"
 
@@ -196,7 +203,7 @@ class ExportResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundleFile:
-    """A file of a bundle: its path inside (with /), its bytes and hash (None until it is there)."""
+    """A file of a bundle: its path in it (with /), its bytes and hash (None until the file exists)."""
 
     path: str
     size: int | None = None
@@ -205,8 +212,7 @@ class BundleFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundlePython:
-    """An archive of a standalone Python: uv's name for it ("cpython-3.12.16-linux-x86_64-gnu"), its version,
-    and its path in the bundle."""
+    """An archive of a standalone Python: uv's name for it ("cpython-3.12.16-linux-x86_64-gnu"), version and path."""
 
     FORMS: ClassVar[dict[str, str]] = {
         "key": r"cpython-[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*-(linux|windows)-[a-z0-9_]+-(gnu|none)",
@@ -220,9 +226,12 @@ class BundlePython:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
-    """What a machine without a network needs: gpuenv-bundle.json. `lock` is the file name of its lock, `gpuenv`
-    the version that made it, `asked` a digest of the options that it was made with, and `complete` whether every
-    file is there. `python` is the minor version that the environment will have, `archive` the Python in it."""
+    """The manifest of a bundle for a machine without a network: gpuenv-bundle.json.
+
+    `lock` is the file name of its lock, and `gpuenv` the version that made it. `asked` is a digest of its options.
+    `complete` says whether every file exists. `python` is the minor version of the environment, and `archive` the
+    Python in the bundle.
+    """
 
     SCHEMA: ClassVar[str] = "gpuenv.bundle/1"
 
@@ -242,8 +251,10 @@ class Bundle:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
-    """A program that `gpuenv run` ran: its exit code (128 and the signal's number where one ended it, `signal`
-    its name), and what its failure is diagnosed as."""
+    """The result of `gpuenv run`: the program's exit code, and the diagnosis of its failure.
+
+    For a program that a signal ended, the exit code is 128 plus the signal's number, and `signal` its name.
+    """
 
     SCHEMA: ClassVar[str] = "gpuenv.run/1"
 
@@ -256,7 +267,7 @@ class RunResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenFile:
-    """A file that `init` looked after: `done` is written, changed or kept."""
+    """A file of `init`. `done` is written, changed or kept."""
 
     path: str
     done: str
@@ -265,7 +276,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InitResult:
-    """What `gpuenv init` did in a folder: the frameworks of its gpuenv.yaml, and each file."""
+    """The result of `gpuenv init` in a folder: the frameworks of its gpuenv.yaml, and each file."""
 
     SCHEMA: ClassVar[str] = "gpuenv.init/1"
 

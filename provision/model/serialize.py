@@ -1,4 +1,4 @@
-"""Values to and from plain data: the JSON documents, the locks and the records of gpuenv."""
+"""Conversion between values and plain data: JSON documents, locks and records."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ T = TypeVar("T")
 
 
 def as_plain(value: Any) -> Any:
-    """A value as dicts, lists and scalars, field names as JSON names (`pass_` becomes `pass`), without internal
-    fields."""
+    """Return a value as dicts, lists and scalars, without internal fields.
+
+    Field names become JSON names (`pass_` becomes `pass`).
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = (f for f in dataclasses.fields(value) if not f.metadata.get("internal"))
         return {f.name.rstrip("_"): as_plain(getattr(value, f.name)) for f in fields}
@@ -26,16 +28,15 @@ def as_plain(value: Any) -> Any:
 
 
 def as_document(value: Any) -> dict[str, Any]:
-    """`as_plain` with the value's `schema` in front; for values that have one."""
+    """Return `as_plain` of a value with its `schema` as the first key."""
     return {"schema": value.SCHEMA, **as_plain(value)}
 
 
 def from_plain(cls: type[T], data: Any, where: str = "") -> T:
     """Read a value back from plain data, strictly.
 
-    Raises ValueError naming the key path of the first thing wrong: a missing or unknown key,
-    a scalar of another type, or a text that has not the form that the class's FORMS wants. `schema` is
-    allowed and must be the class's own.
+    Raises ValueError with the key path of the first mistake: a missing or unknown key, a scalar of another type, or a
+    text that does not match the class's FORMS. A `schema` is allowed, and must be that of the class.
     """
     if not isinstance(data, dict):
         raise ValueError(f"{where or cls.__name__}: expected a table, got {type(data).__name__}")
@@ -53,7 +54,7 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
         if key in data:
             kwargs[field.name] = _convert(hints[field.name], data.pop(key), path)
         elif type(None) in typing.get_args(hints[field.name]):
-            kwargs[field.name] = None  # TOML has no null: what is unknown is left out there
+            kwargs[field.name] = None  # TOML has no null: unknown values are omitted
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise ValueError(f"{path}: missing")
     if data:
@@ -65,13 +66,15 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
 
 @functools.cache
 def _hints(cls: Any) -> dict[str, Any]:
-    """The types of a class's fields. To evaluate them takes longer than to read a value."""
+    """Return the types of a class's fields. Their evaluation takes longer than reading a value, so it is cached."""
     return typing.get_type_hints(cls)
 
 
 def check_forms(value: Any, where: str = "") -> None:
-    """Raise ValueError where a text of a value has not the form that its class's FORMS says (a whole match):
-    what is read from a file ends in files and commands, where a line more would be an order more."""
+    """Raise ValueError for a text that does not fully match its pattern in the class's FORMS.
+
+    Values read from a file become parts of files and commands, where an additional line would be an additional order.
+    """
     for key, form in getattr(value, "FORMS", {}).items():
         text = getattr(value, key)
         if text is not None and not (isinstance(text, str) and re.fullmatch(form, text, re.ASCII)):

@@ -1,4 +1,4 @@
-"""Words that all stages share: what a field may hold, and what a stage tells while it works."""
+"""Words and callbacks that all stages share: devices, statuses, frameworks, events."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ Confidence = Literal["certain", "likely", "possible"]
 Outcome = Literal["works", "cpu", "unproven", "wrong", "fails"]
 
 PROJECT_FRAMEWORKS = ("torch", "tensorflow", "jax")
-"""The frameworks that a requirement of their name asks for. The package onnxruntime is a CPU build that many packages
-require, and onnxruntime-gpu goes beside a framework: only --framework plans ONNX Runtime."""
+"""The frameworks that a requirement of this name requests.
+
+The package onnxruntime is a CPU build that many packages require. onnxruntime-gpu can be installed beside a
+framework. So only --framework plans ONNX Runtime.
+"""
 FRAMEWORKS = (*PROJECT_FRAMEWORKS, "onnxruntime")
 
 PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64")
@@ -30,9 +33,12 @@ NVIDIA_LIBRARY_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "li
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Something a stage tells while it works. `kind`: start, progress, note, warning or done; next, the command
-    that a success leads to; summary, a sentence that says the result in place of its details; log, lines to show in any case. `done` and `total` are in `unit` (bytes, packages, stages);
-    `files` is how many files are downloaded."""
+    """A message of a stage while it works.
+
+    `kind` is start, progress, note, warning or done. Three more kinds are next (the command that follows a success),
+    summary (a sentence in place of the result's details) and log (lines to show in any case). `done` and `total` are
+    in `unit` (bytes, packages, stages). `files` is the number of files to download.
+    """
 
     kind: str
     stage: str
@@ -44,7 +50,7 @@ class Event:
 
 
 Emit = Callable[[Event], None]
-"""What a stage tells events to."""
+"""A callback that receives events."""
 
 
 def drop_event(_event: Event) -> None:

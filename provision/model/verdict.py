@@ -1,4 +1,4 @@
-"""What was proved about an environment, and what a failure was found to come from."""
+"""The verdict on an environment, its stages, and the diagnosis of a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from provision.model.shared_words import Device, Outcome, Status
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageResult:
-    """One link of the chain: driver, runtime, libraries, cudnn, framework, convolution, loaded; checks come last."""
+    """The result of one stage: driver, runtime, libraries, cudnn, framework, convolution, loaded; checks are last."""
 
     stage: str
     status: Status
@@ -26,8 +26,10 @@ class StageResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConvolutionResult:
-    """One graded convolution. `max_error` is relative, by norm, against a float64 reference;
-    `pass_` is forward, grad_input or grad_weight (written `pass` in JSON)."""
+    """One graded convolution. `max_error` is relative, by norm, against a float64 reference.
+
+    `pass_` is forward, grad_input or grad_weight (`pass` in JSON).
+    """
 
     case: str
     dtype: str
@@ -50,7 +52,7 @@ class DeviceVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkVerdict:
-    """What one framework showed. cuDNN versions here have three parts, as cuDNN reports them."""
+    """The results of one framework. cuDNN versions here have three parts, as cuDNN reports them."""
 
     name: str
     version: str | None = None
@@ -63,11 +65,12 @@ class FrameworkVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The verdict on an environment: the worst of its stages, `unproven` where none that runs something of the
-    environment passed. `drift` is what has changed since it was
-    built from its lock, `unhashed` are packages that no hash holds (folders, commits), with their
-    addresses. `made_for` is the device that its lock is for; None without a lock. `checks` are those of the project, and
-    those that were asked for once."""
+    """The verdict on an environment: the worst of its stages.
+
+    It is `unproven` if no stage that runs code of the environment passed. `drift` is the differences from its lock.
+    `unhashed` are packages without a hash (folders, commits), with their addresses. `made_for` is the device of its
+    lock, or None without a lock. `checks` are those of the project, and those of this call.
+    """
 
     SCHEMA: ClassVar[str] = "gpuenv.verdict/1"
 
@@ -86,8 +89,11 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeVerdict:
-    """Whether a machine has a fault of its own, by the verdict on one environment. `cause` is what was found, a fault or
-    not: a label of the taxonomy or a stage's name. `text` is one line of fewer than 80 characters."""
+    """The answer whether a machine has a fault, from the verdict on one environment.
+
+    `cause` is a label of the taxonomy or the name of a stage, also for other failures. `text` is one line of fewer
+    than 80 characters.
+    """
 
     SCHEMA: ClassVar[str] = "gpuenv.node/1"
 
@@ -99,7 +105,7 @@ class NodeVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """What `diagnose` found, the likeliest first."""
+    """The findings of `diagnose`, the likeliest first."""
 
     SCHEMA: ClassVar[str] = "gpuenv.findings/1"
 

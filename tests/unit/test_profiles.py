@@ -308,7 +308,10 @@ def test_what_a_build_parsed_is_read_and_nothing_kept(tmp_path, package, known):
     assert profiles.load() == known
 
 
-@pytest.mark.parametrize("changed", ["profiles/yaml_files.py", "profiles/tables.py", "model/catalog.py"])
+@pytest.mark.parametrize("changed", [
+    "profiles/yaml_files.py", "profiles/tables.py", "model/catalog.py", "model/failure_catalog.py",
+    "model/package_catalog.py",
+])  # fmt: skip
 def test_other_code_parses_again(package, known, changed):
     profiles.prepare()
     (made,) = package.glob("profiles-*.json")
