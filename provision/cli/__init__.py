@@ -17,7 +17,7 @@ from .application import app
 from .argument_order import split as split
 from .command_table import OF_OTHER_TOOLS, SEVERAL_TARGETS
 
-# What typer and the click inside it raise for a wrong command line, wherever that click lives.
+# The errors of typer, and of the click inside it, for a wrong command line.
 _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
 
 
@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
     screen = show.Screen(json="--json" in words.ours or _is_on(environ, "GPUENV_JSON"), environ=environ)
     try:
         return _run(screen, words)
-    except Exception as error:  # noqa: BLE001  # the last line of defence: show it as ours
+    except Exception as error:  # noqa: BLE001  # an unexpected error is shown as gpuenv's own
         if (refused := system_errors.explain(error)) is None:
             show.show_bug(screen, __version__)
             return exit_codes.BUG
@@ -49,14 +49,14 @@ def run(argv: Sequence[str]) -> int:
 def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
     ours, command, note = words
     _end_with_signals()
-    if _find_command_name(ours) != "run":  # what a program of the user's leaves running is the user's
+    if _find_command_name(ours) != "run":  # processes of the user's program keep running
         process.adopt_orphans()
     if process.borrowed_rights():
         refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
         return _show_error(screen, refused)
     told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if "_GPUENV_COMPLETE" in screen.environ:
-        from . import value_completion  # hardly any command line completes words
+        from . import value_completion  # few runs complete words
 
         if (versions := value_completion.version_in_bash(screen.environ)) is not None:
             screen.line("\n".join(versions))
@@ -81,7 +81,7 @@ def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
         return _show_error(screen, error)
     except _WRONG_USAGE as error:
         if type(error).__name__ == "NoArgsIsHelpError" and not screen.json:
-            screen.say(str(error), always=True)  # nothing was typed: what there is
+            screen.say(str(error), always=True)  # no arguments: show the overview
             return exit_codes.USAGE
         return _show_error(screen, _as_usage_error(error, words))
     except (KeyboardInterrupt, typer.Abort):
@@ -90,7 +90,7 @@ def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
         if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
             _show_interrupt(screen, int(error.code), "terminated")
         raise
-    if code == exit_codes.INTERRUPTED and command is None:  # typer makes an exit code of an interrupt
+    if code == exit_codes.INTERRUPTED and command is None:  # typer turns an interrupt into an exit code
         return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
     return code if isinstance(code, int) else 0
 

@@ -122,7 +122,7 @@ def _prepare_command(name: str) -> Any:
         signatures.make_callback(call, kind, verb.output)
     )
     command = typer.main.get_command(one)
-    command.usage_words = verb.usage  # type: ignore[attr-defined]  # it is a Command, which typer cannot say
+    command.usage_words = verb.usage  # type: ignore[attr-defined]  # it is a Command; typer's types do not state it
     return command
 
 

@@ -53,7 +53,7 @@ def read(argv: Sequence[str]) -> CommandWords:
     flags = _read_run_flags()
     at = 1
     while at < len(argv) and argv[at] != "--" and argv[at].startswith("-"):
-        at = flags.after(argv, at) or at + 1  # typer names one that is unknown
+        at = flags.after(argv, at) or at + 1  # typer reports an unknown one
     dashes = _find_dashes(argv, at, flags)
     if dashes is not None:
         return CommandWords(argv[:dashes], argv[dashes + 1 :])

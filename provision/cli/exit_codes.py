@@ -34,7 +34,7 @@ def get_exit_code(value: Any, options: Any) -> int:
     if isinstance(value, RunResult):
         return value.code
     if isinstance(value, Plan):
-        given = getattr(options, "takes_lock", False)  # a lock may be for no framework
+        given = getattr(options, "takes_lock", False)  # a lock may have no framework
         return 0 if value.builds or given else _NO_BUILD
     if isinstance(value, (Fleet, FleetLocks)):
         found = value.fleet if isinstance(value, FleetLocks) else value

@@ -10,7 +10,7 @@ import tempfile
 from ..errors import BuildError, GpuenvError, MachineError, UsageError
 
 if sys.platform != "win32":
-    import resource  # here, since a process without a free descriptor cannot import it later
+    import resource  # imported here: without a free file descriptor it could not be imported later
 
 _NO_MEMORY = re.compile(
     r"cannot allocate memory|can't start new thread|failed to map segment|memory allocation of \d+ bytes failed"

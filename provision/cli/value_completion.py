@@ -14,7 +14,7 @@ from ..commands import completion_words
 from ..model import FRAMEWORKS, MANAGERS, PLATFORMS
 from ..system import process
 
-# Not compiled here: every command imports this, and hardly any completes.
+# Not compiled here: every command imports this module, but few complete words.
 _SPEC = r"(?P<name>[A-Za-z]\w*)(?P<before>(?:[^,]*,)*\s*(?:===?|>=|<=|~=|!=|<|>)\s*)(?P<version>[\w.]*)"
 
 
@@ -25,7 +25,7 @@ def environments(incomplete: str) -> list[str]:
     """Environments of the registry as one would type them from here. A shell completes files where there
     are none, so that any other path can be typed as well."""
     found = [way for env in completion_words.environments() for way in _ways(env, incomplete)]
-    # What no terminal shows as it is, none can type either.
+    # Characters that a terminal cannot show cannot be typed either.
     return [_as_typed(way) for way in found if way.startswith(incomplete) and way.isprintable()]
 
 

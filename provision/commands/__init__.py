@@ -1,10 +1,10 @@
-"""The commands as functions: each takes its options and `emit`, and returns a value of the model.
+"""Offer the commands as functions that take options and `emit`, and return a value of the model.
 
     from provision import commands
-    made = commands.create(commands.CreateOptions(choices=commands.Choices(framework=["jax"])))
+    result = commands.create(commands.CreateOptions(choices=commands.Choices(framework=["jax"])))
 
-A name is loaded when it is asked for, with the stages that it needs. `profiles` is a module with the functions
-`list`, `show`, `check` and `update`, `cache` one with `dir`, `prune` and `clean`.
+A name is imported on first access, together with the stages that it needs. `profiles` is a module with the
+functions `list`, `show`, `check` and `update`. `cache` is a module with `dir`, `prune` and `clean`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # who reads the types sees them all
+if TYPE_CHECKING:  # type checkers see all names
     from ..request.options import Choices as Choices
     from . import cache as cache, profiles as profiles
     from .add import AddOptions as AddOptions, add as add
@@ -65,10 +65,10 @@ __all__ = tuple(_HOME)  # the names above, written once
 
 
 class _Commands(ModuleType):
-    """A module whose attribute `create` is the function, also after its submodule `create` was imported."""
+    """A module whose attribute `create` stays the function, even after its submodule `create` is imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute, but for the submodule of a verb: the import system sets that."""
+        """Set an attribute, except for the submodule of a command. The import system sets that."""
         if name not in VERBS or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 

@@ -1,4 +1,4 @@
-"""The activate command of the shell that the user is in."""
+"""Return the activate command for the user's shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHELLS = ("bash", "zsh", "fish", "csh", "tcsh", "pwsh", "nu", "sh", "dash", "ks
 
 
 def activate_line(env: Path, environ: Mapping[str, str]) -> str:
-    """What to type to enter an environment, relative where it lies below the current folder."""
+    """Return the command that activates an environment. A path below the current folder is relative."""
     shell = _detect_shell() or Path(environ.get("SHELL", "bash")).name
     try:
         shown = env.relative_to(Path.cwd())
@@ -22,18 +22,18 @@ def activate_line(env: Path, environ: Mapping[str, str]) -> str:
     if shell in ("pwsh", "nu") and (env / "conda-meta").is_dir():
         return f"gpuenv run {shlex.quote(str(shown))} -- {shell}"
     path = str(shown / "bin" / scripts.get(shell, "activate"))
-    path = f"./{path}" if path.startswith("-") else path  # a name is no option
+    path = f"./{path}" if path.startswith("-") else path  # otherwise read as an option
     script = shlex.quote(path)
-    if shell == "pwsh":  # a string is no command there: & calls it; '' is an apostrophe
+    if shell == "pwsh":  # `&` runs a quoted command; '' is an escaped apostrophe
         return path if script == path else "& '" + path.replace("'", "''") + "'"
-    if shell == "nu":  # only double quotes know escapes there
+    if shell == "nu":  # nu has escapes only in double quotes
         escaped = path.replace("\\", "\\\\").replace('"', '\\"')
         return f"overlay use {path}" if script == path else f'overlay use "{escaped}"'
     return f". {script}" if shell in ("sh", "dash", "ksh") else f"source {script}"
 
 
 def _detect_shell() -> str | None:
-    """The nearest ancestor that is a shell (make and wrappers lie between), from /proc."""
+    """Return the name of the nearest ancestor process that is a shell, read from /proc."""
     pid = os.getppid()
     for _ in range(6):
         try:

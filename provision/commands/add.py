@@ -1,4 +1,4 @@
-"""`gpuenv add`: a package more in the project's file, its lock and the environment."""
+"""`gpuenv add`: add packages to the project's file, its lock and the environment."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class AddOptions:
 
 
 def add(options: AddOptions, emit: Emit = drop_event) -> CreateResult | Lock | Preview:
-    """Add packages to gpuenv.yaml, the lock and the environment. Return the lock where there is no environment."""
+    """Add packages to gpuenv.yaml, the lock and the environment. Return the lock if there is no environment."""
     wanted = [_package(text) for text in options.packages]
     edit = PackageEdit(
         chosen=lambda have: [*others([*have], wanted), *wanted],
         write=lambda file: add_packages(file, wanted),
         check=_check_requirement,
-        told=f"with {', '.join(wanted)}",
+        description=f"with {', '.join(wanted)}",
     )
     where = EditPlace(
         env=options.env,
@@ -62,7 +62,7 @@ def add(options: AddOptions, emit: Emit = drop_event) -> CreateResult | Lock | P
 
 
 def _check_requirement(have: Sequence[str], file: Path | None) -> None:
-    """Any package can be added."""
+    """Accept any package."""
 
 
 def _package(text: str) -> str:

@@ -1,4 +1,7 @@
-"""One build for both managers, whatever is done in it: work in a transaction, record, prove, then commit or roll back."""
+"""Build, change or repair an environment in one transaction, for both managers.
+
+The steps are: work, record, prove, then commit or roll back.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from ..request import environment_paths as where
 from ..request.options import Choices
 from ..wheels.build_failure import hint_dependencies_alone
 from . import create_from_bundle, cuda_extras, host_compiler, missing_library_warnings, project_checks
-from .later_stages import add_later_stages
+from .later_stages import Examination, add_later_stages
 from .measure_unknown_wheels import Measuring
 from .run_verification import make_options, run_verification
 from .up_to_date import finish_creation
@@ -39,9 +42,12 @@ from .verdict_inputs import can_prove, get_planned_device, is_expected, machine_
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildJob:
-    """An environment, the lock that it is to hold, and what that takes. `machine` is None where this machine is not
-    the target. `remembered` are the options that the next `create` compares; None leaves what is recorded. `verify`
-    is the option: None proves what is not proved yet; `checks` lets the project's checks run. `python` finds the interpreter that a venv is made with."""
+    """An environment, the lock to install in it, and the settings of the build.
+
+    `machine` is None if this machine is not the target. `remembered` are the options that the next `create`
+    compares; None keeps the recorded ones. `verify` is the option; None proves only what is not proved yet.
+    `checks` allows the project's checks to run. `python` returns the interpreter for a venv.
+    """
 
     env: Path
     lock: Lock
@@ -57,37 +63,39 @@ class BuildJob:
 
     @property
     def local_lock(self) -> Lock:
-        """The lock with packages of a bundle where that has them."""
+        """The lock, with the package files of a bundle if one is used."""
         return create_from_bundle.use_bundle_files(self.lock, self.choices)
 
     @functools.cached_property
     def missing_libraries(self) -> missing_library_warnings.MissingLibraries:
-        """The warnings of libraries that this machine lacks."""
+        """The warnings about libraries that this machine lacks."""
         return missing_library_warnings.MissingLibraries(
             self.emit, self.local_lock, self.choices, self.sources
         )
 
     @functools.cached_property
     def measuring(self) -> Measuring:
-        """The measuring of wheels without a row."""
+        """The measurement of wheels that have no profile row."""
         return Measuring(self.emit, self.local_lock, self.choices)
 
     def read_fetched(self, prefix: Path) -> None:
-        """Read the wheels that have come into an environment."""
+        """Read the wheels that were installed into an environment so far."""
         self.missing_libraries.warn_of_installed(prefix)
         self.measuring.measure(prefix)
 
     @property
     def how(self) -> Building:
-        """What the manager builds with."""
+        """The settings that the manager builds with."""
         return Building(
             env=self.env, sources=self.sources, emit=self.emit, channels=tuple(self.choices.channel),
             python=self.python, distrust=self.distrust, fetched=self.read_fetched,
         )  # fmt: skip
 
     def record(self, prefix: Path) -> None:
-        """Write what an environment at `prefix` says of itself; the options last, because they are what the next
-        `create` believes."""
+        """Write plan, lock and options into the environment at `prefix`.
+
+        The options are written last, because the next `create` relies on them.
+        """
         if self.remembered is not None:
             state.write(prefix, "plan.json", as_document(self.lock.plan))
             manager(self.lock.manager).record(self.lock, prefix)
@@ -96,15 +104,19 @@ class BuildJob:
             state.write(prefix, "request.json", self.remembered)
 
     def created(self, verdict: Verdict | None, *, changed: bool) -> CreateResult:
-        """The environment in its place, as the command's value."""
-        made = state.environment(self.env, changed=changed)
+        """Return the environment in its final place as the command's result."""
+        environment = state.environment(self.env, changed=changed)
         return CreateResult(
-            machine=self.machine, plan=self.lock.plan, lock=self.lock, environment=made, verdict=verdict
+            machine=self.machine,
+            plan=self.lock.plan,
+            lock=self.lock,
+            environment=environment,
+            verdict=verdict,
         )
 
 
 class FailedProofError(Exception):
-    """The proof of what was built failed: the way out of the transaction that rolls it back."""
+    """The proof of a new build failed. Raised inside the transaction to roll it back."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.verdict)
@@ -113,8 +125,11 @@ class FailedProofError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildStep:
-    """What is done in a transaction: `do` fills or changes the prefix, which is a copy of the environment where it is
-    `copied`. `packages` are those that are fetched before. With `stays` the result of a failed proof stays."""
+    """The work of a transaction.
+
+    `do` fills or changes the prefix. With `copied` the prefix is a copy of the environment. `packages` are
+    downloaded first. With `stays` the result is kept even if its proof fails.
+    """
 
     do: Callable[[Path], None]
     copied: bool = False
@@ -123,8 +138,11 @@ class BuildStep:
 
 
 def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
-    """Do the work in a transaction, prove the result there, and keep the verdict in it. Raises FailedProofError
-    where the proof fails and an environment is there, which is then as it was."""
+    """Do the work in a transaction, prove the result, and keep the verdict.
+
+    Raises FailedProofError if the proof fails and an environment exists already. That environment is then
+    unchanged.
+    """
     device, way = job.lock.plan.device, manager(job.lock.manager)
     stays = work.stays or not place.made_by_gpuenv(job.env)
     proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
@@ -150,7 +168,7 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
 
 @contextlib.contextmanager
 def _hints_for_project(project: Path | None) -> Iterator[None]:
-    """Where the build of the project's own folder fails, hint at the key that leaves it out."""
+    """Add a hint to a failed build of the project's own folder: the key that leaves it out."""
     try:
         yield
     except BuildError as error:
@@ -160,7 +178,7 @@ def _hints_for_project(project: Path | None) -> Iterator[None]:
 
 
 def replace_environment(job: BuildJob, work: BuildStep, *, rolled_back: str) -> CreateResult:
-    """Build, and say which environment is there now; `rolled_back` is the sentence for a proof that failed."""
+    """Build the environment and return the result. `rolled_back` is the warning for a failed proof."""
     try:
         verdict = build_environment(job, work)
     except FailedProofError as error:
@@ -170,17 +188,19 @@ def replace_environment(job: BuildJob, work: BuildStep, *, rolled_back: str) -> 
 
 
 def settle(name: str, env: Path, emit: Emit) -> None:
-    """Finish what belongs to an environment in its place. Raises BuildError."""
-    if told := manager(name).settle(env):
-        emit(Event(kind="note", stage="build", text=told))
+    """Finish an environment in its final place. Raises BuildError."""
+    if note := manager(name).settle(env):
+        emit(Event(kind="note", stage="build", text=note))
 
 
 # --- verdicts --------------------------------------------------------------------------------------
 
 
 def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
-    """The verdict on the environment in its place: the one that is kept there where nothing has changed since,
-    otherwise a new one. None where it is not to be proved, or not here."""
+    """Return the kept verdict on an environment if nothing changed since, otherwise a new one.
+
+    Return None if verification is off or this machine cannot prove it.
+    """
     checks = planned_checks(job).digest
     under = state.circumstances(job.env, state.lock_digest(job.lock), machine, checks)
     kept = None if job.verify else state.standing_verdict(job.env, under)
@@ -190,18 +210,19 @@ def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
 
 
 def planned_checks(job: BuildJob) -> project_checks.PlannedChecks:
-    """The checks of the environment's own project, unless they are left out."""
+    """Return the checks of the environment's own project, or none if they are turned off."""
     return project_checks.plan_checks(
         job.env, project_checks.CheckOptions(of_project=job.checks), make_options(job.choices, {})
     )
 
 
 def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
-    """The verdict with the stages after the commit, kept in the environment at its place: they roll nothing back."""
+    """Add the stages after the commit to a verdict, and keep it in the environment. They roll nothing back."""
     planned, options = planned_checks(job), make_options(job.choices, {})
     env = state.environment(job.env, changed=True)
-    whole = add_later_stages(job.emit, env, job.lock, job.choices, verdict, options)
-    whole = project_checks.run_project_checks(job.emit, env, whole, planned, job.choices, options)
+    examined = Examination(env=env, lock=job.lock, choices=job.choices, options=options)
+    whole = add_later_stages(examined, verdict, job.emit)
+    whole = project_checks.run_project_checks(examined, whole, planned, job.emit)
     if whole.verdict == "fails" != verdict.verdict:
         stage = next(s.stage for s in whole.stages if s.status == "fail")
         text = (
@@ -214,8 +235,10 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
 
 
 def prove_and_keep(job: BuildJob, prefix: Path) -> Verdict:
-    """Prove what is at `prefix`, which may be a draft of the environment, and keep the verdict inside. All that is
-    shown and kept names the environment's place."""
+    """Prove the environment at `prefix`, and keep the verdict in it.
+
+    `prefix` may be a draft of the environment. Everything shown and kept names the final place.
+    """
     from ..environment.bytecode_folder import move_bytecode
 
     def settled(text: str) -> str:
@@ -237,6 +260,6 @@ def prove_and_keep(job: BuildJob, prefix: Path) -> Verdict:
 
 
 def _at_place(verdict: Verdict, prefix: Path, env: Path) -> Verdict:
-    """The verdict with the environment's place where it names the draft."""
+    """Return the verdict with the path of the draft replaced by the environment's final path."""
     old, new = (json.dumps(str(p))[1:-1] for p in (prefix, env))
     return from_plain(Verdict, json.loads(json.dumps(as_plain(verdict)).replace(old, new)))

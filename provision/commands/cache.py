@@ -1,4 +1,4 @@
-"""`gpuenv cache dir|prune|clean`: what gpuenv keeps between runs, and how much of it is removed."""
+"""`gpuenv cache dir|prune|clean`: show or remove what gpuenv keeps between runs."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class CacheCleanOptions:
 
 
 def dir(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:  # noqa: A001  # the word of uv and pip
-    """Return the folder of gpuenv's cache. Nothing is looked for in it."""
+    """Return the folder of gpuenv's cache, without reading it."""
     return CacheUsage(path=str(get_cache_dir(options.choices)))
 
 
 def prune(options: CachePruneOptions, emit: Emit = drop_event) -> CacheUsage:
-    """Remove what was not used for a month, and bytecode of folders that are gone."""
+    """Remove files unused for a month, and bytecode of removed folders."""
     return _removed(emit, options.choices, cache_files.outdated(get_cache_dir(options.choices)))
 
 
 def clean(options: CacheCleanOptions, emit: Emit = drop_event) -> CacheUsage:
-    """Remove all that gpuenv keeps. Later runs make it again."""
+    """Remove everything that gpuenv keeps. Later runs create it again."""
     folder = get_cache_dir(options.choices)
     return _removed(emit, options.choices, cache_files.entries(folder))
 

@@ -1,7 +1,7 @@
-"""The words that a shell can complete: environments, versions of frameworks, targets, GPUs, formats of an export.
+"""List words for shell completion: environments, framework versions, targets, GPUs and export formats.
 
-A shell asks at every press of a key, so no stage is imported. Where something is broken there is nothing to
-complete, and the command itself says why.
+A shell asks on every key press, so no stage is imported. With a broken file nothing is completed; the command
+itself reports the error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def environments() -> list[Path]:
 
 
 def versions(framework: str) -> list[tuple[str, str]]:
-    """Return the versions that the profiles know, newest first, each with the CUDA that it is built with."""
+    """Return the versions of a framework in the profiles, newest first, each with its CUDA versions."""
     from packaging.version import Version
 
     from ..request import load_profiles
@@ -72,9 +72,11 @@ def gpus() -> list[tuple[str, str]]:
 
 
 def cuda_devices() -> list[str]:
-    """Return a CUDA device for each device file that the driver made. Nothing is asked of the driver."""
-    found = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdigit()]
-    return [f"cuda:{number}" for number in range(len(found))]
+    """Return a CUDA device for each device file of the driver. The driver is not called."""
+    device_files = [
+        path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdigit()
+    ]
+    return [f"cuda:{number}" for number in range(len(device_files))]
 
 
 def formats() -> list[str]:

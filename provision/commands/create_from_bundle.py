@@ -1,5 +1,7 @@
-"""A bundle that is used: `create --bundle` installs its lock from its files, without any network. What reads
-bundles is imported where there is one: every `create` passes here."""
+"""Install an environment from a bundle, without a network (`create --bundle`).
+
+Modules that read bundles are imported only if there is one, because every `create` imports this module.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ from ..wheels.cache_and_disk import size
 
 
 def open_bundle(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choices, Path]:
-    """The options with a bundle laid over them, and its lock, after holding the bundle against this machine.
-    Raises LockError for one that is unfinished, or for another platform, glibc or Python."""
+    """Return the options for installing a bundle, and the path of its lock.
+
+    Raises LockError if the bundle is unfinished, or is for another platform, glibc or Python.
+    """
     from .. import bundle
 
     if lock:
@@ -30,38 +34,39 @@ def open_bundle(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choi
     folder = folder.expanduser().resolve()
     if not folder.is_dir():
         raise UsageError(f"--bundle {folder}: no such folder", hint="make one: gpuenv bundle DIR")
-    found = bundle.read(folder)
-    if not found.complete:
+    manifest = bundle.read(folder)
+    if not manifest.complete:
         raise LockError(
             f"the bundle {folder} is unfinished: its creation was interrupted",
             hint="run the same `gpuenv bundle` command again on a machine with a network. It continues where it stopped",
         )
     here = detect.detect(()).target
-    if found.target.platform != here.platform:
+    if manifest.target.platform != here.platform:
         raise LockError(
-            f"the bundle {folder} is for {found.target.platform}; this machine is {here.platform}",
+            f"the bundle {folder} is for {manifest.target.platform}; this machine is {here.platform}",
             hint=f"make one for it: gpuenv bundle DIR --platform {here.platform}",
         )
-    _glibc_fits(folder, found, here.glibc)
+    _glibc_fits(folder, manifest, here.glibc)
     minor = ".".join((choices.python or "").split(".")[:2])
-    if minor and not locking(found.manager).BRINGS_PYTHON and minor != found.python:
+    if minor and not locking(manifest.manager).BRINGS_PYTHON and minor != manifest.python:
         raise LockError(
-            f"the bundle {folder} is for Python {found.python}, not {minor}",
+            f"the bundle {folder} is for Python {manifest.python}, not {minor}",
             hint=f"make one for it: gpuenv bundle DIR --python {minor}",
         )
-    laid = dataclasses.replace(choices, bundle=folder, offline=True, manager=found.manager, find_links=[])
-    return laid, folder / found.lock
+    laid = dataclasses.replace(choices, bundle=folder, offline=True, manager=manifest.manager, find_links=[])
+    return laid, folder / manifest.lock
 
 
-def _glibc_fits(folder: Path, found: Bundle, glibc: str | None) -> None:
-    """Hold the tags of the wheels against this machine's glibc: a CPU plan has no other say in it."""
+def _glibc_fits(folder: Path, manifest: Bundle, glibc: str | None) -> None:
+    """Raise LockError if a wheel needs a newer glibc than this machine's. The plan of a CPU bundle does not
+    check it."""
     if glibc is None:
         return
-    mine = tuple(int(n) for n in glibc.split("."))
-    for path in (f.path for f in found.files if f.path.startswith("wheels/") and f.path.endswith(".whl")):
+    machine_glibc = tuple(int(n) for n in glibc.split("."))
+    for path in (f.path for f in manifest.files if f.path.startswith("wheels/") and f.path.endswith(".whl")):
         tags = parse_wheel_filename(PurePosixPath(path).name)[3]
         wanted = [re.match(r"manylinux_(\d+)_(\d+)_", t.platform) for t in tags]
-        if all(w and (int(w[1]), int(w[2])) > mine for w in wanted):
+        if all(w and (int(w[1]), int(w[2])) > machine_glibc for w in wanted):
             raise LockError(
                 f"{path} of the bundle {folder} needs a newer glibc than this machine's {glibc}",
                 hint=f"make one for it: gpuenv bundle DIR --glibc {glibc}",
@@ -69,47 +74,48 @@ def _glibc_fits(folder: Path, found: Bundle, glibc: str | None) -> None:
 
 
 def check_files(c: Choices, emit: Emit) -> None:
-    """Hold every file that is to be installed against the manifest. Raises BuildError naming those that are
-    missing or changed."""
+    """Compare every file to install with the manifest. Raises BuildError that names missing or changed files."""
     if c.bundle is None:
         return
     from .. import bundle
 
-    found = bundle.read(c.bundle)
+    manifest = bundle.read(c.bundle)
     apart = ("python/", "README")  # uv compares the Python with its hash
-    files = [f for f in found.files if not f.path.startswith(apart)]
+    files = [f for f in manifest.files if not f.path.startswith(apart)]
     total = sum(f.size or 0 for f in files)
     emit(Event(kind="start", stage="build", text=f"checking {len(files)} files of the bundle, {size(total)}"))
     done = 0
 
-    def told(more: int) -> None:
+    def report(more: int) -> None:
         nonlocal done
         done += more
         emit(Event(kind="progress", stage="build", text=f"checked {size(done)} of {size(total)}",
                    done=done, total=total, unit="bytes"))  # fmt: skip
 
-    bundle.verify(c.bundle, files, told)
-    bundle.refuse_unlisted(c.bundle, "gpuenv", found.files)  # pip would take a newer wheel that was put there
+    bundle.verify(c.bundle, files, report)
+    bundle.refuse_unlisted(
+        c.bundle, "gpuenv", manifest.files
+    )  # pip would take a newer wheel that was put there
 
 
 def unpack_python(c: Choices, emit: Emit) -> str | None:
-    """The bundle's Python, unpacked; None where there is none in it. Raises BuildError."""
+    """Return the unpacked Python of the bundle, or None if it has none. Raises BuildError."""
     if c.bundle is None:
         return None
     from .. import bundle
     from ..bundle import python_archives
 
-    found = bundle.read(c.bundle)
-    if found.archive is None:
+    manifest = bundle.read(c.bundle)
+    if manifest.archive is None:
         return None
-    archive = found.archive
+    archive = manifest.archive
     emit(Event(kind="start", stage="build", text=f"unpacking Python {archive.version}"))
-    sha256 = next(f.sha256 for f in found.files if f.path == archive.path)
+    sha256 = next(f.sha256 for f in manifest.files if f.path == archive.path)
     return python_archives.install(c.bundle, archive, sha256 or "")
 
 
 def name_origins(env: Path, lock: Lock, c: Choices) -> None:
-    """Have a conda environment's records name the channels, as if it had come from there."""
+    """Write the channels into the records of a conda environment, as if its packages came from there."""
     if c.bundle:
         from ..bundle import conda_channel
 
@@ -117,7 +123,7 @@ def name_origins(env: Path, lock: Lock, c: Choices) -> None:
 
 
 def use_bundle_files(lock: Lock, c: Choices) -> Lock:
-    """A lock with its conda packages where the bundle has them."""
+    """Return the lock with the addresses of its conda packages inside the bundle."""
     if c.bundle is None:
         return lock
     from ..bundle import conda_channel

@@ -1,4 +1,4 @@
-"""The options of `create`, for all that is done with them."""
+"""Declare the options of `create`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..request.options import Choices
 
 @dataclass(frozen=True, kw_only=True)
 class CreateOptions:
-    """The options of `create`. A `brief` value has no lock where everything is in place."""
+    """The options of `create`. A `brief` result has no lock if everything is up to date."""
 
     env: Path | None = argument(
         None, help="Path of the environment.  [default: .venv]", complete="environments"
@@ -54,10 +54,10 @@ class CreateOptions:
 
     @property
     def is_plain(self) -> bool:
-        """Whether an environment that is in place can be all that is asked for."""
+        """Whether an up-to-date environment can satisfy the command without further work."""
         changes = self.recreate or self.verify is not None or self.dry_run or self.kernel or not self.checks
         return not (self.takes_lock or changes)
 
     def compared(self, choices: Choices) -> Choices:
-        """Return the options that a given lock has to fit: with --frozen those for the machine alone."""
+        """Return the options that a lock must match. With --frozen only the options of the machine count."""
         return dataclasses.replace(choices, framework=[]) if self.frozen else choices

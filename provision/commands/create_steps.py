@@ -1,4 +1,4 @@
-"""create as a command: the stages in their order, or the news that everything is in place."""
+"""Run the stages of `create` in order, or report that the environment is up to date."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .resolve import explain_cpu_choice, show_plan
 from .up_to_date import finish_creation, make_record
 from .verdict_inputs import is_outdated, machine_for_verdict
 
-# What a project may ask for anew without a new environment: packages, and bounds of the same frameworks.
+# Options that can change without a new environment: packages, and bounds of the same frameworks.
 _MOVES = {
     "with_", "requirement", "project", "extra", "group", "config", "find_links", "indexes", "index", "only_binary",
     "python_bounds",
@@ -41,7 +41,7 @@ _MOVES = {
 
 
 def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
-    """All stages, or the news that everything is in place."""
+    """Run all stages of `create`, or report that the environment is up to date."""
     env = where.make_absolute(env)
     place.check_place(env)
     if how.lock is None or choices.target:
@@ -49,9 +49,9 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
     choices = dataclasses.replace(choices, manager=name_of(how.lock, choices.manager))
     read_request.get_locking(choices).require()
     if how.dry_run:
-        given = require_lock(env, choices, how, emit)
-        plan = show_plan(emit, choices) if given is None else given.plan
-        foresee(emit, env, plan, given, choices)
+        lock = require_lock(env, choices, how, emit)
+        plan = show_plan(emit, choices) if lock is None else lock.plan
+        foresee(emit, env, plan, lock, choices)
         return plan
     with place.held(env, emit):
         place.recover(env)
@@ -59,12 +59,15 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
             if how.recreate or not place.made_by_gpuenv(env):
                 return _build_new(emit, env, choices, how)
             place.refuse_half_changed(env)
-            given = require_lock(env, choices, how, emit)
-            return in_place(emit, env, choices, how, given)
+            lock = require_lock(env, choices, how, emit)
+            return in_place(emit, env, choices, how, lock)
 
 
 def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: Lock | None) -> CreateResult:
-    """An environment is there: the news that it is what was asked for, a change of its packages, or UsageError."""
+    """Report that an existing environment is up to date, or change its packages.
+
+    Raises UsageError if it was built with other options.
+    """
     before = state.read(env, "request.json") or {}
     wanted = make_record(choices, lock, (before.get("files") or {}).get("names", []))
     if lock is not None and not choices.framework:
@@ -88,27 +91,27 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
 
 
 def _reuse_or_build(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult:
-    """The environment that is there already, with its verdict."""
+    """Return the existing environment with its verdict."""
     machine, built = machine_for_verdict(), pylock.read_in(env / place.MARK)
-    settle(built.manager, env, emit)  # a run may have been killed just before this
+    settle(built.manager, env, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
         env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit, verify=how.verify,
         checks=how.checks,
         machine=None if choices.elsewhere else machine,
     )  # fmt: skip
     verdict = read_kept_verdict(job, machine)
-    made = state.environment(env, changed=False)
+    environment = state.environment(env, changed=False)
     if verdict is None:
         from ..verify.drift import compare_wheels
 
-        made = dataclasses.replace(made, drift=compare_wheels.find_drift(env, built).changes)
+        environment = dataclasses.replace(environment, drift=compare_wheels.find_drift(env, built).changes)
     plan = state.plan_of(env)
-    value = CreateResult(machine=machine, plan=plan, lock=built, environment=made, verdict=verdict)
+    value = CreateResult(machine=machine, plan=plan, lock=built, environment=environment, verdict=verdict)
     return finish_creation(emit, value, env)
 
 
 def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -> UsageError:
-    """The refusal to make another environment of one that is there, with the options that differ."""
+    """Return the error for an existing environment with other options. It lists the options that differ."""
     have = state.plan_of(env)
     words = ", ".join(f"{b.framework} {b.version}" for b in have.builds) if have else "unfinished"
     old, new = before.get("choices") or {}, wanted["choices"]
@@ -116,71 +119,82 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
         f"{name.rstrip('_')}: {old.get(name) or 'none'}, now {new.get(name) or 'none'}"
         for name in sorted(recorded_options.list_differing(before, wanted) - {"config"})
     ]
-    told = f"{env} ({words}) was built with other options"
-    return UsageError(f"{told}: {'; '.join(differ)}" if differ and old else told, hint=kept_build.RECREATE)
+    refusal = f"{env} ({words}) was built with other options"
+    return UsageError(
+        f"{refusal}: {'; '.join(differ)}" if differ and old else refusal, hint=kept_build.RECREATE
+    )
 
 
 def _build_new(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult:
-    """Build from a given lock or a solved one, in place of the environment that may be there."""
-    given = require_lock(env, choices, how, emit)
+    """Build from the lock to install or from a solved one, and replace an existing environment."""
+    lock = require_lock(env, choices, how, emit)
     way = manager(choices.manager)
     way.begin()
-    job = _job(emit, env, choices, how, given)
+    job = _job(emit, env, choices, how, lock)
     if isinstance(job, CreateResult):
         return job
     work = BuildStep(do=lambda prefix: way.install(job.local_lock, prefix, job.how))
     return replace_environment(job, work, rolled_back=f"the new environment failed. {env} was not changed")
 
 
+# Six parameters: `fixed_lock` and `old` exclude each other, and the other four are those of every step here.
 def _job(
-    emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None, old: Lock | None = None
+    emit: Emit,
+    env: Path,
+    choices: Choices,
+    how: CreateOptions,
+    fixed_lock: Lock | None,
+    old: Lock | None = None,
 ) -> BuildJob | CreateResult:
-    """Return the build of a given lock, or of one that is solved as near to `old` as can be; what is found out where
-    no build fits."""
+    """Return the build of `fixed_lock`, or of a solved lock that is as similar to `old` as possible.
+
+    Return a CreateResult without an environment if no build fits.
+    """
     files: list[str] = []
-    if given is None:
+    if fixed_lock is None:
         note: tuple[str, ...] = ()
         if old:
-            asked = kept_build.read_same_stack_request(
+            context = kept_build.read_same_stack_request(
                 choices, old.plan, lambda c: read_request.judge_request(c, emit)
             )
         else:
-            asked = read_request.judge_request(choices, emit)
-            kept_build.refuse_idle_gpu(env, choices, asked)
-            note = _announce(asked, choices, emit)
-        plan, lock = solve_or_read_lock(asked, choices, emit, old, allow_md5=how.allow_md5)
+            context = read_request.judge_request(choices, emit)
+            kept_build.refuse_idle_gpu(env, choices, context)
+            note = _announce(context, choices, emit)
+        plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=how.allow_md5)
         if lock is None:
-            return CreateResult(machine=asked.machine, plan=plan)
+            return CreateResult(machine=context.machine, plan=plan)
         lock = dataclasses.replace(lock, plan=dataclasses.replace(plan, notes=(*plan.notes, *note)))
-        machine, sources, files = asked.machine, asked.sources, list_watched_files(choices, asked)
+        machine, sources, files = context.machine, context.sources, list_watched_files(choices, context)
     else:
-        machine, lock = accept_lock(given, how.compared(choices)), given
-        sources = read_options.read_locked_sources(choices, given)
+        machine, lock = accept_lock(fixed_lock, how.compared(choices)), fixed_lock
+        sources = read_options.read_locked_sources(choices, fixed_lock)
     return BuildJob(
         env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=how.verify,
         checks=how.checks,
-        remembered=make_record(choices, given, files), distrust=how.recreate,
+        remembered=make_record(choices, fixed_lock, files), distrust=how.recreate,
         python=lambda: _python_for(lock.plan, machine, choices, emit),
     )  # fmt: skip
 
 
 def _announce(context: RequestContext, choices: Choices, emit: Emit) -> tuple[str, ...]:
-    """Say what the environment is for, and return the note on a CPU that nobody asked for."""
-    if told := explain_cpu_choice(context, choices):
-        emit(Event(kind="warning", stage="resolve", text=f"target: {told}"))
-        return (told,)
+    """Emit the target of the environment. Return the note on a CPU that was not requested."""
+    if warning := explain_cpu_choice(context, choices):
+        emit(Event(kind="warning", stage="resolve", text=f"target: {warning}"))
+        return (warning,)
     if context.request.device == "cuda":
         emit(Event(kind="note", stage="resolve", text=f"for a GPU: {context.reason}"))
     return ()
 
 
 def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emit) -> str:
-    """The interpreter to build with: one that is there, else one that uv fetches. Raises BuildError."""
-    found = read_request.find_interpreter(
+    """Return the interpreter to build with: an installed one, otherwise one that uv downloads. Raises
+    BuildError."""
+    installed = read_request.find_interpreter(
         plan.python or "", machine, choices.python, where.get_cache_dir(choices)
     )
-    if found:
-        return found
+    if installed:
+        return installed
     wanted = choices.python or plan.python or ""
     if packed := create_from_bundle.unpack_python(choices, emit):
         return packed
@@ -193,12 +207,14 @@ def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emi
     return venv.fetch_python(wanted)
 
 
-# --- changed in place ---------------------------------------------------------------------------
+# --- change in place ----------------------------------------------------------------------------
 
 
 def _can_change_in_place(env: Path, choices: Choices, before: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether the difference to what the environment was made for can be made up in place: the same
-    frameworks on the same Python, device and manager."""
+    """Return whether the new options need only other packages.
+
+    Frameworks, Python, device and manager must be the same.
+    """
     if not before.get("choices"):
         return False
     old, new, plan = before["choices"], wanted["choices"], state.plan_of(env)
@@ -216,7 +232,7 @@ def _names(choices: dict[str, Any]) -> set[str]:
 def change_in_place(
     emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: Lock | None
 ) -> CreateResult:
-    """Solve anew, as near to the environment's lock as can be, and change only what differs."""
+    """Solve again, as similar to the environment's lock as possible, and change only what differs."""
     place.refuse_half_changed(env)
     old = pylock.read_in(env / place.MARK)
     job = _job(emit, env, choices, how, lock, old)
@@ -224,13 +240,13 @@ def change_in_place(
         return job
     kept_build.refuse_other_stack(env, old.plan, job.lock.plan)
     changed = changed_packages(old, job.lock)
-    told = f"in place: {', '.join(changed)}" if changed else "the options changed; the packages are the same"
-    emit(Event(kind="note", stage="build", text=told))
+    note = f"in place: {', '.join(changed)}" if changed else "the options changed; the packages are the same"
+    emit(Event(kind="note", stage="build", text=note))
     return _install_changes(job, old) if difference(old, job.lock) else _record_options(job)
 
 
 def solve_near(emit: Emit, env: Path, choices: Choices, old: Lock) -> Lock:
-    """Return the lock that `change` would install. Raises ResolveError where no build fits."""
+    """Return the lock that `change_in_place` would install. Raises ResolveError if no build fits."""
     job = _job(emit, env, choices, CreateOptions(), None, old)
     if isinstance(job, CreateResult):
         raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
@@ -238,15 +254,15 @@ def solve_near(emit: Emit, env: Path, choices: Choices, old: Lock) -> Lock:
 
 
 def _install_changes(job: BuildJob, old: Lock) -> CreateResult:
-    """Bring the environment to its new lock; the old packages stay where the proof fails."""
+    """Change the environment to its new lock. The old packages stay if the proof fails."""
     way, new = manager(job.lock.manager), job.local_lock
     work = BuildStep(
         do=lambda prefix: way.change(old, new, prefix, job.how),
         copied=True,
         packages=difference(old, new).into,
     )
-    told = f"{job.env} failed with these changes. Its previous packages were restored"
-    return replace_environment(job, work, rolled_back=told)
+    rolled_back = f"{job.env} failed with these changes. Its previous packages were restored"
+    return replace_environment(job, work, rolled_back=rolled_back)
 
 
 def _record_options(job: BuildJob) -> CreateResult:

@@ -1,4 +1,4 @@
-"""Extras that packages of a plan need for their CUDA libraries: added before the solve, compared after it."""
+"""Add the extras that packages need for their CUDA libraries, and compare them with the lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ..resolve.cuda_extras import Rows, disagreements, missing_extras, named_in
 
 
 def add_extras(plan: Plan, context: RequestContext) -> Plan:
-    """Return the plan with the extras that its packages and the project's needs lack, and one note on them."""
+    """Return the plan with the missing extras of its packages and of the project's packages, and one note on
+    them."""
     if not plan.builds or not _installs_wheels(plan):
         return plan
     rows = _rows(plan, context.profiles)
@@ -38,7 +39,7 @@ def add_extras(plan: Plan, context: RequestContext) -> Plan:
 
 
 def warn_of_extras(emit: Emit, lock: Lock, choices: Choices) -> None:
-    """Warn where the extras of a lock's plan are not those that its releases need."""
+    """Warn if the extras of a lock's plan are not those that its releases need."""
     if not _installs_wheels(lock.plan):
         return
     locked = {p.name: p.version for p in lock.packages}
@@ -48,7 +49,8 @@ def warn_of_extras(emit: Emit, lock: Lock, choices: Choices) -> None:
 
 
 def _installs_wheels(plan: Plan) -> bool:
-    """Whether CUDA libraries come as wheels: on the CPU none do, and conda's packages require their own."""
+    """Return whether CUDA libraries are installed as wheels. CPU builds have none, and conda packages require
+    their own."""
     from ..managers.protocol import locking
 
     return plan.device == "cuda" and locking(plan.manager).PLANS_FIRST
@@ -76,7 +78,7 @@ def _with(text: str, missing: dict[str, tuple[str, ...]]) -> str:
 
 
 def _bare(text: str, missing: dict[str, tuple[str, ...]]) -> str:
-    """The extras of a need as a line of their own: its bounds and hashes stay in its own line."""
+    """Return the extras of a requirement as a line without bounds and hashes. Those stay in their own line."""
     need = Requirement(text)
     marker = f"; {need.marker}" if need.marker else ""
     return f"{need.name}[{','.join(missing[canonicalize_name(need.name)])}]{marker}"

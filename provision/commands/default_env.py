@@ -1,4 +1,4 @@
-"""The environment of a command that names none, with a note where it is not the one of this folder."""
+"""Choose the environment of a command that names none."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from ..request import environment_paths, project_folder as projects
 
 
 def is_environment(word: str) -> bool:
-    """Return whether a word is the path of an environment: a folder with a Python, or one that an interrupted run
-    put aside."""
+    """Return whether a word is the path of an environment.
+
+    That is a folder with a Python, or one that an interrupted run left.
+    """
     path = Path(word).expanduser()
     if path.is_dir():
         return projects.holds_python(path) or place.made_by_gpuenv(path)
@@ -19,28 +21,30 @@ def is_environment(word: str) -> bool:
 
 
 def choose_env_to_change(emit: Emit, named: Path | None) -> Path:
-    """Return the environment that a command may change: the one it names, else the project's. What is active in the
-    shell never decides this."""
+    """Return the environment that a command may change: the named one, otherwise the project's.
+
+    The environment that is active in the shell never counts.
+    """
     note_project(emit)
     return projects.find_project_env() if named is None else named
 
 
 def choose_env_to_read(emit: Emit, named: Path | None) -> Path:
-    """Return the environment that a command looks at or runs: the one it names, else the project's, else the active
-    one."""
+    """Return the environment that a command reads or runs: the named one, otherwise the project's, otherwise
+    the active one."""
     if named is not None:
         return named
-    own = projects.find_project_env()
-    if not projects.is_present(own) and (active := projects.find_active_env()):
-        text = f"{own} is missing. Using {active[1]} from {active[0]}"
+    project_env = projects.find_project_env()
+    if not projects.is_present(project_env) and (active := projects.find_active_env()):
+        text = f"{project_env} is missing. Using {active[1]} from {active[0]}"
         emit(Event(kind="note", stage="env", text=text))
         return active[1]
     note_project(emit)
-    return own
+    return project_env
 
 
 def note_project(emit: Emit) -> None:
-    """Say which project applies where its file is in a parent folder."""
+    """Note which project applies if its file is in a parent folder."""
     file = projects.locate_project_file()
     if file and file.parent != Path.cwd():
         emit(Event(kind="note", stage="project", text=f"the project is {file.parent} ({file.name})"))

@@ -1,4 +1,4 @@
-"""`gpuenv detect`: this machine."""
+"""`gpuenv detect`: describe this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..model import Emit, Machine, drop_event
 
 @dataclass(frozen=True, kw_only=True)
 class DetectOptions:
-    """The options of `detect`: none of its own."""
+    """The options of `detect`: none."""
 
 
 def detect(options: DetectOptions, emit: Emit = drop_event) -> Machine:

@@ -70,7 +70,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     verdict = verify_environment(emit, env, options.choices) if env else None
     remarks = Remarks()
     installed = None if env or machine or options.no_machine else read_installed()
-    found = find_causes(
+    findings = find_causes(
         texts,
         load_profiles.load_all(options.choices),
         here,
@@ -80,17 +80,17 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         remarks=remarks,
         installed=installed,
     )
-    if found and remarks.environment:
+    if findings and remarks.environment:
         emit(Event(kind="note", stage="diagnose", text=remarks.environment))
     if here and here.context.colab and not machine:
-        found = add_later_installs(emit, found)
-    if not found:
+        findings = add_later_installs(emit, findings)
+    if not findings:
         _say_nothing_found(emit, options, remarks.crash)
-    return Findings(findings=found)
+    return Findings(findings=findings)
 
 
 def _say_nothing_found(emit: Emit, options: DiagnoseOptions, crash: str | None) -> None:
-    """Say what was read without a finding, and the next step."""
+    """Report what was read without a finding, and the next step."""
     inputs = [f"{'this log' if len(options.logs) == 1 else 'these logs'}"] if options.logs else []
     inputs += [str(options.env)] if options.env else []
     inputs += (
@@ -107,12 +107,14 @@ def _say_nothing_found(emit: Emit, options: DiagnoseOptions, crash: str | None) 
 
 
 def _offer_environment(emit: Emit) -> None:
-    """Name the environment that could be proved as well. Without --env no code of an environment runs."""
+    """Note which environment could be verified as well. Without --env no code of an environment runs."""
     if named := find_default_env():
         text = f"to verify {named[1]} as well: gpuenv diagnose --env {shlex.quote(str(named[1]))}"
         emit(Event(kind="note", stage="diagnose", text=text))
 
 
+# Ten parameters: each is one optional fact, and callers know two or three. The stage's Circumstances group them here,
+# because no caller may import the stage before it needs a cause.
 def find_causes(
     texts: Sequence[tuple[str, Iterable[bytes]]],
     known: Profiles,
@@ -126,10 +128,12 @@ def find_causes(
     remarks: Remarks | None = None,
     installed: Installed | None = None,
 ) -> tuple[Finding, ...]:
-    """What the diagnose stage finds, given resolve's plans and its rule of kernels. `holders` lets it ask
-    who holds the memory of this machine's GPUs; `device` is what the environment was made for; `ran` is how the
-    program ended, where gpuenv ran it; `remarks` gets what is no finding;
-    `installed` is the environment that the texts are probably of."""
+    """Return the findings of the diagnose stage, which gets resolve's plans and its kernel rule.
+
+    `holders` allows it to list the processes that use this machine's GPUs. `device` is the device of the
+    environment. `ran` is how a program ended that gpuenv ran. `remarks` receives notes that are not findings.
+    `installed` is the environment that the texts are probably from.
+    """
     from .. import resolve as resolving
     from ..diagnose import Circumstances, Knowledge, diagnose as stage
     from ..resolve.kernels import how_they_run
@@ -146,29 +150,24 @@ def find_causes(
         texts,
         Knowledge(profiles=known, serves=serves, advise=advise),
         Circumstances(
-            machine=machine,
-            verdict=verdict,
-            here=here,
-            device=device,
+            machine=machine, verdict=verdict, here=here, device=device, ran=ran, installed=installed,
             holders=detect.read_holders if holders else None,
-            ran=ran,
-            installed=installed,
         ),
         remarks,
-    )
+    )  # fmt: skip
 
 
 def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
-    """What a failing stage's own log shows; the text alone, without looking at the machine again."""
+    """Return the findings in the log of a failed stage, without examining the machine again."""
     try:
         known = load_profiles.load_all(Choices())
     except GpuenvError:
-        return ()  # the profiles are broken too: the failure at hand is the one to tell
+        return ()  # the profiles are broken too, but the stage's own failure is reported
     return find_causes([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
 
 
 def read_pieces(path: Path) -> Iterator[bytes]:
-    """A log's bytes. Raises UsageError for one that cannot be read."""
+    """Yield the bytes of a log in pieces. Raises UsageError if it cannot be read."""
     if str(path) == "-":
         while piece := sys.stdin.buffer.read(_PIECE):
             yield piece
@@ -183,37 +182,37 @@ def read_pieces(path: Path) -> Iterator[bytes]:
 
 
 def read_machine(path: Path) -> Machine:
-    """The machine that a file describes. Raises UsageError."""
+    """Return the machine that a file describes. Raises UsageError."""
     return read_json("machine", path, lambda data: from_plain(Machine, data))
 
 
-def add_later_installs(emit: Emit, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """On Colab: what the user installed into the runtime, as a note and beside the findings that it can be
-    the reason of."""
+def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Note what the user installed into a Colab runtime, and add it to the findings that it may explain."""
     from ..verify import run_frameworks
     from ..verify.drift import later_installs
 
     sites = [str(p) for p in sorted(Path("/usr/local/lib").glob("python3*/dist-packages"))]
-    own = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)
-    later = later_installs.list_evidence(later_installs.find_later_installs(sites, own))
-    told = "; ".join(e.text for e in later) or "no framework and no framework libraries"
-    emit(Event(kind="note", stage="diagnose", text=f"installed after this runtime was created: {told}"))
-    return tuple(run_frameworks.add_later_installs(found, later))
+    user_site = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)
+    later = later_installs.list_evidence(later_installs.find_later_installs(sites, user_site))
+    installs = "; ".join(e.text for e in later) or "no framework and no framework libraries"
+    emit(Event(kind="note", stage="diagnose", text=f"installed after this runtime was created: {installs}"))
+    return tuple(run_frameworks.add_later_installs(findings, later))
 
 
 def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
-    """The verdict on an environment, for its findings; one of ours is held against its lock."""
+    """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
     from .. import verify
     from ..environment.place import MARK
     from ..wheels import pylock
-    from .later_stages import add_later_stages
+    from .later_stages import Examination, add_later_stages
     from .run_verification import make_options, run_verification
 
-    found = verify.locate(where.make_absolute(env))
+    located = verify.locate(where.make_absolute(env))
     try:
-        made = pylock.read_in(Path(found.path) / MARK) if found.made_by_gpuenv else None
+        lock = pylock.read_in(Path(located.path) / MARK) if located.made_by_gpuenv else None
     except LockError as error:
-        made = None
+        lock = None
         emit(Event(kind="warning", stage="verify", text=error.message))
-    verdict = run_verification(emit, found, made, choices)
-    return add_later_stages(emit, found, made, choices, verdict, make_options(choices, {}))
+    verdict = run_verification(emit, located, lock, choices)
+    examined = Examination(env=located, lock=lock, choices=choices, options=make_options(choices, {}))
+    return add_later_stages(examined, verdict, emit)

@@ -1,4 +1,4 @@
-"""The environment whose files give `diagnose` facts: the project's, else the active one. None of its code runs."""
+"""Find the environment whose files give `diagnose` facts. None of its code runs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 
 def find_default_env() -> tuple[str, Path] | None:
-    """Return why an environment is the one here, and its path; None where none is. gpuenv's own one never is."""
+    """Return the path of the project's or the active environment, and why it was chosen.
+
+    Return None if there is none. The environment that gpuenv runs in does not count.
+    """
     try:
-        own = find_project_env()
-    except DataError:  # several files describe the project: `diagnose` reads a log without it
+        project_env = find_project_env()
+    except DataError:  # several files describe the project; `diagnose` needs none
         return None
-    if is_present(own):
-        return "the project's environment", own
+    if is_present(project_env):
+        return "the project's environment", project_env
     active = find_active_env()
     if active is None or active[1].resolve() == Path(sys.prefix).resolve():
         return None
@@ -30,14 +33,14 @@ def find_default_env() -> tuple[str, Path] | None:
 
 
 def read_installed() -> Installed | None:
-    """Return what the files of the environment here say."""
+    """Return what the files of the default environment say about its packages."""
     from ..diagnose import Installed
     from ..environment import distributions
 
-    found = find_default_env()
-    if found is None:
+    reason_and_path = find_default_env()
+    if reason_and_path is None:
         return None
-    why, env = found[0], environment_paths.make_absolute(found[1])
+    why, env = reason_and_path[0], environment_paths.make_absolute(reason_and_path[1])
     return Installed(
         path=str(env),
         why=why,
@@ -48,7 +51,7 @@ def read_installed() -> Installed | None:
 
 
 def read_device(env: Path) -> Device | None:
-    """The device that an environment of gpuenv's was made for; None for any other, and where its state is damaged."""
+    """Return the device of an environment that gpuenv made; None for any other or a damaged one."""
     from ..environment import state
 
     try:

@@ -1,4 +1,4 @@
-"""`gpuenv drop`: a package less in the project's file, its lock and the environment."""
+"""`gpuenv drop`: remove packages from the project's file, its lock and the environment."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class DropOptions:
 
 
 def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock | Preview:
-    """Remove packages from the project's file, the lock and the environment: the inverse of `add`. Return the lock
-    where there is no environment."""
+    """Remove packages from the project's file, the lock and the environment: the inverse of `add`.
+
+    Return the lock if there is no environment.
+    """
     names = list(dict.fromkeys(_name(text) for text in options.packages))
 
     def check(have: Sequence[str], file: Path | None) -> None:
@@ -47,7 +49,7 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
         chosen=lambda have: [text for text in have if parse_package_name(text) not in names],
         write=lambda file: drop_packages(file, names),
         check=check,
-        told=f"without {', '.join(names)}",
+        description=f"without {', '.join(names)}",
     )
     where = EditPlace(
         env=options.env,
@@ -56,15 +58,15 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
         checks=options.checks,
         dry_run=options.dry_run,
     )
-    made = apply_edit(edit, where, emit)
-    if isinstance(made, Preview):
-        return made
-    lock = made if isinstance(made, Lock) else made.lock
+    result = apply_edit(edit, where, emit)
+    if isinstance(result, Preview):
+        return result
+    lock = result if isinstance(result, Lock) else result.lock
     for name in sorted({p.name for p in lock.packages} & {*names}) if lock else ():
         emit(
             Event(kind="note", stage="drop", text=f"{name} remains in the lock: another package requires it")
         )
-    return made
+    return result
 
 
 def _name(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`gpuenv export`: a lock in the forms that other tools read."""
+"""`gpuenv export`: write a lock in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ WITHOUT_COMMENTS = ("cyclonedx",)
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """The options of `export`. Without `env` it is the project's .venv, else its pylock.toml, else the active one."""
+    """The options of `export`. Without `env` it exports the project's .venv, then its pylock.toml, then the
+    active one."""
 
     env: Path | None = argument(None, help="Path of the environment.", show_default=".venv")
     form: str = option(
@@ -58,7 +59,7 @@ class ExportOptions:
 
 
 def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
-    """Return the lock of ENV, of a lock file, or of ./pylock.toml where ENV is missing, in another tool's form."""
+    """Return the lock of an environment or of a lock file in another tool's format."""
     form, output, choices = options.form, options.output, options.choices
     stage.known(form)
     if output and is_stdout(output):
@@ -68,27 +69,17 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     source = _source(emit, options.env, options.lock, choices)
     file = str(source.written or source.file)
     locking(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
-    beside = output.absolute().parent if output else Path.cwd()
-    if not beside.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {beside}")
-    # What runs in the project's folder, wherever its own file lies.
-    folder = Path.cwd() if form in ("devcontainer", "github") else beside
-    installed, drift = installed_parts(source) if form == "cyclonedx" else (None, [])
+    folder = _output_folder(form, output)
     wheel = write_wheel_beside(form, options.gpuenv_from, folder)
     to_file = output is not None and not is_stream(output)
     if wheel and to_file:
         wheel.refuse_to_replace(force=options.force)
-    subject = stage.Subject(
-        lock=source.lock, lock_file=shown_lock(source.file, folder), images=load_profiles.load_all(choices).images,
-        lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
-        env=str(source.env), folder=str(folder), project=find_in_folder(folder) is not None, installed=installed,
-        gpuenv=resolve_source(options.gpuenv_from, wheel),
-    )  # fmt: skip
+    subject, drift = _describe_subject(options, source, folder, wheel)
     text = stage.render(form, subject)
     missing = warn_of_missing_lock(form, source, subject, folder) if options.lock is None else None
     remark = wheel.remark() if wheel and not to_file else None
-    for told in [*filter(None, (remark, missing)), *drift, *stage.warnings(form, subject)]:
-        emit(Event(kind="warning", stage="export", text=told))
+    for warning in [*filter(None, (remark, missing)), *drift, *stage.warnings(form, subject)]:
+        emit(Event(kind="warning", stage="export", text=warning))
     if form not in WITHOUT_COMMENTS:
         text = signed(text, "//" if form == "devcontainer" else "#")
     if wheel and to_file and wheel.write():
@@ -100,11 +91,37 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     return ExportResult(format=form, path=str(output) if output else None, text=text)
 
 
+def _output_folder(form: str, output: Path | None) -> Path:
+    """Return the folder that the paths in the export start from. Raises UsageError if it is missing."""
+    beside = output.absolute().parent if output else Path.cwd()
+    if not beside.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {beside}")
+    # These run in the project's folder, even if their own file is elsewhere.
+    return Path.cwd() if form in ("devcontainer", "github") else beside
+
+
+def _describe_subject(
+    options: ExportOptions, source: ExportSource, folder: Path, wheel: GpuenvWheel | None
+) -> tuple[stage.Subject, list[str]]:
+    """Return the values that an export is rendered from, and how the environment differs from its lock."""
+    form, images = options.form, load_profiles.load_all(options.choices).images
+    installed, drift = installed_parts(source) if form == "cyclonedx" else (None, [])
+    subject = stage.Subject(
+        lock=source.lock, lock_file=shown_lock(source.file, folder), images=images,
+        lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
+        env=str(source.env), folder=str(folder), project=find_in_folder(folder) is not None, installed=installed,
+        gpuenv=resolve_source(options.gpuenv_from, wheel),
+    )  # fmt: skip
+    return subject, drift
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSource:
-    """A lock without credentials, the file it is to be found in by others, and its environment's path.
-    `written` is the file that it was read from, where that is a lock of its own kind; `built` says that the
-    lock is the one that the environment carries."""
+    """A lock without credentials, the path of its file for other users, and the path of its environment.
+
+    `written` is the file that it was read from, if that is a lock of the same format. `built` is true if the
+    environment contains the lock.
+    """
 
     lock: Lock
     file: Path
@@ -114,7 +131,7 @@ class ExportSource:
 
 
 def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -> ExportSource:
-    """The lock to export. Raises LockError, UsageError."""
+    """Return the lock to export. Raises LockError, UsageError."""
     path = where.make_absolute(env or projects.find_project_env())
     if file is not None:
         return _read_file_source(file, path, choices)
@@ -131,28 +148,29 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
             f"there is no environment {projects.find_project_env()} made by gpuenv, and no pylock.toml here",
             hint="name an environment, or a lock with --lock FILE; `gpuenv lock` writes one",
         )
-    told = "was not made by gpuenv and has no lock" if path.exists() else "does not exist"
-    raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` writes one")
+    problem = "was not made by gpuenv and has no lock" if path.exists() else "does not exist"
+    raise UsageError(f"{env} {problem}", hint="name a lock with --lock FILE; `gpuenv lock` writes one")
 
 
 def _read_env_source(path: Path) -> ExportSource:
     """Return the lock of an environment that gpuenv made. Raises LockError."""
-    held = _public(pylock.read_in(path / place.MARK))
-    return ExportSource(lock=held, file=_choose_lock_file(held), env=path, built=True)
+    lock = _public(pylock.read_in(path / place.MARK))
+    return ExportSource(lock=lock, file=_choose_lock_file(lock), env=path, built=True)
 
 
 def installed_parts(source: ExportSource) -> tuple[tuple[stage.InstalledPart, ...] | None, list[str]]:
-    """What the environment has installed, and how that differs from its lock; nothing of a lock file."""
+    """Return the installed packages of the environment, and how they differ from its lock. Return none for a
+    lock file."""
     if not source.built:
         return None, []
     from . import installed_packages
 
-    found = installed_packages.list_installed_parts(source.env, source.lock)
-    return found, installed_packages.describe_differences(source.lock, found)
+    parts = installed_packages.list_installed_parts(source.env, source.lock)
+    return parts, installed_packages.describe_differences(source.lock, parts)
 
 
 def _choose_lock_file(lock: Lock) -> Path:
-    """The project's lock file that an environment was built from; where it is not here, its name."""
+    """Return the project's lock file that an environment was built from, or only its name if it is elsewhere."""
     name = Path(locking(lock.manager).LOCK_NAME)
     if name.suffix != ".toml":
         return name
@@ -161,12 +179,12 @@ def _choose_lock_file(lock: Lock) -> Path:
             if state.lock_digest(pylock.read(file)) == state.lock_digest(lock):
                 return file
         except LockError:
-            continue  # somebody else's pylock
+            continue  # another tool's pylock
     return name
 
 
 def write_wheel_beside(form: str, address: str | None, folder: Path) -> GpuenvWheel | None:
-    """Return gpuenv's own wheel where the export installs gpuenv from it. Raises UsageError, BuildError."""
+    """Return gpuenv's own wheel if the export installs gpuenv from it. Raises UsageError, BuildError."""
     if form not in stage.INSTALL_GPUENV:
         if address is None:
             return None
@@ -178,7 +196,7 @@ def write_wheel_beside(form: str, address: str | None, folder: Path) -> GpuenvWh
 
 
 def warn_of_missing_lock(form: str, source: ExportSource, subject: stage.Subject, folder: Path) -> str | None:
-    """That the lock file which an export names does not exist yet, and what writes it."""
+    """Return a warning if the lock file that an export names is missing, with the command that writes it."""
     needed = folder / subject.lock_file
     if form not in ("apptainer", "devcontainer", "dockerfile", "github") or needed.exists():
         return None
@@ -192,14 +210,14 @@ def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:
         return ExportSource(lock=_public(pylock.read(file)), file=file, env=env)
     from . import lock_acceptance
 
-    held = lock_acceptance.read_lock(file, dataclasses.replace(choices, manager="conda"))
-    own = file if file.suffix in (".yml", ".yaml") else None
-    name = file if own else file.with_name("conda-lock.yml")
-    return ExportSource(lock=_public(held), file=name, env=env, written=own)
+    lock = lock_acceptance.read_lock(file, dataclasses.replace(choices, manager="conda"))
+    written = file if file.suffix in (".yml", ".yaml") else None
+    name = file if written else file.with_name("conda-lock.yml")
+    return ExportSource(lock=_public(lock), file=name, env=env, written=written)
 
 
 def _public(lock: Lock) -> Lock:
-    """A lock without credentials: gpuenv writes none into its own, but this may be another's."""
+    """Return the lock without credentials. gpuenv writes none, but other tools may."""
     packages = tuple(
         dataclasses.replace(p, url=redact(p.url), index=redact(p.index) if p.index else None)
         for p in lock.packages
@@ -208,9 +226,9 @@ def _public(lock: Lock) -> Lock:
 
 
 def lock_text(source: ExportSource) -> str:
-    """The lock as its own stage writes it."""
+    """Return the lock as its manager writes it."""
     if source.written:
-        # As it stands: other platforms of the file, and what it was solved with, are kept.
+        # The text is copied, so that other platforms and the solver's settings are kept.
         return redact_text(unsigned(source.written.read_text(encoding="utf-8")))
     with scratch_folders.scratch("export") as scratch:
         path = scratch / "lock"
@@ -219,13 +237,13 @@ def lock_text(source: ExportSource) -> str:
 
 
 def shown_lock(file: Path, folder: Path) -> str:
-    """How the lock is called in the export's folder: its path from there, its name where it lies elsewhere."""
+    """Return the relative path of the lock from the export's folder, or its name if it is outside."""
     path = file.absolute()
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
 
 def write(path: Path, text: str, *, beside: bool) -> None:
-    """Write in one step, the digest `beside` where the text has no comments. Raises UsageError."""
+    """Write a file in one step, with the digest `beside` it if its format has no comments. Raises UsageError."""
     try:
         (write_with_digest_beside if beside else write_output)(path, text)
     except OSError as error:

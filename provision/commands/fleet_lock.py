@@ -1,4 +1,4 @@
-"""`gpuenv lock` for several targets: one lock for each plan of the fleet, with its hosts."""
+"""`gpuenv lock` for several targets: write one lock for each plan of the fleet."""
 
 from __future__ import annotations
 
@@ -27,61 +27,63 @@ _SHOWN = 3
 def lock_targets(
     targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, *, force: bool
 ) -> FleetLocks:
-    """Write `pylock.CLASS.toml` for each plan, named after the class with the most hosts. Raises UsageError, LockError,
-    ResolveError."""
+    """Write `pylock.CLASS.toml` for each plan, named after the class with the most hosts.
+
+    Raises UsageError, LockError, ResolveError.
+    """
     get_locking(choices).require()
-    found = plan_targets(targets, choices, emit, reading=False)
+    answer = plan_targets(targets, choices, emit, reading=False)
     choices = inproject.apply_project(choices)
-    files = _files(found, choices)
+    files = _files(answer, choices)
     for path in files:
         refuse_to_replace(path, force=force)
-    locks = [_locked(_Task(place, path, found, choices, upgrade), emit) for place, path in enumerate(files)]
+    locks = [_locked(_Task(place, path, answer, choices, upgrade), emit) for place, path in enumerate(files)]
     for text in _without_plan(files):
         emit(Event(kind="warning", stage="lock", text=text))
     if locks:
         step = f"gpuenv create --lock {locks[0].file}  # on the hosts that the file lists under [tool.gpuenv]"
         emit(Event(kind="next", stage="lock", text=step))
-    return FleetLocks(fleet=found.fleet, locks=tuple(locks))
+    return FleetLocks(fleet=answer.fleet, locks=tuple(locks))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """One plan of a fleet, by its place, and the file that its lock goes to."""
+    """One plan of a fleet, by its position, and the path of its lock."""
 
     place: int
     path: Path
-    found: FleetAnswer
+    answer: FleetAnswer
     choices: Choices
     upgrade: Upgrade
 
     @property
-    def asked(self) -> RequestContext:
+    def context(self) -> RequestContext:
         """The request that applies to all hosts of the plan."""
-        return self.found.requests[self.place]
+        return self.answer.requests[self.place]
 
     @property
     def classes(self) -> tuple[HostClass, ...]:
-        """The classes of the plan, most hosts first."""
-        by_id = {c.id: c for c in self.found.fleet.classes}
-        return tuple(by_id[i] for i in self.found.fleet.plans[self.place].classes)
+        """The classes of the plan, the one with the most hosts first."""
+        by_id = {c.id: c for c in self.answer.fleet.classes}
+        return tuple(by_id[i] for i in self.answer.fleet.plans[self.place].classes)
 
 
-def _files(found: FleetAnswer, choices: Choices) -> Sequence[Path]:
-    """The lock file of each plan, relative where the project is this folder."""
+def _files(answer: FleetAnswer, choices: Choices) -> Sequence[Path]:
+    """Return the lock file of each plan, relative if the project is the current folder."""
     folder, way = find_project_folder(), get_locking(choices)
-    names = [way.lock_name(plan.classes[0]) for plan in found.fleet.plans]
+    names = [way.lock_name(plan.classes[0]) for plan in answer.fleet.plans]
     return [Path(n) if folder == Path.cwd() else folder / n for n in names]
 
 
 def _without_plan(files: Sequence[Path]) -> Iterator[str]:
-    """What to say of locks of a fleet beside these files: their plans are no more, and their hosts have other ones."""
+    """Yield a warning for each fleet lock that no current plan uses."""
     for path in sorted(find_project_folder().glob("pylock.*.toml")):
         if path.name in {file.name for file in files}:
             continue
         try:
             classes = pylock.read(path).classes
         except LockError:
-            continue  # another tool's, or damaged: it is not of this fleet
+            continue  # another tool's or damaged: not a lock of this fleet
         if classes:
             hosts = [host for one in classes for host in one.hosts]
             more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
@@ -90,20 +92,20 @@ def _without_plan(files: Sequence[Path]) -> Iterator[str]:
 
 
 def _locked(task: _Task, emit: Emit) -> FleetLock:
-    asked, choices = task.asked, task.choices
+    context, choices = task.context, task.choices
     emit(Event(kind="start", stage="lock", text=f"{task.path.name}, for plan {task.place + 1}"))
-    held = read_old_lock(task.path, choices, asked.target.platform, strict=False)
-    plan, made = solve_like(asked, choices, emit, held, task.upgrade)
-    if made is None:
+    old_lock = read_old_lock(task.path, choices, context.target.platform, strict=False)
+    plan, new_lock = solve_like(context, choices, emit, old_lock, task.upgrade)
+    if new_lock is None:
         raise LockError(
             f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: no build is compatible with the requested packages",
             hint=plan.hint,
         )
-    made = _with_hosts(made, task, inproject.list_files(choices, asked.demands))
-    get_locking(choices).write_lock(task.path, made, virtual_packages(asked, choices))
-    elsewhere = dataclasses.replace(choices, planned=asked.target)
-    MissingLibraries(emit, made, elsewhere, asked.sources).warn()
-    return FleetLock(file=str(task.path), plan=task.place, lock=made)
+    new_lock = _with_hosts(new_lock, task, inproject.list_files(choices, context.demands))
+    get_locking(choices).write_lock(task.path, new_lock, virtual_packages(context, choices))
+    elsewhere = dataclasses.replace(choices, planned=context.target)
+    MissingLibraries(emit, new_lock, elsewhere, context.sources).warn()
+    return FleetLock(file=str(task.path), plan=task.place, lock=new_lock)
 
 
 def _with_hosts(lock: Lock, task: _Task, files: list[str]) -> Lock:

@@ -1,4 +1,4 @@
-"""`gpuenv report --hosts`: the results of many hosts as a table and a page."""
+"""`gpuenv report --hosts`: show the results of many hosts as a table and a page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ _MOST = 64 << 20  # bytes; a hundred thousand hosts take 20 MB
 
 
 def report_hosts(file: Path, output: Path | None, emit: Emit, *, force: bool) -> FleetResults:
-    """Return the results of a `gpuenv.fleet-results/1` document, hosts that are not ok first, and write them as a page.
-    Raises UsageError."""
+    """Return the results of a `gpuenv.fleet-results/1` document, failed hosts first, and write them as a
+    page.
+
+    Raises UsageError.
+    """
     results = _read(file)
     if output:
         refuse_to_replace(output, force=force)
@@ -37,15 +40,15 @@ def _read(file: Path) -> FleetResults:
     hint = f"expected a {FleetResults.SCHEMA} document; docs/how-to/fleet.md has its fields"
     try:
         text = _stdin() if str(file) == STDIN else untrusted_files.read_strictly(file, _MOST)
-        found = from_plain(FleetResults, redact_value(json.loads(text)))
+        results = from_plain(FleetResults, redact_value(json.loads(text)))
     except OSError as error:
         raise UsageError(f"{shown}: {error.strerror}", hint=hint) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{shown}: {error}", hint=hint) from error
-    if twice := [name for name, count in Counter(h.host for h in found.hosts).items() if count > 1]:
+    if twice := [name for name, count in Counter(h.host for h in results.hosts).items() if count > 1]:
         raise UsageError(f"{shown}: the host {twice[0]!r} is listed twice", hint="list each host once")
-    ordered = sorted(found.hosts, key=lambda h: (h.ok, h.class_ or "", h.host))
-    return dataclasses.replace(found, hosts=tuple(ordered))
+    ordered = sorted(results.hosts, key=lambda h: (h.ok, h.class_ or "", h.host))
+    return dataclasses.replace(results, hosts=tuple(ordered))
 
 
 def _stdin() -> str:
@@ -58,9 +61,9 @@ def _stdin() -> str:
 def _write(output: Path, results: FleetResults) -> None:
     from ..export.fleet_page import page
 
-    made = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    footer = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     try:
-        write_output(output, signed(redact_text(page(results, made)), "<!--"))
+        write_output(output, signed(redact_text(page(results, footer)), "<!--"))
     except OSError as error:
         raise UsageError(
             f"--output {output}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")

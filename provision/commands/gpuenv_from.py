@@ -1,4 +1,4 @@
-"""What `--gpuenv-from` names, and gpuenv's own wheel beside an export."""
+"""Read `--gpuenv-from`, and write gpuenv's own wheel beside an export."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..system.safe_write import suggest_fix, write_file
 if TYPE_CHECKING:
     from ..export import GpuenvSource
 
-# None of these characters has a meaning to sh, make, YAML, JSON or a workflow's expressions.
+# None of these characters is special in sh, make, YAML, JSON or workflow expressions.
 _ADDRESS = re.compile(r"(?:git\+)?(?:https?|ssh|file)://[A-Za-z0-9._~:/@#=+,%&-]+")
 _KINDS = "git+https://HOST/PROJECT@COMMIT or https://HOST/gpuenv-VERSION-py3-none-any.whl"
-# These have a meaning to make, or end the quotes of its command.
+# Special characters of make, and quotes that would end its command.
 _UNFIT = re.compile(r"[\x00-\x1f\x7f'\"`$\\]|://")
 
 
@@ -53,7 +53,7 @@ class GpuenvWheel:
         return hashlib.sha256(self.data).hexdigest()
 
     def state(self) -> str:
-        """Return whether the file in its place is "missing", "the same" or "another". Raises UsageError."""
+        """Return "missing", "the same" or "another" for the file at the wheel's path. Raises UsageError."""
         try:
             return "the same" if untrusted_files.read_bytes(self.path) == self.data else "another"
         except FileNotFoundError:
@@ -62,7 +62,7 @@ class GpuenvWheel:
             raise UsageError(f"cannot read {self.path}: {error.strerror}", hint="move it away") from error
 
     def refuse_to_replace(self, *, force: bool) -> None:
-        """Raise UsageError where another wheel is in its place; `force` takes it."""
+        """Raise UsageError if a different wheel exists at the path, unless `force` is true."""
         if not force and self.state() == "another":
             raise UsageError(
                 f"{self.path} differs from the wheel of the running gpuenv and is kept",
@@ -70,7 +70,8 @@ class GpuenvWheel:
             )
 
     def write(self) -> bool:
-        """Write it where that is necessary, and return whether it was. Raises UsageError."""
+        """Write the wheel if it is missing or different, and return whether it was written. Raises
+        UsageError."""
         if self.state() == "the same":
             return False
         try:
@@ -81,7 +82,7 @@ class GpuenvWheel:
         return True
 
     def remark(self) -> str | None:
-        """Return what the reader of an export that is not written to a file must know. Raises UsageError."""
+        """Return a warning if an export to standard output needs the wheel in its folder. Raises UsageError."""
         state = {"missing": "is missing", "another": "has another hash"}.get(self.state())
         return (
             f"{self.path.name} must be in the same folder and {state}. Use --output FILE to write both files"
@@ -110,7 +111,8 @@ def write_own_wheel(folder: Path) -> GpuenvWheel:
 
 
 def choose_recorded_source(text: str | None, folder: Path) -> str:
-    """Return the address or the path that a Makefile in `folder` names; "" where none is known. Raises UsageError."""
+    """Return the address or path that a Makefile in `folder` names, or "" if none is known. Raises
+    UsageError."""
     if text is None:
         return _origin(folder)
     if "://" in text:
@@ -130,7 +132,8 @@ def choose_recorded_source(text: str | None, folder: Path) -> str:
 
 
 def _origin(folder: Path) -> str:
-    """Return what the running gpuenv was installed from, by its direct_url.json; "" for a name of an index."""
+    """Return the address in direct_url.json that this gpuenv was installed from, or "" if it came from an
+    index."""
     try:
         text = importlib.metadata.distribution("gpuenv").read_text("direct_url.json")
         origin: dict[str, Any] = json.loads(text or "{}")
@@ -158,6 +161,6 @@ def _is_source(path: Path) -> bool:
 
 
 def _named(path: Path, folder: Path) -> str:
-    """Return the path from the folder where it is inside, so that a clone has it too."""
+    """Return the path relative to the folder if it is inside, so that it is valid in a clone."""
     path = path.absolute()
     return f"./{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)

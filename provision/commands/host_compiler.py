@@ -1,4 +1,4 @@
-"""The machine's gcc, compared with what nvcc of an environment takes."""
+"""Compare the machine's gcc with the versions that nvcc of an environment supports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _TIMEOUT = 10.0
 
 
 def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:
-    """Return why nvcc of the plan cannot compile on this machine, and the fix; None where it can, where the plan has
-    no nvcc, and for the file of another machine. A driver and a GPU in words may be of a node that this one builds for."""
+    """Return why nvcc of the plan cannot compile on this machine, with the fix, or None if it can.
+
+    Return None for a plan without nvcc and for the file of another machine. `--driver` and `--gpu` may
+    describe a node that this machine builds for.
+    """
     cuda = _nvcc_of(plan)
     if cuda is None or choices.target or not plan.platform.startswith("linux"):
         return None
@@ -31,13 +34,13 @@ def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:
 
 
 def warn_of_host_compiler(emit: Emit, plan: Plan, choices: Choices) -> None:
-    """Warn where nvcc of the plan cannot compile on this machine."""
+    """Warn if nvcc of the plan cannot compile on this machine."""
     if problem := find_compiler_problem(plan, choices):
         emit(Event(kind="warning", stage="lock", text=problem))
 
 
 def _nvcc_of(plan: Plan) -> str | None:
-    """The CUDA minor ("13.2") of the nvcc that is asked for, None without one."""
+    """Return the CUDA version ("13.2") of the requested nvcc, or None."""
     for text in plan.packages:
         need = Requirement(text)
         version = next((s.version for s in need.specifier if s.operator == "=="), None)
@@ -53,14 +56,14 @@ def _problem(row: CudaCompiler) -> str | None:
         (name for name in ([named] if named else ["gcc", "g++"]) if not shutil.which(name)), None
     ):
         return f"{missing} is missing on this machine, and nvcc of CUDA {row.cuda} compiles host code with it: {_INSTALL}"
-    found = _version(compiler)
-    if found is None or int(found.split(".")[0]) <= int(row.gcc):
-        return None  # clang and others name no version of gcc; nvcc judges them itself
-    return f"{compiler} {found} on this machine is newer than nvcc of CUDA {row.cuda} supports (gcc {row.gcc}): {_fix(int(row.gcc))}"
+    version = _version(compiler)
+    if version is None or int(version.split(".")[0]) <= int(row.gcc):
+        return None  # clang and others have no gcc version; nvcc checks them
+    return f"{compiler} {version} on this machine is newer than nvcc of CUDA {row.cuda} supports (gcc {row.gcc}): {_fix(int(row.gcc))}"
 
 
 def _version(compiler: str) -> str | None:
-    """The version that a gcc prints, None for another compiler."""
+    """Return the version that gcc prints, or None for another compiler."""
     if "clang" in compiler:
         return None
     done = process.run([compiler, "-dumpfullversion"], timeout=_TIMEOUT)
@@ -69,7 +72,7 @@ def _version(compiler: str) -> str | None:
 
 
 def _fix(newest: int) -> str:
-    """The newest g++ of this machine that nvcc takes, or which one to install."""
+    """Return how to use the newest installed g++ that nvcc supports, or which one to install."""
     here = next(
         (n for n in range(newest, 6, -1) if shutil.which(f"g++-{n}") and shutil.which(f"gcc-{n}")), None
     )

@@ -1,4 +1,4 @@
-"""`gpuenv init`: gpuenv.yaml, `make env` and a line of .gitignore."""
+"""`gpuenv init`: write gpuenv.yaml, `make env` and a line of .gitignore."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
         conda={row.conda: row for row in known.conda_names},
     )
     folder = Path.cwd()
-    made = write_project_files(
+    result = write_project_files(
         folder, options.choices.framework, known=names, environ=process.environ(),
         gpuenv_from=choose_recorded_source(options.gpuenv_from, folder),
     )  # fmt: skip
     emit(Event(kind="next", stage="init", text="gpuenv create"))
-    return made
+    return result
 
 
 def map_companions(known: Profiles) -> dict[str, str]:
-    """Packages that come with a framework's build (torchvision) -> the framework."""
+    """Return the packages that are installed with a framework's build (torchvision), mapped to the framework."""
     return {
         canonicalize_name(Requirement(text).name): build.framework
         for build in known.builds
@@ -58,7 +58,7 @@ def map_companions(known: Profiles) -> dict[str, str]:
 
 
 def list_stack_packages(known: Profiles) -> frozenset[str]:
-    """The distributions that the frameworks' builds and NVIDIA's toolkit bring along: the plan picks them."""
+    """Return the distributions that framework builds and NVIDIA's toolkit require. The plan selects them."""
     texts = [text for build in known.builds for text in build.requires]
     texts += [text for release in known.toolkits for part in release.parts for text in part.split()[1:]]
     return frozenset(canonicalize_name(Requirement(text).name) for text in texts)

@@ -1,4 +1,4 @@
-"""What an environment has installed, for its bill of materials. Files are read, nothing is run."""
+"""List the installed packages of an environment for its bill of materials. No code runs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ..export.export_source import InstalledPart
 from ..model import Lock
 from ..verify.drift.compare_conda import read_conda_meta
 
-# A requirement in METADATA that is longer than this is no name with versions and a marker.
+# A longer requirement in METADATA is not a name with versions and a marker.
 _LONGEST = 4096
 
 
 def list_installed_parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
-    """The distributions of an environment's site-packages, without those that conda packages bring."""
+    """Return the distributions in the environment's site-packages, without those of conda packages."""
     locked = {str(canonicalize_name(p.name)): p.version for p in lock.packages if not p.is_conda}
     by_conda = read_conda_meta(env).infos()
-    found = {}
+    installed = {}
     for name, (one, *_) in read_distributions(env).items():
         if one.installer == "conda" or one.folder.name in by_conda:
             continue
         head = _head(one)
         state = _state(one.version, locked.get(name))
-        found[name] = (one, head, state)
-    needs = {name: _parsed(_values(head, "Requires-Dist")) for name, (_, head, _) in found.items()}
+        installed[name] = (one, head, state)
+    needs = {name: _parsed(_values(head, "Requires-Dist")) for name, (_, head, _) in installed.items()}
     extras = {"", *(extra for rows in needs.values() for need in rows for extra in need.extras)}
     planned = _parsed([*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages])
     extras |= {extra for need in planned for extra in need.extras}
@@ -41,22 +41,24 @@ def list_installed_parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
             name=name, version=one.version, state=state, requires=_names(needs[name], extras, one.folder),
             license_expression=_expression(head), license_names=_classified(head),
         )
-        for name, (one, head, state) in sorted(found.items())
+        for name, (one, head, state) in sorted(installed.items())
     )  # fmt: skip
 
 
 def describe_differences(lock: Lock, installed: Sequence[InstalledPart]) -> list[str]:
-    """How the bill differs from the lock, in sentences."""
+    """Return sentences on how the installed packages differ from the lock."""
     here = {p.name for p in installed}
     missing = [p.name for p in lock.packages if not p.is_conda and canonicalize_name(p.name) not in here]
-    found = []
+    differences = []
     for state, words in (("replaced", "in another version than the lock's"), ("added", "beside the lock")):
         names = [f"{p.name} {p.version}" for p in installed if p.state == state]
-        found += [f"installed {words} and therefore without a hash: {', '.join(names)}"] if names else []
-    found += (
+        differences += (
+            [f"installed {words} and therefore without a hash: {', '.join(names)}"] if names else []
+        )
+    differences += (
         [f"omitted, because they are in the lock but not installed: {', '.join(missing)}"] if missing else []
     )
-    return found
+    return differences
 
 
 def _state(version: str, locked: str | None) -> str:
@@ -78,17 +80,17 @@ def _values(head: Message, key: str) -> list[str]:
 
 
 def _parsed(texts: Iterable[str]) -> list[Requirement]:
-    found = []
+    parsed = []
     for text in texts:
         try:
-            found += [Requirement(text)] if len(text) <= _LONGEST else []
+            parsed += [Requirement(text)] if len(text) <= _LONGEST else []
         except InvalidRequirement:
-            continue  # an old package's own spelling: it is listed without this edge
-    return found
+            continue  # an invalid requirement of an old package is left out
+    return parsed
 
 
 def _names(needs: Iterable[Requirement], extras: set[str], folder: Path) -> tuple[str, ...]:
-    """The names of what applies on this platform, for the extras that anything installed asks for."""
+    """Return the names of the requirements that apply on this platform, for all requested extras."""
     minor = folder.parent.parent.name.removeprefix("python")
     environment = {"python_version": minor, "python_full_version": f"{minor}.0"}
     names = {
@@ -100,7 +102,7 @@ def _names(needs: Iterable[Requirement], extras: set[str], folder: Path) -> tupl
 
 
 def _expression(head: Message) -> str | None:
-    """The licence as SPDX; None where the package says it in other words."""
+    """Return the licence as an SPDX expression, or None if the package has none."""
     for text in _values(head, "License-Expression"):
         try:
             return str(canonicalize_license_expression(text))
@@ -110,6 +112,6 @@ def _expression(head: Message) -> str | None:
 
 
 def _classified(head: Message) -> tuple[str, ...]:
-    """The licences of the classifiers ("License :: OSI Approved :: MIT License")."""
+    """Return the licences of the classifiers ("License :: OSI Approved :: MIT License")."""
     rows = [row.split(" :: ") for row in _values(head, "Classifier")]
     return tuple(dict.fromkeys(row[-1] for row in rows if row[0] == "License" and len(row) > 1))

@@ -1,7 +1,7 @@
-"""What an interrupted run leaves: a sentence that is true when it is shown, and the next step.
+"""Describe what an interrupted run left, and the next step.
 
-A command says in `describe_by` how to look. The look is taken after everything has unwound, since what was begun is
-rolled back first.
+A command registers a function with `describe_by`. The function is called after the rollback, so that its
+sentence is true when it is shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AGAIN = "run the same command again"
 
 @dataclass(frozen=True, kw_only=True)
 class RunRemains:
-    """What an interrupted run left, and what to do next."""
+    """What an interrupted run left, and the next step."""
 
     text: str
     hint: str = _AGAIN
@@ -31,31 +31,31 @@ _LOOKS: list[Callable[[], RunRemains]] = []
 
 @contextlib.contextmanager
 def describe_by(look: Callable[[], RunRemains]) -> Iterator[None]:
-    """Let `look` say what is left where the block is interrupted."""
+    """Register `look` as the description of what remains if the block is interrupted."""
     _LOOKS.append(look)
     try:
         yield
-    except Exception:  # an interrupt is none: its look is taken later
+    except Exception:  # not an interrupt, which is described later
         _LOOKS.remove(look)
         raise
     _LOOKS.remove(look)
 
 
 def describe_remains() -> RunRemains:
-    """What the interrupted run left."""
+    """Return what the interrupted run left."""
     return _LOOKS[-1]() if _LOOKS else RunRemains(text="nothing is left behind")
 
 
 @dataclass(frozen=True)
 class StateBefore:
-    """An environment and a project's files as they were before the run."""
+    """The state of an environment and of the project's files before the run."""
 
     env: Path
     files: tuple[Path, ...]
     seen: tuple[str | None, ...]
 
     def look(self) -> RunRemains:
-        """Compare with what is there now."""
+        """Compare with the current state."""
         now = _seen(self.env, self.files)
         names = [str(self.env), *(file.name for file in self.files)]
         changed = [n for n, old, new in zip(names, self.seen, now, strict=True) if old != new]
@@ -82,7 +82,7 @@ class StateBefore:
 
 
 def remember_state(env: Path, files: Sequence[Path] = ()) -> StateBefore:
-    """Look at an environment and files before a run changes them."""
+    """Record the state of an environment and of files before a run changes them."""
     return StateBefore(env, tuple(files), _seen(env, files))
 
 
@@ -91,7 +91,7 @@ def _seen(env: Path, files: Sequence[Path]) -> tuple[str | None, ...]:
 
 
 def _environment(env: Path) -> str | None:
-    """What tells an environment from the one that replaces it; None where there is none."""
+    """Return a text that differs between an environment and its replacement, or None if there is none."""
     if not place.made_by_gpuenv(env):
         return None
     return f"{env.stat().st_ino} {hash_readable(env / place.MARK / 'lock.json')}"

@@ -1,10 +1,9 @@
-"""`gpuenv create --kernel`: the environment as a kernel of Jupyter.
+"""Register the environment as a Jupyter kernel (`gpuenv create --kernel`).
 
-Jupyter starts the kernel through `gpuenv run --exec`, and not the environment's Python by itself: what in
-LD_LIBRARY_PATH shadows the environment's libraries is only known when the kernel starts, in Jupyter's own
-environment. With `--exec` gpuenv becomes the kernel: Jupyter's interrupt and its termination reach it without
-a process in between, and a kernel whose server was killed sees that its parent is gone (ipykernel holds the
-process that started it against JPY_PARENT_PID) and gives the GPU free.
+Jupyter starts the kernel through `gpuenv run --exec`, not through the environment's Python. Only in Jupyter's
+own environment is it known which entries of LD_LIBRARY_PATH override the environment's libraries. With
+`--exec` gpuenv becomes the kernel, so Jupyter's interrupt and termination signals reach it directly. If the
+server is killed, ipykernel sees through JPY_PARENT_PID that its parent is gone, and frees the GPU.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ from .create_options import CreateOptions
 from .create_steps import create
 from .verdict_inputs import is_good
 
-# What `python -m provision` would do, without the folder that Jupyter runs in on the module path: a notebook's
-# neighbour named json.py is nothing that gpuenv should import.
+# `python -m provision` without the current folder on the module path: gpuenv must not import a file named
+# json.py beside a notebook.
 _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main()"
 
 
 def create_with_kernel(emit: Emit, path: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
-    """`create`, with a kernel where one is wanted or the environment has one already."""
+    """Run `create`, and register a kernel if one is requested or exists already."""
     if not how.kernel and not (path / place.MARK / recorded_options.KERNEL).exists():
         return create(emit, path, choices, how)
     if not kernel.named(choices.with_):
         choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
-    made = create(emit, path, choices, how)
-    if not isinstance(made, CreateResult) or not is_good(made):
-        return made
+    result = create(emit, path, choices, how)
+    if not isinstance(result, CreateResult) or not is_good(result):
+        return result
     try:
         name = _registered(path)
     except GpuenvError as error:
         hint = f"; {error.hint}" if error.hint else ""
-        told = f"no Jupyter kernel was made: {error.message}{hint}"
-        emit(Event(kind="warning", stage="kernel", text=told))
+        warning = f"no Jupyter kernel was made: {error.message}{hint}"
+        emit(Event(kind="warning", stage="kernel", text=warning))
         return dataclasses.replace(
-            made, kernel_error=StepFailure(name=error.name, message=error.message, hint=error.hint)
+            result, kernel_error=StepFailure(name=error.name, message=error.message, hint=error.hint)
         )
     emit(Event(kind="note", stage="kernel", text=f"Jupyter kernel: {name}"))
-    return dataclasses.replace(made, kernel=name)
+    return dataclasses.replace(result, kernel=name)
 
 
 def _registered(env: Path) -> str:
@@ -58,6 +57,6 @@ def _registered(env: Path) -> str:
 
 
 def _ourselves() -> list[str]:
-    """How to start this gpuenv from anywhere."""
+    """Return the command that starts this gpuenv from any folder."""
     script = Path(sys.executable).parent / "gpuenv"
     return [str(script)] if script.is_file() else [sys.executable, "-c", _BARE]

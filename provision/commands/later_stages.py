@@ -1,4 +1,4 @@
-"""The stages of a verdict after the proof of the frameworks. They report, and never roll an environment back."""
+"""Run the stages after the proof of the frameworks. They report, and never roll back."""
 
 from __future__ import annotations
 
@@ -19,76 +19,79 @@ if TYPE_CHECKING:
     from ..verify.packages.compiled_files import Package
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Examination:
+    """An environment to verify, its lock, and the options of the command and of the stage."""
+
+    env: Environment
+    lock: Lock | None
+    choices: Choices
+    options: verify.Options
+
+
 def make_reader(
     env: Environment, choices: Choices, environ: dict[str, str]
 ) -> Callable[[PythonPaths], Reading]:
-    """What reads the installed packages, for the time in which children are waited for."""
+    """Return a function that reads the installed packages while child processes run."""
 
-    def read(found: PythonPaths) -> Reading:
+    def read(python_paths: PythonPaths) -> Reading:
         from ..verify import packages
 
-        return packages.read_environment(env, found, environ, load_profiles.load_for_verdict(choices))
+        return packages.read_environment(env, python_paths, environ, load_profiles.load_for_verdict(choices))
 
     return read
 
 
 def add_later_stages(
-    emit: Emit,
-    env: Environment,
-    lock: Lock | None,
-    choices: Choices,
-    verdict: Verdict,
-    options: verify.Options,
-    begun: verify.Prefetch | None = None,
+    examined: Examination, verdict: Verdict, emit: Emit, prefetch: verify.Prefetch | None = None
 ) -> Verdict:
-    """The verdict with the stage `packages`. After a framework that failed it only reads, and can only warn."""
+    """Add the stage `packages` to a verdict. After a failed framework it imports nothing and can only warn."""
     from ..verify.make_verdict import add_stages
 
-    if begun is None:
-        with verify.begin(env, options, driver=False) as started:
-            return add_later_stages(emit, env, lock, choices, verdict, options, started)
+    if prefetch is None:
+        with verify.begin(examined.env, examined.options, driver=False) as started:
+            return add_later_stages(examined, verdict, emit, started)
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
-    found: Sequence[Finding] = ()
+    findings: Sequence[Finding] = ()
     if failed and not failed.framework:
         stage = StageResult(stage="packages", status="skip", detail=f"the {failed.stage} stage failed")
     else:
-        # After a framework that failed nothing is imported, which can fail alike. Reading may show the reason.
-        how = dataclasses.replace(options, quick=True) if failed else options
-        stage, found = _packages(emit, env, lock, choices, how, begun)
+        # After a failed framework nothing is imported: it could fail too. The files may show the reason.
+        if failed:
+            examined = dataclasses.replace(
+                examined, options=dataclasses.replace(examined.options, quick=True)
+            )
+        stage, findings = _packages(examined, emit, prefetch)
     emit(Event(kind="done", stage="verify", text=f"{stage.stage}: {stage.status}: {stage.detail}"))
-    return add_stages(verdict, [stage], found, strict=options.strict)
+    return add_stages(verdict, [stage], findings, strict=examined.options.strict)
 
 
 def _packages(
-    emit: Emit,
-    env: Environment,
-    lock: Lock | None,
-    choices: Choices,
-    options: verify.Options,
-    begun: verify.Prefetch,
+    examined: Examination, emit: Emit, prefetch: verify.Prefetch
 ) -> tuple[StageResult, Sequence[Finding]]:
     from ..verify import packages
 
-    surroundings = begun.python_paths.result()
+    env, lock, choices, options = examined.env, examined.lock, examined.choices, examined.options
+    surroundings = prefetch.python_paths.result()
     read = (
-        begun.reading.result
-        if begun.reading
-        else lambda: make_reader(env, choices, begun.environ)(surroundings)
+        prefetch.reading.result
+        if prefetch.reading
+        else lambda: make_reader(env, choices, prefetch.environ)(surroundings)
     )
     reading = read()
     if reading.nominated and not options.quick:
         names = ", ".join(n.package.name for n in reading.nominated)
         emit(Event(kind="progress", stage="verify", text=f"importing {names}"))
-    asked = packages.Asked(
-        env=env, found=surroundings, options=options, environ=verify.child_environ(begun, options),
+    inputs = packages.Asked(
+        env=env, found=surroundings, options=options, environ=verify.child_environ(prefetch, options),
         known=lambda: _known(lock, choices),
         required=_required(env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip
-    return packages.judge(reading, asked)
+    return packages.judge(reading, inputs)
 
 
 def _known(lock: Lock | None, choices: Choices) -> Profiles:
-    """What the profiles say of libraries, and what was measured on this machine."""
+    """Return the profile rows on libraries, and the rows measured on this machine."""
     from .measure_unknown_wheels import measured_rows
 
     known = load_profiles.load_for_fixes(choices)
@@ -98,7 +101,7 @@ def _known(lock: Lock | None, choices: Choices) -> Profiles:
 def _required(
     env: Environment, lock: Lock, choices: Choices, python: str
 ) -> Callable[[Sequence[Package]], Collection[str]]:
-    """What the environment is for: the packages that were named, and what they always require."""
+    """Return a function that selects the named packages and those that they always require."""
 
     def required(installed: Sequence[Package]) -> Collection[str]:
         from ..request.recorded_packages import list_named_packages

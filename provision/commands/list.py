@@ -1,4 +1,4 @@
-"""`gpuenv list`: the environments that gpuenv made on this machine."""
+"""`gpuenv list`: list the environments that gpuenv made on this machine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..environment import host_verdicts, place, registry, state
 from ..errors import GpuenvError
 from ..model import Emit, EnvironmentList, ListedEnvironment, ListedFramework, drop_event
 
-_SECONDS = 3.0  # for measuring: a torch environment has 25000 files, which takes 0.2 s when they are cached
-_FRESH = 600.0  # seconds that a size is taken as it is
+_SECONDS = 3.0  # time for measuring: the 25000 files of a torch environment take 0.2 s if they are cached
+_FRESH = 600.0  # seconds until a size is measured again
 _SIZE = "size.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
-    """The options of `list`: none of its own."""
+    """The options of `list`: none."""
 
 
 def list(options: ListOptions, emit: Emit = drop_event) -> EnvironmentList:  # noqa: A001  # the verb's name
@@ -31,11 +31,11 @@ def list(options: ListOptions, emit: Emit = drop_event) -> EnvironmentList:  # n
 
 
 def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
-    """An environment as its own `.gpuenv/` has it; what is damaged there stays unknown."""
+    """Return an environment as described by its `.gpuenv/` folder. Damaged parts stay unknown."""
     plan, verdict = _read(env, "plan.json"), _verdict(env).get("verdict") or {}
     builds = [b for b in plan.get("builds", []) if isinstance(b, dict)]
     return ListedEnvironment(
-        path=str(env).encode("utf-8", "backslashreplace").decode(),  # bytes that are no text as hex
+        path=str(env).encode("utf-8", "backslashreplace").decode(),  # invalid UTF-8 as hex
         manager=plan.get("manager"),
         frameworks=tuple(
             ListedFramework(name=b["framework"], version=b["version"], cuda=b["cuda"]) for b in builds
@@ -65,7 +65,7 @@ def _verdict(env: Path) -> dict[str, Any]:
 
 
 def verified(env: Path) -> str | None:
-    """When the verdict of this host was given, or the last one of another; None where there is none."""
+    """Return the time of this host's verdict, otherwise of the last one of another host, or None."""
     try:
         seconds = (env / place.MARK / host_verdicts.find(env)).stat().st_mtime
     except (OSError, GpuenvError):
@@ -74,9 +74,12 @@ def verified(env: Path) -> str | None:
 
 
 def _sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
-    """What each takes on disk. Measuring all may take long, so that it stops after some seconds; what was
-    measured is kept in the environment, and those that were never measured come first."""
-    kept = {env: held for env in envs if (held := _read(env, _SIZE))}
+    """Return the disk usage of each environment.
+
+    Measuring stops after some seconds. Sizes are kept in the environment, and unmeasured environments come
+    first.
+    """
+    kept = {env: record for env in envs if (record := _read(env, _SIZE))}
     sizes = {
         env: registry.Size(bytes=int(x.get("bytes", 0)), shared=int(x.get("shared", 0)))
         for env, x in kept.items()
@@ -94,9 +97,9 @@ def _sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
     return sizes
 
 
-def _measured(held: dict[str, Any] | None) -> float:
-    found = (held or {}).get("measured")
-    return float(found) if isinstance(found, (int, float)) else 0.0
+def _measured(record: dict[str, Any] | None) -> float:
+    measured = (record or {}).get("measured")
+    return float(measured) if isinstance(measured, (int, float)) else 0.0
 
 
 def _files(env: Path) -> Sequence[Any]:
@@ -108,8 +111,8 @@ def _files(env: Path) -> Sequence[Any]:
 
 
 def _keep(env: Path, size: registry.Size) -> None:
-    found = {"bytes": size.bytes, "shared": size.shared, "measured": time.time(), "files": _files(env)}
+    record = {"bytes": size.bytes, "shared": size.shared, "measured": time.time(), "files": _files(env)}
     try:
-        state.write(env, _SIZE, found)
+        state.write(env, _SIZE, record)
     except GpuenvError:
         return  # a read-only environment is measured again the next time

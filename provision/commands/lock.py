@@ -1,4 +1,4 @@
-"""`gpuenv lock`: the exact files of an environment, with hashes."""
+"""`gpuenv lock`: write the exact files of an environment, with hashes."""
 
 from __future__ import annotations
 
@@ -52,8 +52,10 @@ class LockOptions:
 
 
 def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLocks:
-    """Write the lock, or say whether it still holds. Return the plan where no build fits. For several targets write
-    one lock for each of the fewest plans."""
+    """Write the lock, or check whether it is up to date. Return the plan if no build fits.
+
+    For several targets write one lock for each of the fewest plans.
+    """
     one = several_targets.apply_single_target(options.choices, options.targets)
     if one is None:
         note_project(emit)
@@ -64,12 +66,12 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
 def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
     from .fleet_lock import lock_targets
 
-    for name, given in (
+    for name, value in (
         ("--output", options.output),
         ("--check", options.check),
         ("a package", options.packages),
     ):
-        if given:
+        if value:
             raise UsageError(
                 f"{name} is for the lock of one target, and --target names several",
                 hint="give one --target; with several each plan has its own lock",
@@ -93,26 +95,26 @@ def _lock_one(options: LockOptions, emit: Emit) -> Lock | Plan:
     output = options.output or _project_lock(choices)
     if not options.check:
         refuse_to_replace(output, force=options.force)
-    asked = judge_request(choices, emit)
-    if told := explain_cpu_choice(asked, choices):
-        emit(Event(kind="warning", stage="resolve", text=f"target: {told}"))
-    held = read_old_lock(output, choices, asked.target.platform, strict=options.check)
-    plan, made = solve_like(asked, choices, emit, held, upgrade)
-    if made is None:
+    context = judge_request(choices, emit)
+    if warning := explain_cpu_choice(context, choices):
+        emit(Event(kind="warning", stage="resolve", text=f"target: {warning}"))
+    old_lock = read_old_lock(output, choices, context.target.platform, strict=options.check)
+    plan, new_lock = solve_like(context, choices, emit, old_lock, upgrade)
+    if new_lock is None:
         return plan
-    files = inproject.list_files(choices, asked.demands)
-    made = dataclasses.replace(made, inputs=inproject.digest_inputs(choices, files))
-    if options.check and held:
-        if inproject.is_same_inputs(held.inputs, choices, files):
-            held = dataclasses.replace(held, inputs=made.inputs)
-        return _compare_with_fresh(emit, made, held, output, _describe_next_step(choices, output))
-    way.write_lock(output, made, virtual_packages(asked, choices))
-    MissingLibraries(emit, made, choices, asked.sources).warn()
-    warn_of_host_compiler(emit, made.plan, choices)
-    warn_of_extras(emit, made, choices)
+    files = inproject.list_files(choices, context.demands)
+    new_lock = dataclasses.replace(new_lock, inputs=inproject.digest_inputs(choices, files))
+    if options.check and old_lock:
+        if inproject.is_same_inputs(old_lock.inputs, choices, files):
+            old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
+        return _compare_with_fresh(emit, new_lock, old_lock, output, _describe_next_step(choices, output))
+    way.write_lock(output, new_lock, virtual_packages(context, choices))
+    MissingLibraries(emit, new_lock, choices, context.sources).warn()
+    warn_of_host_compiler(emit, new_lock.plan, choices)
+    warn_of_extras(emit, new_lock, choices)
     emit(Event(kind="next", stage="lock", text=_describe_next_step(choices, output)))
-    # The note is on this machine, and not in the file.
-    return dataclasses.replace(made, plan=add_notes(made.plan, asked, choices))
+    # The note is on this machine, so it is not in the file.
+    return dataclasses.replace(new_lock, plan=add_notes(new_lock.plan, context, choices))
 
 
 def _project_lock(choices: Choices) -> Path:
@@ -122,22 +124,22 @@ def _project_lock(choices: Choices) -> Path:
 
 
 def lock_name(choices: Choices) -> str:
-    """The name of the project's lock file, or of that of the named target."""
+    """Return the name of the project's lock file, or of that of the named target."""
     return get_locking(choices).lock_name(choices.target_name)
 
 
 def _describe_next_step(choices: Choices, output: Path) -> str:
-    """What installs the lock: on the machine that it is for, or here for that machine."""
-    told = choices.target_name or choices.target
-    named = f" --target {shlex.quote(str(told))}" if told else ""
+    """Return the command that installs the lock on its target."""
+    target = choices.target_name or choices.target
+    named = f" --target {shlex.quote(str(target))}" if target else ""
     manager = "" if choices.config else get_locking(choices).OPTION
-    own = output.name == lock_name(choices)
-    which = f"--locked{manager}" if own else f"--lock {shlex.quote(str(output))}"
+    is_project_lock = output.name == lock_name(choices)
+    which = f"--locked{manager}" if is_project_lock else f"--lock {shlex.quote(str(output))}"
     return f"gpuenv create {which}{named}  # installs exactly {output.name}"
 
 
 def _compare_with_fresh(emit: Emit, fresh: Lock, lock: Lock, path: Path, step: str) -> Lock:
-    """Show the lock that is held and what installs it, or raise LockError with what differs from a fresh one."""
+    """Report that the lock is up to date, or raise LockError with the differences from a new one."""
     if drift := list_differences(lock, fresh):
         raise LockError(
             f"{path} is out of date: {_count(len(drift), 'package')} would change",
@@ -165,7 +167,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def list_differences(lock: Lock, fresh: Lock) -> list[str]:
-    """The packages that two locks differ in: "numpy: 1.26.4 -> 2.1.0"."""
+    """Return the packages in which two locks differ: "numpy: 1.26.4 -> 2.1.0"."""
     before = {p.name: p.version for p in lock.packages}
     after = {p.name: p.version for p in fresh.packages}
     return [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"

@@ -1,4 +1,4 @@
-"""A lock and this machine: whether what is locked can be installed here."""
+"""Check whether a lock can be installed on this machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
 
 
 def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
-    """Return this machine after checking a lock against it; None where the options describe another machine with a
-    GPU, against which the lock is checked then: an image is built where no GPU is. Raises LockError."""
+    """Return this machine after checking a lock against it.
+
+    Return None if the options describe another machine with a GPU; the lock is then checked against that. An
+    image can be built where no GPU is. Raises LockError.
+    """
     cache = where.get_cache_dir(choices)
     machine = detect.detect(_PARTS, cache=cache)
     plan, way = lock.plan, locking(lock.manager)
@@ -42,37 +45,38 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
 
 
 def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
-    """Raise LockError where a lock does not fit a target. `machine` is this one, where it is installed here."""
-    asked = RequestContext(
+    """Raise LockError if a lock does not fit a target. `machine` is this one if the lock is installed here."""
+    context = RequestContext(
         request=Request(frameworks=()), target=target, machine=machine, profiles=load_profiles.load_all(choices),
         supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
-    locking(lock.manager).check(lock, asked, get_stages(where.get_cache_dir(choices)))
+    locking(lock.manager).check(lock, context, get_stages(where.get_cache_dir(choices)))
 
 
 def virtual_packages(context: RequestContext, choices: Choices) -> tuple[Mapping[str, str], ...]:
-    """Return the packages that stand for properties of the target, as the lock of its manager keeps them."""
+    """Return the packages that represent properties of the target, as the manager's lock stores them."""
     return locking(context.request.manager).virtual_packages(
         context, get_stages(where.get_cache_dir(choices))
     )
 
 
 def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock:
-    """Return the lock of a file of the chosen manager, of a file for several platforms that for the one named, else
-    for this one. Raises LockError."""
+    """Return the lock of a file of the chosen manager, for the named platform or this one. Raises LockError."""
     platform = platform or choices.platform or detect.detect(()).target.platform
     return get_locking(choices).read_lock(path, platform, lambda: load_profiles.load_all(choices))
 
 
 def _check_frameworks(plan: Plan, choices: Choices) -> None:
-    """Raise LockError where a framework that is named is not in a lock's plan."""
+    """Raise LockError if a requested framework is not in the lock's plan."""
     if not choices.framework:
         return
     wanted, _ = read_options.read_named(choices, load_profiles.load_all(choices))
-    held = {b.framework: b.version for b in plan.builds}
+    locked = {b.framework: b.version for b in plan.builds}
     for one in wanted:
-        if one.name not in held or not SpecifierSet(one.specifier).contains(held[one.name], prereleases=True):
-            have = ", ".join(f"{n} {v}" for n, v in held.items())
+        if one.name not in locked or not SpecifierSet(one.specifier).contains(
+            locked[one.name], prereleases=True
+        ):
+            have = ", ".join(f"{n} {v}" for n, v in locked.items())
             raise LockError(
                 f"{one.name}{one.specifier} is required; the lock has {have}",
                 hint="lock again: gpuenv lock",

@@ -1,4 +1,4 @@
-"""A lock as near as can be to the one that is there, and which of its packages may move."""
+"""Solve a lock that is as similar to the existing one as possible."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .solve_lock import solve_packages
 
 @dataclasses.dataclass(frozen=True)
 class Upgrade:
-    """Which packages of a lock that is there may move: all, or those named."""
+    """The packages of an existing lock that may change: all, or those named."""
 
     all: bool = False
     names: tuple[str, ...] = ()
 
 
 def read_old_lock(path: Path, choices: Choices, platform: str, *, strict: bool) -> Lock | None:
-    """The lock that is there. One that cannot be read is written anew, except where it is checked."""
+    """Return the existing lock. With `strict` raise LockError if it cannot be read, otherwise return None."""
     if not strict and (not path.exists() or is_stream(path)):
         return None
     try:
@@ -42,8 +42,8 @@ def solve_like(
     """Solve the request, and keep versions of the existing lock where possible. The limit on uploads applies."""
     limit = upload_limits.apply_limit(choices, lock, renewed=upgrade.all)
     context = dataclasses.replace(context, sources=upload_limits.limit_sources(context.sources, limit))
-    plan, made = _locked_near(context, choices, emit, lock, upgrade)
-    return plan, dataclasses.replace(made, exclude_newer=limit) if made else None
+    plan, new_lock = _locked_near(context, choices, emit, lock, upgrade)
+    return plan, dataclasses.replace(new_lock, exclude_newer=limit) if new_lock else None
 
 
 def _locked_near(
@@ -58,9 +58,9 @@ def _locked_near(
     if locking(context.request.manager).PLANS_FIRST:
         built = [p.name for p in lock.packages if is_source(p)]
         try:
-            plan, made = solve_packages(_with_builds_of(near, context), choices, emit, near, built)
-            if made:
-                return plan, made
+            plan, new_lock = solve_packages(_with_builds_of(near, context), choices, emit, near, built)
+            if new_lock:
+                return plan, new_lock
         except LockError as error:
             if error.unreachable:
                 raise

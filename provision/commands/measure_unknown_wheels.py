@@ -1,4 +1,7 @@
-"""Measure fetched wheels with code for CUDA or a framework of which no profile has a row, and remember what they say."""
+"""Measure downloaded wheels that no profile describes, and remember the result.
+
+Measured are wheels with code for CUDA or a framework.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _OF_NVIDIA = re.compile(r"(?:nvidia|cuda|jax-cuda\d*)-.*")
 
 @dataclass
 class Measuring:
-    """The measuring of a lock's wheels as they come into an environment, each once."""
+    """The measurement of a lock's wheels while they are installed, each once."""
 
     emit: Emit
     lock: Lock
@@ -29,22 +32,22 @@ class Measuring:
     _seen: set[LockedPackage] = field(default_factory=set)
 
     def measure(self, prefix: Path) -> None:
-        """Measure the wheels that an environment has by now and that need it."""
+        """Measure the wheels installed so far that have no row."""
         kept = MeasuredRows(environment_paths.get_cache_dir(self.choices))
         infos = {}
         for package in self.lock.packages:
             if package not in self._seen and package.sha256 not in kept and self._counts(package):
                 infos[package] = _info(package, prefix)
-        found = {package: info for package, info in infos.items() if info}
-        self._seen |= found.keys()
-        if found:
-            self._keep(found, kept)
+        folders = {package: info for package, info in infos.items() if info}
+        self._seen |= folders.keys()
+        if folders:
+            self._keep(folders, kept)
 
-    def _keep(self, found: dict[LockedPackage, Path], kept: MeasuredRows) -> None:
+    def _keep(self, folders: dict[LockedPackage, Path], kept: MeasuredRows) -> None:
         from ..profiles.measure.installed_packages import InstalledWheel
 
         plan = self.lock.plan
-        for package, info in found.items():
+        for package, info in folders.items():
             wheel = InstalledWheel(package.name, package.version, info, plan.platform, plan.python or "")
             if wheel.needs_measuring() and not self._has_row(package):
                 text = f"measuring which libraries {package.name} {package.version} needs"
@@ -52,7 +55,7 @@ class Measuring:
                 kept.keep(str(package.sha256), wheel.rows())
 
     def _counts(self, package: LockedPackage) -> bool:
-        """Whether a package is a compiled wheel that is no part of a framework's build and of CUDA itself."""
+        """Return whether a package is a compiled wheel that is not part of a framework's build or of CUDA."""
         planned = {b.framework for b in self.lock.plan.builds}
         planned |= {
             canonicalize_name(Requirement(r).name) for b in self.lock.plan.builds for r in b.requirements
@@ -61,7 +64,7 @@ class Measuring:
         return is_compiled_wheel(package) and not theirs
 
     def _has_row(self, package: LockedPackage) -> bool:
-        """Whether the profiles have a row of this minor series."""
+        """Return whether the profiles have a row of this minor version."""
         return any(
             row.package == package.name and row.platform == self.lock.plan.platform
             and _series(row.version) == _series(package.version)
@@ -70,7 +73,7 @@ class Measuring:
 
 
 def measured_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
-    """The rows of a lock's wheels that were measured on this machine."""
+    """Return the rows of a lock's wheels that were measured on this machine."""
     kept = MeasuredRows(environment_paths.get_cache_dir(choices))
     packages = lock.packages if lock else ()
     return tuple(row for p in packages for row in kept.of([p.sha256], lock.plan.platform if lock else ""))
@@ -81,6 +84,6 @@ def _series(version: str) -> list[str]:
 
 
 def _info(package: LockedPackage, prefix: Path) -> Path | None:
-    """The dist-info folder of a package, None where it is not installed yet."""
+    """Return the dist-info folder of a package, or None if it is not installed yet."""
     one = find_distribution(find_sites(prefix), normalize_name(package.name))
     return one.folder if one and (one.folder / "RECORD").is_file() else None

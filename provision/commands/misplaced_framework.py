@@ -1,4 +1,4 @@
-"""Words of a command line that are frameworks where a path is expected: `gpuenv create torch`."""
+"""Detect frameworks on a command line where a path is expected: `gpuenv create torch`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _WORD = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)((?:\[[^\]]*\])?\s*(?:[=<>!~@].*)?)
 
 
 def find_framework(word: str) -> str | None:
-    """Return the value of --framework that a word is meant to be, as "torch>=2.6"; None for any other word."""
-    found = _WORD.fullmatch(word)
-    if not found:
+    """Return the value of --framework that a word means, such as "torch>=2.6", or None."""
+    match = _WORD.fullmatch(word)
+    if not match:
         return None
-    name = FRAMEWORK_ALIASES.get(found[1].lower(), found[1].lower())
-    return f"{name}{found[2]}" if name in FRAMEWORKS else None
+    name = FRAMEWORK_ALIASES.get(match[1].lower(), match[1].lower())
+    return f"{name}{match[2]}" if name in FRAMEWORKS else None
 
 
 def suggest_options(words: Sequence[str]) -> str | None:
-    """Return the options that name the frameworks among some words; None where there is none."""
-    found = [meant for word in words if (meant := find_framework(word))]
-    return " ".join(f"--framework {shlex.quote(meant)}" for meant in found) or None
+    """Return --framework options for the frameworks in some words, or None."""
+    meant_frameworks = [meant for word in words if (meant := find_framework(word))]
+    return " ".join(f"--framework {shlex.quote(meant)}" for meant in meant_frameworks) or None
 
 
 def refuse_framework_as_path(env: Path | None) -> None:
-    """Raise UsageError where the path of a new environment is the name of a framework."""
+    """Raise UsageError if the path of a new environment is the name of a framework."""
     word = "" if env is None else str(env)
     if (meant := find_framework(word)) and not os.path.lexists(word):
         raise UsageError(

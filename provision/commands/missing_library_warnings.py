@@ -1,4 +1,4 @@
-"""Warnings, before anything is installed, of libraries that a lock's wheels need and the target lacks."""
+"""Warn before the install about libraries that wheels need and the target lacks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from ..wheels.system_needs import SystemNeeds, needs_of, needs_of_installed
 
 @dataclass
 class MissingLibraries:
-    """The libraries of the system that wheels of a lock need and the target lacks. Each wheel is warned of once, as
-    soon as it can be read. Of another machine only glibc is known. `folders` have wheels."""
+    """The system libraries that wheels of a lock need and the target lacks.
+
+    Each wheel is reported once, as soon as it can be read. For another machine only glibc is known. `folders`
+    contain wheels.
+    """
 
     emit: Emit
     lock: Lock
@@ -28,19 +31,19 @@ class MissingLibraries:
     _read: set[LockedPackage] = field(default_factory=set)
 
     def warn(self) -> None:
-        """Warn of the wheels that are on this machine, or were read before."""
+        """Warn about the wheels that are on this machine or were read before."""
         if not self._unread():
             return
         self._warn(needs_of(self._unread(), self.sources, self.folders), "lock")
 
     def warn_of_installed(self, prefix: Path) -> None:
-        """Warn of the wheels that an environment has by now."""
+        """Warn about the wheels that are installed so far."""
         if not self._unread():
             return
         self._warn(needs_of_installed(self._unread(), prefix, self.sources), "build")
 
     def _unread(self) -> list[LockedPackage]:
-        """The packages to read; none where conda's packages bring the libraries of a system along."""
+        """Return the packages to read. A conda lock has none, because conda packages bring system libraries."""
         if any(package.is_conda for package in self.lock.packages):
             return []
         return [package for package in self.lock.packages if package not in self._read]
@@ -80,7 +83,7 @@ def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -
     try:
         loader = Loader(sys.executable, process.environ())
     except ElfError:
-        return []  # another C library than glibc: its search is not known here
+        return []  # not glibc: the search order of its loader is unknown
     there = {n: loader.finds(re.escape(n)) for names in wanted.values() for n in names}
     missing = {p: [n for n in names if not there[n]] for p, names in wanted.items()}
     missing = {p: names for p, names in missing.items() if names}

@@ -1,4 +1,4 @@
-"""The packages that the user and the project name beside the frameworks, with their bounds."""
+"""Read the packages that the user and the project name beside the frameworks."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ class _Collected:
 
 
 def read_named_packages(context: RequestContext) -> tuple[Named, ...]:
-    """The packages of --with, gpuenv.yaml and the project's files that come from an index; several lines on one
-    package are one."""
-    found: dict[str, _Collected] = {}
+    """Return the packages of --with, gpuenv.yaml and the project's files that come from an index.
+
+    Several lines on one package are merged.
+    """
+    collected: dict[str, _Collected] = {}
     bounds: dict[str, SpecifierSet] = {}
     for need, origin, index in _lines(context):
         name = str(canonicalize_name(need.name))
         if origin is None:
             bounds[name] = bounds.get(name, SpecifierSet()) & need.specifier
             continue
-        mine = found.setdefault(name, _Collected(named_by=origin))
-        mine.specifier &= need.specifier
-        mine.extras |= need.extras
-        mine.index = mine.index or index
+        package = collected.setdefault(name, _Collected(named_by=origin))
+        package.specifier &= need.specifier
+        package.extras |= need.extras
+        package.index = package.index or index
     named = tuple(
         Named(name=name, specifier=str(c.specifier & bounds.get(name, SpecifierSet())),
               extras=tuple(sorted(c.extras)), named_by=c.named_by, index=c.index)
-        for name, c in found.items() if name not in FRAMEWORKS
+        for name, c in collected.items() if name not in FRAMEWORKS
     )  # fmt: skip
     if len(named) <= _MANY:
         return named
@@ -51,7 +53,10 @@ def read_named_packages(context: RequestContext) -> tuple[Named, ...]:
 
 
 def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str | None, str | None]]:
-    """The requirements that hold on the target, each with who names it and its own index; None for a constraint."""
+    """Yield the requirements that apply on the target, each with its origin and its own index.
+
+    The origin is None for a constraint.
+    """
     environment = markers_of(context.target.platform) | CPYTHON
     if python := context.request.python:
         environment |= {"python_version": python, "python_full_version": f"{python}.0"}
@@ -66,6 +71,6 @@ def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str | None, s
         try:
             need = Requirement(text)
         except InvalidRequirement:
-            continue  # a folder or an editable
+            continue  # a folder or an editable package
         if need.url is None and (need.marker is None or need.marker.evaluate(environment)):
             yield need, origin, index

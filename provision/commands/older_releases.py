@@ -1,7 +1,8 @@
-"""Which older releases are read: those that could make a better set than the best one of what was read.
+"""Decide which older releases to read: those that could make a better set.
 
-Each package stands in the search with one release more, without a version: the older ones that were not read, which go
-with everything as far as is known. Where the best set takes it, the package is read further.
+In the search each package has one more release without a version. It represents the unread older releases and
+is assumed to be compatible with everything. If the best set contains it, more releases of the package are
+read.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MOST_PRICES = 100
 
 
 def read_what_matters(question: Question, reader: ReleaseReader, refused: Sequence[Refused]) -> JointSearch:
-    """A search with all the releases that can matter. Raises LockError where an index does not answer."""
+    """Return a search with all relevant releases. Raises LockError if an index does not answer."""
     search = JointSearch(question, reader.packages, refused)
     for number in range(_MOST_ROUNDS):
         if not reader.deepen(list_promising(search), _has_more, most=_FIRST << number):
@@ -42,7 +43,7 @@ def _has_more(package: NamedPackage) -> bool:
 
 
 def list_promising(search: JointSearch) -> list[str]:
-    """The packages whose older releases could make a better set."""
+    """Return the packages whose older releases could make a better set."""
     best = search.best()
     if best and not best.most_behind:
         return []
@@ -53,8 +54,10 @@ def list_promising(search: JointSearch) -> list[str]:
 
 
 def priced(search: JointSearch) -> list[str]:
-    """The packages whose older releases could go with the newest build, where no set that was read has it: the plan
-    says what that build would hold back."""
+    """Return the packages whose older releases could be compatible with the newest build.
+
+    The plan states what that build would hold back. Return none if a set that was read has that build.
+    """
     chosen = search.best()
     if chosen is None or search.candidates[0].versions == chosen.candidate.versions:
         return []
@@ -71,7 +74,7 @@ def _unread(chosen: Chosen) -> list[str]:
 
 
 def _with_unread(search: JointSearch) -> JointSearch:
-    """The search with one release of each package that stands for the older ones that were not read."""
+    """Return the search with one extra release of each package for its unread older releases."""
     pythons = tuple(search.pythons)
     packages = [
         dataclasses.replace(p, releases=(*p.releases, _older(p, pythons))) if _has_more(p) else p

@@ -1,4 +1,4 @@
-"""A change of the packages beside the frameworks: in the project's file, its lock and the environment."""
+"""Add or drop packages in the project's file, its lock and the environment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from . import interrupted_run
 from .create_options import CreateOptions
 from .default_env import choose_env_to_change
 
-# Options of `add` and `drop` that replace those that the environment was made with.
+# Options of `add` and `drop` that replace the recorded ones of the environment.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
 OPTIONS = (
     "find_links", "offline", "no_build", "only_binary", "exclude_newer", "exclude_newer_except", "profiles",
@@ -40,18 +40,21 @@ OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class PackageEdit:
-    """What changes: `chosen` returns the requirements wanted for those that there are, `write` changes the project's
-    file, `check` refuses what cannot be done with the requirements that there are. `told` names it in errors."""
+    """A change of packages.
+
+    `chosen` returns the new requirements for the current ones. `write` changes the project's file. `check`
+    raises an error if the change is impossible. `description` names the change in errors.
+    """
 
     chosen: Callable[[Sequence[str]], list[str]]
     write: Callable[[Path], object]
     check: Callable[[Sequence[str], Path | None], None]
-    told: str
+    description: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class EditPlace:
-    """Where it changes: the environment that a command names, the options, and whether it is proved."""
+    """The environment to change, the options, and whether to verify it."""
 
     env: Path | None
     choices: Choices
@@ -61,10 +64,11 @@ class EditPlace:
 
 
 def apply_edit(edit: PackageEdit, at: EditPlace, emit: Emit) -> CreateResult | Lock | Preview:
-    """Make the change. Return the lock where there is no environment. Raises UsageError, LockError, ResolveError."""
+    """Make the change. Return the lock if there is no environment. Raises UsageError, LockError,
+    ResolveError."""
     if at.dry_run:
         return _preview(edit, at, emit)
-    from .create_steps import change_in_place  # a shell that completes ENV does not wait for it
+    from .create_steps import change_in_place  # imported late, for fast shell completion of ENV
 
     path, file = where.make_absolute(choose_env_to_change(emit, at.env)), locate_project_file()
     place.check_place(path)
@@ -76,12 +80,12 @@ def apply_edit(edit: PackageEdit, at: EditPlace, emit: Emit) -> CreateResult | L
         if file is None:
             choices = _remembered(choices, path, edit)
         else:
-            choices, made = _in_project(emit, choices, file, edit, path)
+            choices, lock = _in_project(emit, choices, file, edit, path)
             if not place.made_by_gpuenv(path):
-                told = f"{file.name} and the lock are changed; no environment exists at {path} yet"
-                emit(Event(kind="note", stage="build", text=told))
+                note = f"{file.name} and the lock are changed; no environment exists at {path} yet"
+                emit(Event(kind="note", stage="build", text=note))
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
-                return made
+                return lock
         return change_in_place(emit, path, choices, CreateOptions(verify=at.verify, checks=at.checks), None)
 
 
@@ -92,45 +96,54 @@ def _preview(edit: PackageEdit, at: EditPlace, emit: Emit) -> Preview:
 
     path, file = where.make_absolute(choose_env_to_change(emit, at.env)), locate_project_file()
     place.check_place(path)
-    choices, own = _as_made(path, at.choices), preview_changes.read_lock_inside(path)
-    command = edit.told.partition(" ")[0].replace("without", "drop").replace("with", "add")
+    choices, env_lock = _as_made(path, at.choices), preview_changes.read_lock_inside(path)
+    command = edit.description.partition(" ")[0].replace("without", "drop").replace("with", "add")
     if file is None:
         from .create_steps import solve_near
 
         choices = _remembered(choices, path, edit)
-        assert own is not None
-        return preview_changes.preview_lock(command, path, own, solve_near(emit, path, choices, own))
+        assert env_lock is not None
+        return preview_changes.preview_lock(
+            command, path, env_lock, solve_near(emit, path, choices, env_lock)
+        )
     edit.check(inproject.apply_project(choices).with_, file)
-    solved = existing_lock.with_packages(choices, own, edit.chosen, edit.told, emit)
+    solved = existing_lock.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
     lock_file = find_project_folder() / lock_name(inproject.apply_project(solved.choices))
-    return preview_changes.preview_lock(command, path, own or solved.held, solved.made, (file, lock_file))
+    return preview_changes.preview_lock(
+        command, path, env_lock or solved.project_lock, solved.lock, (file, lock_file)
+    )
 
 
 def _as_made(env: Path, base: Choices) -> Choices:
-    """The options that the environment was made with; folders of wheels named now are taken beside its own."""
-    made = recorded_options.recall_options(env, base, {name for name in _OWN if getattr(base, name)})
-    links = list(dict.fromkeys([*made.find_links, *base.find_links]))
-    binary = list(dict.fromkeys([*made.only_binary, *base.only_binary]))
+    """Return the options that the environment was made with. Folders of wheels that are named now are added."""
+    recorded = recorded_options.recall_options(env, base, {name for name in _OWN if getattr(base, name)})
+    links = list(dict.fromkeys([*recorded.find_links, *base.find_links]))
+    binary = list(dict.fromkeys([*recorded.only_binary, *base.only_binary]))
     more = recorded_options.record(Choices(find_links=links, only_binary=binary))
-    return dataclasses.replace(made, find_links=links, only_binary=binary, given=made.given | more)
+    return dataclasses.replace(recorded, find_links=links, only_binary=binary, given=recorded.given | more)
 
 
-def _in_project(emit: Emit, mine: Choices, file: Path, edit: PackageEdit, env: Path) -> tuple[Choices, Lock]:
-    """Solve the project's lock with the change first; only what can be solved is written, the lock after
-    the file. Returns the options for the environment, and the lock."""
+def _in_project(
+    emit: Emit, choices: Choices, file: Path, edit: PackageEdit, env: Path
+) -> tuple[Choices, Lock]:
+    """Solve the project's lock with the change, then write the file and the lock.
+
+    Return the options for the environment, and the lock.
+    """
     from . import existing_lock
 
-    own = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
-    edit.check(inproject.apply_project(mine).with_, file)
-    asked = existing_lock.with_packages(mine, own, edit.chosen, edit.told, emit)
+    env_lock = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
+    edit.check(inproject.apply_project(choices).with_, file)
+    solved = existing_lock.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
     edit.write(file)
-    mine = dataclasses.replace(mine, with_=[text for text in mine.with_ if edit.chosen([text])])
-    mine = dataclasses.replace(mine, given=recorded_options.record(mine))
-    return inproject.apply_project(mine), asked.write()
+    choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.chosen([text])])
+    choices = dataclasses.replace(choices, given=recorded_options.record(choices))
+    return inproject.apply_project(choices), solved.write()
 
 
 def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
-    """What the environment was made of, with the change. Raises UsageError where there is none."""
+    """Return the recorded options of the environment, with the change. Raises UsageError if there is no
+    environment."""
     if not place.made_by_gpuenv(env):
         raise UsageError(
             f"no {CONFIG_NAME} here, and no environment of gpuenv at {env}",
@@ -144,8 +157,11 @@ def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
 
 
 def _of_its_lock(choices: Choices, lock: Lock) -> Choices:
-    """The options for an environment that was made from a lock alone: its frameworks, and all other packages
-    that the plan does not bring. Raises UsageError for a package that only a file can ask for."""
+    """Return the options for an environment that was made from a lock alone.
+
+    They name its frameworks and all other packages that the plan does not include. Raises UsageError for a
+    package that only a file can request.
+    """
     if not locking(lock.manager).PLANS_FIRST:
         raise UsageError(
             "the environment was built from a conda lock, which does not record the requested packages",

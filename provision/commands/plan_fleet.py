@@ -1,4 +1,4 @@
-"""The plans of many targets: what `resolve`, `lock` and `bundle` do where --target names several machines."""
+"""Plan many targets for `resolve`, `lock` and `bundle`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from .stages_for_managers import resolve_plan
 def plan_targets(
     targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool
 ) -> fleet.FleetAnswer:
-    """Return the fewest plans for the hosts of all targets. With `reading` no source code is run. Raises UsageError,
-    MachineError, DataError."""
+    """Return the fewest plans for the hosts of all targets. With `reading` no source code runs.
+
+    Raises UsageError, MachineError, DataError.
+    """
     get_locking(choices)
     groups, left_out = read_hosts(targets, choices, load_profiles.load_all(choices), LOOKING)
     for group in groups:
@@ -30,21 +32,21 @@ def plan_targets(
                 hint="give one --target, or --manager venv",
             )
     classes = _classes(groups)
-    if len(targets) and sum(len(c.hosts) for _, found in classes for c in found) > 1:
-        count = sum(len(found) for _, found in classes)
+    if len(targets) and sum(len(c.hosts) for _, members in classes for c in members) > 1:
+        count = sum(len(members) for _, members in classes)
         emit(Event(kind="note", stage="resolve", text=f"{count} classes of hosts"))
-    parts = [part for group, found in classes for part in _parts(group, found, emit, reading=reading)]
+    parts = [part for group, members in classes for part in _parts(group, members, emit, reading=reading)]
     return fleet.plan_fleet(parts, resolve_plan, left_out)
 
 
 def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClass, ...]]]:
-    """The classes of each group of options. Ids are unique in all of them."""
-    found = [(group.choices, fleet.group(group.hosts)) for group in groups]
-    if len(found) < 2:
-        return found
+    """Return the classes of each group of options. Their ids are unique in all groups."""
+    grouped = [(group.choices, fleet.group(group.hosts)) for group in groups]
+    if len(grouped) < 2:
+        return grouped
     return [
         (choices, tuple(dataclasses.replace(c, id=f"{c.id}-{number}") for c in classes))
-        for number, (choices, classes) in enumerate(found, 1)
+        for number, (choices, classes) in enumerate(grouped, 1)
     ]
 
 
@@ -57,7 +59,7 @@ def _parts(
         kinds.setdefault((one.target.platform, one.device), []).append(one)
     parts = []
     for (_, device), members in kinds.items():
-        own = dataclasses.replace(choices, planned=members[0].target, target=None, device=device)
-        asked = judge_request(own, emit, reading=reading)
-        parts.append(fleet.HostGroup(asked, tuple(members)))
+        group_choices = dataclasses.replace(choices, planned=members[0].target, target=None, device=device)
+        context = judge_request(group_choices, emit, reading=reading)
+        parts.append(fleet.HostGroup(context, tuple(members)))
     return parts

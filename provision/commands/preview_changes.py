@@ -1,4 +1,4 @@
-"""What `--dry-run` tells of a change: packages with their sizes, and the disk."""
+"""Describe what `--dry-run` would change: packages with their sizes, and the disk."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..wheels.cache_and_disk import size
 
 
 def read_lock_inside(env: Path) -> Lock | None:
-    """Return the lock that an environment carries; None where gpuenv made none there."""
+    """Return the lock inside an environment, or None if gpuenv did not make it."""
     return pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
 
 
 def list_changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:
-    """Return the packages in which two locks differ, by name."""
+    """Return the packages in which two locks differ, sorted by name."""
     before = {p.name: p for p in old.packages} if old else {}
     after = {p.name: p for p in new.packages}
     return tuple(
@@ -36,16 +36,16 @@ def list_changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:
 def preview_lock(
     command: str, env: Path, old: Lock | None, new: Lock, writes: Sequence[Path] = ()
 ) -> Preview:
-    """Return what leads from one lock to another in an environment."""
-    found = list_changes(old, new)
+    """Return the changes that replace one lock of an environment by another."""
+    changes = list_changes(old, new)
     return Preview(
-        command=command, path=str(env), writes=tuple(map(str, writes)), packages=found,
-        download_bytes=sum(p.size or 0 for p in found), free_bytes=measure_free_space(env),
+        command=command, path=str(env), writes=tuple(map(str, writes)), packages=changes,
+        download_bytes=sum(p.size or 0 for p in changes), free_bytes=measure_free_space(env),
     )  # fmt: skip
 
 
 def foresee(emit: Emit, env: Path, plan: Plan, lock: Lock | None, choices: Choices) -> None:
-    """Say where `create` would build a plan, and how much it would download as far as that is known."""
+    """Emit where `create` would build a plan, and the known download size."""
     if not plan.builds:
         return
     old = read_lock_inside(env)
@@ -62,7 +62,7 @@ def foresee(emit: Emit, env: Path, plan: Plan, lock: Lock | None, choices: Choic
 
 
 def _wheels(plan: Plan, choices: Choices) -> int:
-    """Return the bytes of the planned builds' own wheels, as the profiles know them."""
+    """Return the size in bytes of the planned builds' own wheels, as far as the profiles have it."""
     planned = {(b.framework, b.version, b.cuda, b.index, plan.platform) for b in plan.builds}
     known = {
         (b.framework, b.version, b.cuda, b.index, b.platform): int(b.bytes)
@@ -72,7 +72,7 @@ def _wheels(plan: Plan, choices: Choices) -> int:
 
 
 def measure_free_space(path: Path) -> int:
-    """Return the free bytes of the disk that a path is on, or will be."""
+    """Return the free bytes of the disk of a path. The path need not exist."""
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free

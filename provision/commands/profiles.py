@@ -1,4 +1,4 @@
-"""`gpuenv profiles list|show|check|update`: what is known of drivers, GPUs, cuDNN and framework builds."""
+"""`gpuenv profiles list|show|check|update`: read and update the tables of drivers, GPUs and builds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
 
 
 def list_tables(options: ProfilesListOptions, emit: Emit = drop_event) -> ProfileTables:
-    """Return the tables without their rows: how many, from where, read when."""
+    """Return the tables without their rows: number of rows, source and date."""
     return _checked(ProfilesCheckOptions(choices=options.choices))
 
 
@@ -79,8 +79,10 @@ def show(options: ProfilesShowOptions, emit: Emit = drop_event) -> ProfileTables
 
 
 def check(options: ProfilesCheckOptions, emit: Emit = drop_event) -> ProfileTables:
-    """Return the tables of valid profiles: of the folders named, else of ours and what is laid over it. Raises
-    DataError with file, row and key of every mistake, UsageError."""
+    """Return the tables of valid profiles: of the named folders, otherwise of gpuenv's own and the overlays.
+
+    Raises DataError with file, row and key of every mistake, and UsageError.
+    """
     known = _checked(options)
     rows = sum(table.count or 0 for table in known.tables)
     files = len({table.file for table in known.tables})
@@ -90,7 +92,7 @@ def check(options: ProfilesCheckOptions, emit: Emit = drop_event) -> ProfileTabl
 
 
 def _checked(options: ProfilesCheckOptions) -> ProfileTables:
-    """Return the tables without their rows. Raises as `check`."""
+    """Return the tables without their rows. Raises the errors of `check`."""
     for folder in options.folders:
         if not folder.is_dir():
             raise UsageError(f"{folder}: no such folder")
@@ -99,7 +101,7 @@ def _checked(options: ProfilesCheckOptions) -> ProfileTables:
 
 
 def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTables:
-    """Read the index for releases that are not known yet, into the user's own overlay. Raises LockError, UsageError."""
+    """Read new releases from the index into the user's own overlay. Raises LockError, UsageError."""
     for name in options.names:
         if name not in measure.MEASURED:
             raise UsageError(
@@ -114,23 +116,23 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
 
     where = options.index or default_index(environ, cache_dir=cache)
     reader = Reader(http, where, cache_folder(cache, "measured"), say=say)
-    made = []
+    tables = []
     for name in options.names or measure.DEFAULT:
         emit(Event(kind="start", stage="profiles", text=f"reading the releases of {name} from the index"))
-        made += _renewed(reader, name, options.profiles or load_profiles.own_profiles())
+        tables += _renewed(reader, name, options.profiles or load_profiles.own_profiles())
     for problem in reader.problems:
         emit(Event(kind="warning", stage="profiles", text=f"left out: {problem}"))
-    return ProfileTables(tables=tuple(made))
+    return ProfileTables(tables=tuple(tables))
 
 
 def _folders(choices: Choices) -> list[Path]:
-    """Ours first, then what is laid over it."""
+    """Return gpuenv's own folder, then the overlays."""
     return [profiles.directory(), *load_profiles.list_overlays(choices)]
 
 
 def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
     problems: list[str] = []
-    found = []
+    tables = []
     known = {Path(f).stem for f in FILES}
     for name in names:
         if name not in known:
@@ -141,15 +143,15 @@ def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
                 read, wrong = read_file(path)
                 problems += wrong
                 mistakes = [(t, check_table(path.name, t)) for t in read]
-                problems += [p for _, told in mistakes for p in told]
-                found += [_table(path, t) for t, told in mistakes if not told]
+                problems += [p for _, mistake_texts in mistakes for p in mistake_texts]
+                tables += [_table(path, t) for t, mistake_texts in mistakes if not mistake_texts]
     if problems := list(dict.fromkeys(problems)):
         raise DataError(
             f"the profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}",
             problems=tuple(problems),
             hint="correct these rows",
         )
-    return ProfileTables(tables=tuple(found))
+    return ProfileTables(tables=tuple(tables))
 
 
 def _table(path: Path, table: Table) -> ProfileTable:
@@ -161,13 +163,13 @@ def _table(path: Path, table: Table) -> ProfileTable:
 
 
 def _renewed(reader: Reader, name: str, target: Path) -> list[ProfileTable]:
-    """Bring one file of the overlay up to date; the table of new rows, if there are any."""
+    """Update one file of the overlay. Return the table of new rows, if there are any."""
     shipped, _ = read_file(profiles.directory() / f"{name}.yaml")
     table = measure.MEASURED[name][0]
     measured = [
         r for t in shipped if t.head["table"] == table and t.head.get("kept") == "measured" for r in t.rows
     ]
-    # What we shipped is not read again: an update takes as long as there is news.
+    # Shipped rows are not read again, so that an update reads only new releases.
     reader.known = frozenset(map(row_name, measured))
     reader.require(measure.MEASURED[name][2])
     rows = measure.MEASURED[name][1](reader, documents(shipped))
@@ -177,14 +179,14 @@ def _renewed(reader: Reader, name: str, target: Path) -> list[ProfileTable]:
     path = target / f"{name}.yaml"
     others = _by_hand(path)
     if fresh is None and not others:
-        path.unlink(missing_ok=True)  # what the overlay had is shipped by now
+        path.unlink(missing_ok=True)  # the shipped profiles have all rows of the overlay
     else:
         _write(path, dump([*([fresh] if fresh else []), *others]))
     return [_table(path, fresh)] if fresh else []
 
 
 def _by_hand(path: Path) -> list[Table]:
-    """The tables of an overlay that are not ours to replace. Raises DataError for a file with mistakes."""
+    """Return the tables of an overlay that gpuenv did not write. Raises DataError for a file with mistakes."""
     if not path.exists():
         return []
     tables, problems = read_file(path)
@@ -197,7 +199,7 @@ def _by_hand(path: Path) -> list[Table]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write an overlay in one step. Raises UsageError where that cannot be done."""
+    """Write an overlay in one step. Raises UsageError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         safe_write.write_file(path, text)

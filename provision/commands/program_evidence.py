@@ -1,4 +1,4 @@
-"""What is known of a program that gpuenv ran and of its environment, for its diagnosis."""
+"""Collect facts on a program that gpuenv ran, for its diagnosis."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from ..system.process.child_cleanup import signal_name
 _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
 _LEVELS = 3
 _FOLDERS = 400
-_SHELL_SIGNAL = 128  # a shell ends with 128 and the number of the signal that ended its command
+_SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
 
 
 def describe_exit(
     root: Path, command: Sequence[str], ended: process.ForegroundResult, before: limits.OomKills,
     folder: Path | None = None,
 ) -> Ran:  # fmt: skip
-    """How a program ended, its limits, and where its modules can come from. `before` are the counts at its start,
-    `folder` is where it ran: here where none is named."""
+    """Return how a program ended, its limits, and where its modules can come from.
+
+    `before` are the counts of out-of-memory kills at its start. `folder` is where it ran, by default the
+    current folder.
+    """
     counted = limits.oom_kills().since(before)
     name = ended.signal or signal_name(_SHELL_SIGNAL - ended.returncode)
     here = folder or Path.cwd()
@@ -44,8 +47,10 @@ def describe_exit(
 
 
 def find_own_module(folders: Sequence[Path], module: str) -> str | None:
-    """Where a module lies in the program's own folders, a few levels down; None where it does not. A folder counts
-    only if it holds Python files: one of that name can hold data."""
+    """Return the path of a module in the program's own folders, at most a few levels down, or None.
+
+    A folder counts only if it contains Python files. One of that name can contain data.
+    """
     top = module.partition(".")[0]
     for start in dict.fromkeys(folders):
         for number, (folder, names, files) in enumerate(os.walk(start)):
@@ -61,5 +66,5 @@ def find_own_module(folders: Sequence[Path], module: str) -> str | None:
 
 
 def _is_skipped(path: Path) -> bool:
-    """Whether a folder is hidden or an environment."""
+    """Return whether a folder is hidden or an environment."""
     return path.name.startswith(".") or path.name in _SKIPPED or (path / "pyvenv.cfg").exists()

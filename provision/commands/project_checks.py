@@ -1,4 +1,4 @@
-"""The checks of an environment: which there are, where they run, and the causes where they fail."""
+"""Select and run the checks of an environment, and diagnose those that fail."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..verify import Options
     from ..verify.checks.run_checks import CheckOutcome, PlacedCheck
     from ..verify.checks.torch_compile_check import MissingTool
+    from .later_stages import Examination
 
 _TIMED_OUT = 124
 """The exit code of timeout(1) for a command that it ended."""
@@ -27,7 +28,7 @@ _TIMED_OUT = 124
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """Which checks to run: those of the environment's own project, and those of a command line."""
+    """The checks to run: those of the environment's own project, and those of a command line."""
 
     typed: tuple[Check, ...] = ()
     of_project: bool = True
@@ -35,32 +36,34 @@ class CheckOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedChecks:
-    """The checks to run. `project` is None where its checks are not to be read."""
+    """The checks to run. `project` is None if the project's checks are not read."""
 
     typed: tuple[Check, ...] = ()
     project: OwnProject | None = None
 
     @property
     def digest(self) -> str | None:
-        """A digest of the project's checks that are run; None without any."""
+        """The digest of the project's checks, or None if there are none."""
         return self.project.digest if self.project else None
 
     @property
     def placed(self) -> tuple[PlacedCheck, ...]:
-        """The checks, each with its folder: the project's, where the user is for a command that was typed."""
+        """The checks with their folders: the project's, or the current one for a command of the command line."""
         from ..verify.checks.run_checks import PlacedCheck
 
-        own = self.project.file.parent if self.project and not self.project.problem else None
+        project_folder = self.project.file.parent if self.project and not self.project.problem else None
         checks = self.project.checks if self.project else ()
-        typed = (PlacedCheck(check=c, folder=Path.cwd() if c.kind == "run" else own) for c in self.typed)
-        return (*(PlacedCheck(check=c, folder=own) for c in checks), *typed)
+        typed = (
+            PlacedCheck(check=c, folder=Path.cwd() if c.kind == "run" else project_folder) for c in self.typed
+        )
+        return (*(PlacedCheck(check=c, folder=project_folder) for c in checks), *typed)
 
 
 def read_options(texts: Sequence[str]) -> tuple[Check, ...]:
     """Return the checks that a command line asks for. Raises UsageError."""
     from ..project.config.checks import read_check
 
-    found: dict[str, Check] = {}
+    checks: dict[str, Check] = {}
     for text in texts:
         try:
             check = read_check(text)
@@ -68,34 +71,33 @@ def read_options(texts: Sequence[str]) -> tuple[Check, ...]:
             raise UsageError(
                 f"--check {text!r}: {error}", hint="--check 'import cv2', or --check 'python train.py --help'"
             ) from error
-        found[check.label] = check
-    return tuple(found.values())
+        checks[check.label] = check
+    return tuple(checks.values())
 
 
-def plan_checks(env: Path, asked: CheckOptions, options: Options) -> PlannedChecks:
-    """Return the checks to run in an environment; those of a project not with --quick. Raises DataError."""
-    wanted = asked.of_project and not options.quick
+def plan_checks(env: Path, selection: CheckOptions, options: Options) -> PlannedChecks:
+    """Return the checks to run in an environment. --quick leaves out those of the project. Raises DataError."""
+    wanted = selection.of_project and not options.quick
     return PlannedChecks(
-        typed=asked.typed, project=read_own_project(env, options.cache_dir) if wanted else None
+        typed=selection.typed, project=read_own_project(env, options.cache_dir) if wanted else None
     )
 
 
 def run_project_checks(
-    emit: Emit, env: Environment, verdict: Verdict, planned: PlannedChecks, choices: Choices, options: Options
+    examined: Examination, verdict: Verdict, planned: PlannedChecks, emit: Emit
 ) -> Verdict:
-    """Return the verdict with the stage `checks`, where there are any. They run where no stage before has failed."""
+    """Add the stage `checks` to a verdict if there are any. They run if no earlier stage failed."""
     before = len(verdict.stages)
-    verdict = _with_checks(emit, env, verdict, planned, choices, options)
+    verdict = _with_checks(examined, verdict, planned, emit)
     for stage in verdict.stages[before:]:
         emit(Event(kind="done", stage="verify", text=f"{stage.stage}: {stage.status}: {stage.detail}"))
     return verdict
 
 
-def _with_checks(
-    emit: Emit, env: Environment, verdict: Verdict, planned: PlannedChecks, choices: Choices, options: Options
-) -> Verdict:
+def _with_checks(examined: Examination, verdict: Verdict, planned: PlannedChecks, emit: Emit) -> Verdict:
     from ..verify.checks import run_checks
 
+    env, choices, options = examined.env, examined.choices, examined.options
     placed, project = planned.placed, planned.project
     if project and project.problem and not (project.missing and placed):
         why = f"the project's checks did not run: {project.problem}"
@@ -113,7 +115,8 @@ def _with_checks(
 
 
 def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -> dict[str, str]:
-    """Return the variables of `gpuenv run`; bytecode stays out of the environment, as for all that verify runs."""
+    """Return the variables of `gpuenv run`. Bytecode is written outside of the environment, as in all stages
+    of verify."""
     from ..environment import bytecode_folder
     from .run import find_programs, prepare_variables
 
@@ -136,7 +139,7 @@ def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Fi
         return ()
     if ended.missing:
         return (_of_missing(ended.missing, choices),)
-    late = finished.timed_out  # then gpuenv itself ended it
+    late = finished.timed_out  # gpuenv ended it
     attended = process.ForegroundResult(
         returncode=_TIMED_OUT if late else finished.returncode,
         stderr=ended.text.encode("utf-8", "replace"),
@@ -148,7 +151,8 @@ def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Fi
 
 
 def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
-    """Return one finding of all that a compiler misses: installed one by one, each would show the next."""
+    """Return one finding on all missing parts of a compiler. Installed one by one, each would reveal the
+    next."""
     from ..profiles.failure_findings import make_finding
 
     rules = {rule.name: rule for rule in load_profiles.load_all(choices).failures}

@@ -1,4 +1,7 @@
-"""The request of a command, read on this machine: what `request/` needs of the stages is passed in here."""
+"""Read the request of a command on this machine.
+
+It passes the functions of the stages that `request/` needs.
+"""
 
 from __future__ import annotations
 
@@ -30,30 +33,33 @@ LOOKING = MachineReader(detect=detect.detect, judge_device=detect.judge_device)
 
 
 def judge_request(choices: Choices, emit: Emit, *, reading: bool = False) -> RequestContext:
-    """Return what the options ask for. Where the manager's configuration says that a GPU is meant, none has to be
-    here. With `reading` no source code is run. Raises UsageError, MachineError, DataError."""
+    """Return the request of the options. With `reading` no source code runs.
+
+    If the manager's configuration assumes a GPU, this machine needs none. Raises UsageError, MachineError,
+    DataError.
+    """
     assumed = get_locking(choices).assumed_gpu()
     by_configuration = assumed and choices.device == "auto" and not choices.elsewhere
     try:
-        asked = _judged(choices, emit, reading=reading)
+        context = _judged(choices, emit, reading=reading)
     except MachineError:
         if not assumed or choices.device == "cpu":
             raise
-        asked = _judged(dataclasses.replace(choices, device="cpu"), emit, reading=reading)
-    if assumed and asked.request.device == "cpu" and (by_configuration or choices.device == "cuda"):
-        request = dataclasses.replace(asked.request, device="cuda")
-        return dataclasses.replace(asked, request=request, reason=assumed)
-    return asked
+        context = _judged(dataclasses.replace(choices, device="cpu"), emit, reading=reading)
+    if assumed and context.request.device == "cpu" and (by_configuration or choices.device == "cuda"):
+        request = dataclasses.replace(context.request, device="cuda")
+        return dataclasses.replace(context, request=request, reason=assumed)
+    return context
 
 
 def get_locking(choices: Choices) -> Locking:
-    """Return the half of the chosen manager that locks. Raises UsageError for an unknown one."""
+    """Return the locking half of the chosen manager. Raises UsageError for an unknown one."""
     from ..managers.protocol import locking
 
     read_options.check_values(choices)
-    found = locking(choices.manager)
-    upload_limits.check_limits(choices, kept=found.KEEPS_UPLOAD_LIMITS)
-    return found
+    chosen = locking(choices.manager)
+    upload_limits.check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
+    return chosen
 
 
 def _judged(choices: Choices, emit: Emit, *, reading: bool) -> RequestContext:
@@ -68,7 +74,7 @@ def _judged(choices: Choices, emit: Emit, *, reading: bool) -> RequestContext:
 
 
 def described_target(choices: Choices) -> Target | None:
-    """Return the target that the options describe, None where they mean this machine. Raises UsageError."""
+    """Return the target that the options describe, or None if they mean this machine. Raises UsageError."""
     if not choices.elsewhere:
         return None
     return targets.read_request_target(choices, load_profiles.load_all(choices), LOOKING)[1]
@@ -77,13 +83,15 @@ def described_target(choices: Choices) -> Target | None:
 def find_interpreter(
     python: str, machine: Machine | None, wanted: str | None, cache: Path | None
 ) -> str | None:
-    """Return the path of a Python of that minor (of that exact version where one is wanted), None without one.
-    What Pythons answer is kept in `cache`."""
+    """Return the path of a Python with that minor version, or None.
+
+    `wanted` is an exact version. The answers of the interpreters are kept in `cache`.
+    """
     if machine is None or not machine.pythons:
         machine = detect.detect({"pythons"}, cache=cache)
-    for found in machine.pythons:
-        if targets.get_minor_version(found.version) == python and (
-            wanted is None or found.version.startswith(wanted)
+    for installed in machine.pythons:
+        if targets.get_minor_version(installed.version) == python and (
+            wanted is None or installed.version.startswith(wanted)
         ):
-            return found.path
+            return installed.path
     return None

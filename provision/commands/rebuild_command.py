@@ -1,4 +1,4 @@
-"""The command that builds an environment anew, in the findings of its verdict."""
+"""Insert the command that rebuilds an environment into the findings of its verdict."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
 
 
 def add_rebuild_commands(verdict: Verdict, env: Environment, lock: Lock | None) -> Verdict:
-    """The verdict whose fixes name this environment and its frameworks, so that they can be typed as they
-    stand; another environment where gpuenv did not make this one and would not touch it."""
-    told = " ".join([*(f.fix or "" for f in verdict.findings), verdict.hint or ""])
-    if not _BARE.search(told):
+    """Return the verdict with fixes that name this environment and its frameworks.
+
+    If gpuenv did not make the environment, the fixes name a new one.
+    """
+    fixes = " ".join([*(f.fix or "" for f in verdict.findings), verdict.hint or ""])
+    if not _BARE.search(fixes):
         return verdict
     whole = _command(verdict, env, lock)
     alone = whole.partition(" --framework")[0]
@@ -39,17 +41,18 @@ def _command(verdict: Verdict, env: Environment, lock: Lock | None) -> str:
     where = f"{shlex.quote(env.path)} --recreate" if env.made_by_gpuenv else "NEW"
     if lock and _of_a_project(Path(env.path)):
         return f"gpuenv create {where}"
-    found = [s.framework for s in verdict.stages if s.framework in FRAMEWORKS]
-    names = [b.framework for b in lock.plan.builds] if lock else list(dict.fromkeys(found))
+    verified = [s.framework for s in verdict.stages if s.framework in FRAMEWORKS]
+    names = [b.framework for b in lock.plan.builds] if lock else list(dict.fromkeys(verified))
     return " ".join(
         [f"gpuenv create {where}", *(f"--framework {n}" for n in names or ["|".join(FRAMEWORKS)])]
     )
 
 
 def _of_a_project(env: Path) -> bool:
-    """Whether a gpuenv.yaml said what the environment is made of: the options alone would leave that out."""
+    """Return whether the environment was made from a gpuenv.yaml. The options alone would leave its contents
+    out."""
     try:
-        asked = (state.read(env, "request.json") or {}).get("choices") or {}
+        recorded = (state.read(env, "request.json") or {}).get("choices") or {}
     except BuildError:
         return False
-    return bool(asked.get("config"))
+    return bool(recorded.get("config"))

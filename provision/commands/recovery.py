@@ -1,4 +1,4 @@
-"""What a killed run left in the place of an environment, before that is looked at or run."""
+"""Roll back what an interrupted run left in the place of an environment."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from ..request import environment_paths as where
 
 
 def roll_back_interrupted(emit: Emit, env: Path) -> None:
-    """Bring the environment back that was in the place before. Where another run is at work there, or nothing
-    can be written, that is told, and all stays as it is."""
+    """Restore the environment as it was before an interrupted run.
+
+    If another run uses it, or nothing can be written, emit a note and change nothing.
+    """
     env = where.make_absolute(env)
     if place.is_settled(env):
         return
@@ -23,5 +25,5 @@ def roll_back_interrupted(emit: Emit, env: Path) -> None:
         emit(Event(kind="note", stage="build", text=error.message))
         return
     if place.is_settled(env):
-        told = "the environment is restored" if place.made_by_gpuenv(env) else "its files are removed"
-        emit(Event(kind="note", stage="build", text=f"{env}: an earlier run was interrupted; {told}"))
+        outcome = "the environment is restored" if place.made_by_gpuenv(env) else "its files are removed"
+        emit(Event(kind="note", stage="build", text=f"{env}: an earlier run was interrupted; {outcome}"))

@@ -1,4 +1,4 @@
-"""`gpuenv remove`: environments that gpuenv made."""
+"""`gpuenv remove`: remove environments that gpuenv made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import interrupted_run
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveOptions:
-    """The options of `remove`. It has no use for a cache, which scripts may name all the same."""
+    """The options of `remove`. It uses no cache; the option is accepted for scripts."""
 
     envs: list[Path] = argument(metavar="ENV...", help="Environments to remove.", complete="environments")
     dry_run: bool = option(False, help="Show what would be done, without changes.")
@@ -27,8 +27,10 @@ class RemoveOptions:
 
 
 def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Preview:
-    """Remove environments that gpuenv made. All are checked before the first is removed. With `dry_run` return what
-    would be removed."""
+    """Remove environments that gpuenv made. All are checked before the first is removed.
+
+    With `dry_run` return what would be removed.
+    """
     paths = list(dict.fromkeys(where.make_absolute(env) for env in options.envs))
     for path in paths:
         _check(path)
@@ -48,7 +50,7 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
 
 
 def _preview(envs: list[Path]) -> Preview:
-    """Return the folders that would be removed, and the bytes that nothing else shares."""
+    """Return the folders to remove, and the bytes that nothing else shares."""
     folders = [f for env in envs for f in (env, *removal.leftovers(env)) if os.path.lexists(f)]
     sizes = [size for f in folders if (size := registry.measure(f))]
     kernels = [name for env in envs for name in kernel.registered(env)]
@@ -60,14 +62,15 @@ def _preview(envs: list[Path]) -> Preview:
 
 
 def _check(env: Path) -> None:
-    """Refuse what must not be removed. One that was deleted by hand may still have its kernels here."""
+    """Raise UsageError for a path that must not be removed. A deleted environment may still have kernels
+    here."""
     if os.path.lexists(env) or not kernel.registered(env):
         removal.check(env)
 
 
 def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
     from ..managers.conda import (
-        activation_scripts as conda_scripts,  # a shell that completes ENV does not wait for it
+        activation_scripts as conda_scripts,  # imported late, for fast shell completion of ENV
     )
 
     if process.environ().get("VIRTUAL_ENV") == str(env):
@@ -93,7 +96,7 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
 
 
 def _tried(emit: Callable[[Event], None], forget: Callable[[], None]) -> None:
-    """What stands in a list elsewhere goes too; where it cannot, the environment is gone all the same."""
+    """Remove an entry of a list outside of the environment. An error becomes a note."""
     try:
         forget()
     except GpuenvError as error:

@@ -1,4 +1,4 @@
-"""`gpuenv repair`: an environment put back to its lock."""
+"""`gpuenv repair`: restore an environment to its lock."""
 
 from __future__ import annotations
 
@@ -47,40 +47,42 @@ class RepairOptions:
 
 
 def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Preview:
-    """Put back what was replaced, removed or changed in an environment, from its lock, and prove it then. With
-    `dry_run` return what would change."""
-    from ..verify.drift import compare_wheels  # a shell that completes ENV does not wait for it
+    """Restore what was replaced, removed or changed in an environment from its lock, and prove it.
+
+    With `dry_run` return what would change.
+    """
+    from ..verify.drift import compare_wheels  # imported late, for fast shell completion of ENV
     from .build_transaction import BuildJob
 
     path = where.make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
         place.refuse_half_changed(path)
-        made = _lock_of(path)
+        lock = _lock_of(path)
         return _preview(
-            path, repairs.work(made, compare_wheels.find_drift(path, made, thorough=True, deep=options.deep))
+            path, repairs.work(lock, compare_wheels.find_drift(path, lock, thorough=True, deep=options.deep))
         )
     with place.held(path, emit):
         place.recover(path)
         choices = _as_created(path, options.choices)
         place.refuse_half_changed(path)
-        made = _lock_of(path)
+        lock = _lock_of(path)
         job = BuildJob(
-            env=path, lock=made, choices=choices, sources=read_options.read_sources(choices), emit=emit,
+            env=path, lock=lock, choices=choices, sources=read_options.read_sources(choices), emit=emit,
             verify=None if options.verify else False, checks=options.checks,
         )  # fmt: skip
         done = _repaired(
             job,
             lambda prefix, fresh: compare_wheels.find_drift(
-                prefix, made, thorough=True, fresh=fresh, deep=options.deep
+                prefix, lock, thorough=True, fresh=fresh, deep=options.deep
             ),
         )
-    if done.verdict is None or is_expected(done.verdict, made.plan.device):
+    if done.verdict is None or is_expected(done.verdict, lock.plan.device):
         emit(Event(kind="next", stage="repair", text=activate_line(path, process.environ())))
     return done
 
 
 def _preview(env: Path, work: repairs.Work) -> Preview:
-    """Return the packages that would be put back and removed."""
+    """Return the packages that would be restored and removed."""
     sizes = {normalize_name(p.name): p.size for p in work.packages}
     back = [PackageChange(name=t.name, before=t.had, after=t.now, size=sizes.get(t.name)) for t in work.told]
     gone = [PackageChange(name=r.name, before=r.version) for r in work.removed]
@@ -93,24 +95,26 @@ def _preview(env: Path, work: repairs.Work) -> Preview:
 
 
 def _lock_of(env: Path) -> Lock:
-    """The lock inside an environment. Raises UsageError where gpuenv did not make it."""
+    """Return the lock inside an environment. Raises UsageError if gpuenv did not make it."""
     if not place.made_by_gpuenv(env):
-        told = "does not exist" if not env.exists() else "was not made by gpuenv and has no lock"
-        raise UsageError(f"{env} {told}", hint="build one with a lock: gpuenv create")
+        problem = "does not exist" if not env.exists() else "was not made by gpuenv and has no lock"
+        raise UsageError(f"{env} {problem}", hint="build one with a lock: gpuenv create")
     return pylock.read_in(env / place.MARK)
 
 
 def _as_created(env: Path, choices: Choices) -> Choices:
-    """The places that `create` was told to take packages from, where none are named now."""
+    """Return the options with the package sources of `create`, unless others are named."""
     try:
-        held = inproject.parse_options((state.read(env, "request.json") or {}).get("choices") or {})
-    except ValueError:  # another version of gpuenv had other options
+        recorded = inproject.parse_options((state.read(env, "request.json") or {}).get("choices") or {})
+    except ValueError:  # written by a version of gpuenv with other options
         return choices
-    links = [f for f in held.find_links if "://" in f or Path(f).exists()]
-    channels = [c for c in held.channel if not c.startswith(("/", ".", "~")) or Path(c).expanduser().exists()]
+    links = [f for f in recorded.find_links if "://" in f or Path(f).exists()]
+    channels = [
+        c for c in recorded.channel if not c.startswith(("/", ".", "~")) or Path(c).expanduser().exists()
+    ]
     return dataclasses.replace(
         choices, find_links=choices.find_links or links, channel=choices.channel or channels,
-        index=held.index, indexes=held.indexes,
+        index=recorded.index, indexes=recorded.indexes,
     )  # fmt: skip
 
 
@@ -123,7 +127,7 @@ def _repaired(job: BuildJob, check: Check) -> RepairResult:
     if changed:
         _check_python(job.env, job.lock)
         rounds = _Rounds(job, check, done)
-        # An environment that is its lock again is nearer to what was proved once than what was there.
+        # A restored environment is kept even if its proof fails: it is closer to the proved one than before.
         verdict = build_environment(
             job, BuildStep(do=rounds.run, copied=True, packages=done.packages, stays=True)
         )
@@ -139,15 +143,18 @@ def _repaired(job: BuildJob, check: Check) -> RepairResult:
 
 @dataclasses.dataclass
 class _Rounds:
-    """Putting back, and looking again. Taking a package out can take files of another one with it, and where the
-    cache's own copy of a package is changed (its files are those of environments), it is fetched anew."""
+    """The repeated repair of an environment.
+
+    Removing a package can remove files of another one. If the cached copy of a package was modified too (it
+    shares files with environments), the package is downloaded again.
+    """
 
     job: BuildJob
     check: Check
     done: repairs.Work
 
     def run(self, prefix: Path) -> None:
-        """Put packages back until nothing differs. Raises BuildError."""
+        """Restore packages until nothing differs. Raises BuildError."""
         lock, todo, fresh = self.job.lock, self.done, False
         for _ in range(_ROUNDS):
             manager(lock.manager).put_back(lock, todo, prefix, self.job.how, fresh=fresh)
@@ -160,14 +167,14 @@ class _Rounds:
                 self.job.emit(Event(kind="warning", stage="build", text=text))
                 fresh = True
             todo, self.done = left, repairs.both(self.done, left)
-        told = "; ".join(t.why for t in left.told) or ", ".join(r.name for r in left.removed)
-        raise BuildError(f"the environment could not be restored to its lock: {told}",
+        differences = "; ".join(t.why for t in left.told) or ", ".join(r.name for r in left.removed)
+        raise BuildError(f"the environment could not be restored to its lock: {differences}",
                          hint="rebuild it: gpuenv create --recreate")  # fmt: skip
 
 
 def _check_python(env: Path, lock: Lock) -> None:
-    """Raise BuildError where the environment's Python is gone or another one: packages cannot be put
-    back into that."""
+    """Raise BuildError if the environment's Python is missing or has another version. Packages cannot be
+    restored then."""
     from ..verify import locate
 
     wanted = lock.plan.python
@@ -176,6 +183,6 @@ def _check_python(env: Path, lock: Lock) -> None:
         here = locate(env).python_version
     except UsageError as error:
         raise BuildError(f"the environment's Python does not run: {error.message}", hint=hint) from error
-    locked = any(p.name == "python" for p in lock.packages)  # then it is put back like all others
+    locked = any(p.name == "python" for p in lock.packages)  # then it is restored like every other package
     if not locked and wanted and here and here.split(".")[:2] != wanted.split(".")[:2]:
         raise BuildError(f"the environment's Python is {here}; its lock is for {wanted}", hint=hint)

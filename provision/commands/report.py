@@ -1,4 +1,4 @@
-"""`gpuenv report`: one text to paste into an issue, or the results of many hosts as one table."""
+"""`gpuenv report`: write a text for an issue, or the results of many hosts as one table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """The options of `report`. Without `env` it is about .venv or the active environment, if there is one."""
+    """The options of `report`. Without `env` it covers .venv or the active environment, if there is one."""
 
     env: Path | None = argument(
         None, metavar="[ENV]", help="Path of the environment. [default: .venv]", complete="environments"
@@ -47,8 +47,10 @@ class ReportOptions:
 
 
 def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | FleetResults:
-    """Return the report on this machine and an environment, without names, addresses and credentials; with `hosts` the
-    results of many hosts."""
+    """Return the report on this machine and an environment, without names, addresses and credentials.
+
+    With `hosts` return the results of many hosts.
+    """
     if options.hosts is not None:
         if options.env is not None:
             raise UsageError("ENV and --hosts are both given", hint="give one of them")
@@ -63,7 +65,7 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
 
 
 def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
-    """What the report is made of. Raises UsageError where ENV is none."""
+    """Return the facts for the report. Raises UsageError if ENV is not an environment."""
     problems: list[str] = []
     path = where.make_absolute(choose_env_to_read(emit, env))
     ours = place.made_by_gpuenv(path)
@@ -80,8 +82,8 @@ def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
     if there and not ours:
         from .. import verify
 
-        found = verify.locate(path) if env is not None else tried(lambda: verify.locate(path))
-        path = Path(found.path) if found else path
+        environment = verify.locate(path) if env is not None else tried(lambda: verify.locate(path))
+        path = Path(environment.path) if environment else path
     sources = tried(lambda: read_options.read_sources(o.Choices()))
     return stage.ReportFacts(
         gpuenv=__version__,
@@ -100,35 +102,35 @@ def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
 
 
 def _words(sources: PackageSources) -> tuple[str, ...]:
-    """Where packages come from, without a single address."""
-    told = [
+    """Return the kinds of package sources, without their addresses."""
+    lines = [
         f"default   {'an index from the configuration' if sources.default else 'the default of the installer'}"
     ]
     if sources.extra:
-        told.append(f"extra     {len(sources.extra)} more from the configuration")
+        lines.append(f"extra     {len(sources.extra)} more from the configuration")
     if sources.find_links:
-        told.append(f"folders   {len(sources.find_links)} with wheels")
+        lines.append(f"folders   {len(sources.find_links)} with wheels")
     if sources.cert:
-        told.append("cert      a certificate file")
+        lines.append("cert      a certificate file")
     if sources.no_index:
-        told.append("no-index  the configuration forbids indexes")
-    return tuple(told)
+        lines.append("no-index  the configuration forbids indexes")
+    return tuple(lines)
 
 
 def _whose() -> stage.PersonalData:
-    """The names that would say whose machine this is."""
+    """Return the names that would identify the owner of this machine."""
     environ = process.environ()
     homes = {environ.get("HOME", ""), environ.get("USERPROFILE", "")}
     users = {environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "SLURM_JOB_USER")}
     try:
         import pwd
 
-        mine = pwd.getpwuid(os.getuid())
+        account = pwd.getpwuid(os.getuid())
     except (ImportError, KeyError):
-        pass  # Windows; or a user id that the user database does not know
+        pass  # Windows, or a user id that is not in the user database
     else:
-        homes.add(mine.pw_dir)
-        users |= {mine.pw_name, mine.pw_gecos.partition(",")[0]}
+        homes.add(account.pw_dir)
+        users |= {account.pw_name, account.pw_gecos.partition(",")[0]}
     homes |= {os.path.realpath(h) for h in homes if h}
     users |= {Path(h).name for h in homes}
     hosts = {socket.gethostname(), environ.get("HOSTNAME", ""), environ.get("SLURMD_NODENAME", "")}

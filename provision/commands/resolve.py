@@ -1,4 +1,4 @@
-"""`gpuenv resolve`: the builds that fit, and why nothing newer does."""
+"""`gpuenv resolve`: show the builds that fit, and why nothing newer fits."""
 
 from __future__ import annotations
 
@@ -35,8 +35,11 @@ class ResolveOptions:
 
 
 def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
-    """Return the plan: the builds that fit, and why nothing newer does. For several targets return the fewest plans.
-    Builds nothing."""
+    """Return the plan: the builds that fit, and why nothing newer fits. For several targets return the fewest
+    plans.
+
+    Nothing is built.
+    """
     note_project(emit)
     choices = several_targets.apply_single_target(options.choices, options.targets)
     if choices is None:
@@ -50,40 +53,39 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
 def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     from . import plan_fleet
 
-    found = plan_fleet.plan_targets(options.targets, options.choices, emit, reading=True).fleet
-    if found.plans:
+    planned_fleet = plan_fleet.plan_targets(options.targets, options.choices, emit, reading=True).fleet
+    if planned_fleet.plans:
         words = " ".join(
             ["gpuenv lock", *_words_of(options.choices), several_targets.list_words(options.targets)]
         )
         emit(Event(kind="next", stage="resolve", text=words))
-    return found
+    return planned_fleet
 
 
 def explain_cpu_choice(context: RequestContext, choices: Choices) -> str | None:
-    """What a plan for the CPU that nobody asked for is told with; None for any other."""
+    """Return why the plan is for the CPU if that was not requested, otherwise None."""
     cpu = choices.device == "auto" and context.request.device == "cpu"
     return f"a CPU environment: {context.reason}" if cpu else None
 
 
 def add_notes(plan: Plan, context: RequestContext, choices: Choices) -> Plan:
-    """The plan with notes on this machine: it is for the CPU, where nobody asked for that, or its gcc does not go with
-    the plan's nvcc."""
-    told = filter(None, (explain_cpu_choice(context, choices), find_compiler_problem(plan, choices)))
-    return dataclasses.replace(plan, notes=(*plan.notes, *told)) if plan.builds else plan
+    """Return the plan with notes on this machine: an unrequested CPU, or a gcc that nvcc does not support."""
+    notes = filter(None, (explain_cpu_choice(context, choices), find_compiler_problem(plan, choices)))
+    return dataclasses.replace(plan, notes=(*plan.notes, *notes)) if plan.builds else plan
 
 
 def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
-    """The plan of `gpuenv resolve` and `create --dry-run`."""
+    """Return the plan of `gpuenv resolve` and `create --dry-run`."""
     choices = inproject.apply_project(choices)
     first = get_locking(choices).PLANS_FIRST
-    asked = judge_request(choices, emit, reading=True)
-    if first and (asked.request.packages or asked.demands.needs):
-        asked = _with_newest_set(asked, choices, emit)
-    plan = resolve_plan(asked) if first else _solved_plan(emit, asked, choices, explain=explain)
-    plan = add_notes(plan, asked, choices)
+    context = judge_request(choices, emit, reading=True)
+    if first and (context.request.packages or context.demands.needs):
+        context = _with_newest_set(context, choices, emit)
+    plan = resolve_plan(context) if first else _solved_plan(emit, context, choices, explain=explain)
+    plan = add_notes(plan, context, choices)
     if choices.exclude_newer:
-        told = "upload dates are compared when the packages are solved"
-        plan = dataclasses.replace(plan, notes=(*plan.notes, told)) if plan.builds else plan
+        note = "upload dates are compared when the packages are solved"
+        plan = dataclasses.replace(plan, notes=(*plan.notes, note)) if plan.builds else plan
     return plan
 
 
@@ -94,7 +96,7 @@ def _with_newest_set(context: RequestContext, choices: Choices, emit: Emit) -> R
 
 
 def _solved_plan(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
-    """The plan that the solver chooses, or one without builds that says why there is none."""
+    """Return the plan that the solver chooses, or one without builds that states the reason."""
     from . import solve_lock
 
     try:
@@ -109,14 +111,13 @@ def _solved_plan(emit: Emit, context: RequestContext, choices: Choices, *, expla
 
 
 def describe_next_step(choices: Choices, plan: Plan) -> str:
-    """`gpuenv create` with the options that the plan was asked for with; `lock` where nothing can be built
-    here, on another platform."""
+    """Return `gpuenv create` with the options of the plan, or `gpuenv lock` for another platform."""
     words = ["gpuenv", "create" if plan.platform == detect.detect(()).target.platform else "lock"]
     return " ".join([*words, *_words_of(choices)])
 
 
 def _words_of(choices: Choices) -> list[str]:
-    """The options that were given, as words of a command line."""
+    """Return the options as words of a command line."""
     words: list[str] = []
     for field in sorted(dataclasses.fields(Choices), key=lambda f: f.name != "framework"):
         value = getattr(choices, field.name)

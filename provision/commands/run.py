@@ -1,4 +1,4 @@
-"""`gpuenv run`: a command in an environment, and the cause where it fails."""
+"""`gpuenv run`: run a command in an environment, and explain its failure."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ _FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink", "
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options of `run`. With `stdout_to_stderr` the command writes everything to standard error. `diagnose`: find
-    the cause where it fails."""
+    """The options of `run`. With `stdout_to_stderr` the command writes everything to standard error.
+
+    With `diagnose` a failure is explained.
+    """
 
     env: Path | None = argument(
         None, help="Path of the environment.  [default: .venv]", complete="environments"
@@ -59,7 +61,7 @@ class RunOptions:
 
     @property
     def takes_stdout(self) -> bool:
-        """Whether standard output is the command's."""
+        """Whether the command uses standard output."""
         return not self.stdout_to_stderr
 
 
@@ -76,37 +78,41 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     env = choose_env_to_read(emit, options.env)
     recovery.roll_back_interrupted(emit, env)
     root, programs = find_programs(env)
-    given = process.environ()
-    process.settle_home()  # gpuenv's own: the program gets its variables as they were
-    environ = prepare_variables(emit, root, programs, given, options.choices, keep=options.keep_env)
+    inherited = process.environ()
+    process.settle_home()  # for gpuenv only: the program gets the variables of the user
+    environ = prepare_variables(emit, root, programs, inherited, options.choices, keep=options.keep_env)
     if options.memory_growth:
         environ |= _GROWTH
     explains = options.diagnose and not options.exec_
     if explains and not options.keep_env:
-        environ.setdefault("PYTHONFAULTHANDLER", "1")  # a crash of Python then says where it was
+        environ.setdefault("PYTHONFAULTHANDLER", "1")  # a crash of Python then prints a traceback
     before = limits.oom_kills()
+    ended = _run_to_end(options, environ, emit)
+    if isinstance(ended, int):
+        return RunResult(env=str(root), command=tuple(command), code=ended)
+    findings: tuple[Finding, ...] = ()
+    if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
+        from .program_evidence import describe_exit
+
+        findings = explain_failure(
+            command[0], ended, options.choices, root, describe_exit(root, command, ended, before)
+        )
+    code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+    return RunResult(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=findings)
+
+
+def _run_to_end(options: RunOptions, environ: dict[str, str], emit: Emit) -> process.ForegroundResult | int:
+    """Run the command, and return its result, or the exit code of a shell if it cannot be started."""
+    command = options.command
     stdout = sys.stderr.fileno() if options.stdout_to_stderr else None
     try:
         if options.exec_:
             process.replace(command, environ)
-        ended = process.attend(command, environ, stdout=stdout)
+        return process.attend(command, environ, stdout=stdout)
     except OSError as error:
-        emit(
-            Event(
-                kind="log", stage="run", text=f"gpuenv: {command[0]}: {error.strerror}{_python_hint(command)}"
-            )
-        )
-        code = 127 if isinstance(error, FileNotFoundError) else 126
-        return RunResult(env=str(root), command=tuple(command), code=code)
-    found: tuple[Finding, ...] = ()
-    if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
-        from .program_evidence import describe_exit
-
-        found = explain_failure(
-            command[0], ended, options.choices, root, describe_exit(root, command, ended, before)
-        )
-    code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
-    return RunResult(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found)
+        text = f"gpuenv: {command[0]}: {error.strerror}{_python_hint(command)}"
+        emit(Event(kind="log", stage="run", text=text))
+        return 127 if isinstance(error, FileNotFoundError) else 126
 
 
 def _python_hint(command: Sequence[str]) -> str:
@@ -117,7 +123,7 @@ def _python_hint(command: Sequence[str]) -> str:
 
 
 def find_programs(env: Path) -> tuple[Path, Path]:
-    """The environment's root and its folder of programs. Raises UsageError where it is none."""
+    """Return the environment's root and its folder of programs. Raises UsageError if it has no Python."""
     path = where.make_absolute(env)
     if path.is_file():
         return path.parent.parent, path.parent
@@ -130,16 +136,17 @@ def find_programs(env: Path) -> tuple[Path, Path]:
         hint = "give the folder of an environment or its Python"
     if env.name == str(env) and not path.exists() and shutil.which(str(env)):
         hint += f"; to run the program {env} in the project's environment: gpuenv run -- {env}"
-    from ..verify.locate import no_python  # only a wrong path needs it
+    from ..verify.locate import no_python  # only needed for a wrong path
 
     raise UsageError(no_python(path), hint=hint)
 
 
+# Six parameters: the environment's two folders, the variables to change, and how.
 def prepare_variables(
-    emit: Emit, root: Path, programs: Path, given: Mapping[str, str], choices: Choices, *, keep: bool = False
+    emit: Emit, root: Path, programs: Path, inherited: Mapping[str, str], choices: Choices, *, keep: bool = False
 ) -> dict[str, str]:  # fmt: skip
-    """The variables that a program in the environment gets; `keep` leaves those of the loader as they are."""
-    environ, removed = list_inside_folders(root, programs, given, keep=keep)
+    """Return the variables for a program in the environment. With `keep` those of the loader are unchanged."""
+    environ, removed = list_inside_folders(root, programs, inherited, keep=keep)
     for suspect in removed:
         text = f"removing {suspect.named} from the variables, because it would override the libraries of the environment (use --keep-env to keep it)"
         emit(Event(kind="note", stage="run", text=text))
@@ -153,9 +160,11 @@ def prepare_variables(
 def list_inside_folders(
     root: Path, bin_folder: Path, environ: Mapping[str, str], *, keep: bool
 ) -> tuple[dict[str, str], list[Suspect]]:
-    """The variables as after activation, without the loader's entries that would bring in another copy of
-    a library that the environment has; and those entries."""
-    from ..verify import culprit_setting  # the cli starts fast: verify is not needed before this
+    """Return the variables as after activation, and the loader's entries that were removed.
+
+    Removed are entries that would load another copy of a library of the environment.
+    """
+    from ..verify import culprit_setting  # imported late, so that the command line starts fast
 
     removed = [] if keep else _shadowing(root, environ)
     inner = culprit_setting.remove_suspects(environ, removed)
@@ -169,7 +178,7 @@ def list_inside_folders(
 
 
 def activate_variables(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]:
-    """The variables as conda packages want them; those that the environment has where a script fails."""
+    """Return the variables that the activation scripts of conda packages set, or `environ` if a script fails."""
     from ..managers.conda import activation_scripts as conda_scripts
 
     try:
@@ -180,7 +189,7 @@ def activate_variables(emit: Emit, root: Path, environ: dict[str, str]) -> dict[
 
 
 def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choices: Choices) -> None:
-    """Put what TensorFlow needs and does not search on LD_LIBRARY_PATH, and say so."""
+    """Add the folders that TensorFlow needs and does not search to LD_LIBRARY_PATH, and note it."""
     if not sys.platform.startswith("linux"):
         return
     version, missing = tensorflow_library_folders.find_folders(
@@ -208,9 +217,9 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
         if file.name.startswith(_FAMILIES) and ".so" in file.name
     ]
     families = {Path(p).name.split(".so")[0] for p in brought}
-    found = culprit_setting.list_suspects(environ, brought, None, None)
+    suspects = culprit_setting.list_suspects(environ, brought, None, None)
     return [
-        s for s in found
+        s for s in suspects
         if (s.variable == "LD_LIBRARY_PATH" and not Path(s.part or ".").resolve().is_relative_to(root.resolve()))
         or (s.variable == "LD_PRELOAD" and Path(s.part).name.split(".so")[0] in families)
     ]  # fmt: skip
@@ -219,16 +228,16 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
 def explain_failure(
     name: str, ended: process.ForegroundResult, choices: Choices, root: Path, how: Ran
 ) -> tuple[Finding, ...]:
-    """Diagnose the last output of a program, with this machine's facts. `how` is what else is known of its end."""
+    """Diagnose the last output of a program with this machine's facts. `how` describes how it ended."""
     from .diagnose import find_causes
     from .diagnosed_environment import read_device
 
     known = load_profiles.load_all(choices)
     text = [(name, [ended.stderr])]
     device = read_device(root)
-    found = find_causes(text, known, None, device=device, ran=how)
-    if found:
+    findings = find_causes(text, known, None, device=device, ran=how)
+    if findings:
         holders = device != "cpu"
         here = detect.detect(detect.WITH_CUDA if holders else detect.PARTS)
-        found = find_causes(text, known, here, here=True, device=device, holders=holders, ran=how)
-    return found
+        findings = find_causes(text, known, here, here=True, device=device, holders=holders, ran=how)
+    return findings

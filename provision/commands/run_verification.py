@@ -1,4 +1,4 @@
-"""The verdict on an environment: of `verify`, and that `create` ends with."""
+"""Run the verification of an environment, for `verify` and `create`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_verification(
     begun: verify.Prefetch | None = None,
     **options: Any,
 ) -> Verdict:
-    """The verdict on an environment, held against its lock where it has one."""
+    """Return the verdict on an environment, compared with its lock if it has one."""
     from ..request import load_profiles
 
     wanted = make_options(choices, options)
@@ -44,10 +44,11 @@ def run_verification(
 
 
 def make_lock_reader(options: verify.Options) -> Callable[[], Machine]:
-    """What reads this machine's driver and GPUs, for no longer than a stage may take."""
+    """Return a function that reads this machine's driver and GPUs within the time limit of a stage."""
     return lambda: machine_for_verdict(seconds=min(options.timeout, 30.0))
 
 
-def make_options(choices: Choices, given: dict[str, Any]) -> verify.Options:
-    """How to verify, with the folder for what must not land in the environment."""
-    return verify.Options(cache_dir=where.get_cache_dir(choices), **given)
+def make_options(choices: Choices, settings: dict[str, Any]) -> verify.Options:
+    """Return the options of the verify stage, with the cache folder for files that must stay out of the
+    environment."""
+    return verify.Options(cache_dir=where.get_cache_dir(choices), **settings)

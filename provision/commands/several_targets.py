@@ -1,4 +1,4 @@
-"""--target of the commands that take several machines."""
+"""Declare and read --target of commands that accept several machines."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ NOT_SHARED = ("target",)
 
 
 def declare_targets() -> list[Path]:
-    """Declare --target of a command that takes several."""
-    found: list[Path] = option(
+    """Declare --target of a command that accepts several."""
+    declared: list[Path] = option(
         list, "--target", panel=TARGET, complete="targets",
         help="Plan for other machines: a file of `gpuenv detect --json`, a folder of them, - for JSON lines, or a "
         "target of gpuenv.yaml. Repeatable.",
     )  # fmt: skip
-    return found
+    return declared
 
 
 def apply_single_target(choices: Choices, targets: Sequence[Path]) -> Choices | None:
-    """The options with the one target that was given or none; None where several machines are meant."""
+    """Return the options with at most one target, or None if several machines are named."""
     if is_several(targets):
         return None
     if not targets:
@@ -34,10 +34,10 @@ def apply_single_target(choices: Choices, targets: Sequence[Path]) -> Choices | 
 
 
 def is_several(targets: Sequence[Path]) -> bool:
-    """Whether --target was given for several machines."""
+    """Return whether --target names several machines."""
     return len(targets) > 1 or any(str(t) == STDIN or t.is_dir() for t in targets)
 
 
 def list_words(targets: Sequence[Path]) -> str:
-    """The targets as options of a command line."""
+    """Return the targets as options of a command line."""
     return " ".join(f"--target {shlex.quote(str(t))}" for t in targets)

@@ -1,4 +1,4 @@
-"""What the managers need of the stages `resolve` and `detect`, passed to them in one value."""
+"""Pass the functions of the stages `resolve` and `detect` to the managers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 def resolve_plan(context: RequestContext) -> Plan:
-    """Return the plan. Where no Python of this machine fits, one that uv could fetch is tried as well."""
+    """Return the plan. If no Python of this machine fits, one that uv could download is tried."""
     plan = add_extras(_plan_for(context), context)
     notes = (*plan.notes, *(said for said in context.demands.left_out if not _is_mentioned(said, plan)))
     if context.joint and plan.builds:
-        held, sets = context.joint.held_back, context.joint.ladder
-        plan = dataclasses.replace(plan, held_back=held, sets=sets)
+        held_back, sets = context.joint.held_back, context.joint.ladder
+        plan = dataclasses.replace(plan, held_back=held_back, sets=sets)
         notes = (*notes, *context.joint.notes)
     return dataclasses.replace(plan, notes=notes)
 
 
 def _is_mentioned(left_out: str, plan: Plan) -> bool:
-    """Whether a note of the plan says what it takes for a line that is left to it."""
+    """Return whether a note of the plan already explains an ignored line."""
     line, ignored, _ = left_out.partition(" is ignored")
     return bool(ignored) and any(note.startswith(f"{line} is ") for note in plan.notes)
 
@@ -44,7 +44,7 @@ def _plan_for(context: RequestContext) -> Plan:
 
 
 def _resolved(context: RequestContext, request: Request) -> Plan:
-    """The plan for the target, or for several targets the one plan that serves them all."""
+    """Return the plan for the target, or the one plan that fits several targets."""
     first, *others = context.targets or (context.target,)
     plan = resolve.resolve(request, first, context.profiles, context.supply, others)
     return dataclasses.replace(plan, target=context.target)
@@ -55,7 +55,7 @@ def _spoken_cuda(target: Target, known: Profiles) -> str | None:
 
 
 def get_stages(cache: Path) -> Stages:
-    """Return the stages as the managers need them; what Pythons answer is kept in `cache`."""
+    """Return the functions that the managers need. The answers of interpreters are kept in `cache`."""
     from ..managers.protocol import Stages
 
     return Stages(

@@ -1,4 +1,4 @@
-"""`gpuenv sync`: `create` for the project of this folder, under the name that it has in uv."""
+"""`gpuenv sync`: run `create` for the project of this folder, by uv's name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SyncOptions = CreateOptions
 
 
 def sync(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
-    """Make or change the project's environment as `create` does. Raises UsageError where there is no project."""
+    """Make or change the project's environment as `create` does. Raises UsageError if there is no project."""
     from ..request.project_folder import locate_project_file
 
     if locate_project_file() is None:

@@ -1,8 +1,8 @@
-"""Folders of an environment that its TensorFlow needs and does not search.
+"""Find the folders of an environment that its TensorFlow needs and does not search.
 
-TensorFlow opens CUDA's libraries by name when it looks for GPUs, and finds those of the nvidia-* wheels by
-its RUNPATH. Releases up to 2.13 name no wheel there, 2.16.1 only the runtime's, 2.21.0 all but cuSOLVER's
-(measured: the column `searched` of the profile). What `gpuenv create` links is found and not missing.
+TensorFlow opens CUDA's libraries by name when it looks for GPUs. It finds those of the nvidia-* wheels by its
+RUNPATH. Releases up to 2.13 name no wheel there, 2.16.1 only the runtime's, 2.21.0 all except cuSOLVER's
+(measured: the column `searched` of the profile). Libraries that `gpuenv create` links are not missing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from ..environment.distributions import find_distribution
 from ..model import Profiles
 
-# gpu/dso_loader.cc, TryDlopenCUDALibraries: without any one of these TensorFlow uses no GPU.
+# gpu/dso_loader.cc, TryDlopenCUDALibraries: TensorFlow uses the GPU only if it finds all of these.
 _OPENED = ("cublas", "cuda_runtime", "cudnn", "cufft", "cusolver", "cusparse")
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
 
@@ -22,8 +22,10 @@ _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
 def find_folders(
     root: Path, environ: Mapping[str, str], known: Callable[[], Profiles]
 ) -> tuple[str, tuple[Path, ...]]:
-    """TensorFlow's version, and the folders that LD_LIBRARY_PATH must name for it to find what it opens;
-    none where there is no TensorFlow, where its libraries are the system's, or where it finds all."""
+    """Return TensorFlow's version, and the folders that LD_LIBRARY_PATH must include.
+
+    There are none without TensorFlow, with the system's libraries, or if TensorFlow finds everything.
+    """
     for site in (p for name in ("site", "dist") for p in sorted(root.glob(f"lib/python3*/{name}-packages"))):
         tensorflow = find_distribution([site], "tensorflow")
         wheels = sorted(p for p in (site / "nvidia").glob("*/lib") if p.is_dir())
@@ -32,12 +34,12 @@ def find_folders(
         version = tensorflow.version
         searched = _searched(site, version, known)
         there = {Path(entry).resolve() for entry in environ.get("LD_LIBRARY_PATH", "").split(":") if entry}
-        found = {name for w in wheels if w.parent.name in searched for name in _libraries(w)}
+        found_libraries = {name for w in wheels if w.parent.name in searched for name in _libraries(w)}
         return version, tuple(
             w for w in wheels
             if w.parent.name not in searched
             and (not searched or w.parent.name in _OPENED)
-            and _libraries(w) - found
+            and _libraries(w) - found_libraries
             and w.resolve() not in there
         )  # fmt: skip
     return "", ()
@@ -48,7 +50,8 @@ def _libraries(folder: Path) -> set[str]:
 
 
 def _searched(site: Path, version: str, known: Callable[[], Profiles]) -> frozenset[str]:
-    """As the profile has it for this release; a release that it does not know is read itself."""
+    """Return the folders that the profile lists for this release. An unknown release is read from its
+    library."""
     for build in known().builds:
         named = build.framework == "tensorflow" and build.version == version
         if named and build.cuda and build.platform.startswith("linux"):
@@ -59,4 +62,4 @@ def _searched(site: Path, version: str, known: Callable[[], Profiles]) -> frozen
         with (site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:
             return nvidia_folders(library)
     except OSError:
-        return frozenset(_OPENED)  # no such library: not the wheel of the index, which nothing is known of
+        return frozenset(_OPENED)  # without this library it is not the wheel of the index

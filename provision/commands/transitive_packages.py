@@ -1,4 +1,4 @@
-"""The packages of a lock that nobody named and that do not go with the plan's builds."""
+"""Find indirect packages of a lock that conflict with the plan's builds."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .named_packages import read_named_packages
 
 
 def find_transitive_packages(context: RequestContext, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:
-    """The packages that came along with named ones and do not go with the plan's builds."""
+    """Yield the indirect packages that conflict with the plan's builds."""
     named = frozenset(n.name for n in read_named_packages(context))
     builds = _builds(context, plan) if named else ()
     if builds:
         question = Question(context.request, context.target, context.profiles, context.supply)
         rows = SatelliteRows(context.profiles, context.target.platform)
         kept = MeasuredRows(own_cache(context.sources))
-        mine = LockedSet(question, rows, builds, lock, named, lambda sha: kept.of([sha], plan.platform))
-        yield from mine.strangers()
+        locked = LockedSet(question, rows, builds, lock, named, lambda sha: kept.of([sha], plan.platform))
+        yield from locked.strangers()
 
 
 def _builds(context: RequestContext, plan: Plan) -> tuple[Build, ...]:
-    """The rows of the plan's builds."""
+    """Return the profile rows of the plan's builds."""
     planned = {(b.framework, b.version, b.cuda, b.index) for b in plan.builds}
     return tuple(
         b for b in context.profiles.builds

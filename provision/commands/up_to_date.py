@@ -1,7 +1,7 @@
-"""The shortest way through `create`: the news that all is in place, told from a few files.
+"""Decide from a few files whether an environment is up to date.
 
-`make env` asks this each time. No stage is imported for it, no profile read, no lock taken; whatever is
-not plainly as it was left is the long way's to judge.
+`make env` asks this each time. No stage is imported, no profile read and no lock taken. Every doubt is left
+to the full `create`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from .verdict_inputs import is_good, is_outdated, machine_for_verdict
 
 
 def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> CreateResult | None:
-    """Return that all is in place; None where it is not, or not surely. A `brief` answer has no lock."""
+    """Return the result if everything is up to date, or None if it is not certain. A `brief` result has no
+    lock."""
     env = make_absolute(env)
     if not place.made_by_gpuenv(env) or not place.is_settled(env) or place.is_half_changed(env):
         return None
@@ -47,13 +48,13 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
     plan = state.plan_of(env)
     if verdict is None or plan is None or not _scripts_settled(env) or is_outdated(plan, choices):
         return None
-    made = state.environment(env, changed=False)
+    environment = state.environment(env, changed=False)
     lock = None
     if not brief:
         from ..wheels import pylock
 
         lock = pylock.read_in(env / place.MARK)
-    value = CreateResult(machine=machine, plan=plan, lock=lock, environment=made, verdict=verdict)
+    value = CreateResult(machine=machine, plan=plan, lock=lock, environment=environment, verdict=verdict)
     return finish_creation(emit, value, env)
 
 
@@ -62,26 +63,29 @@ def _scripts_settled(env: Path) -> bool:
     try:
         return not script.exists() or f".{env.name}.gpuenv-new" not in untrusted_files.read_text(script)
     except OSError:
-        return False  # the long way names it
+        return False  # the full `create` reports it
 
 
 def make_record(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
-    """What makes two creates the same: the options that choose, the lock where one was given, and the
-    project's files; and the options that command lines gave."""
+    """Return what two runs of `create` must have in common.
+
+    It contains the options, the lock if one is named, the project's files, and the options of the command
+    line.
+    """
     plain = inproject.as_plain_options(
         dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
     )
-    held = {"names": files, "digest": digest_files(files)} if files else None
+    digested = {"names": files, "digest": digest_files(files)} if files else None
     return {
         "choices": redact_value(json.loads(json.dumps(plain))),
         "given": redact_value(json.loads(json.dumps(choices.given))),
         "lock": state.lock_digest(lock_file),
-        "files": held,
+        "files": digested,
     }
 
 
 def finish_creation(emit: Emit, value: CreateResult, env: Path) -> CreateResult:
-    """List the environment that `create` made or found, and say the next step."""
+    """Add the environment to the registry, and emit the next step."""
     try:
         registry.add(env)
     except BuildError as error:

@@ -1,4 +1,4 @@
-"""What a verdict depends on, and what it means to whoever asked."""
+"""Read what a verdict depends on, and compare it with the environment's device."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 
 def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
-    """What a verdict depends on: driver, GPUs, the variables that matter."""
+    """Return what a verdict depends on: driver, GPUs and relevant variables."""
     from .. import detect
 
     return detect.detect({"driver", "gpus", "environment"}, seconds=seconds)
 
 
 def is_outdated(plan: Plan | None, choices: Choices) -> str | None:
-    """What this machine has and an environment for the CPU leaves idle, though nobody asked for the CPU; None
-    where it is as it should be. Raises MachineError where NVIDIA hardware shows and its driver does not work."""
+    """Return why an unrequested CPU environment should use this machine's GPU, or None.
+
+    Raises MachineError if NVIDIA hardware is present and its driver does not work.
+    """
     elsewhere = choices.elsewhere or choices.platform
     if plan is None or plan.device != "cpu" or choices.device != "auto" or elsewhere:
         return None
@@ -34,8 +36,10 @@ def is_outdated(plan: Plan | None, choices: Choices) -> str | None:
 
 
 def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
-    """Whether this machine can prove the environment: not one that was made for another machine's GPU, where
-    this one has none."""
+    """Return whether this machine can prove the environment.
+
+    It cannot if the environment is for the GPU of another machine and this machine has none.
+    """
     from ..model import Event
 
     if lock.plan.device == "cpu" or machine is not None:
@@ -43,14 +47,14 @@ def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
     here = machine_for_verdict()
     if here.gpus and not here.driver.problem:
         return True
-    told = "unproven on this machine: the environment is for the GPU of another machine, and this machine has no GPU"
-    emit(Event(kind="warning", stage="verify", text=told))
+    warning = "unproven on this machine: the environment is for the GPU of another machine, and this machine has no GPU"
+    emit(Event(kind="warning", stage="verify", text=warning))
     return False
 
 
 @contextlib.contextmanager
 def get_planned_device(device: Device) -> Iterator[None]:
-    """Note on an error within the block what its environment is for."""
+    """Set the device of the environment on errors in the block."""
     try:
         yield
     except GpuenvError as error:
@@ -59,12 +63,12 @@ def get_planned_device(device: Device) -> Iterator[None]:
 
 
 def is_expected(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> bool:
-    """Whether a verdict is what an environment was made for; `cpu` is only where that was the device."""
+    """Return whether a verdict matches the environment's device. `cpu` does only for a CPU environment."""
     return verdict.verdict == "works" or (verdict.verdict == "cpu" and (asked_cpu or device == "cpu"))
 
 
 def is_good(result: CreateResult) -> bool:
-    """Whether an environment is there, and its verdict, if it has one, is what it was made for."""
+    """Return whether the environment exists and its verdict, if any, matches its device."""
     if result.environment is None:
         return False
     device = result.plan.device if result.plan else None

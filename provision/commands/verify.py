@@ -1,4 +1,4 @@
-"""`gpuenv verify`: the verdict on any environment."""
+"""`gpuenv verify`: return the verdict on any environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..verify import begin, locate
 from . import project_checks, recovery
 from .activate_command import activate_line
 from .default_env import choose_env_to_read
-from .later_stages import add_later_stages, make_reader
+from .later_stages import Examination, add_later_stages, make_reader
 from .run_verification import make_lock_reader, make_options, run_verification
 from .verdict_inputs import is_expected, machine_for_verdict
 
@@ -66,18 +66,18 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     checks = project_checks.CheckOptions(
         typed=project_checks.read_options(options.check), of_project=options.checks
     )
-    asked = {
+    settings = {
         "quick": options.quick, "deep": options.deep, "strict": options.strict, "locked": options.locked,
         "device": _device(options.device), "frameworks": _frameworks(options.framework),
         "timeout": options.timeout,
     }  # fmt: skip
     if options.report:
         refuse_to_replace(options.report, force=options.force)
-    return _judge(emit, options, asked, checks)
+    return _judge(emit, options, settings, checks)
 
 
 def _assert_alone(options: VerifyOptions) -> None:
-    """Raise UsageError for options that do not go with --node."""
+    """Raise UsageError for options that cannot be used with --node."""
     if not options.quick:
         raise UsageError("--node needs --quick", hint="gpuenv verify --quick --node ENV")
     others = {
@@ -108,37 +108,40 @@ def _frameworks(named: list[str]) -> tuple[str, ...]:
 
 
 def _judge(
-    emit: Emit, options: VerifyOptions, asked: dict[str, Any], checks: project_checks.CheckOptions
+    emit: Emit, options: VerifyOptions, settings: dict[str, Any], checks: project_checks.CheckOptions
 ) -> Verdict:
-    """Return the verdict on an environment of any tool; one of gpuenv keeps it."""
+    """Return the verdict on an environment of any tool. One that gpuenv made keeps it."""
     report, choices = options.report, options.choices
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
     env = choose_env_to_read(emit, options.env)
     recovery.roll_back_interrupted(emit, env)
-    found = locate(where.make_absolute(env), stated=True)
-    path = Path(found.path)
-    # What needs the lock and the profiles is read while the environment's Python and the driver answer.
-    wanted = make_options(choices, asked)
+    environment = locate(where.make_absolute(env), stated=True)
+    path = Path(environment.path)
+    # Lock and profiles are read while the environment's Python and the driver are queried.
+    wanted = make_options(choices, settings)
     planned = project_checks.plan_checks(path, checks, wanted)
-    reading = make_reader(found, choices, process.environ())
-    driver, machine = not _for_cpu(found), make_lock_reader(wanted)
-    with begin(found, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
-        made = _lock_of(found, locked=options.locked)
-        verdict = _diagnosed(run_verification(emit, found, made, choices, begun, **asked), made)
-        verdict = add_later_stages(emit, found, made, choices, verdict, wanted, begun)
-    verdict = project_checks.run_project_checks(emit, found, verdict, planned, choices, wanted)
-    if found.made_by_gpuenv and not options.quick and not checks.typed:
-        _keep(path, made, verdict, emit, planned.digest)
+    reading = make_reader(environment, choices, process.environ())
+    driver, machine = not _for_cpu(environment), make_lock_reader(wanted)
+    with begin(environment, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
+        lock = _lock_of(environment, locked=options.locked)
+        verdict = _diagnosed(run_verification(emit, environment, lock, choices, begun, **settings), lock)
+        examined = Examination(env=environment, lock=lock, choices=choices, options=wanted)
+        verdict = add_later_stages(examined, verdict, emit, begun)
+    verdict = project_checks.run_project_checks(examined, verdict, planned, emit)
+    if environment.made_by_gpuenv and not options.quick and not checks.typed:
+        _keep(path, lock, verdict, emit, planned.digest)
     if report:
         _write_report(report, verdict, emit)
-    if is_expected(verdict, verdict.made_for, asked_cpu=asked["device"] == "cpu") and (step := _next(path)):
+    if is_expected(verdict, verdict.made_for, asked_cpu=settings["device"] == "cpu") and (
+        step := _next(path)
+    ):
         emit(Event(kind="next", stage="verify", text=step))
     return verdict
 
 
 def _for_cpu(env: Environment) -> bool:
-    """Whether an environment was made for the CPU, as far as can be told before its lock is read."""
+    """Return whether an environment is for the CPU, as far as known before its lock is read."""
     with contextlib.suppress(BuildError):
         return env.made_by_gpuenv and (state.read(Path(env.path), "plan.json") or {}).get("device") == "cpu"
     return False
@@ -158,9 +161,9 @@ def _lock_of(env: Environment, *, locked: bool) -> Lock | None:
 
 
 def _next(env: Path) -> str | None:
-    """How to enter an environment; None for what has nothing to be entered by, as a system's Python."""
-    own = (env / "bin" / "activate").exists() or (env / "conda-meta").is_dir()
-    return activate_line(env, process.environ()) if own else None
+    """Return the activate command of an environment, or None if it has none, such as a system's Python."""
+    can_activate = (env / "bin" / "activate").exists() or (env / "conda-meta").is_dir()
+    return activate_line(env, process.environ()) if can_activate else None
 
 
 def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
@@ -168,9 +171,9 @@ def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
 
     from ..export.report import page
 
-    made = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    footer = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     try:
-        write_output(report, signed(redact_text(page(verdict, made)), "<!--"))
+        write_output(report, signed(redact_text(page(verdict, footer)), "<!--"))
     except OSError as error:
         raise UsageError(
             f"--report {report}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
@@ -183,18 +186,18 @@ def _keep(path: Path, lock: Lock | None, verdict: Verdict, emit: Emit, checks: s
         under = state.circumstances(path, state.lock_digest(lock), machine_for_verdict(), checks)
         state.keep_verdict(path, verdict, under)
     except GpuenvError as error:
-        # A read-only environment can be verified; its verdict just cannot be kept inside.
+        # A read-only environment can be verified, but cannot keep its verdict.
         emit(Event(kind="note", stage="verify", text=error.message))
 
 
 def _diagnosed(verdict: Verdict, lock: Lock | None) -> Verdict:
-    """A failure that no stage has a cause for, with what diagnose finds in the words of the failed stage."""
+    """Return the verdict with the causes that diagnose finds in the text of a failed stage."""
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
     if failed is None or verdict.findings:
         return verdict
     from .diagnose import find_causes_in_log
 
     log = "\n".join([failed.detail, *(e.text for e in failed.evidence)])
-    found = find_causes_in_log(log, lock.plan.device if lock else None)
-    fix = found[0].fix if found else None
-    return dataclasses.replace(verdict, findings=found, hint=fix or verdict.hint)
+    findings = find_causes_in_log(log, lock.plan.device if lock else None)
+    fix = findings[0].fix if findings else None
+    return dataclasses.replace(verdict, findings=findings, hint=fix or verdict.hint)

@@ -1,4 +1,4 @@
-"""`gpuenv verify --quick --node`: whether this machine has a fault of its own. Schedulers run it as root."""
+"""`gpuenv verify --quick --node`: tell whether this machine has a fault. Schedulers run it as root."""
 
 from __future__ import annotations
 
@@ -31,18 +31,20 @@ _SECONDS = 2.0
 
 
 def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit) -> NodeVerdict:
-    """Return whether this machine has a fault of its own, by an environment. Nothing of the environment runs where
-    another user can change it. Raises UsageError."""
-    given = where.make_absolute(choose_env_to_read(emit, named))
-    _assert_own(given)
-    env = locate(given, stated=True)
-    made = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
-    if made and made.plan.device == "cpu":
+    """Return whether this machine has a fault, tested with an environment.
+
+    Nothing of the environment runs if another user can change it. Raises UsageError.
+    """
+    env_path = where.make_absolute(choose_env_to_read(emit, named))
+    _assert_own(env_path)
+    env = locate(env_path, stated=True)
+    lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
+    if lock and lock.plan.device == "cpu":
         return NodeVerdict(fault=False, text=shorten_line(f"{env.path} is for the CPU: no GPU was examined"))
-    asked: dict[str, Any] = {"quick": True, "timeout": timeout, "device": "all"}
-    wanted = make_options(choices, asked)
+    settings: dict[str, Any] = {"quick": True, "timeout": timeout, "device": "all"}
+    wanted = make_options(choices, settings)
     with begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:
-        verdict = run_verification(emit, env, made, choices, begun, **asked)
+        verdict = run_verification(emit, env, lock, choices, begun, **settings)
     judged = judge_node(verdict, load_profiles.causes_of_jobs(choices))
     if judged.fault and judged.cause in _ABSENT and not _has_gpu():
         return replace(
@@ -52,14 +54,16 @@ def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit
 
 
 def _has_gpu() -> bool:
-    """Whether something shows that the machine has a GPU or its driver. One system image serves all nodes of many
-    clusters, and those without a GPU have the script too."""
+    """Return whether the machine has a GPU or its driver.
+
+    One system image serves all nodes of many clusters, so nodes without a GPU run this script too.
+    """
     parts = {"driver", "gpus", "context", "hardware", "environment"}
     return bool(nvidia_traces(detect(parts, seconds=_SECONDS)))
 
 
 def _assert_own(env: Path) -> None:
-    """Raise UsageError where another user can change the environment, or the Python that it is made from."""
+    """Raise UsageError if another user can change the environment or its base Python."""
     try:
         assert_unchangeable((env, *_standard_libraries(env)))
     except ChangeableError as error:
@@ -72,10 +76,10 @@ def _assert_own(env: Path) -> None:
 
 
 def _standard_libraries(env: Path) -> Iterator[Path]:
-    """The folders of the standard library that the environment's Python imports."""
+    """Yield the folders of the standard library that the environment's Python imports."""
     try:
         text = (env / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return  # conda's environments bring their own
+        return  # conda environments contain their own
     for name in re.findall(r"^home\s*=\s*(.+?)\s*$", text, re.MULTILINE):
         yield from sorted(Path(name).parent.glob("lib/python3.*"))

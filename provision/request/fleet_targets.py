@@ -17,7 +17,7 @@ from . import project_options
 from .options import STDIN, Choices
 from .target import MachineReader, read_request_target
 
-_MOST = 16 << 20  # bytes of one line
+_MOST = 16 << 20  # bytes per line
 _HINT = "write one with `gpuenv detect --json`"
 _OF_ONE_TARGET = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc")
 _NAMED_CHOICES = ("python", "cuda", "manager", "device")

@@ -101,17 +101,17 @@ class Choices:
     cache_dir: Path | None = option(
         None, help="Folder for the caches of gpuenv and the installer.", panel=SOURCES
     )
-    # What only gpuenv.yaml says: its path where it was read, the name of its target, its indexes.
+    # Set only from gpuenv.yaml: its path, the name of the target, and the indexes.
     config: Path | None = None
     target_name: str | None = None
     indexes: dict[str, str] = field(default_factory=dict)
     bundle: Path | None = None
     dependencies_only: bool = False  # of gpuenv.yaml: project: {path: ., install: false}
-    # The options of command lines alone, as an environment records them.
+    # Only the options of command lines, as an environment records them.
     given: dict[str, Any] = field(default_factory=dict)
-    # The machine that an environment or a lock was made for: judged in place of this one.
+    # The machine of an environment or a lock, used instead of this one.
     planned: Target | None = None
-    # The options that the command line names, also those with their default value.
+    # The names of all options on the command line, including those with a default value.
     named: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property

@@ -19,8 +19,8 @@ from .options import Choices
 from .project_folder import locate_project_file
 
 _DEFAULT_MANAGER = Choices().manager
-# Options that are no part of what a lock's digest counts: where and how gpuenv runs, and what the plan inside
-# the lock says of the machine.
+# Options that a lock's digest leaves out: where and how gpuenv runs, and the properties of the machine,
+# which are in the lock's plan.
 _OF_THE_RUN = (
     "cache_dir", "offline", "no_build", "config", "requirement", "project", "profiles", "target",
     "exclude_newer", "exclude_newer_except",
@@ -147,7 +147,7 @@ def list_stack_packages(data: Profiles) -> frozenset[str]:
     from packaging.utils import canonicalize_name
 
     texts = {t for r in data.toolkits for part in r.parts for t in part.split(" ")[1:]}
-    texts |= {text for b in data.builds for text in b.requires}  # few texts, of many rows
+    texts |= {text for b in data.builds for text in b.requires}  # many rows share few texts
     names = {Requirement(t).name for t in texts} | {r.package for r in data.cudnn}
     return frozenset(canonicalize_name(n) for n in names)
 
@@ -218,7 +218,7 @@ def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: b
         "python_bounds",
         "dependencies_only",
         "allow_old",
-    ):  # options that version 0.1.0 did not know
+    ):  # options that version 0.1.0 did not have
         if not counted.get(later):
             counted.pop(later, None)
     told = json.dumps(counted, sort_keys=True) + digest_files(files, exact=exact)

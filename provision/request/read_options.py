@@ -146,7 +146,7 @@ def read_context(
     where = inproject.merge_sources(read_sources(c, data), c, demands)
     at_hand = list_available_wheels(where)
     device, reason = choose_device(c, machine, target, look)
-    if plans_first:  # the names of conda's channels are others
+    if plans_first:  # conda channels use other names
         by_name = traps.named_packages(packages, demands, markers_of(target.platform))
         warnings = traps.check_traps(by_name, data, at_hand, where, replaced=device == "cuda")
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
@@ -292,7 +292,7 @@ def _implied_framework(name: str, data: Profiles) -> str | None:
 def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tuple[str, ...]]:
     """The frameworks and the packages that --framework and --with name; none where the project's files
     may name them. Raises UsageError."""
-    # By a pattern: reading hundreds of requirements by their grammar takes longer than to resolve.
+    # Matched by a pattern: parsing hundreds of requirements would take longer than resolving.
     texts = {x for b in data.builds for x in b.companions}
     companions = {canonicalize_name(re.split(r"[^A-Za-z0-9._-]", x, maxsplit=1)[0]) for x in texts}
     wanted: dict[str, FrameworkRequest] = {}
@@ -320,7 +320,7 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
                 f"--with {str(need)!r}: nvcc cannot have bounds, because its version must match the CUDA of the build",
                 hint="choose the CUDA: --with nvcc --cuda 13.0",
             )
-    packages += [str(need) for need in along if not need.url]  # an address goes with the project's needs
+    packages += [str(need) for need in along if not need.url]  # a URL is one of the project's requirements
     if not wanted and not (c.requirement or c.project):
         hint = cpu_only_frameworks.make_cpu_hint([str(need) for need in along])
         raise UsageError(

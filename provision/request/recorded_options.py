@@ -39,7 +39,7 @@ _NOT_RECORDED = frozenset(
     }
 )
 _PATHS = ("target", "project", "requirement", "profiles", "find_links", "channel")
-# Options that gpuenv.yaml has a key for, and that key.
+# Options with a key in gpuenv.yaml, and the key.
 _SINGLE = {"python": "python", "cuda": "cuda", "manager": "manager", "device": "device", "index": "index"}
 _LISTS = {"extra": "extras", "group": "groups", "channel": "channels"}
 
@@ -86,7 +86,7 @@ def without_machine(choices: Choices) -> Choices:
     """The options without those for the machine, but for the name of a target, which has a lock of its own."""
     named = choices.target if choices.target and not choices.target.exists() else None
     none = dict.fromkeys(("driver", "driver_os", "gpus", "platform", "glibc", "python", "cuda"))
-    return dataclasses.replace(choices, target=named, gpu=[], device="auto", **none)  # type: ignore[arg-type]  # all of them may be None
+    return dataclasses.replace(choices, target=named, gpu=[], device="auto", **none)  # type: ignore[arg-type]  # each may be None
 
 
 def record(choices: Choices) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def list_differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[
 def _replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock: bool) -> set[str]:
     """The recorded options that this command line replaces: those that it names, and what depends on them."""
     gone = set(said)
-    if said & _TARGET:  # another machine is judged anew
+    if said & _TARGET:  # another machine is described again
         gone |= _TARGET | {"device", "cuda"}
     if "device" in said:
         gone.add("cuda")
@@ -153,7 +153,7 @@ def _recorded(env: Path, before: Mapping[str, Any], config: Path | None, choices
         found = _of_command_line(had, read_cached_config(config, where.get_cache_dir(choices)))
     else:
         found = {k: v for k, v in had.items() if k not in _NOT_RECORDED}
-    if config and not had.get("config"):  # it was made before there was a gpuenv.yaml, which decides now
+    if config and not had.get("config"):  # made before there was a gpuenv.yaml, which applies now
         found = {k: v for k, v in found.items() if k not in _PACKAGES}
     found = {k: _mapped(k, v, _from_here) for k, v in found.items()}
     try:

@@ -24,7 +24,7 @@ def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | N
         demands = inproject.read_requirements(made, load_profiles.load_all(c), lock.target)
         names = [Requirement(text).name for text in (*made.framework, *made.with_)]
     except (GpuenvError, InvalidRequirement, ValueError, TypeError, OSError):
-        return None  # another version of gpuenv wrote it, or the project's files are gone
+        return None  # written by another version of gpuenv, or the project's files are missing
     names += [*demands.frameworks, *(n.name for n in demands.needs if n.name and not n.constraint)]
     names += [b.framework for b in lock.plan.builds]
     return frozenset(canonicalize_name(n) for n in names)

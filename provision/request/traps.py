@@ -68,7 +68,7 @@ def named_packages(
         try:
             need = Requirement(text)
         except InvalidRequirement:
-            continue  # a line that only uv reads
+            continue  # a line that only uv can read
         if not need.url and may_apply(need.marker, markers):
             yield NamedRequirement(need=need, origin=origin)
 

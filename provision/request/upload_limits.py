@@ -17,7 +17,7 @@ from .options import Choices
 
 NONE = "false"
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-# Not compiled here: every command imports this, and hardly any has a limit.
+# Not compiled here: every command imports this module, but few have a limit.
 _ISO = r"P(?:(?P<w>\d{1,6})W)?(?:(?P<d>\d{1,6})D)?(?:T(?:(?P<h>\d{1,6})H)?(?:(?P<m>\d{1,6})M)?(?:(?P<s>\d{1,6})S)?)?"
 _WORDS = (
     r"(?:(?P<w>\d{1,6})\s*w(?:eeks?)?[\s,]*)?(?:(?P<d>\d{1,6})\s*d(?:ays?)?[\s,]*)?"
@@ -110,7 +110,7 @@ def _moment(text: str) -> datetime:
             if at.tzinfo is not None:
                 return at
     except (ValueError, OverflowError):
-        pass  # the refusal below has the text and the forms
+        pass  # the error below names the text and the valid forms
     calendar = re.search(r"month|year|^P\d+[MY]", plain, re.IGNORECASE)
     hint = "write days instead of months and years, such as 30 days" if calendar else f"write {_FORMS}"
     raise UsageError(f"--exclude-newer {plain[:_LONGEST]!r} is neither a date nor a duration", hint=hint)

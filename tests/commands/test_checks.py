@@ -12,6 +12,7 @@ import pytest
 from framework_envs import framework_env, venv
 
 from provision.commands import project_checks
+from provision.commands.later_stages import Examination
 from provision.errors import DataError, UsageError
 from provision.model import StageResult, Verdict, as_document, from_plain
 from provision.request.options import Choices
@@ -57,7 +58,8 @@ def judged(env, *typed, verdict="cpu", stages=(PASSED,), project=True, events=No
     planned = project_checks.plan_checks(env, asked, wanted)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict=verdict, stages=stages)
     emit = (lambda _: None) if events is None else events.append
-    return project_checks.run_project_checks(emit, locate(env), before, planned, Choices(), wanted)
+    examined = Examination(env=locate(env), lock=None, choices=Choices(), options=wanted)
+    return project_checks.run_project_checks(examined, before, planned, emit)
 
 
 def last(verdict):
