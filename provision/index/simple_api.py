@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html.parser
 import json
 import re
@@ -9,7 +10,14 @@ import urllib.parse
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 from packaging.version import InvalidVersion, Version
 
 from provision.system.untrusted_names import UnsafeNameError, check_file_name, file_name_of_url
@@ -148,6 +156,33 @@ class _Links(html.parser.HTMLParser):
                 yanked=yanked,
             )
         )
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _version(text: str) -> Version:
+    """A version; many files have the same. Raises InvalidVersion."""
+    return Version(text)
+
+
+def version_of(file: str, name: str) -> Version | None:
+    """The version in a file's name, None for a file that no installer takes. The wheel's other parts are not read."""
+    try:
+        if file.endswith(".whl"):
+            return _version(file.split("-", 2)[1].replace("_", "-"))
+        found, version = parse_sdist_filename(file)
+    except (InvalidSdistFilename, InvalidVersion, IndexError):
+        return None
+    return version if found == name else None
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def allows_python(bounds: str | None, python: str) -> bool:
+    """Whether a Requires-Python allows the newest releases of a Python minor. One that cannot be read forbids
+    nothing."""
+    try:
+        return not bounds or SpecifierSet(bounds).contains(f"{python}.99", prereleases=True)
+    except InvalidSpecifier:
+        return True
 
 
 def holdings(http: Http, indexes: Iterable[str], package: str) -> list[str]:

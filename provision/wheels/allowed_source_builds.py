@@ -8,8 +8,9 @@ that only reads.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from ..errors import LockError
 from ..model import Event, LockedPackage, PackageSources, Plan, RequirementLine, TransitiveFrameworks
 from ..system.redaction import redact_text
 from . import remembered_refusals
+from .missing_wheels import has_wheel
+from .pylock import is_source
 from .source_archives import SourceArchive, SourceArchives, has_pages
 from .stated_metadata import StatedMetadata
 
@@ -54,6 +57,11 @@ class SourceBuilds:
     unread: list[str] = field(default_factory=list)
     chosen: list[str] = field(default_factory=list)
     stated: StatedMetadata | None = None
+
+    @property
+    def archives(self) -> SourceArchives | None:
+        """What the indexes list of packages; None without a reader of metadata."""
+        return self.stated.archives if self.stated else None
 
     def options(self) -> list[str]:
         """The options of uv: wheels only, but for what is allowed."""
@@ -97,6 +105,22 @@ class SourceBuilds:
         others = [n for n in self.allowed if n not in self.chosen or n in wanted]
         self.chosen = [n for n in wanted if n in self.chosen or n not in others]
         self.allowed = list(dict.fromkeys([*others, *wanted]))
+
+    def with_wheels(self, solved: Iterable[LockedPackage], plan: Plan) -> list[str]:
+        """Return the allowed packages of a solution that came from source although their release has a wheel."""
+        sources = [p for p in solved if p.name in self.allowed and is_source(p) and p.sha256]
+        return [p.name for p in sources if self.archives and has_wheel(p, self.archives, plan)]
+
+    @contextlib.contextmanager
+    def forbidding(self, names: Iterable[str]) -> Iterator[None]:
+        """Take back what was allowed; a refusal in the block restores it."""
+        before = list(self.allowed)
+        self.allowed[:] = [n for n in before if n not in set(names)]
+        try:
+            yield
+        except LockError:
+            self.allowed[:] = before
+            raise
 
     def remember(self, question: str, names: Iterable[str], needs: Iterable[RequirementLine]) -> None:
         """Keep which packages of the answer to a question came from source for lack of a wheel."""

@@ -12,20 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from ..index.http import AT_ONCE
 from ..index.platform_tags import wheel_tags
-from ..index.simple_api import File
+from ..index.simple_api import File, allows_python, version_of
 from ..model import AvailableWheels, NamedPackage, PackageRelease, PackageSources, Target
 from .cache_and_disk import own_cache
 from .index_metadata import IndexMetadata
@@ -149,7 +143,7 @@ class ReleaseReader:
     def _listed(self, named: Named) -> _Listing:
         grouped: dict[Version, list[File]] = {}
         for file in (*self._local(named.name), *self._metadata.files(named.name, named.index)):
-            version = _version_of(file.name, named.name)
+            version = version_of(file.name, named.name)
             if version is not None and not self._is_late(file):
                 grouped.setdefault(version, []).append(file)
         versions = sorted(self._within(named, grouped).items(), reverse=True)
@@ -188,7 +182,7 @@ class ReleaseReader:
         fitting = {f: self._pythons_of(f) for f in wheels}
         having = {p for pythons in fitting.values() for p in pythons}
         archives = [f for f in files if not f.name.endswith(".whl")]
-        built = {p for f in archives for p in self.pythons if _allows(f.requires_python, p)}
+        built = {p for f in archives for p in self.pythons if allows_python(f.requires_python, p)}
         best = next((f for f, pythons in fitting.items() if pythons), wheels[0] if wheels else None)
         compiled = [f for f in wheels if not f.name.endswith("-none-any.whl")]
         archive = None if wheels or at >= _MOST_ARCHIVES else self._described(listing.named.name, archives)
@@ -219,29 +213,14 @@ class ReleaseReader:
         except (InvalidWheelFilename, InvalidVersion):
             return frozenset()
         return frozenset(
-            p for p in self.pythons if _allows(file.requires_python, p) and not tags.isdisjoint(self._tags[p])
+            p
+            for p in self.pythons
+            if allows_python(file.requires_python, p) and not tags.isdisjoint(self._tags[p])
         )
 
     @functools.cached_property
     def _tags(self) -> dict[str, frozenset[Tag]]:
         return {p: frozenset(wheel_tags(p, self.target.platform, self.target.glibc)) for p in self.pythons}
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _version(text: str) -> Version:
-    """A version; many files have the same. Raises InvalidVersion."""
-    return Version(text)
-
-
-def _version_of(file: str, name: str) -> Version | None:
-    """The version in a file's name, None for a file that no installer takes. The wheel's other parts are not read."""
-    try:
-        if file.endswith(".whl"):
-            return _version(file.split("-", 2)[1].replace("_", "-"))
-        found, version = parse_sdist_filename(file)
-    except (InvalidSdistFilename, InvalidVersion, IndexError):
-        return None
-    return version if found == name else None
 
 
 def _days(versions: Sequence[tuple[Version, Sequence[File]]]) -> tuple[list[int], bool]:
@@ -255,16 +234,6 @@ def _days(versions: Sequence[tuple[Version, Sequence[File]]]) -> tuple[list[int]
         last = min(last - 1, (dt.date.fromisoformat(text[:10]) - _EPOCH).days) if text else last - 1
         days.append(last)
     return days, True
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _allows(bounds: str | None, python: str) -> bool:
-    """Whether a Requires-Python allows the newest releases of a Python minor. One that cannot be read forbids
-    nothing."""
-    try:
-        return not bounds or SpecifierSet(bounds).contains(f"{python}.99", prereleases=True)
-    except InvalidSpecifier:
-        return True
 
 
 def _name_of(text: str) -> str | None:

@@ -52,9 +52,12 @@ def remember(question: str, names: Iterable[str], sources: PackageSources, wheel
     """Keep which packages of an answer came from source. A cache that cannot be written to is done without."""
     found = {name: _digest(wheels(name)) for name in names}
     path = _path(question, sources)
-    if not found or sources.offline:
+    if sources.offline:
         return
     try:
+        if not found:
+            path.unlink(missing_ok=True)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(found))
     except OSError:

@@ -18,20 +18,20 @@ from ..system import process
 from ..system.redaction import redact
 from .allowed_source_builds import build_refused
 from .build_failure import explain_in_solve
+from .missing_wheels import find_missing_wheel
+from .source_archives import SourceArchives
 
-OTHER_PYTHONS = re.compile(
-    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})[<>=!~]\S{0,200} has no wheels with a matching Python \w{1,20} tag"
-)
-"""A package that has wheels for other Pythons only, and no source archive."""
-_NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
 TIMEOUT = 900.0
 """Seconds that a solve may take."""
 
 
 def failure(
-    done: process.Finished, sources: PackageSources, needs: Sequence[RequirementLine] = ()
+    done: process.Finished,
+    sources: PackageSources,
+    needs: Sequence[RequirementLine] = (),
+    archives: SourceArchives | None = None,
 ) -> LockError:
-    """The error for a run of uv that gave no solution."""
+    """The error for a run of uv that gave no solution. `archives` knows the indexes of the packages."""
     log = uv.redacted(done.stderr)
     if done.timed_out:
         return LockError(
@@ -63,7 +63,7 @@ def failure(
         lines = _lines_named(log, needs)
         told += f": see {', '.join(lines)}" if lines else ""
         return LockError(
-            told, log=log, contradiction=True, no_wheel=_lacking(log),
+            told, log=log, contradiction=True, no_wheel=find_missing_wheel(log, archives or SourceArchives(sources)),
             hint="relax one of the requirements in the log above",
         )  # fmt: skip
     if (refused_build := build_refused(log)) is not None:
@@ -97,11 +97,6 @@ def _held(name: str | None, sources: PackageSources) -> list[str]:
     default = sources.default or uv_config.default_index(uv_config.variables(environ))
     http = Http(pip_configuration(environ), tries=1, timeout=10.0)
     return holdings(http, [*([default] if default else []), *sources.extra], name)
-
-
-def _lacking(log: str) -> str | None:
-    found = _NO_WHEEL.search(log) or OTHER_PYTHONS.search(" ".join(log.split()))
-    return str(canonicalize_name(found[1])) if found else None
 
 
 def _lines_named(log: str, needs: Sequence[RequirementLine]) -> list[str]:

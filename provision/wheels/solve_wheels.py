@@ -6,21 +6,19 @@ never ends in a CPU wheel and no environment gets two cuDNN packages.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..index import pytorch_index
 from ..index.http import Http
 from ..index.wheel_folders import find_links
 from ..model import (
     PROJECT_FRAMEWORKS,
-    TORCH_COMPANIONS,
     Event,
     Lock,
     LockedPackage,
@@ -28,11 +26,11 @@ from ..model import (
     Plan,
     RequirementLine,
     TransitiveFrameworks,
-    is_cpu_build,
 )
 from ..system import process, scratch_folders, variable_references
 from ..system.redaction import redact
 from .allowed_source_builds import SourceBuilds, describe_build, source_builds
+from .assert_planned import assert_hashes, assert_is_plan, assert_no_other_framework, named_for_cpu
 from .index_of_files import FileIndexes, without_pages
 from .pylock import file_name, is_source
 from .remembered_refusals import question_of
@@ -71,14 +69,14 @@ def lock(
         builds.recall(question)
         try:
             known = early.answer(ask, pins, prefer or {}) if early else None
-            solved = known or ask.solved(pins, prefer or {})
+            solved = _taking_wheels(known or ask.solved(pins, prefer or {}), ask, pins, prefer or {})
             packages = _with_indexes(parse_pylock(solved, plan), ask, solved)
         finally:
             took = ", ".join(f"{s:.2f} s" for s in ask.seconds)
             emit(Event(kind="done", stage="lock", text=f"uv took {took}" if took else "uv was not run"))
     packages = _with_sizes(without_pages(packages, sources), sources)
-    _assert_no_other_framework(plan, packages, {*elsewhere, *_named_for_cpu(plan, needs)})
-    _assert_is_plan(plan, packages, sources)
+    assert_no_other_framework(plan, packages, {*elsewhere, *named_for_cpu(plan, needs)})
+    assert_is_plan(plan, packages, sources)
     assert_hashes(needs, packages)
     described = {p: _described(p, builds, ask) for p in packages if is_source(p)}
     for package, archive in described.values():
@@ -92,6 +90,16 @@ def lock(
         manager="venv", target=plan.target, plan=plan, packages=packages,
         required_by=Requirers(lambda: ask.annotated(solved)),
     )  # fmt: skip
+
+
+def _taking_wheels(solved: str, ask: Ask, pins: list[str], prefer: Mapping[str, str]) -> str:
+    """Return a solution in which no release comes from source that has a wheel, where there is one. A refusal allows
+    all releases of a package to come from source, for the sake of some."""
+    needless = ask.builds.with_wheels(parse_pylock(solved, ask.plan), ask.plan)
+    if needless:
+        with contextlib.suppress(LockError), ask.builds.forbidding(needless):
+            return ask.solved(pins, prefer)
+    return solved
 
 
 def frameworks_in(
@@ -206,108 +214,3 @@ def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) ->
     except LockError:
         sizes = {}
     return tuple(dataclasses.replace(p, size=p.size or sizes.get(urls.get(p.url, p.url))) for p in packages)
-
-
-def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackage, ...]) -> None:
-    """Raise LockError unless each file is one of those that the project's own hashes name."""
-    locked = {p.name: p for p in packages}
-    for need in needs:
-        package = locked.get(canonicalize_name(need.name or ""))
-        told = {h.partition(":")[2] for h in need.hashes if h.startswith("sha256:")}
-        if package and told and package.sha256 not in told:
-            raise LockError(
-                f"{need.origin} has hashes for {package.name}, but none for {file_name(package)}",
-                hint=f"add its sha256 {package.sha256}, or remove the hashes",
-            )
-
-
-def _named_for_cpu(plan: Plan, needs: Sequence[RequirementLine]) -> set[str]:
-    """The frameworks that are asked for as packages for the CPU, beside those of the plan. A need has the name of a
-    framework in no other case."""
-    named = {str(canonicalize_name(n.name)) for n in needs if n.name and not (n.constraint or n.override)}
-    asked = map(Requirement, plan.packages)
-    named |= {canonicalize_name(n.name) for n in asked if is_cpu_build(canonicalize_name(n.name), n.extras)}
-    return named & set(PROJECT_FRAMEWORKS)
-
-
-def _assert_no_other_framework(
-    plan: Plan, packages: tuple[LockedPackage, ...], elsewhere: Collection[str]
-) -> None:
-    planned = {*elsewhere, *(b.framework for b in plan.builds)}
-    brought = [p for p in packages if p.name in PROJECT_FRAMEWORKS and p.name not in planned]
-    if brought:
-        words = " and ".join(f"{p.name} {p.version}" for p in brought)
-        raise LockError(
-            f"the requested packages require {words}, which is not part of the plan",
-            hint=f"request it too: --framework {brought[0].name}",
-            brought=tuple(p.name for p in brought),
-        )
-
-
-def _assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: PackageSources) -> None:
-    """Raise LockError unless every pin of the plan is in the lock as it was meant, and from its index."""
-    locked = {p.name: p for p in packages}
-    for build in plan.builds:
-        for text in build.requirements:
-            _assert_pin(locked, text)
-        mine = locked[build.package_name]
-        if plan.device == "cuda" and mine.version.endswith("+cpu"):
-            raise LockError(
-                f"the plan needs CUDA {build.cuda}; the solver chose {file_name(mine)}", hint=_OTHER_PLACE
-            )
-    theirs, _ = pytorch_index.split(packages, plan)
-    for package in theirs:
-        if not pytorch_index.is_one(package.index or "", redact(sources.pytorch)):
-            raise LockError(
-                f"{package.name} came from {package.index}, not from the PyTorch index", hint=_OTHER_PLACE
-            )
-    if "torch" in locked:
-        _assert_companions(locked["torch"].version, packages)
-    if {"tensorflow", "tensorflow-cpu"} <= locked.keys():
-        both = (f"{name} {locked[name].version}" for name in ("tensorflow", "tensorflow-cpu"))
-        raise LockError(
-            f"{' and '.join(both)} install the same files",
-            hint="remove tensorflow-cpu: tensorflow runs on the CPU as well",
-        )
-    cudnn = [p for p in packages if re.fullmatch(r"nvidia-cudnn(-cu\d+)?", p.name)]
-    if len(cudnn) > 1:
-        names = " and ".join(f"{p.name} {p.version}" for p in cudnn)
-        raise LockError(
-            f"two cuDNN packages install into one folder: {names}",
-            hint="put the frameworks into two environments",
-        )
-
-
-_OTHER_PLACE = "remove the --find-links folder or the index that has another build of it"
-_BUILD_LABEL = re.compile(r"cpu|cu\d+")
-
-
-def _assert_companions(torch: str, packages: tuple[LockedPackage, ...]) -> None:
-    """Raise LockError where torch is of a labelled build and a companion of another: its operators are
-    compiled for that one and do not load."""
-    label = torch.partition("+")[2]
-    for package in packages:
-        other = package.version.partition("+")[2]
-        if package.name in TORCH_COMPANIONS and _BUILD_LABEL.fullmatch(label) and other != label:
-            raise LockError(
-                f"{package.name} {package.version} is not built for torch +{label}: its operators cannot load",
-                hint=f"provide a +{label} wheel of {package.name} with --find-links, or request another build of torch",
-                companion=package.name,
-            )
-
-
-def _assert_pin(locked: dict[str, LockedPackage], text: str) -> None:
-    try:
-        need = Requirement(text)
-    except InvalidRequirement as error:
-        raise LockError(
-            f"the plan's requirement {text!r} cannot be read: {error}",
-            hint="check the rows: gpuenv profiles check",
-        ) from error
-    got = locked.get(canonicalize_name(need.name))
-    exact = next((s.version for s in need.specifier if s.operator == "==="), None)
-    if got is None:
-        raise LockError(f"the plan needs {text}, which the solved packages do not include", hint=_OTHER_PLACE)
-    fits = got.version == exact if exact else need.specifier.contains(got.version, prereleases=True)
-    if not fits:
-        raise LockError(f"the plan needs {text}; the solver chose {got.version}", hint=_OTHER_PLACE)

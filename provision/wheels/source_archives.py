@@ -29,7 +29,7 @@ from ..index.archive_members import DAMAGED, list_sdist
 from ..index.download_files import Addresses, FileRequest, download
 from ..index.http import AT_ONCE, Http
 from ..index.pip_config import default_index, pip_configuration
-from ..index.simple_api import File, project_files
+from ..index.simple_api import File, project_files, version_of
 from ..model import LockedPackage, PackageSources, as_plain, from_plain
 from ..system import process, scratch_folders, untrusted_files
 from ..system.redaction import redact
@@ -150,9 +150,22 @@ class SourceArchives:
 
     def wheels(self, name: str) -> tuple[str, ...]:
         """Return the names of the wheels of a package on the indexes and in folders, those that are yanked left out."""
-        names = [f.name for f in self._files(name) if f.name.endswith(".whl") and f.yanked is None]
-        here = (p.name for folder in self._folders() for p in folder.glob("*.whl"))
-        return tuple(sorted([*names, *(n for n in here if canonicalize_name(n.partition("-")[0]) == name)]))
+        return tuple(sorted(file.name for file in self.wheel_files(name)))
+
+    def wheel_files(self, name: str) -> list[File]:
+        """Return the wheels of a package on the indexes and in folders, those that are yanked left out."""
+        found = [f for f in self._files(name) if f.name.endswith(".whl") and f.yanked is None]
+        here = [p for folder in self._folders() for p in folder.glob("*.whl")]
+        mine = [p for p in here if canonicalize_name(p.name.partition("-")[0]) == name]
+        return [*found, *(File(name=p.name, url=p.as_uri()) for p in mine)]
+
+    def withdrawn(self, name: str) -> dict[Version, bool]:
+        """Return the versions of a package on the indexes, and whether all files of each are yanked."""
+        found: dict[Version, bool] = {}
+        for file in self._files(name):
+            if version := version_of(file.name, name):
+                found[version] = found.get(version, True) and file.yanked is not None
+        return found
 
     def _files(self, name: str) -> Sequence[File]:
         if name not in self._pages:

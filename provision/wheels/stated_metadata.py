@@ -23,14 +23,11 @@ from packaging.version import InvalidVersion, Version
 from ..index.http import AT_ONCE
 from ..index.platform_tags import CPYTHON, markers_of
 from ..model import Emit, Event, LockedPackage, Plan, RequirementLine
+from .missing_wheels import find_unusable
 from .source_archives import SourceArchive, SourceArchives
 
 _MOST_VERSIONS = 8
 """Archives of one package that are read in a search; after that its build code runs."""
-_REFUSED = re.compile(
-    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})([<>=!~][^\s`]{1,200}) has no usable wheels"
-)
-
 _DEPENDS = re.compile(
     r"(?:all versions of )?(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})(?:==([\w.+!-]{1,100}))? depends? on "
     r"([A-Za-z0-9._-]{1,200})"
@@ -46,7 +43,7 @@ class StatedMetadata:
     emit: Emit
     found: dict[str, dict[str, SourceArchive]] = field(default_factory=dict)
     unstated: set[str] = field(default_factory=set)
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     required_by: dict[str, str] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
 
@@ -55,8 +52,7 @@ class StatedMetadata:
         releases require them, and what was `asked` for."""
         self.asked = tuple(asked)
         line = " ".join(log.split())
-        for name, bounds in _REFUSED.findall(line):
-            self.refused[str(canonicalize_name(name))] = bounds
+        self.refused |= find_unusable(line)
         for release, version, name in _DEPENDS.findall(line):
             if release != _OURS:
                 self.required_by[str(canonicalize_name(name))] = f"{release} {version}".rstrip()
@@ -129,8 +125,10 @@ class StatedMetadata:
         """Read the newest archive within the bounds of the refusal: mostly the one that is going to be taken."""
         wanted = {}
         for name in names:
-            bounds = _specifier(self.refused.get(name, ""))
-            fitting = [p.version for p in self.archives.listed(name) if bounds.contains(p.version)]
+            bounds = [_specifier(text) for text in self.refused.get(name, ("",))]
+            fitting = [
+                p.version for p in self.archives.listed(name) if any(b.contains(p.version) for b in bounds)
+            ]
             if fitting:
                 wanted[name] = fitting[0]
         self._read(wanted)

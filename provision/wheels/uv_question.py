@@ -173,7 +173,7 @@ class Ask:
             raise LockError("uv's cache is incomplete")
         asked = [*self.pinned.values(), *(n.text for n in self.needs if n.name)]
         self.builds.note_refusal(done.stderr, asked, self.sources)
-        raise failure(done, self.sources, self.needs)
+        raise failure(done, self.sources, self.needs, self.builds.archives)
 
     def _override(self, need: RequirementLine) -> str:
         """Return an override as a line. What the plan pins stays pinned, also against what others require."""

@@ -3,6 +3,7 @@
 Every backend here leaves a mark when it is started, whichever of its hooks is called.
 """
 
+import re
 import sys
 
 import project_packages
@@ -205,7 +206,53 @@ def test_a_package_of_one_index_is_read_there(gpuenv, jax, index, marks):
         assert not [path for path in index.requests if path.endswith(".tar.gz")]
 
 
+# --- releases that the index withdrew ----------------------------------------------------------------
+
+
+def test_a_withdrawn_release_is_no_reason_for_sources(gpuenv, jax, index, marks):
+    """uv says of a withdrawn release that it has no usable wheels, in a refusal which other packages cause."""
+    index.add("gone", "1.0")
+    index.add("many", "3.0", requires=("gone>=2",))
+    index.add("many", "2.0", requires=("other<2",))
+    index.add("many", "1.0", requires=("other<2",))
+    for version in ("1.5", "1.7"):
+        index.add("many", version)
+        marks.stated(index, "many", version, (), **DYNAMIC)
+    index.yanked = {file: "broken" for file in index.wheels["many"] if "-1.5" in file or "-1.7" in file}
+    index.add("other", "2.0")
+    index.add("other", "1.0")
+    ran = gpuenv("lock", "-v", *ask(gpuenv, "many", "other"))
+    assert ran.code == 0, ran.err
+    taken = locked(gpuenv)
+    assert (taken["many"]["version"], taken["other"]["version"]) == ("2.0", "1.0"), ran.err
+    assert "wheels" in taken["many"] and "no wheel" not in ran.err
+
+
+def test_a_release_with_a_wheel_is_not_taken_from_source_for_the_sake_of_older_ones(
+    gpuenv, jax, index, marks
+):
+    index.add("brings", "1.0", requires=("many",))
+    index.add("many", "2.0", requires=("other<2",))
+    for version in ("1.0", "2.0"):
+        marks.stated(index, "many", version, ("other<2",), **DYNAMIC)
+    for version in ("1.0", "2.0"):
+        index.add("other", version)
+    ran = gpuenv("lock", "-v", *ask(gpuenv, "brings", "other"))
+    assert ran.code == 0, ran.err
+    taken = locked(gpuenv)
+    assert (taken["many"]["version"], taken["other"]["version"]) == ("2.0", "1.0"), ran.err
+    assert "wheels" in taken["many"] and "from source" not in ran.err
+    before = (gpuenv.work / "pylock.toml").read_text()
+    (gpuenv.work / "pylock.toml").unlink()
+    again = gpuenv("lock", "-v", *ask(gpuenv, "brings", "other"))
+    assert (gpuenv.work / "pylock.toml").read_text() == before, again.err
+
+
 # --- the next run ------------------------------------------------------------------------------------
+
+
+def uv_runs(ran):
+    return [run for line in re.findall(r"uv took (.*)", ran.err) for run in line.split(", ")]
 
 
 def solves(ran):

@@ -92,6 +92,7 @@ class Index:
         self.heads, self.tells_sizes = 0, False  # pages in JSON, as the public index answers (PEP 691, 700)
         self.uploaded: str | None = None  # when files were uploaded, as pages in JSON tell (PEP 700)
         self.uploads: dict[str, str] = {}  # the same of some files
+        self.yanked: dict[str, str] = {}  # withdrawn files, and why (PEP 592)
         self.stalled, self.released = threading.Event(), threading.Event()
         self.asked_at: list[tuple[float, str]] = []
 
@@ -249,6 +250,7 @@ def _handler(index: Index):
                     "hashes": {"sha256": hashlib.sha256(data).hexdigest()},
                     "core-metadata": True,
                     "size": len(data),
+                    "yanked": index.yanked.get(file, False),
                     **({"upload-time": when} if (when := index.uploads.get(file, index.uploaded)) else {}),
                 }
                 for file, data in index.wheels[name].items()
@@ -259,8 +261,9 @@ def _handler(index: Index):
             rows = []
             for file, data in index.wheels[name].items():
                 digest = hashlib.sha256(data).hexdigest()
+                yanked = f' data-yanked="{index.yanked[file]}"' if file in index.yanked else ""
                 rows.append(
-                    f'<a href="{index.root}/files/{name}/{file}#sha256={digest}" data-core-metadata="true">{file}</a><br>'
+                    f'<a href="{index.root}/files/{name}/{file}#sha256={digest}" data-core-metadata="true"{yanked}>{file}</a><br>'
                 )
             return ("<!DOCTYPE html><html><body>" + "\n".join(rows) + "</body></html>").encode()
 
