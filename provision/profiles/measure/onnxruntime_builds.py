@@ -47,12 +47,9 @@ def onnxruntime_rows(reader: Reader, documents: Documents) -> list[dict[str, Any
     built = reader.all_facts((representative(wheels) for _, _, wheels in gpu), "onnxruntime", measure)
     listed = reader.all_facts((representative(wheels) for _, _, wheels in cpu), "metadata", nothing_more)
     rows = [
-        _gpu_row(
-            reader, version, platform, wheels, {**fact, "cuda": cuda, "tested": documents.get("tested", ())}
-        )
-        for version, platform, wheels in gpu
-        if (fact := built[representative(wheels)])
-        and (cuda := fact["cuda"] or _documented_cuda(reader, version, fact, documents))
+        row
+        for build in gpu
+        if (fact := built[representative(build[2])]) and (row := _gpu_row(reader, build, fact, documents))
     ]
     rows += [
         row_of(version, platform, wheels, fact)
@@ -62,31 +59,41 @@ def onnxruntime_rows(reader: Reader, documents: Documents) -> list[dict[str, Any
     return sorted(rows, key=lambda row: (Version(row["version"]), "cuda" in row), reverse=True)
 
 
-def _documented_cuda(
-    reader: Reader, version: Version, fact: dict[str, Any], documents: Documents
-) -> str | None:
-    """Return the CUDA release that the table `tested` has for a release, where its major is the libraries'."""
+def _documented(version: Version, fact: dict[str, Any], documents: Documents) -> dict[str, str]:
+    """Return the row of the table `tested` for a release with the CUDA of its wheel: the release that the wheel states,
+    else the major of its libraries. Return no values where there is none."""
     for row in documents.get("tested", ()):
-        if f"{version}.".startswith(f"{row['version']}.") and [row["cuda"].split(".")[0]] == fact["majors"]:
-            return str(row["cuda"])
-    reader.problem(f"{GPU_PACKAGE} {version}: neither the wheel nor a document states its CUDA release")
-    return None
+        cuda = row["cuda"]
+        same = cuda == fact["cuda"] if fact["cuda"] else [cuda.split(".")[0]] == fact["majors"]
+        if same and f"{version}.".startswith(f"{row['version']}."):
+            return row
+    return {}
 
 
 def _gpu_row(
-    reader: Reader, version: Version, platform: str, wheels: Sequence[WheelFile], fact: dict[str, Any]
-) -> dict[str, Any]:
+    reader: Reader,
+    build: tuple[Version, str, Sequence[WheelFile]],
+    fact: dict[str, Any],
+    documents: Documents,
+) -> dict[str, Any] | None:
+    """Return the row of a GPU wheel, None where nothing states its CUDA release."""
+    version, platform, wheels = build
+    documented = _documented(version, fact, documents)
+    cuda = fact["cuda"] or documented.get("cuda")
+    if cuda is None:
+        reader.problem(f"{GPU_PACKAGE} {version}: neither the wheel nor a document states its CUDA release")
+        return None
     minors = pythons(wheels)
     row = row_of(version, platform, wheels, fact)
-    row |= {"package": GPU_PACKAGE, "cuda": fact["cuda"], "kernels": fact["kernels"]}
+    row |= {"package": GPU_PACKAGE, "cuda": cuda, "kernels": fact["kernels"]}
     found = rq.required(fact["requires"], platform, minors, EXTRAS)
     requires = sorted(rq.written(r, where, minors) for r, where in found if rq.GPU_NAMES.fullmatch(r.name))
     if requires:
         row["requires"] = requires
     if cudnn := rq.cudnn_specifier(requires):
         row["cudnn"] = cudnn
-    elif documented := rq.documented(fact["tested"], version, fact["cuda"]):
-        row["cudnn"] = documented
+    elif documented:
+        row["cudnn"] = documented["cudnn"]
     elif len(fact["cudnn"]) == 1:
         row["cudnn"] = f"=={fact['cudnn'][0]}.*"
     else:
