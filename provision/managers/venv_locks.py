@@ -12,6 +12,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 
 from ..errors import LockError
 from ..index import pytorch_index
+from ..index.prebuilt_names import label_of
 from ..model import (
     AvailableWheels,
     Event,
@@ -161,10 +162,10 @@ class Search:
         wanted = {n.name for n in context.demands.needs}
         wanted |= {str(canonicalize_name(Requirement(p).name)) for p in context.request.packages}
         pages = [
-            page.url.format(version=build.version, label=_label(build))
+            page.url.format(version=build.version, label=label_of(build.cuda))
             for build in plan.builds
             for page in context.profiles.pages
-            if page.framework == build.framework and wanted & set(page.packages)
+            if page.framework == build.framework and not page.is_of_release and wanted & set(page.packages)
         ]
         if not pages or sources.offline or sources.no_index:
             return sources
@@ -258,11 +259,6 @@ def _check_index(sources: PackageSources, plan: Plan) -> None:
         raise LockError(
             f"the package index {redact(address)} {why}", hint=NETWORK_HINT, unreachable="pytorch"
         )
-
-
-def _label(build: PlannedBuild) -> str:
-    """Return the local label of a build: "cu128", "cpu"."""
-    return f"cu{build.cuda.replace('.', '')}" if build.cuda else "cpu"
 
 
 def _pinned(build: PlannedBuild) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # type checkers need all names
     from provision.model.package_names import *
     from provision.model.package_sets import *
     from provision.model.plan_and_lock import *
+    from provision.model.prebuilt_wheels import *
     from provision.model.request_context import *
     from provision.model.requests import *
     from provision.model.results import *
@@ -40,11 +41,12 @@ if TYPE_CHECKING:  # type checkers need all names
 _NOUNS = {
     "shared_words": "Device Manager Status Confidence Outcome FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine GpuMemoryHolder",
-    "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress WheelPage Profiles ProfileTable ProfileTables",
+    "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress Profiles ProfileTable ProfileTables",
     "failure_catalog": "CatalogueMessage FailureCause FailureMessage FailureRule",
     "package_catalog": "ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement",
     "finding_texts": "FindingText",
     "satellites": "Satellite PackageTrap",
+    "prebuilt_wheels": "WheelPage CxxAbi BuiltFor PrebuiltWheel",
     "cpu_build_packages": "CPU_PACKAGES is_cpu_build",
     "package_names": "FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package",
     "requests": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources",

@@ -16,6 +16,7 @@ from .package_catalog import (
     Replacement,
     SystemLibrary,
 )
+from .prebuilt_wheels import CxxAbi, WheelPage
 from .satellites import PackageTrap, Satellite
 
 
@@ -214,18 +215,6 @@ class IndexAddress:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WheelPage:
-    """A page of wheels compiled against builds of a framework.
-
-    `packages` are the names on it. In `url`, {version} and {label} ("cu128", "cpu") are those of the build.
-    """
-
-    framework: str
-    packages: tuple[str, ...]
-    url: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Profiles:
     """All rows of the profiles."""
 
@@ -247,6 +236,7 @@ class Profiles:
     images: tuple[BaseImage, ...] = ()
     indexes: tuple[IndexAddress, ...] = ()
     pages: tuple[WheelPage, ...] = ()
+    abis: tuple[CxxAbi, ...] = ()
     imports: tuple[ImportName, ...] = ()
     conda_names: tuple[CondaName, ...] = ()
     system_libraries: tuple[SystemLibrary, ...] = ()

@@ -87,6 +87,7 @@ KINDS = {
         ("packages", "url"),
         words=("packages",),
     ),
+    "abis": Kind(model.CxxAbi, "abis", ("framework", "versions", "cuda", "platform"), ("versions", "cxx11")),
     "imports": Kind(
         model.ImportName, "imports", ("module",), ("module", "package"), words=("also",), flags=("common",)
     ),
@@ -161,7 +162,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "conda.yaml": ("conda",),
     "images.yaml": ("images",),
     "satellites.yaml": tuple(SATELLITE_TABLES),
-    "indexes.yaml": ("indexes", "pages"),
+    "indexes.yaml": ("indexes", "pages", "abis"),
     "package_names.yaml": ("imports", "conda_names"),
     "system_libraries.yaml": ("system_libraries", "opened_libraries", "optional_libraries", "replacements"),
     "failures.yaml": ("causes", "findings", "messages", "failures", "catalogue"),
@@ -222,6 +223,8 @@ _PATTERNS = {
     "cxx11": re.compile("0|1"),
     "parts": re.compile("[1-4]"),
     "extras": re.compile(r"[a-z0-9]+(-[a-z0-9]+)*"),
+    "listing": re.compile(r"(https?|file)://[^@\s]+"),
+    "local": re.compile(r"([a-z0-9.]|\{(minor|digits|label|cuda|abi)\})+"),
 }
 
 _FORM = {"url": "http(s)://... or file:///... without user and password", "index": "pypi or pytorch"}
