@@ -82,8 +82,8 @@ def _packages(
     if reading.nominated and not options.quick:
         names = ", ".join(n.package.name for n in reading.nominated)
         emit(Event(kind="progress", stage="verify", text=f"importing {names}"))
-    inputs = packages.Asked(
-        env=env, found=surroundings, options=options, environ=verify.child_environ(prefetch, options),
+    inputs = packages.StageInputs(
+        env=env, paths=surroundings, options=options, environ=verify.child_environ(prefetch, options),
         known=lambda: _known(lock, choices),
         required=_required(env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip

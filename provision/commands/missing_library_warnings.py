@@ -75,7 +75,7 @@ def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -
     from ..verify.packages.loader_search import Loader
 
     known = load_profiles.load_for_verdict(choices)
-    rows = remedy.Rows(system=known.system_libraries, replacements=known.replacements)
+    rows = remedy.RemedyRows(system=known.system_libraries, replacements=known.replacements)
     named = {row.soname for row in rows.system}
     wanted = {p: [n for n in need.libraries if n in named] for p, need in needs.items()}
     if not any(wanted.values()):

@@ -32,9 +32,8 @@ def run_verification(
     read = begun.machine.result if begun and begun.machine else functools.cache(make_lock_reader(wanted))
     here = read().target if wanted.locked else None
     known = load_profiles.load_for_verdict(choices).cudnn
-    verdict = verify.verify(
-        env, wanted, lock=lock, releases=known, target=here, machine=read, emit=emit, begun=begun
-    )
+    baseline = verify.Baseline(lock=lock, releases=known, target=here, read_machine=read)
+    verdict = verify.verify(env, wanted, baseline, emit=emit, prefetch=begun)
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed) if lock else ()
     if verdict.findings:
         from . import rebuild_command

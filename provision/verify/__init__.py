@@ -12,57 +12,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .locate import locate
-from .options import Options, device_of
+from .options import Baseline, Options, device_of
 from .prefetch import Prefetch, begin
 
 # Until the first child is at work all that is imported is time that is lost; what is needed later than
 # `begin` is imported while the children answer.
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from ..model import CudnnRelease, Environment, Event, Lock, Machine, Target, Verdict
+    from ..model import Environment, Event, Verdict
     from .verification import Verification
 
 
-__all__ = ["Options", "Prefetch", "begin", "child_environ", "locate", "verify"]
+__all__ = ["Baseline", "Options", "Prefetch", "begin", "child_environ", "locate", "verify"]
+
+NO_BASELINE = Baseline()
 
 
 def verify(
     env: Environment,
     options: Options,
+    baseline: Baseline = NO_BASELINE,
     *,
-    lock: Lock | None = None,
-    releases: Sequence[CudnnRelease] = (),
-    target: Target | None = None,
-    machine: Callable[[], Machine] | None = None,
     emit: Callable[[Event], None],
-    begun: Prefetch | None = None,
+    prefetch: Prefetch | None = None,
 ) -> Verdict:
-    """Prove an environment, or name the layer that is broken. `target` is this machine, to be held
-    against the lock's; `machine` reads its driver and GPUs, which the environment's reports must agree with;
-    `begun` is what was asked already (`begin`).
+    """Prove an environment, or name the layer that is broken. `prefetch` is the result of `begin`.
 
-    Raises UsageError for a device or framework that cannot be meant, and where the environment's
-    Python does not even start. Everything else that can go wrong is the verdict.
+    Raise UsageError for an unknown device or framework, and if the environment's Python does not start. Every other
+    failure is part of the verdict.
     """
-    if begun is None:
-        with begin(env, options, driver=device_of(options, lock)[0] != "cpu") as started:
-            return verify(
-                env,
-                options,
-                lock=lock,
-                releases=releases,
-                target=target,
-                machine=machine,
-                emit=emit,
-                begun=started,
-            )
+    if prefetch is None:
+        with begin(env, options, driver=device_of(options, baseline.lock)[0] != "cpu") as started:
+            return verify(env, options, baseline, emit=emit, prefetch=started)
     from .drift.judge_drift import judge_drift
     from .make_verdict import make_verdict
     from .verification import prepare
 
-    run = prepare(begun, options, lock, releases, emit)
-    run.read_machine = begun.machine.result if begun.machine else machine
+    run = prepare(prefetch, options, baseline, emit)
     if options.quick:
         _layers(run)
         if run.device == "cpu":
@@ -76,15 +63,15 @@ def verify(
             _layers(run)
             check_gpus.run_peers(run)
             run_frameworks.run_frameworks(run)
-    judge_drift(run, target)
+    judge_drift(run)
     return make_verdict(run)
 
 
-def child_environ(begun: Prefetch, options: Options) -> dict[str, str]:
+def child_environ(prefetch: Prefetch, options: Options) -> dict[str, str]:
     """The variables of children that import packages."""
     from . import verification
 
-    return verification.child_environ(begun, options)
+    return verification.child_environ(prefetch, options)
 
 
 def _layers(run: Verification) -> None:
@@ -93,7 +80,7 @@ def _layers(run: Verification) -> None:
         from . import run_lowlevel
 
         return run_lowlevel.run_lowlevel(run)
-    run.begun.drop()
+    run.prefetch.drop()
     run.read_ahead()
     for stage in ("driver", "runtime", "libraries", "cudnn"):
         run.skip(stage, "the device is cpu")

@@ -21,29 +21,31 @@ _GENTLE = {"NCCL_NVLS_ENABLE": "0"}
 
 def run_peers(run: Verification) -> None:
     """Add the stage where several GPUs are to be verified and the stages below it passed."""
-    if run.told is None or run.broken or run.ordinal is not None:
+    if run.lowlevel is None or run.broken or run.ordinal is not None:
         return
-    ordinals = [d["index"] for d in judge_lowlevel.read_stage(run.told, "driver").get("devices", ())]
-    cudart = judge_lowlevel.read_stage(run.told, "runtime").get("libcudart")
+    ordinals = [d["index"] for d in judge_lowlevel.read_stage(run.lowlevel, "driver").get("devices", ())]
+    cudart = judge_lowlevel.read_stage(run.lowlevel, "runtime").get("libcudart")
     if len(ordinals) < 2 or not cudart:
         return
     start = time.perf_counter()
-    told = run_probe.run_probe(
+    report = run_probe.run_probe(
         run.env.python,
         ("report", "driver", "runtime", "peers"),
         {"libcudart": cudart, "libnccl": _nccl(run), "ordinals": ordinals},
-        environ={**_GENTLE, **run.environ},
-        timeout=min(run.options.timeout, _SECONDS),
-        options=("-I", "-S", "-B"),
+        run_probe.ChildSettings(
+            environ={**_GENTLE, **run.environ},
+            timeout=min(run.options.timeout, _SECONDS),
+            options=("-I", "-S", "-B"),
+        ),
     )
-    run.add("peers", judge_peers(told, len(ordinals)), time.perf_counter() - start)
+    run.add("peers", judge_peers(report, len(ordinals)), time.perf_counter() - start)
 
 
 def _nccl(run: Verification) -> str | None:
-    found = [p for s in run.found.sites for p in glob.glob(f"{glob.escape(s)}/nvidia/nccl/lib/libnccl.so.2")]
-    if not found and os.path.isdir(os.path.join(run.found.prefix, "conda-meta")):
-        found = [p for p in [os.path.join(run.found.prefix, "lib", "libnccl.so.2")] if os.path.exists(p)]
-    return read_libraries.pick_library(found, "libnccl")
+    paths = [p for s in run.paths.sites for p in glob.glob(f"{glob.escape(s)}/nvidia/nccl/lib/libnccl.so.2")]
+    if not paths and os.path.isdir(os.path.join(run.paths.prefix, "conda-meta")):
+        paths = [p for p in [os.path.join(run.paths.prefix, "lib", "libnccl.so.2")] if os.path.exists(p)]
+    return read_libraries.pick_library(paths, "libnccl")
 
 
 def judge_peers(report: run_probe.ProbeReport, many: int) -> Judgement:
@@ -99,8 +101,8 @@ def _unknown(who: str, uuids: Collection[str], machine: Machine) -> Judgement | 
 def _digits(uuid: str) -> str:
     """The number itself: CUDA and NVML write one prefix or another. A MIG device of drivers before R470 is named by
     its card."""
-    found = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid.lower())
-    return found.group(0) if found else uuid
+    match = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid.lower())
+    return match.group(0) if match else uuid
 
 
 def _other_driver(saw: Mapping[str, Any], driver: Driver) -> Judgement | None:

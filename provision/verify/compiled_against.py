@@ -31,7 +31,7 @@ def find_extensions(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
     """(package and version, file) of each extension in an environment that is linked with a framework."""
     if name not in _LINKED:
         return []
-    found = [
+    extensions = [
         (str(one), path)
         for site in sites
         for one in list_distributions(site)
@@ -39,7 +39,7 @@ def find_extensions(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
         for path in _list_modules(one)
         if _is_linked(path, _LINKED[name])
     ]
-    return found[:_MOST]
+    return extensions[:_MOST]
 
 
 def _requires_framework(one: Distribution, name: str) -> bool:
@@ -56,8 +56,8 @@ def _list_modules(one: Distribution) -> Iterator[str]:
 
 def _is_linked(path: str, library: bytes) -> bool:
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
-            return held.find(library) >= 0
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return data.find(library) >= 0
     except (OSError, ValueError):  # gone since, or empty
         return False
 

@@ -66,22 +66,22 @@ def list_suspects(
     environment itself brings: an entry of LD_LIBRARY_PATH without a copy of any is innocent. Without a
     framework, what only steers Python or frameworks is innocent too."""
     families = {os.path.basename(p).split(".so")[0] for p in brought}
-    found = []
+    suspects = []
     for entry in dict.fromkeys(environ.get("LD_LIBRARY_PATH", "").split(":")):
         files = [f for f in list_libraries(entry or ".") if os.path.basename(f).split(".so")[0] in families]
         stub = _is_stub(entry)
         # A folder with the driver's libcuda is how Colab and containers find the driver at all.
         if stub or (files and not os.path.exists(os.path.join(entry, "libcuda.so.1"))):
-            found.append(Suspect(variable="LD_LIBRARY_PATH", part=entry, files=tuple(files)))
+            suspects.append(Suspect(variable="LD_LIBRARY_PATH", part=entry, files=tuple(files)))
     preloaded = re.split(r"[ :]+", environ.get("LD_PRELOAD", ""))
-    found += [Suspect(variable="LD_PRELOAD", part=p, files=(p,)) for p in preloaded if p]
+    suspects += [Suspect(variable="LD_PRELOAD", part=p, files=(p,)) for p in preloaded if p]
     if framework:
         entries = dict.fromkeys(environ.get("PYTHONPATH", "").split(":"))
-        found += [Suspect(variable="PYTHONPATH", part=e) for e in entries if e]
+        suspects += [Suspect(variable="PYTHONPATH", part=e) for e in entries if e]
         if user_site and os.path.isdir(user_site):
-            found.append(Suspect(variable="user site", part=user_site))
+            suspects.append(Suspect(variable="user site", part=user_site))
     steering = re.compile("|".join((_STEERING[""], _STEERING[framework]) if framework else (_STEERING[""],)))
-    return found + [Suspect(variable=k, part=v) for k, v in sorted(environ.items()) if steering.match(k)]
+    return suspects + [Suspect(variable=k, part=v) for k, v in sorted(environ.items()) if steering.match(k)]
 
 
 def _is_stub(entry: str) -> bool:
@@ -111,7 +111,7 @@ def remove_suspects(environ: Mapping[str, str], removed: Sequence[Suspect]) -> d
 
 
 def search_guilty(
-    environ: Mapping[str, str], found: Sequence[Suspect], cured: Callable[[Mapping[str, str]], bool]
+    environ: Mapping[str, str], suspects: Sequence[Suspect], cured: Callable[[Mapping[str, str]], bool]
 ) -> tuple[Suspect, ...]:
     """A smallest set of suspects whose removal cures (none of them can be put back), empty where
     removing all of them does not.
@@ -123,9 +123,9 @@ def search_guilty(
     def cures(removed: Sequence[Suspect]) -> bool:
         return cured(remove_suspects(environ, removed))
 
-    if not found or not cures(found):
+    if not suspects or not cures(suspects):
         return ()
-    guilty, parts = list(found), 2
+    guilty, parts = list(suspects), 2
     while len(guilty) > 1:
         size = -(-len(guilty) // parts)
         chunks = [guilty[i : i + size] for i in range(0, len(guilty), size)]
@@ -206,14 +206,17 @@ _SECONDS = 60.0
 
 def explain_startup_files(env: Environment, environ: Mapping[str, str], framework: str) -> Finding | None:
     """The startup file that hides the GPUs, with its line; None where none touches a variable or a framework."""
-    asked = {"variables": list(HIDING), "frameworks": list(FRAMEWORKS)}
+    request = {"variables": list(HIDING), "frameworks": list(FRAMEWORKS)}
     try:
-        told = run_probe.run_probe(
-            env.python, ("report", "startup_files"), asked, environ=environ, timeout=_SECONDS, options=("-S",)
+        report = run_probe.run_probe(
+            env.python,
+            ("report", "startup_files"),
+            request,
+            run_probe.ChildSettings(environ=environ, timeout=_SECONDS, options=("-S",)),
         )
     except OSError:
         return None  # the framework's own stage has said that this Python does not start
-    rows = told.all("startup")
+    rows = report.all("startup")
     set_ = [r for r in rows if r["what"] in HIDING]
     if set_:
         return _sets(set_[-1])
@@ -246,7 +249,7 @@ def _imports(row: Mapping[str, Any]) -> Finding:
 
 
 def _evidence(row: Mapping[str, Any], what: str) -> tuple[Evidence, ...]:
-    found = [Evidence(text=f"{what} at each start of Python", source=row["file"], line=row["line"])]
+    evidence = [Evidence(text=f"{what} at each start of Python", source=row["file"], line=row["line"])]
     if row["pth"]:
-        found.append(Evidence(text="starts it", source=row["pth"][0], line=row["pth"][1]))
-    return tuple(found)
+        evidence.append(Evidence(text="starts it", source=row["pth"][0], line=row["pth"][1]))
+    return tuple(evidence)

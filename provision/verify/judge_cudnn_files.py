@@ -11,10 +11,11 @@ from ..model import CudnnRelease, Environment, Evidence, Lock
 from ..profiles.failure_findings import make_finding
 from . import missing_libraries
 from .compiled_against import judge_cudnn_version
-from .locate import PythonPaths
+from .options import Baseline, Options
 from .read_libraries import (
     DIFFERENCES,
     FileProblem,
+    InstalledLibraries,
     LibraryPackage,
     check_files,
     find_other_cudnn,
@@ -32,36 +33,31 @@ _LIBRARY_FINDINGS = {
 
 def judge_libraries(
     env: Environment,
-    found: PythonPaths,
-    packages: Sequence[LibraryPackage],
-    files: Sequence[str],
-    builds: Mapping[str, bool],
-    *,
-    hashes: bool,
-    deep: bool,
-    lock: Lock | None,
-    releases: Sequence[CudnnRelease],
+    installed: InstalledLibraries,
+    options: Options,
+    baseline: Baseline,
     environ: Mapping[str, str],
 ) -> Judgement:
-    """Stage 3. `files` are the libraries that lie in the environment, `packages` what is installed."""
-    elsewhere = find_other_cudnn(found, environ)
+    """Judge stage 3."""
+    packages, lock = installed.packages, baseline.lock
+    elsewhere = find_other_cudnn(installed.paths, environ)
     # torch up to 1.12, and its cu118 builds for longer, carry cuDNN in torch/lib
     owners = [p for p in packages if (p.is_cudnn or p.name == "torch") and _has_cudnn(p)]
-    bundled = [f for f in files if os.path.basename(f).startswith("libcudnn")]
+    bundled = [f for f in installed.files if os.path.basename(f).startswith("libcudnn")]
     if not owners and not bundled:
-        framework = next((name for name, cuda in builds.items() if cuda), "")
-        fix = missing_libraries.make_install_command(framework, ("cudnn",), env, found, packages)
-        return _none_here(builds, files, elsewhere, fix)
+        framework = installed.cuda_framework
+        fix = missing_libraries.make_install_command(framework, ("cudnn",), env, installed)
+        return _none_here(installed.builds, installed.files, elsewhere, fix)
     wanted = _wanted(packages, lock)
-    checked = {p.name: check_files(p.files, hashes) for p in owners}
-    bad = _cudnn_problem(env, owners, checked, wanted, releases)
+    checked = {p.name: check_files(p.files, not options.quick) for p in owners}
+    bad = _cudnn_problem(env, owners, checked, wanted, baseline.releases)
     if bad:
         return bad
-    required = None if lock else judge_cudnn_version(env, found.sites, owners)
+    required = None if lock else judge_cudnn_version(env, installed.paths.sites, owners)
     bad = (
         fail_with(required)
         if required
-        else _drift(env, owners, lock) or _others(env, packages, hashes and deep)
+        else _drift(env, owners, lock) or _others(env, packages, options.deep and not options.quick)
     )
     if bad:
         return bad
@@ -269,24 +265,24 @@ def _good(
     differences: Sequence[Evidence],
 ) -> Judgement:
     whole = [p for p in owners if not checked[p.name]]
-    told = ", ".join(f"{p.name} {p.version}, {len(p.files)} files" for p in whole)
+    summary = ", ".join(f"{p.name} {p.version}, {len(p.files)} files" for p in whole)
     evidence = [Evidence(text="a second cuDNN is on the loader's path", source=p) for p in elsewhere[:8]]
     if len(owners) > len(whole):
         stale = next(p for p in owners if checked[p.name])
         text = f"{stale.name} {stale.version} is also installed, but its files were overwritten. Do not uninstall it, because that would remove the correct files"
         return Judgement(
             status="warn",
-            detail=f"{told}; {stale.name} is left over from an earlier installation",
+            detail=f"{summary}; {stale.name} is left over from an earlier installation",
             evidence=(Evidence(text=text, source=stale.files[0].path), *differences, *evidence),
         )
     if differences:
         return Judgement(
             status="warn",
-            detail=f"{told}; {len(differences)} other packages differ from the lock",
+            detail=f"{summary}; {len(differences)} other packages differ from the lock",
             evidence=(*differences, *evidence),
         )
     return Judgement(
         status="pass",
-        detail=told or f"{len(bundled)} files in {os.path.dirname(bundled[0])}",
+        detail=summary or f"{len(bundled)} files in {os.path.dirname(bundled[0])}",
         evidence=tuple(evidence),
     )

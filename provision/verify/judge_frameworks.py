@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,8 @@ from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict
 from ..profiles.failure_findings import make_finding
 from . import judge_loaded, message_causes, run_probe, status_causes
 from .judge_lowlevel import format_cudnn_version
-from .read_libraries import LibraryPackage, is_inside
-from .verification import Judgement, fail_with
-
-# With --deep. JAX and TensorFlow are channels-last and autotuned as they come.
+from .read_libraries import is_inside
+from .verification import FrameworkContext, Judgement, fail_with
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,37 +38,23 @@ class FrameworkOutcome:
         return tuple(p for _, j in self.stages for p in j.foreign)
 
 
-# TensorFlow's log then names the libraries that it opens and those that it does not find.
-
-
 def judge_framework(
     name: str,
     report: run_probe.ProbeReport,
-    *,
-    device: str,
-    roots: Sequence[str],
-    owners: Mapping[str, LibraryPackage],
-    own_families: Sequence[str],
-    devices: Sequence[Mapping[str, Any]],
-    lock: Lock | None,
-    low: Mapping[str, Any] | None,
-    unopened: Callable[[str], Finding | None] = lambda _: None,
+    context: FrameworkContext,
 ) -> FrameworkOutcome:
-    """The three stages of one framework. `owners` says whose each library file is, `own_families` which
-    families the environment itself brings, `devices` what stage 1 saw, `low` what stage 2 saw where little
-    GPU memory is free, `unopened` what of NVIDIA's the loader did not find, by its words."""
-    libraries = judge_loaded.list_mapped(report, roots, owners, device)
-    first = _as_locked(name, report, _framework(name, report, device, low, unopened), lock, roots)
-    second = _convolutions(report, device, low, unopened)
-    third = _died(report, "loaded", low, unopened) or judge_loaded.judge_loaded(
-        name, report, libraries, device, own_families, lock
-    )
+    """Judge the three stages of one framework."""
+    device = context.device
+    libraries = judge_loaded.list_mapped(report, context.roots, context.owners, device)
+    first = _as_locked(name, report, _framework(name, report, context), context)
+    second = _convolutions(report, context)
+    third = _died(report, "loaded", context) or judge_loaded.judge_loaded(name, report, libraries, context)
     if first.status == "fail":
         second = Judgement(status="skip", detail="the framework stage failed")
     if first.status == "fail" or second.status == "fail":
         before = "framework" if first.status == "fail" else "convolution"
         third = Judgement(status="skip", detail=f"the {before} stage failed", foreign=third.foreign)
-    verdict = judge_loaded.make_framework_verdict(name, report, device, libraries, devices)
+    verdict = judge_loaded.make_framework_verdict(name, report, device, libraries, context.devices)
     numbers = any(not c.ok for d in verdict.devices for c in d.convolutions)
     ran = device != "cpu" and second.status == "pass" and any("libcudnn" in p for p in third.foreign)
     return FrameworkOutcome(
@@ -81,19 +65,12 @@ def judge_framework(
     )
 
 
-def judge_import(
-    name: str,
-    report: run_probe.ProbeReport,
-    *,
-    lock: Lock | None,
-    roots: Sequence[str],
-    unopened: Callable[[str], Finding | None],
-) -> Judgement:
+def judge_import(name: str, report: run_probe.ProbeReport, context: FrameworkContext) -> Judgement:
     """The stage `framework` where nothing but the import was asked for. A locked framework that is imported from
     elsewhere is a failure; another version of it is what the stage `lock` warns of."""
-    found = _framework(name, report, "cpu", None, unopened)
-    as_locked = _as_locked(name, report, found, lock, roots)
-    return as_locked if as_locked.status == "fail" else found
+    judged = _framework(name, report, context)
+    as_locked = _as_locked(name, report, judged, context)
+    return as_locked if as_locked.status == "fail" else judged
 
 
 def describe_no_framework(env: Environment) -> str:
@@ -104,18 +81,23 @@ def describe_no_framework(env: Environment) -> str:
 def _died(
     report: run_probe.ProbeReport,
     stage: str,
-    low: Mapping[str, Any] | None,
-    unopened: Callable[[str], Finding | None],
+    context: FrameworkContext,
 ) -> Judgement | None:
     """The stage in which the process ended badly; before any stage counts as the framework's."""
     if report.death is None or (report.stage or "framework") != stage:
         return None
     evidence = (Evidence(text=report.death, source=stage), *report.complaints(), *report.words())
     last = report.finished.stderr[-4000:]
-    finding = message_causes.explain_setting(last, evidence[:1]) or unopened(f"{report.death}\n{last}")
+    finding = message_causes.explain_setting(last, evidence[:1]) or context.explain_unloaded(
+        f"{report.death}\n{last}"
+    )
     finding = finding or message_causes.explain_loader_message(last, evidence[:1])
-    if finding is None and low:  # some calls into CUDA end the process where they get no memory
-        finding = status_causes.explain_cudnn_call({"call": report.death}, report.complaints(), low)
+    if (
+        finding is None and context.low_memory
+    ):  # some calls into CUDA end the process where they get no memory
+        finding = status_causes.explain_cudnn_call(
+            {"call": report.death}, report.complaints(), context.low_memory
+        )
     finding = finding or message_causes.explain_signal(report.finished, evidence)
     return Judgement(
         status="fail", detail=report.death, evidence=evidence, findings=(finding,) if finding else ()
@@ -125,8 +107,7 @@ def _died(
 def _raised(
     report: run_probe.ProbeReport,
     stage: str,
-    low: Mapping[str, Any] | None,
-    unopened: Callable[[str], Finding | None],
+    context: FrameworkContext,
 ) -> Judgement | None:
     """The stage in which the framework raised an exception."""
     failed = next((r for r in report.all("failed") if r["stage"] == stage), None)
@@ -136,18 +117,20 @@ def _raised(
     evidence = (Evidence(text=text[:2000], source=stage), *report.complaints(), *report.words(4))
     record = {"call": failed["error"], "text": text}
     saw = report.last("framework") or {}
-    finding = unopened(text) or message_causes.explain_message(text, saw, evidence)
+    finding = context.explain_unloaded(text) or message_causes.explain_message(text, saw, evidence)
     if finding is None or (finding.cause == "cpu_only_build" and saw.get("cuda")):
         # JAX says that there is no GPU, and the reason only in its log
         stderr = report.finished.stderr
         finding = message_causes.explain_message(
             stderr[-8000:], saw, evidence
-        ) or message_causes.explain_no_gpu(report, saw, stage, unopened(stderr))
+        ) or message_causes.explain_no_gpu(report, saw, stage, context.explain_unloaded(stderr))
     # With little memory left any of cuDNN's statuses, and no GPU to be seen, mean just that.
-    if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
-        finding = status_causes.explain_cudnn_call(record, report.complaints(), low) or unopened(
-            report.finished.stderr
-        )
+    if finding is None or (
+        context.low_memory and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")
+    ):
+        finding = status_causes.explain_cudnn_call(
+            record, report.complaints(), context.low_memory
+        ) or context.explain_unloaded(report.finished.stderr)
     detail = text.splitlines()[0][:300] if text else failed["error"]
     return Judgement(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
 
@@ -155,18 +138,16 @@ def _raised(
 def _framework(
     name: str,
     report: run_probe.ProbeReport,
-    device: str,
-    low: Mapping[str, Any] | None,
-    unopened: Callable[[str], Finding | None],
+    context: FrameworkContext,
 ) -> Judgement:
-    bad = _died(report, "framework", low, unopened) or _raised(report, "framework", low, unopened)
+    bad = _died(report, "framework", context) or _raised(report, "framework", context)
     if bad:
         return bad
     saw = report.last("framework")
     if saw is None:
         return Judgement(status="fail", detail=f"{name} reported nothing", evidence=report.words())
     evidence = [Evidence(text=saw["file"], source="imported from")]
-    if device == "cpu":
+    if context.device == "cpu":
         return Judgement(status="pass", detail=f"{name} {saw['version']}", evidence=tuple(evidence))
     if not saw["cuda"]:
         finding = make_finding(
@@ -176,7 +157,7 @@ def _framework(
     if not saw["devices"]:
         return fail_with(
             message_causes.explain_unseen_gpu(
-                report, f"{name} {saw['version']}", unopened(report.finished.stderr)
+                report, f"{name} {saw['version']}", context.explain_unloaded(report.finished.stderr)
             )
         )
     first = "; call onnxruntime.preload_dlls() before the first session" if saw.get("preloaded") else ""
@@ -189,11 +170,11 @@ def _framework(
 
 
 def _as_locked(
-    name: str, report: run_probe.ProbeReport, judged: Judgement, lock: Lock | None, roots: Sequence[str]
+    name: str, report: run_probe.ProbeReport, judged: Judgement, context: FrameworkContext
 ) -> Judgement:
     """Compare a framework that works with the lock. Another version in the environment is a warning. A framework that is
     imported from outside the environment is a failure."""
-    locked = _locked_version(name, lock) if lock else None
+    locked = _locked_version(name, context.lock) if context.lock else None
     saw = report.last("framework")
     if not locked or not saw or judged.status != "pass":
         return judged
@@ -201,7 +182,7 @@ def _as_locked(
         return judged
     return dataclasses.replace(
         judged,
-        status="warn" if is_inside(saw["file"], roots) else "fail",
+        status="warn" if is_inside(saw["file"], context.roots) else "fail",
         detail=f"{name} {saw['version']} was imported, but the lock has {locked}",
     )
 
@@ -214,11 +195,9 @@ def _locked_version(framework: str, lock: Lock) -> str | None:
 
 def _convolutions(
     report: run_probe.ProbeReport,
-    device: str,
-    low: Mapping[str, Any] | None,
-    unopened: Callable[[str], Finding | None],
+    context: FrameworkContext,
 ) -> Judgement:
-    bad = _died(report, "convolution", low, unopened) or _raised(report, "convolution", low, unopened)
+    bad = _died(report, "convolution", context) or _raised(report, "convolution", context)
     if bad:
         return bad
     rows = report.all("convolution")
@@ -235,7 +214,7 @@ def _convolutions(
         detail = f"the process ended after {len(rows)} results, before the test was complete"
         return Judgement(status="fail", detail=detail, evidence=report.words())
     if wrong:
-        return _wrong(wrong, len(rows), evidence, device)
+        return _wrong(wrong, len(rows), evidence, context.device)
     worst = max(rows, key=lambda r: r["error"] / r["tolerance"])
     return Judgement(
         status="pass",

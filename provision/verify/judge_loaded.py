@@ -22,7 +22,7 @@ from ..profiles.failure_findings import make_finding
 from . import run_probe
 from .judge_lowlevel import format_cudnn_version
 from .read_libraries import CUDNN_PACKAGE, LibraryPackage, is_inside
-from .verification import Judgement, fail_with
+from .verification import FrameworkContext, Judgement, fail_with
 
 # Functions of cuDNN that compute, as its API log names them: the graph API of 8 and 9, the older one.
 _CALLED = re.compile(r"function (cudnnBackendExecute|cudnnConvolution\w+)\(\) called")
@@ -47,10 +47,10 @@ def list_mapped(
 ) -> tuple[LibraryFile, ...]:
     """The mapped NVIDIA libraries, with their versions, and whether they ran."""
     last = report.last("mapped")
-    found = []
+    libraries = []
     for path, version in last["files"] if last else ():
         owner = owners.get(os.path.realpath(path))
-        found.append(
+        libraries.append(
             LibraryFile(
                 soname=os.path.basename(path),
                 path=path,
@@ -60,7 +60,7 @@ def list_mapped(
                 ran=_ran(path, report, device),
             )
         )
-    return tuple(found)
+    return tuple(libraries)
 
 
 def _ran(path: str, report: run_probe.ProbeReport, device: str) -> bool | None:
@@ -79,15 +79,15 @@ def _ran(path: str, report: run_probe.ProbeReport, device: str) -> bool | None:
     return None if path in imported else True
 
 
-def _version(path: str, own: str | None, owner: LibraryPackage | None) -> str | None:
+def _version(path: str, reported: str | None, owner: LibraryPackage | None) -> str | None:
     """The library's own word; the package's, which has more parts, where the two agree or the library
     says nothing; else the number in the file's name."""
     cudnn = os.path.basename(path).startswith("libcudnn.so")
     packaged = owner.version if owner and owner.name != "torch" else None  # old torch bundles libraries
-    if packaged and (own is None or (not cudnn and packaged.startswith(own + "."))):
+    if packaged and (reported is None or (not cudnn and packaged.startswith(reported + "."))):
         return packaged
     named = re.search(r"\.so\.(\d+\.\d+\.\d+)$", os.path.realpath(path))
-    return own or (named.group(1) if named else _neighbour(path))
+    return reported or (named.group(1) if named else _neighbour(path))
 
 
 def _neighbour(path: str) -> str | None:
@@ -102,39 +102,41 @@ def _neighbour(path: str) -> str | None:
 def judge_loaded(
     name: str,
     report: run_probe.ProbeReport,
-    found: Sequence[LibraryFile],
-    device: str,
-    own_families: Sequence[str],
-    lock: Lock | None,
+    libraries: Sequence[LibraryFile],
+    context: FrameworkContext,
 ) -> Judgement:
-    """Stage 7. `found` are the mapped found, `own_families` those that the environment brings."""
+    """Judge stage 7. `libraries` are the mapped NVIDIA libraries."""
     evidence = tuple(
         Evidence(
             text=f"{_named(lib)}{f' of {lib.owner}' if lib.owner else ', not part of a package'}",
             source=lib.path,
         )
-        for lib in found
+        for lib in libraries
     )
-    if not found:
-        if device == "cpu":
+    if not libraries:
+        if context.device == "cpu":
             return Judgement(status="skip", detail="on the CPU no NVIDIA library is loaded")
         return Judgement(
             status="warn", detail=f"{name} did not load an NVIDIA library, so cuDNN was not used"
         )
-    foreign = [lib for lib in found if not lib.inside and _family(lib.soname) in own_families]
-    problem = _shadowed(foreign, evidence) or _mixed(found, evidence) or _not_locked(found, lock, evidence)
+    foreign = [lib for lib in libraries if not lib.inside and _family(lib.soname) in context.own_families]
+    problem = (
+        _shadowed(foreign, evidence)
+        or _mixed(libraries, evidence)
+        or _not_locked(libraries, context.lock, evidence)
+    )
     if problem:
         return problem
-    if device == "cpu":
+    if context.device == "cpu":
         return Judgement(
             status="pass",
-            detail=f"{len(found)} NVIDIA libraries are loaded. On the CPU, none of them is used",
+            detail=f"{len(libraries)} NVIDIA libraries are loaded. On the CPU, none of them is used",
             evidence=evidence,
         )
     calls = _CALLED.findall(report.log)
     if not calls:
-        return _not_called(name, report, found, evidence)
-    outside = [lib for lib in found if not lib.inside]
+        return _not_called(name, report, libraries, evidence)
+    outside = [lib for lib in libraries if not lib.inside]
     versions = sorted({_full(*v) for v in _ANSWERED.findall(report.log)})
     counted = Evidence(
         text=f"{len(calls)} calls of {', '.join(sorted(set(calls)))}, executed by cuDNN {' and '.join(versions)}",
@@ -142,7 +144,7 @@ def judge_loaded(
     )
     return Judgement(
         status="warn" if outside else "pass",
-        detail=f"cuDNN was called {len(calls)} times; {len(found)} libraries, "
+        detail=f"cuDNN was called {len(calls)} times; {len(libraries)} libraries, "
         + (f"{len(outside)} of them from the system" if outside else "all from the environment"),
         evidence=(counted, *evidence),
     )
@@ -178,9 +180,11 @@ def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) ->
     )
 
 
-def _mixed(found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
+def _mixed(libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
     """More than one copy of cuDNN in one process, by folder."""
-    folders = {os.path.dirname(os.path.realpath(x.path)) for x in found if x.soname.startswith("libcudnn")}
+    folders = {
+        os.path.dirname(os.path.realpath(x.path)) for x in libraries if x.soname.startswith("libcudnn")
+    }
     if len(folders) < 2:
         return None
     finding = make_finding(
@@ -198,11 +202,11 @@ def shorten_version(version: str | None) -> str | None:
 
 
 def _not_locked(
-    found: Sequence[LibraryFile], lock: Lock | None, evidence: tuple[Evidence, ...]
+    libraries: Sequence[LibraryFile], lock: Lock | None, evidence: tuple[Evidence, ...]
 ) -> Judgement | None:
     packages = lock.packages if lock else ()
     locked = next((p for p in packages if CUDNN_PACKAGE.match(p.name)), None)
-    main = next((x for x in found if x.soname.startswith("libcudnn.so")), None)
+    main = next((x for x in libraries if x.soname.startswith("libcudnn.so")), None)
     if locked is None or main is None or shorten_version(main.version) == shorten_version(locked.version):
         return None
     finding = make_finding(
@@ -216,7 +220,7 @@ def _not_locked(
 
 
 def _not_called(
-    name: str, report: run_probe.ProbeReport, found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]
+    name: str, report: run_probe.ProbeReport, libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]
 ) -> Judgement:
     saw = report.last("framework") or {}
     if saw.get("cudnn_enabled") is False:
@@ -224,7 +228,7 @@ def _not_called(
             "torch.backends.cudnn.enabled is False, so torch used its own kernels. Remove the line that sets it "
             "from your program, or from the sitecustomize or usercustomize module that Python runs at startup"
         )
-    elif not any(x.soname.startswith("libcudnn") for x in found):
+    elif not any(x.soname.startswith("libcudnn") for x in libraries):
         why = "no libcudnn was loaded"
     elif not report.log:
         why = "cuDNN wrote no API log"
@@ -252,14 +256,14 @@ def make_framework_verdict(
     rows = report.all("convolution")
     verdicts = []
     for index in [-1] if device == "cpu" else [d["index"] for d in saw.get("devices", ())]:
-        mine: Mapping[str, Any] = next((d for d in saw.get("devices", ()) if d["index"] == index), {})
+        seen: Mapping[str, Any] = next((d for d in saw.get("devices", ()) if d["index"] == index), {})
         low = known.get(index, {})
         verdicts.append(
             DeviceVerdict(
                 index=index,
-                uuid=mine.get("uuid") or low.get("uuid"),
-                name=mine.get("name") or low.get("name"),
-                capability=mine.get("capability") or low.get("capability"),
+                uuid=seen.get("uuid") or low.get("uuid"),
+                name=seen.get("name") or low.get("name"),
+                capability=seen.get("capability") or low.get("capability"),
                 convolutions=tuple(_convolution(r) for r in rows if r["device"] == index),
             )
         )

@@ -37,8 +37,8 @@ def find_record(report: run_probe.ProbeReport, stage: str) -> run_probe.Record |
 
 def read_stage(report: run_probe.ProbeReport, stage: str) -> Mapping[str, Any]:
     """What a stage saw, empty where it was not reached."""
-    found = find_record(report, stage)
-    return found["told"] if found else {}
+    record = find_record(report, stage)
+    return record["told"] if record else {}
 
 
 def _died(report: run_probe.ProbeReport, stage: str) -> Judgement | None:
@@ -64,18 +64,18 @@ def judge_driver(report: run_probe.ProbeReport, ordinal: int | None) -> Judgemen
     died = _died(report, "driver")
     if died:
         return died
-    found = find_record(report, "driver")
-    if found is None:
+    record = find_record(report, "driver")
+    if record is None:
         return Judgement(
             status="fail", detail=report.death or "the test process reported nothing", evidence=report.words()
         )
-    saw = found["told"]
+    saw = record["told"]
     evidence = _driver_evidence(saw)
-    if found["failed"]:
-        finding = status_causes.explain_cuda_call(found["failed"], saw, saw)
+    if record["failed"]:
+        finding = status_causes.explain_cuda_call(record["failed"], saw, saw)
         return Judgement(
             status="fail",
-            detail=status_causes.describe_call(found["failed"]),
+            detail=status_causes.describe_call(record["failed"]),
             evidence=evidence,
             findings=(finding,) if finding else (),
         )
@@ -142,22 +142,22 @@ def judge_runtime(report: run_probe.ProbeReport, unopened: Callable[[str], Findi
     died = _died(report, "runtime")
     if died:
         return died
-    found = find_record(report, "runtime")
-    if found is None and report.malformed:
+    record = find_record(report, "runtime")
+    if record is None and report.malformed:
         return Judgement(status="fail", detail=str(report.death), evidence=report.words())
-    if found is None:
+    if record is None:
         return Judgement(status="skip", detail="the environment contains no CUDA runtime")
-    saw = found["told"]
+    saw = record["told"]
     memory = status_causes.list_memory(saw)
-    if found["failed"]:
-        finding = status_causes.explain_cuda_call(found["failed"], saw, read_stage(report, "driver"))
-        if finding is None and found["failed"].get("code") is None:
-            words = status_causes.describe_call(found["failed"])
+    if record["failed"]:
+        finding = status_causes.explain_cuda_call(record["failed"], saw, read_stage(report, "driver"))
+        if finding is None and record["failed"].get("code") is None:
+            words = status_causes.describe_call(record["failed"])
             evidence = (Evidence(text=words, source="libcudart"),)
             finding = unopened(words) or message_causes.explain_loader_message(words, evidence)
         return Judgement(
             status="fail",
-            detail=status_causes.describe_call(found["failed"]),
+            detail=status_causes.describe_call(record["failed"]),
             evidence=memory,
             findings=(finding,) if finding else (),
         )
@@ -177,32 +177,32 @@ def find_low_memory(report: run_probe.ProbeReport) -> Mapping[str, Any] | None:
 
 
 def judge_cudnn(
-    report: run_probe.ProbeReport, roots: Sequence[str], owned: Container[str], own: str | None
+    report: run_probe.ProbeReport, roots: Sequence[str], owned: Container[str], bundled: str | None
 ) -> Judgement:
     """Stage 4. `own` is the environment's libcudnn, None where it brings none; `owned` are the resolved
     paths of the environment's libraries (uv can link them from its cache)."""
     died = _died(report, "cudnn")
     if died:
         return died
-    found = find_record(report, "cudnn")
-    if found is None:
+    record = find_record(report, "cudnn")
+    if record is None:
         return Judgement(
             status="fail",
             detail=report.death or "cuDNN was not tested, because an earlier step failed",
             evidence=report.words(),
         )
-    saw = found["told"]
+    saw = record["told"]
     files = [p for p, _ in saw["mapped"]]
     elsewhere = [p for p in files if not is_inside(p, roots) and os.path.realpath(p) not in owned]
-    foreign = tuple(p for p in elsewhere if own and os.path.basename(p).startswith("libcudnn"))
+    foreign = tuple(p for p in elsewhere if bundled and os.path.basename(p).startswith("libcudnn"))
     evidence = tuple(Evidence(text=p, source="mapped") for p in files if "libcudnn" in p)
-    if found["failed"]:
+    if record["failed"]:
         finding = status_causes.explain_cudnn_call(
-            found["failed"], report.complaints(), find_low_memory(report)
+            record["failed"], report.complaints(), find_low_memory(report)
         )
         return Judgement(
             status="fail",
-            detail=status_causes.describe_call(found["failed"]),
+            detail=status_causes.describe_call(record["failed"]),
             evidence=report.complaints() + evidence,
             findings=(finding,) if finding else (),
             foreign=foreign,

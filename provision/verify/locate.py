@@ -71,27 +71,25 @@ def _stated(root: Path) -> str | None:
         text = untrusted_files.read_bytes(root / "pyvenv.cfg").decode("utf-8", "replace")
     except OSError:
         return None
-    found = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)", text, re.MULTILINE)
-    return found and found.group(1)
+    match = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)", text, re.MULTILINE)
+    return match and match.group(1)
 
 
-def _version(python: Path, given: Path) -> str:
+def _version(python: Path, path: Path) -> str:
     """What the executable says it is. A file that is no Python is started with arguments that mean
     nothing to another program, and is not believed without the word that it must print."""
     if not os.access(python, os.X_OK):
-        raise UsageError(f"{given} is a file that cannot be run", hint=_nearest(given))
+        raise UsageError(f"{path} is a file that cannot be run", hint=_nearest(path))
     try:
         finished = process.run([str(python), "-I", "-S", "-B", "-c", _ASK], timeout=30)
     except OSError as error:
         raise UsageError(
-            f"{given} is not a Python interpreter: {error.strerror or error}", hint=_nearest(given)
+            f"{path} is not a Python interpreter: {error.strerror or error}", hint=_nearest(path)
         ) from error
     words = finished.stdout.split()
     if not finished.ok or words[:1] != ["gpuenv"]:
         log = (finished.stderr or finished.stdout)[-2000:]
-        raise UsageError(
-            f"{given} is not a working Python interpreter", hint=_nearest(given), log=log or None
-        )
+        raise UsageError(f"{path} is not a working Python interpreter", hint=_nearest(path), log=log or None)
     return words[1]
 
 
@@ -159,26 +157,25 @@ def read_python_paths(
     """
     problems: list[str] = []
     for options in ((), ("-I",)):
-        told = run_probe.run_probe(
+        report = run_probe.run_probe(
             env.python,
             ("report", "search_paths"),
             {"frameworks": list(FRAMEWORKS)},
-            environ=environ,
-            timeout=min(timeout, 60.0),
-            options=options,
-            on_start=on_start,
+            run_probe.ChildSettings(
+                environ=environ, timeout=min(timeout, 60.0), options=options, on_start=on_start
+            ),
         )
-        where = told.last("where")
+        where = report.last("where")
         if where is not None:
-            given = [os.path.abspath(p) for p in environ.get("PYTHONPATH", "").split(":") if p]
-            return _surroundings(env, where, given, problems)
-        last = told.words(1)
-        problems.append(f"{told.death or 'it reported nothing'}{': ' + last[0].text if last else ''}")
+            python_path = [os.path.abspath(p) for p in environ.get("PYTHONPATH", "").split(":") if p]
+            return _surroundings(env, where, python_path, problems)
+        last = report.words(1)
+        problems.append(f"{report.death or 'it reported nothing'}{': ' + last[0].text if last else ''}")
     _version(Path(env.python), Path(env.path))  # what is no Python at all is told as such
     raise UsageError(
         f"the search path of {env.python} cannot be read: {problems[-1]}",
         hint="The Python of the environment does not work. Create the environment again.",
-        log=told.finished.stderr[-4000:] or None,
+        log=report.finished.stderr[-4000:] or None,
     )
 
 
@@ -188,7 +185,7 @@ def _is_site(folder: str) -> bool:
 
 
 def _surroundings(
-    env: Environment, where: run_probe.Record, given: list[str], problems: list[str]
+    env: Environment, where: run_probe.Record, python_path: list[str], problems: list[str]
 ) -> PythonPaths:
     """`given` are the entries of PYTHONPATH, which are the user's, not the environment's."""
     frameworks = []
@@ -203,13 +200,15 @@ def _surroundings(
         frameworks.append(FoundFramework(name=name, origin=spec["origin"], site=folder))
     user = where["user_site"]
     sites = [
-        s for s in where["path"] if s in where["sites"] or (_is_site(s) and s != user and s not in given)
+        s
+        for s in where["path"]
+        if s in where["sites"] or (_is_site(s) and s != user and s not in python_path)
     ]
     # Where the frameworks themselves were installed with --user, that folder is the environment's.
     if user in where["path"] and env.manager is None and any(f.site == user for f in frameworks):
         sites.append(user)
-    own = env.manager is not None
-    roots = dict.fromkeys([env.path] * own + [os.path.realpath(env.path)] * own + sites)
+    is_managed = env.manager is not None
+    roots = dict.fromkeys([env.path] * is_managed + [os.path.realpath(env.path)] * is_managed + sites)
     roots.update(dict.fromkeys(os.path.realpath(s) for s in sites))
     return PythonPaths(
         prefix=where["prefix"],

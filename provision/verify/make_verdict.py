@@ -64,9 +64,9 @@ def make_verdict(run: Verification) -> Verdict:
     bad = ("fail", "warn") if run.options.strict else ("fail",)
     if any(s.status in bad for s in run.stages):
         outcome = "wrong" if run.wrong else "fails"
-    memory_is_low = run.told is not None and find_low_memory(run.told) is not None
-    found = explain_address_limit(run.stages, run.findings, memory_is_low=memory_is_low)
-    findings = merge_causes(sorted(found, key=lambda f: _ORDER[f.confidence]))
+    memory_is_low = run.lowlevel is not None and find_low_memory(run.lowlevel) is not None
+    explained = explain_address_limit(run.stages, run.findings, memory_is_low=memory_is_low)
+    findings = merge_causes(sorted(explained, key=lambda f: _ORDER[f.confidence]))
     return Verdict(
         env=run.env.path,
         python=run.env.python,
@@ -87,12 +87,12 @@ def _hint(run: Verification, outcome: Outcome, findings: Sequence[Finding]) -> s
         return findings[0].fix
     first = next((s for s in run.stages if s.status == "fail"), None)
     if first is None and outcome == "unproven":
-        if run.found.frameworks:
+        if run.paths.frameworks:
             return "No code from the environment was run. To test its framework, verify without --quick."
         return _without_framework(run.env)
     if first is None:
         return "There are only warnings. To accept warnings, verify without --strict."
-    if first.stage == "framework" and not run.found.frameworks:
+    if first.stage == "framework" and not run.paths.frameworks:
         return _without_framework(run.env)
     return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {run.env.path}."
 

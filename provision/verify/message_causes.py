@@ -45,8 +45,8 @@ def explain_message(text: str, seen: Mapping[str, Any], evidence: tuple[Evidence
 def explain_setting(text: str, evidence: tuple[Evidence, ...]) -> Finding | None:
     """Return the variable or limit that a message names."""
     for pattern, name in _SETTINGS.items():
-        if found := re.search(rf".{{0,120}}(?:{pattern}).{{0,160}}", text):
-            shown = Evidence(text=found.group(0).strip(), source="stderr")
+        if match := re.search(rf".{{0,120}}(?:{pattern}).{{0,160}}", text):
+            shown = Evidence(text=match.group(0).strip(), source="stderr")
             return make_finding(name, (shown, *evidence))
     return None
 
@@ -79,9 +79,9 @@ def explain_no_gpu(
 def explain_unseen_gpu(report: ProbeReport, framework: str, missing: Finding | None) -> Finding:
     """Return why a framework sees no GPU, from its log. `missing` is the library that the loader did not find."""
     stderr, shown = report.finished.stderr, report.words(6)
-    found = missing or explain_message(stderr, {}, shown) or explain_loader_message(stderr, shown)
-    if found:
-        return found
+    finding = missing or explain_message(stderr, {}, shown) or explain_loader_message(stderr, shown)
+    if finding:
+        return finding
     name = "framework_misses_libraries" if "dlopen" in stderr else "framework_sees_no_gpu"
     return make_finding(name, shown, confidence="possible", framework=framework)
 

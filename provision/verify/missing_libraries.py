@@ -21,6 +21,7 @@ from .locate import PythonPaths
 from .read_libraries import (
     DIFFERENCES,
     FileProblem,
+    InstalledLibraries,
     LibraryPackage,
     ListedFile,
     check_files,
@@ -52,17 +53,17 @@ _EXTRAS = {"tensorflow": "and-cuda"}
 
 
 def explain_missing(
-    framework: str, words: str, env: Environment, found: PythonPaths, packages: Sequence[LibraryPackage]
+    framework: str, words: str, env: Environment, installed: InstalledLibraries
 ) -> Finding | None:
     """The cause in what the loader said to a framework; None where it missed no library of NVIDIA's."""
     names = [n for n in dict.fromkeys(_UNOPENED.findall(words)) if _wheel(n)]
     if not names:
         return None
-    here = {name: folder for name in names if (folder := _folder(name, found))}
+    here = {name: folder for name in names if (folder := _folder(name, installed.paths))}
     lacking = [n for n in names if n not in here]
     if lacking:
-        return _not_installed(framework, lacking, here, env, found, packages)
-    opened = next((f for n in _OPENED.findall(words) if (f := _folder(n, found))), None)
+        return _not_installed(framework, lacking, here, env, installed)
+    opened = next((f for n in _OPENED.findall(words) if (f := _folder(n, installed.paths))), None)
     return _not_reached(framework, here, opened)
 
 
@@ -81,15 +82,15 @@ def name_nvidia_wheel(name: str) -> str | None:
     return f"nvidia-{wheel}-cu{major[1]}" if int(major[1]) < 13 else f"nvidia-{wheel}"
 
 
-def _folders(found: PythonPaths) -> list[Path]:
+def _folders(paths: PythonPaths) -> list[Path]:
     """Where wheels and conda packages put NVIDIA's libraries."""
-    sites = [Path(s) for s in found.sites]
+    sites = [Path(s) for s in paths.sites]
     wheels = [p for s in sites for p in sorted((s / "nvidia").glob("*/lib")) if p.is_dir()]
-    return [*wheels, *(s / "torch" / "lib" for s in sites), Path(found.prefix) / "lib"]
+    return [*wheels, *(s / "torch" / "lib" for s in sites), Path(paths.prefix) / "lib"]
 
 
-def _folder(name: str, found: PythonPaths) -> Path | None:
-    return next((f for f in _folders(found) if (f / name).exists()), None)
+def _folder(name: str, paths: PythonPaths) -> Path | None:
+    return next((f for f in _folders(paths) if (f / name).exists()), None)
 
 
 def _named(framework: str) -> str:
@@ -133,13 +134,14 @@ def _not_installed(
     lacking: Sequence[str],
     here: Mapping[str, Path],
     env: Environment,
-    found: PythonPaths,
-    packages: Sequence[LibraryPackage],
+    installed: InstalledLibraries,
 ) -> Finding:
     """At least one lies nowhere in the environment."""
     wheels = tuple(dict.fromkeys(w for n in lacking if (w := _wheel(n))))
-    brings = ", ".join(re.split(r"[^\w-]", r)[0] for r in _needed(framework, wheels, found))
-    others = {o for n in lacking for f in _folders(found) for o in f.glob(n.partition(".so")[0] + ".so.*")}
+    brings = ", ".join(re.split(r"[^\w-]", r)[0] for r in _needed(framework, wheels, installed.paths))
+    others = {
+        o for n in lacking for f in _folders(installed.paths) for o in f.glob(n.partition(".so")[0] + ".so.*")
+    }
     evidence = [Evidence(text="the loader did not find it", source=name) for name in lacking]
     evidence += [Evidence(text="of another version", source=str(p)) for p in sorted(others)]
     return make_finding(
@@ -151,13 +153,13 @@ def _not_installed(
         wheels=f"{brings} {'contain' if ', ' in brings else 'contains'} {'it' if len(lacking) == 1 else 'them'}"
         if brings
         else None,
-        command=make_install_command(framework, wheels, env, found, packages),
+        command=make_install_command(framework, wheels, env, installed),
     )
 
 
-def _needed(framework: str, wheels: Sequence[str], found: PythonPaths) -> list[str]:
+def _needed(framework: str, wheels: Sequence[str], paths: PythonPaths) -> list[str]:
     """The framework's own requirements of some wheels, in the form pip takes."""
-    required = read_requirements(found.sites, framework)
+    required = read_requirements(paths.sites, framework)
     return [r for w in wheels for r in required if re.match(rf"nvidia-{w}(-cu\d+)?([^\w-]|$)", r)]
 
 
@@ -165,18 +167,18 @@ def make_install_command(
     framework: str,
     wheels: Sequence[str],
     env: Environment,
-    found: PythonPaths,
-    packages: Sequence[LibraryPackage],
+    installed: InstalledLibraries,
 ) -> str:
     """The command that brings some wheels of NVIDIA's ("cudnn"): the requirement itself, the framework's
     extra where more is missing."""
     if env.made_by_gpuenv:
         return f"gpuenv repair {shlex.quote(env.path)}"
     extra = _EXTRAS.get(framework)
+    sites, packages = installed.paths.sites, installed.packages
     version = next((p.version for p in packages if p.name == framework), None)
-    needed = _needed(framework, wheels, found)
-    installed = {p.name for p in packages}
-    missing = {re.split(r"[^\w-]", r)[0] for r in read_requirements(found.sites, framework)} - installed
+    needed = _needed(framework, wheels, installed.paths)
+    required = {re.split(r"[^\w-]", r)[0] for r in read_requirements(sites, framework)}
+    missing = required - {p.name for p in packages}
     if extra and version and len(missing) > 1 and needed:
         what = [f"{framework}[{extra}]=={version}"]
     elif needed:
@@ -184,7 +186,7 @@ def make_install_command(
     else:  # a release that says nowhere which wheels it takes
         named = framework or "|".join(FRAMEWORKS)
         return f"gpuenv create NEW --framework {named}, a new environment with matching libraries"
-    return make_pip_command(env, found.sites, what)
+    return make_pip_command(env, sites, what)
 
 
 def make_pip_command(
@@ -204,11 +206,11 @@ def make_pip_command(
 
 
 def explain_unloaded(
-    framework: str, words: str, env: Environment, found: PythonPaths, packages: Sequence[LibraryPackage]
+    framework: str, words: str, env: Environment, installed: InstalledLibraries
 ) -> Finding | None:
     """The cause in how a process ended and what the loader said; None where neither names a library."""
-    return explain_damaged(framework, words, env, found) or explain_missing(
-        framework, words, env, found, packages
+    return explain_damaged(framework, words, env, installed.paths) or explain_missing(
+        framework, words, env, installed
     )
 
 
@@ -227,12 +229,12 @@ _OF = {
 }
 
 
-def explain_damaged(framework: str, words: str, env: Environment, found: PythonPaths) -> Finding | None:
+def explain_damaged(framework: str, words: str, env: Environment, paths: PythonPaths) -> Finding | None:
     """The damaged files behind a crash or the loader's words; None where no file differs from its record."""
     crashed = _CRASHED.search(words)
     if not crashed and not _REFUSED.search(words):
         return None
-    packages = [p for site in found.sites for p in _list_packages(site)]
+    packages = [p for site in paths.sites for p in _list_packages(site)]
     for package in packages:
         if bad := [p for p in check_files(package.files, False) if p.kind != "missing"]:
             return _make_damaged(env, package, bad, words)
@@ -302,6 +304,6 @@ def make_reinstall_command(env: Environment, package: LibraryPackage) -> str:
         return make_repair_command(env)
     if env.manager == "conda" and not package.name.startswith("nvidia-"):
         return f"conda install --force-reinstall {package.name}={package.version}"
-    found = re.match(r".*/(site|dist)-packages(?=/)", package.files[0].path) if package.files else None
+    match = re.match(r".*/(site|dist)-packages(?=/)", package.files[0].path) if package.files else None
     what = f"{package.name}=={package.version}"
-    return make_pip_command(env, [found.group(0)] if found else [], [what], again=True)
+    return make_pip_command(env, [match.group(0)] if match else [], [what], again=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from ..model import Lock
+    from ..model import CudnnRelease, Lock, Machine, Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,14 +31,28 @@ class Options:
     cache_dir: Path | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Baseline:
+    """The values that an environment is compared with.
+
+    `releases` are the known cuDNN releases. `target` is this machine, for the comparison with the lock's target.
+    `read_machine` reads the driver and the GPUs that the environment's reports must agree with.
+    """
+
+    lock: Lock | None = None
+    releases: Sequence[CudnnRelease] = ()
+    target: Target | None = None
+    read_machine: Callable[[], Machine] | None = None
+
+
 def device_of(options: Options, lock: Lock | None) -> tuple[str, int | None]:
     """("cpu" | "cuda" | "cuda:N", N): what the user said, else what the lock was made for."""
-    asked = options.device or (lock.plan.device if lock else "cuda")
-    if asked == "cpu":
+    device = options.device or (lock.plan.device if lock else "cuda")
+    if device == "cpu":
         return "cpu", None
-    if asked in ("all", "cuda", "auto"):
+    if device in ("all", "cuda", "auto"):
         return "cuda", None
-    match = re.fullmatch(r"cuda:(\d+)", asked)
+    match = re.fullmatch(r"cuda:(\d+)", device)
     if not match:
-        raise UsageError(f"unknown device {asked!r}", hint="Use cpu, all, or cuda:N. N starts at 0.")
-    return asked, int(match.group(1))
+        raise UsageError(f"unknown device {device!r}", hint="Use cpu, all, or cuda:N. N starts at 0.")
+    return device, int(match.group(1))

@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,29 +35,12 @@ T = TypeVar("T")
 
 
 def ask_driver(
-    env: Environment,
-    found: Callable[[], LibraryPaths | None],
-    *,
-    ordinal: int | None,
-    environ: Mapping[str, str],
-    timeout: float,
-    on_start: Callable[[], None] | None = None,
+    env: Environment, ordinal: int | None, child: run_probe.ChildSettings
 ) -> run_probe.ProbeReport:
-    """Run stages 1, 2 and 4 in one child, `timeout` in seconds. `found` gives the paths (`layers.paths`) while the driver
-    is asked already, and may wait for them; None ends the probe there."""
-    asked = {"ordinal": ordinal, "low_memory_mib": LOW_MEMORY_MIB, "pattern": PATTERN}
-    # Only the standard library is imported: its bytecode is there, and none is written.
-    options = ("-I", "-S", "-B")
-    return run_probe.run_probe(
-        env.python,
-        PROBES,
-        asked,
-        environ=environ,
-        timeout=timeout,
-        options=options,
-        later=found,
-        on_start=on_start,
-    )
+    """Run stages 1, 2 and 4 in one child. Its later input is the paths of the libraries (`choose_libraries`)."""
+    request = {"ordinal": ordinal, "low_memory_mib": LOW_MEMORY_MIB, "pattern": PATTERN}
+    # Only the standard library is imported. Its bytecode exists, and none is written.
+    return run_probe.run_probe(env.python, PROBES, request, replace(child, options=("-I", "-S", "-B")))
 
 
 class BackgroundCall:
@@ -90,7 +73,7 @@ class Prefetch:
     environ: dict[str, str]
     python_paths: Future[PythonPaths]
     paths: Future[LibraryPaths | None]
-    told: Future[run_probe.ProbeReport] | None
+    driver_report: Future[run_probe.ProbeReport] | None
     machine: Future[Machine] | None = None
     reading: BackgroundCall | None = None
     sizes: BackgroundCall | None = None
@@ -127,33 +110,32 @@ def begin(
     environ, paths = process.environ(), Future[LibraryPaths | None]()
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # where bytecode goes is gpuenv's to say (probe.bytecode)
     plainly = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    pool, told, read = ThreadPoolExecutor(5), None, None
-    where, looks = start_in_thread(pool, read_python_paths, env, plainly, options.timeout)
+    pool, report, read = ThreadPoolExecutor(5), None, None
+    where, looks = start_in_thread(
+        pool, lambda on_start: read_python_paths(env, plainly, options.timeout, on_start)
+    )
     try:
         if driver and options.device != "cpu":
-            told, asks = start_in_thread(
-                pool,
-                ask_driver,
-                env,
-                paths.result,
-                ordinal=ordinal,
-                environ=environ,
-                timeout=min(options.timeout, SECONDS),
+            child = run_probe.ChildSettings(
+                environ=environ, timeout=min(options.timeout, SECONDS), later_input=paths.result
+            )
+            report, asks = start_in_thread(
+                pool, lambda on_start: ask_driver(env, ordinal, replace(child, on_start=on_start))
             )
             asks.wait()
         # What this thread does next (importing, parsing) would keep those two from starting their children.
         looks.wait()
-        read = pool.submit(machine) if told and machine else None
+        read = pool.submit(machine) if report and machine else None
         ahead = BackgroundCall(pool, lambda: meanwhile(where.result())) if meanwhile else None
         sizes = BackgroundCall(pool, lambda: _read_sizes(env)) if env.made_by_gpuenv else None
         yield Prefetch(
-            env=env, environ=environ, python_paths=where, paths=paths, told=told, machine=read, reading=ahead,
+            env=env, environ=environ, python_paths=where, paths=paths, driver_report=report, machine=read, reading=ahead,
             sizes=sizes,
         )  # fmt: skip
     finally:
         if not paths.done():
             paths.set_result(None)
-        if not where.done() or (told and not told.done()):
+        if not where.done() or (report and not report.done()):
             process.end_children()
         pool.shutdown()
 
@@ -165,14 +147,14 @@ def _read_sizes(env: Environment) -> compare_wheels.WrongSizes:
 
 
 def start_in_thread(
-    pool: ThreadPoolExecutor, call: Callable[..., T], *given: Any, **named: Any
+    pool: ThreadPoolExecutor, call: Callable[[Callable[[], None]], T]
 ) -> tuple[Future[T], threading.Event]:
     """A call in another thread, and whether its child runs, or never will."""
     runs = threading.Event()
 
     def work() -> T:
         try:
-            return call(*given, **named, on_start=runs.set)
+            return call(runs.set)
         finally:
             runs.set()
 

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..environment.distributions import Distribution, find_distribution, list_distributions
@@ -58,6 +58,22 @@ class FileProblem:
     text: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstalledLibraries:
+    """The CUDA packages and libraries of an environment. `files` are paths of libraries. `builds` is framework ->
+    whether it is a CUDA build."""
+
+    paths: PythonPaths
+    packages: tuple[LibraryPackage, ...] = ()
+    files: tuple[str, ...] = ()
+    builds: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def cuda_framework(self) -> str:
+        """The first framework with a CUDA build, or ""."""
+        return next((name for name, cuda in self.builds.items() if cuda), "")
+
+
 DIFFERENCES = {
     "missing": "is missing",
     "short": "is truncated",
@@ -67,11 +83,22 @@ DIFFERENCES = {
 """What the kinds of FileProblem are called."""
 
 
-def read_packages(found: PythonPaths) -> tuple[LibraryPackage, ...]:
+def read_installed(paths: PythonPaths) -> InstalledLibraries:
+    """Read which CUDA packages and libraries an environment has."""
+    packages = read_packages(paths)
+    return InstalledLibraries(
+        paths=paths,
+        packages=packages,
+        files=find_libraries(paths),
+        builds=find_cuda_builds(paths, packages),
+    )
+
+
+def read_packages(paths: PythonPaths) -> tuple[LibraryPackage, ...]:
     """The packages of the environment that have to do with CUDA, from the wheels' own dist-info and
     from conda-meta. Reads the target's files only; no pip is needed there."""
-    wheels = [d for site in found.sites for d in _read_wheels(site)]
-    return (*wheels, *_conda(Path(found.prefix)))
+    wheels = [d for site in paths.sites for d in _read_wheels(site)]
+    return (*wheels, *_conda(Path(paths.prefix)))
 
 
 def _read_wheels(site: str) -> Iterable[LibraryPackage]:
@@ -130,16 +157,16 @@ def _conda(prefix: Path) -> Iterable[LibraryPackage]:
 def check_files(files: Sequence[ListedFile], hashes: bool) -> list[FileProblem]:
     """What is wrong with files: that they are there and of the right size always, their bytes where
     `hashes` is asked. Hashing runs in threads: hashlib lets the interpreter go on meanwhile."""
-    found = [p for f in files if (p := _size_problem(f))]
-    bad = {p.path for p in found}
+    problems = [p for f in files if (p := _size_problem(f))]
+    bad = {p.path for p in problems}
     rest = [f for f in files if hashes and f.sha256 and f.path not in bad]
     with ThreadPoolExecutor(max_workers=4) as pool:
         digests = list(pool.map(hash_readable, (f.path for f in sorted(rest, key=lambda f: -(f.size or 0)))))
     for f, digest in zip(sorted(rest, key=lambda f: -(f.size or 0)), digests, strict=True):
         if digest != f.sha256:
             what = digest or "cannot be read"
-            found.append(FileProblem(kind="hash", path=f.path, text=f"sha256 {what}, recorded {f.sha256}"))
-    return found
+            problems.append(FileProblem(kind="hash", path=f.path, text=f"sha256 {what}, recorded {f.sha256}"))
+    return problems
 
 
 def find_worst(bad: Sequence[FileProblem]) -> str:
@@ -175,13 +202,13 @@ def _cut_short(path: str, size: int) -> bool:
     return start + entry * count > size
 
 
-def find_libraries(found: PythonPaths) -> tuple[str, ...]:
+def find_libraries(paths: PythonPaths) -> tuple[str, ...]:
     """The CUDA and cuDNN libraries that the environment brings, wherever wheels and conda put them."""
     folders = [
-        p for s in found.sites for p in (*glob.glob(f"{glob.escape(s)}/nvidia/*/lib"), f"{s}/torch/lib")
+        p for s in paths.sites for p in (*glob.glob(f"{glob.escape(s)}/nvidia/*/lib"), f"{s}/torch/lib")
     ]
-    if os.path.isdir(os.path.join(found.prefix, "conda-meta")):
-        folders.append(os.path.join(found.prefix, "lib"))
+    if os.path.isdir(os.path.join(paths.prefix, "conda-meta")):
+        folders.append(os.path.join(paths.prefix, "lib"))
     return tuple(path for folder in folders for path in list_libraries(folder))
 
 
@@ -203,11 +230,11 @@ def pick_library(files: Sequence[str], family: str, major: str | None = None) ->
     return min(named, key=lambda f: len(os.path.basename(f))) if named else None
 
 
-def find_cuda_builds(found: PythonPaths, packages: Sequence[LibraryPackage]) -> dict[str, bool]:
+def find_cuda_builds(paths: PythonPaths, packages: Sequence[LibraryPackage]) -> dict[str, bool]:
     """Per framework on disk, whether it is a CUDA build, without importing it."""
     names = {d.name for d in packages}
     builds = {}
-    for framework in found.frameworks:
+    for framework in paths.frameworks:
         package = Path(framework.origin).parent
         if framework.name == "torch":
             match = re.search(r"^cuda\b[^=]*= *(.+)$", _text(package / "version.py"), re.MULTILINE)
@@ -223,10 +250,10 @@ def find_cuda_builds(found: PythonPaths, packages: Sequence[LibraryPackage]) -> 
     return builds
 
 
-def read_built_major(found: PythonPaths) -> str | None:
+def read_built_major(paths: PythonPaths) -> str | None:
     """The CUDA major that the frameworks on disk were built with, where they agree; JAX does not say."""
     majors = set()
-    for framework in found.frameworks:
+    for framework in paths.frameworks:
         package = Path(framework.origin).parent
         text, pattern = "", r"$^"
         if framework.name == "torch":
@@ -253,7 +280,7 @@ def _text(path: Path) -> str:
 # --- owners of library files ---
 
 
-def find_other_cudnn(found: PythonPaths, environ: Mapping[str, str]) -> tuple[str, ...]:
+def find_other_cudnn(python_paths: PythonPaths, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The libcudnn files outside the environment that the loader would find: in LD_LIBRARY_PATH, and
     in its cache."""
     paths = [
@@ -264,7 +291,7 @@ def find_other_cudnn(found: PythonPaths, environ: Mapping[str, str]) -> tuple[st
         if os.path.basename(path).startswith("libcudnn.so")
     ]
     paths += re.findall(r"=> (\S*/libcudnn\.so\S*)$", _loader_cache(), re.MULTILINE)
-    return tuple(dict.fromkeys(p for p in paths if not is_inside(p, found.roots)))
+    return tuple(dict.fromkeys(p for p in paths if not is_inside(p, python_paths.roots)))
 
 
 def is_inside(path: str, roots: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -26,7 +26,14 @@ from . import (
     run_probe,
 )
 from .drift import later_installs
-from .verification import EarlyProbe, Judgement, Verification, find_suspects, search_settings
+from .verification import (
+    EarlyProbe,
+    FrameworkContext,
+    Judgement,
+    Verification,
+    find_suspects,
+    search_settings,
+)
 
 # Where a package that was installed later can be the reason: builds and libraries, not drivers and memory.
 _OF_PACKAGES = re.compile(
@@ -43,15 +50,17 @@ def import_early(run: Verification) -> Iterator[None]:
         yield
         return
     turn, pool = Future[Mapping[str, Any] | None](), ThreadPoolExecutor(1)
-    told, runs = prefetch.start_in_thread(pool, _tell, run, first, run.environ, turn=turn.result)
+    report, runs = prefetch.start_in_thread(
+        pool, lambda on_start: _run_probe(run, str(first), run.environ, turn.result, on_start)
+    )
     try:
         runs.wait()
-        run.ahead = EarlyProbe(str(first), turn, told)
+        run.early_probe = EarlyProbe(str(first), turn, report)
         yield
     finally:
         if not turn.done():
             turn.set_result(None)
-        if not told.done():
+        if not report.done():
             process.end_children()
         pool.shutdown()
 
@@ -60,8 +69,10 @@ def run_frameworks(run: Verification) -> None:
     later = _later(run)
     run.findings[:] = add_later_installs(run.findings, later)
     if later:
-        told = "; ".join(e.text for e in later)
-        run.emit(Event(kind="note", stage="verify", text=f"installed after this runtime was created: {told}"))
+        installs = "; ".join(e.text for e in later)
+        run.emit(
+            Event(kind="note", stage="verify", text=f"installed after this runtime was created: {installs}")
+        )
     names = _names(run)
     if not names:
         detail = judge_frameworks.describe_no_framework(run.env)
@@ -95,19 +106,19 @@ def import_frameworks(run: Verification) -> None:
 
 def _names(run: Verification) -> tuple[str, ...]:
     """The frameworks to prove: those that were asked for, else those of the lock and all that are there."""
-    there = (f.name for f in run.found.frameworks)
+    there = (f.name for f in run.paths.frameworks)
     return run.options.frameworks or tuple(dict.fromkeys([*_planned(run), *there]))
 
 
 def _is_there(run: Verification, name: str | None) -> bool:
-    return name in [f.name for f in run.found.frameworks]
+    return name in [f.name for f in run.paths.frameworks]
 
 
 def _aside(run: Verification, name: str) -> bool:
     """Whether a CPU build stands beside a CUDA build, asked for by no one: JAX users keep a small torch."""
     wanted = {*run.options.frameworks, *_planned(run)}
-    gpu = run.device != "cpu" and any(run.builds.values())
-    return gpu and name not in wanted and not run.builds.get(name, True)
+    gpu = run.device != "cpu" and any(run.installed.builds.values())
+    return gpu and name not in wanted and not run.installed.builds.get(name, True)
 
 
 def _planned(run: Verification) -> list[str]:
@@ -125,8 +136,7 @@ def _together(run: Verification, names: Sequence[str]) -> None:
                 order,
                 device=run.device,
                 ordinals=() if run.ordinal is None else (run.ordinal,),
-                environ=run.environ,
-                timeout=run.options.timeout,
+                child=run_probe.ChildSettings(environ=run.environ, timeout=run.options.timeout),
             ),
         )
         for order in (tuple(names), tuple(reversed(names)))
@@ -134,56 +144,66 @@ def _together(run: Verification, names: Sequence[str]) -> None:
     run.add("framework", run_imports.judge_together(tried), time.perf_counter() - start, ", ".join(names))
 
 
-def _tell(run: Verification, name: str, environ: Mapping[str, str], **how: Any) -> run_probe.ProbeReport:
+def _run_probe(
+    run: Verification,
+    name: str,
+    environ: Mapping[str, str],
+    later_input: Callable[[], Mapping[str, Any] | None] | None = None,
+    on_start: Callable[[], None] | None = None,
+) -> run_probe.ProbeReport:
     return run_imports.ask_framework(
         run.env,
         name,
-        device=run.device,
-        ordinals=() if run.ordinal is None else (run.ordinal,),
-        deep=run.options.deep,
-        environ=environ,
-        timeout=run.options.timeout,
-        extensions=compiled_against.find_extensions(name, run.found.sites),
-        **how,
+        run_imports.FrameworkRequest(
+            device=run.device,
+            ordinals=() if run.ordinal is None else (run.ordinal,),
+            deep=run.options.deep,
+            extensions=compiled_against.find_extensions(name, run.paths.sites),
+        ),
+        run_probe.ChildSettings(
+            environ=environ, timeout=run.options.timeout, later_input=later_input, on_start=on_start
+        ),
     )
 
 
-def _told(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.ProbeReport:
+def _get_report(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.ProbeReport:
     """What a framework's child tells; one that is under way already is let go on."""
-    early = run.ahead
+    early = run.early_probe
     if early and early.framework == name and environ == run.environ:
-        run.ahead = None
+        run.early_probe = None
         early.turn.set_result({})
-        return early.told.result()
-    return _tell(run, name, environ)
+        return early.report.result()
+    return _run_probe(run, name, environ)
 
 
 def _ask_framework(
     run: Verification, name: str, environ: Mapping[str, str]
 ) -> tuple[run_probe.ProbeReport, judge_frameworks.FrameworkOutcome]:
-    told = _told(run, name, environ)
+    report = _get_report(run, name, environ)
     devices: Sequence[Mapping[str, Any]] = (
-        judge_lowlevel.read_stage(run.told, "driver").get("devices", ()) if run.told else ()
+        judge_lowlevel.read_stage(run.lowlevel, "driver").get("devices", ()) if run.lowlevel else ()
     )
     outcome = judge_frameworks.judge_framework(
         name,
-        told,
-        device=run.device,
-        roots=run.found.roots,
-        owners=read_libraries.map_owners(run.packages),
-        own_families=judge_loaded.list_families(run.files),
-        devices=devices,
-        lock=run.lock,
-        low=judge_lowlevel.find_low_memory(run.told) if run.told else None,
-        unopened=lambda words: missing_libraries.explain_unloaded(
-            name, words, run.env, run.found, run.packages
+        report,
+        FrameworkContext(
+            device=run.device,
+            roots=run.paths.roots,
+            owners=read_libraries.map_owners(run.installed.packages),
+            own_families=judge_loaded.list_families(run.installed.files),
+            devices=devices,
+            lock=run.lock,
+            low_memory=judge_lowlevel.find_low_memory(run.lowlevel) if run.lowlevel else None,
+            explain_unloaded=lambda words: missing_libraries.explain_unloaded(
+                name, words, run.env, run.installed
+            ),
         ),
     )
-    saw = told.last("framework")
+    saw = report.last("framework")
     wrong = check_gpus.check_framework_claims(name, saw, run.machine) if saw and run.machine else None
     if wrong and outcome.stages[0][1].status != "fail":
         outcome = dataclasses.replace(outcome, stages=(("framework", wrong), *outcome.stages[1:]))
-    return told, outcome
+    return report, outcome
 
 
 def _framework(run: Verification, name: str) -> None:
@@ -214,7 +234,7 @@ def _later(run: Verification) -> tuple[Evidence, ...]:
     if run.env.manager is not None:
         return ()
     return later_installs.list_evidence(
-        later_installs.find_later_installs(run.found.sites, run.found.user_site)
+        later_installs.find_later_installs(run.paths.sites, run.paths.user_site)
     )
 
 
@@ -229,15 +249,15 @@ def add_later_installs(findings: Sequence[Finding], later: tuple[Evidence, ...])
 def _on(run: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
     """A framework's three stages, on one MIG device where there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
-    told, outcome = _ask_framework(run, name, {**run.environ, **hidden})
-    times = judge_loaded.measure_stages(told)
+    report, outcome = _ask_framework(run, name, {**run.environ, **hidden})
+    times = judge_loaded.measure_stages(report)
     later = _later(run)
     for stage, as_judged in outcome.stages:
         judged = dataclasses.replace(as_judged, findings=tuple(add_later_installs(as_judged.findings, later)))
         if stage == "framework":
             judged = dataclasses.replace(judged, evidence=(*judged.evidence, *later))
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
-    if ill := compiled_against.judge_extensions(name, told):
+    if ill := compiled_against.judge_extensions(name, report):
         run.add("framework", ill, None, name, uuid)
     run.wrong = run.wrong or outcome.wrong
     blind = run.device != "cpu" and any(f.cause == "visible_devices_invalid" for f in outcome.findings)

@@ -6,31 +6,31 @@ layers, so the import is the least that runs anything of the environment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
 
 from ..model import Environment, Event, Evidence, Finding
 from ..profiles.failure_findings import make_finding
 from . import judge_frameworks, judge_loaded, missing_libraries, run_probe
 from .prefetch import PATTERN
-from .verification import Judgement, Verification, fail_with, find_suspects, search_settings
+from .verification import FrameworkContext, Judgement, Verification, fail_with, find_suspects, search_settings
 
 _REST = ("convolution", "loaded")
 
 
 def run_imports(run: Verification, names: Sequence[str]) -> None:
     """Add the stage `framework` for each name. The frameworks are imported at the same time."""
-    there = {f.name for f in run.found.frameworks}
+    there = {f.name for f in run.paths.frameworks}
     present = [n for n in names if n in there]
     if present:
         run.emit(Event(kind="progress", stage="verify", text=f"importing {', '.join(present)}"))
     with ThreadPoolExecutor(max(1, len(present))) as pool:
-        asked = {n: pool.submit(_ask, run, n, run.environ) for n in present}
-        told = {n: future.result() for n, future in asked.items()}
+        futures = {n: pool.submit(_ask, run, n, run.environ) for n in present}
+        reports = {n: future.result() for n, future in futures.items()}
     for name in names:
-        if name in told:
-            _add(run, name, told[name])
+        if name in reports:
+            _add(run, name, reports[name])
         else:
             run.add(
                 "framework", Judgement(status="fail", detail=f"{name} is not in this environment"), None, name
@@ -47,20 +47,17 @@ def _ask(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.
     return ask_framework(
         run.env,
         name,
-        device=run.device,
-        ordinals=(),
-        deep=False,
-        environ=environ,
-        timeout=run.options.timeout,
-        import_only=True,
+        FrameworkRequest(device=run.device, import_only=True),
+        run_probe.ChildSettings(environ=environ, timeout=run.options.timeout),
     )
 
 
 def _judge(run: Verification, name: str, report: run_probe.ProbeReport) -> Judgement:
     def missing(words: str) -> Finding | None:
-        return missing_libraries.explain_unloaded(name, words, run.env, run.found, run.packages)
+        return missing_libraries.explain_unloaded(name, words, run.env, run.installed)
 
-    return judge_frameworks.judge_import(name, report, lock=run.lock, roots=run.found.roots, unopened=missing)
+    context = FrameworkContext(device="cpu", roots=run.paths.roots, lock=run.lock, explain_unloaded=missing)
+    return judge_frameworks.judge_import(name, report, context)
 
 
 def _add(run: Verification, name: str, report: run_probe.ProbeReport) -> None:
@@ -85,11 +82,10 @@ def ask_together(
     *,
     device: str,
     ordinals: Sequence[int],
-    environ: Mapping[str, str],
-    timeout: float,
+    child: run_probe.ChildSettings,
 ) -> run_probe.ProbeReport:
     """Import frameworks in an order in one process, then grade one convolution in each."""
-    asked = {
+    request = {
         "device": device,
         "ordinals": list(ordinals[:1]) or ([] if device == "cpu" else [0]),
         "cases": ["conv2d"],
@@ -104,9 +100,8 @@ def ask_together(
             *(part for name in order for part in run_probe.name_framework_probes(name)),
             "together",
         ),
-        asked,
-        environ={**environ, **make_child_variables(device)},
-        timeout=timeout,
+        request,
+        child.with_variables(make_child_variables(device)),
     )
 
 
@@ -125,11 +120,11 @@ def find_loser(report: run_probe.ProbeReport) -> tuple[str, str] | None:
 
 def judge_together(tried: Sequence[tuple[Sequence[str], run_probe.ProbeReport]]) -> Judgement:
     """Both orders right: pass. One: a warning that names it. None: they cannot share a process."""
-    lost = [(order, bad) for order, told in tried if (bad := find_loser(told))]
+    lost = [(order, bad) for order, report in tried if (bad := find_loser(report))]
     if not lost:
         names = " and ".join(tried[0][0])
         return Judgement(status="pass", detail=f"{names} work in one process, whichever is imported first")
-    good = [order for order, told in tried if not find_loser(told)]
+    good = [order for order, report in tried if not find_loser(report)]
     evidence = tuple(
         Evidence(text=f"{name}: {how}", source="imported in the order " + ", ".join(order))
         for order, (name, how) in lost
@@ -173,40 +168,44 @@ def make_child_variables(device: str) -> dict[str, str]:
 _TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrameworkRequest:
+    """What the probe of one framework does. At its end it loads `extensions` (package, file).
+
+    `ordinals` are GPUs of the device "cuda"; empty means all. With `import_only` the probe ends after the import.
+    """
+
+    device: str
+    ordinals: Sequence[int] = ()
+    deep: bool = False
+    extensions: Sequence[tuple[str, str]] = ()
+    import_only: bool = False
+
+
 def ask_framework(
-    env: Environment,
-    name: str,
-    *,
-    device: str,
-    ordinals: Sequence[int],
-    deep: bool,
-    environ: Mapping[str, str],
-    timeout: float,
-    extensions: Sequence[tuple[str, str]] = (),
-    import_only: bool = False,
-    turn: Callable[[], Mapping[str, Any] | None] | None = None,
-    on_start: Callable[[], None] | None = None,
+    env: Environment, name: str, request: FrameworkRequest, child: run_probe.ChildSettings
 ) -> run_probe.ProbeReport:
-    """Run one framework's probe in a child of its own, as the user has it but for preallocation. Last it
-    loads `extensions` (package, file). With `import_only` it ends after the import. With `turn` the framework is only imported until that returns: a
-    table to go on, None to end there."""
-    asked = {
+    """Run one framework's probe in a child of its own, with the user's settings except preallocation.
+
+    If `child` has a later input, the probe imports the framework and waits for it. A mapping lets it continue, None
+    ends it.
+    """
+    document = {
         "framework": name,
-        "device": device,
-        "ordinals": list(ordinals),
-        "cases": CASES + (DEEP[name] if deep else ()),
-        "deep": deep,
+        "device": request.device,
+        "ordinals": list(request.ordinals),
+        "cases": CASES + (DEEP[name] if request.deep else ()),
+        "deep": request.deep,
         "pattern": PATTERN,
-        "extensions": list(extensions),
-        "waits": turn is not None,
-        "import_only": import_only,
+        "extensions": list(request.extensions),
+        "waits": child.later_input is not None,
+        "import_only": request.import_only,
     }
     return run_probe.run_probe(
         env.python,
         ("report", "grade", *run_probe.name_framework_probes(name), "alone"),
-        asked,
-        environ={**environ, **make_child_variables(device), **(_TALKATIVE if name == "tensorflow" else {})},
-        timeout=timeout,
-        later=turn,
-        on_start=on_start,
+        document,
+        child.with_variables(
+            {**make_child_variables(request.device), **(_TALKATIVE if name == "tensorflow" else {})}
+        ),
     )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from ..model import Event
+from ..model import Event, Machine
 from . import (
     check_gpus,
     judge_cudnn_files,
@@ -27,23 +27,26 @@ def _major(run: Verification) -> str | None:
     the one that its frameworks were built with."""
     if run.lock and run.lock.plan.cuda_major:
         return run.lock.plan.cuda_major
-    for package in run.packages:
+    for package in run.installed.packages:
         match = re.search(r"-cu(\d+)$", package.name) if package.is_cudnn else None
         if match:
             return match.group(1)
-    return read_libraries.read_built_major(run.found)
+    return read_libraries.read_built_major(run.paths)
 
 
 def _paths(run: Verification) -> prefetch.LibraryPaths:
-    system = any(run.builds.values()) and not read_libraries.pick_library(run.files, "libcudart")
-    return judge_lowlevel.choose_libraries(run.files, major=_major(run), system=system)
+    system = any(run.installed.builds.values()) and not read_libraries.pick_library(
+        run.installed.files, "libcudart"
+    )
+    return judge_lowlevel.choose_libraries(run.installed.files, major=_major(run), system=system)
 
 
 def _ask(run: Verification, environ: Mapping[str, str]) -> run_probe.ProbeReport:
     """Ask all again, in a child of its own, under other variables."""
     paths = _paths(run)
     seconds = min(run.options.timeout, prefetch.SECONDS)
-    return prefetch.ask_driver(run.env, lambda: paths, ordinal=run.ordinal, environ=environ, timeout=seconds)
+    child = run_probe.ChildSettings(environ=environ, timeout=seconds, later_input=lambda: paths)
+    return prefetch.ask_driver(run.env, run.ordinal, child)
 
 
 def run_lowlevel(run: Verification) -> None:
@@ -53,46 +56,52 @@ def run_lowlevel(run: Verification) -> None:
         )
     )
     with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
-        if run.begun.told is None:
-            asked = pool.submit(_ask, run, run.environ)
+        if run.prefetch.driver_report is None:
+            pending = pool.submit(_ask, run, run.environ)
         else:
-            run.begun.paths.set_result(_paths(run))
-            asked = run.begun.told
+            run.prefetch.paths.set_result(_paths(run))
+            pending = run.prefetch.driver_report
         on_disk, seconds = _libraries(run)
         run.read_ahead()
-        run.machine = run.read_machine() if run.read_machine else None
-        told = run.told = asked.result()
-    run.add("driver", _judge_layer(run, told, "driver"), _seconds(told, None, "driver"))
+        run.machine = _read_machine(run)
+        report = run.lowlevel = pending.result()
+    run.add("driver", _judge_layer(run, report, "driver"), _seconds(report, None, "driver"))
     if run.broken:
         _search_layers(run, "driver")
         return run.skip_rest(("runtime", "libraries", "cudnn"))
-    run.add("runtime", _runtime(run, told), _seconds(told, "driver", "runtime"))
+    run.add("runtime", _runtime(run, report), _seconds(report, "driver", "runtime"))
     if run.broken:
         _search_layers(run, "runtime")
         return run.skip_rest(("libraries", "cudnn"))
     run.add("libraries", on_disk, seconds)
     if run.broken:
         return run.skip_rest(("cudnn",))
-    judged = _judge_layer(run, told, "cudnn")
-    run.add("cudnn", judged, _seconds(told, "runtime", "cudnn"))
+    judged = _judge_layer(run, report, "cudnn")
+    run.add("cudnn", judged, _seconds(report, "runtime", "cudnn"))
     if judged.status == "fail":
-        run.wrong = run.wrong or judge_lowlevel.is_wrong(told, judged)
+        run.wrong = run.wrong or judge_lowlevel.is_wrong(report, judged)
         _search_layers(run, "cudnn")
     return _slices(run)
 
 
+def _read_machine(run: Verification) -> Machine | None:
+    if run.prefetch.machine:
+        return run.prefetch.machine.result()
+    return run.baseline.read_machine() if run.baseline.read_machine else None
+
+
 def _slices(run: Verification) -> None:
     """CUDA shows a process one MIG device only, so each of the others gets a child of its own."""
-    assert run.told is not None
-    uuids = judge_lowlevel.read_stage(run.told, "driver").get("mig", ())
+    assert run.lowlevel is not None
+    uuids = judge_lowlevel.read_stage(run.lowlevel, "driver").get("mig", ())
     if run.broken or run.ordinal is not None or len(uuids) < 2:
         return
     run.slices = tuple(uuids)
     for uuid in uuids[1:]:
-        told = _ask(run, {**run.environ, "CUDA_VISIBLE_DEVICES": uuid})
+        report = _ask(run, {**run.environ, "CUDA_VISIBLE_DEVICES": uuid})
         for stage in ("driver", "runtime", "cudnn"):
-            judged = _judge_layer(run, told, stage)
-            run.add(stage, judged, _seconds(told, _BEFORE[stage], stage), device=uuid)
+            judged = _judge_layer(run, report, stage)
+            run.add(stage, judged, _seconds(report, _BEFORE[stage], stage), device=uuid)
             if judged.status == "fail":
                 return
 
@@ -100,18 +109,7 @@ def _slices(run: Verification) -> None:
 def _libraries(run: Verification) -> tuple[Judgement, float]:
     """Stage 3, and its seconds."""
     start = time.perf_counter()
-    judged = judge_cudnn_files.judge_libraries(
-        run.env,
-        run.found,
-        run.packages,
-        run.files,
-        run.builds,
-        hashes=not run.options.quick,
-        deep=run.options.deep,
-        lock=run.lock,
-        releases=run.releases,
-        environ=run.environ,
-    )
+    judged = judge_cudnn_files.judge_libraries(run.env, run.installed, run.options, run.baseline, run.environ)
     return judged, time.perf_counter() - start
 
 
@@ -135,17 +133,17 @@ def _judge_layer(run: Verification, report: run_probe.ProbeReport, stage: str) -
         )
     if stage == "runtime":
         return _runtime(run, report)
-    owned = read_libraries.map_owners(run.packages)
+    owned = read_libraries.map_owners(run.installed.packages)
     return judge_lowlevel.judge_cudnn(
-        report, run.found.roots, owned, read_libraries.pick_library(run.files, "libcudnn")
+        report, run.paths.roots, owned, read_libraries.pick_library(run.installed.files, "libcudnn")
     )
 
 
 def _runtime(run: Verification, report: run_probe.ProbeReport) -> Judgement:
-    framework = next((f for f, cuda in run.builds.items() if cuda), "")
+    framework = run.installed.cuda_framework
     return judge_lowlevel.judge_runtime(
         report,
-        lambda words: missing_libraries.explain_unloaded(framework, words, run.env, run.found, run.packages),
+        lambda words: missing_libraries.explain_unloaded(framework, words, run.env, run.installed),
     )
 
 
@@ -157,9 +155,9 @@ def _search_layers(run: Verification, stage: str) -> None:
         upto = ("driver", "runtime", "cudnn")[: ("driver", "runtime", "cudnn").index(stage) + 1]
         return all(_judge_layer(run, again, s).status in ("pass", "warn") for s in upto)
 
-    assert run.told is not None
-    saw = [p for p, _ in judge_lowlevel.read_stage(run.told, "cudnn").get("mapped", ())]
-    saw += [p for p in [judge_lowlevel.read_stage(run.told, "driver").get("libcuda")] if p]
+    assert run.lowlevel is not None
+    saw = [p for p, _ in judge_lowlevel.read_stage(run.lowlevel, "cudnn").get("mapped", ())]
+    saw += [p for p in [judge_lowlevel.read_stage(run.lowlevel, "driver").get("libcuda")] if p]
     search_settings(
         run, [s for s in find_suspects(run) if s.variable not in ("PYTHONPATH", "user site")], cured, saw
     )

@@ -7,7 +7,7 @@ import os
 import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,39 +106,49 @@ def _text(name: str) -> str:
     return data.decode("utf-8")
 
 
-def run_probe(
-    python: str,
-    probes: Sequence[str],
-    asked: Mapping[str, Any],
-    *,
-    environ: Mapping[str, str],
-    timeout: float,
-    options: Sequence[str] = (),
-    later: Callable[[], Mapping[str, Any] | None] | None = None,
-    on_start: Callable[[], None] | None = None,
-) -> ProbeReport:
-    """Run probes with the target's Python, from an empty folder (a file named torch.py in the user's
-    would be imported in torch's place), and collect cuDNN's API log beside it.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChildSettings:
+    """How the process of a probe runs. `timeout` is in seconds. `options` are options of Python.
 
-    `timeout` is in seconds. `later` gives what the probe reads from stdin once it needs it, None where there
-    will be nothing; `on_start` is called once the probe runs. Raises OSError when that Python cannot be started.
-
-    Whatever starts before the probe (a sitecustomize, a .pth file) has the report's descriptor too, so each
-    record says a word of this run; others are not believed. Code that is made to fool gpuenv can read that
-    word, as it can change the framework itself: this keeps out what was not.
+    `later_input` returns the input that the probe reads when it needs it. None ends the probe there. `on_start` is
+    called when the process runs.
     """
+
+    environ: Mapping[str, str]
+    timeout: float
+    options: Sequence[str] = ()
+    later_input: Callable[[], Mapping[str, Any] | None] | None = None
+    on_start: Callable[[], None] | None = None
+
+    def with_variables(self, variables: Mapping[str, str]) -> ChildSettings:
+        return replace(self, environ={**self.environ, **variables})
+
+
+def run_probe(
+    python: str, probes: Sequence[str], request: Mapping[str, Any], child: ChildSettings
+) -> ProbeReport:
+    """Run probes with the target's Python, and collect cuDNN's API log.
+
+    The working directory is an empty folder, because Python would import a file named torch.py from the user's folder.
+    Raise OSError if that Python cannot be started.
+
+    Code that runs before the probe (a sitecustomize, a .pth file) can write to the report's descriptor too. So each
+    record contains a random word of this run, and other records are dropped. This does not stop hostile code, which
+    can read that word.
+    """
+    later = child.later_input
     word = os.urandom(16).hex()
     with scratch_folders.scratch("verify") as scratch:
         empty = Path(scratch, "empty")
         empty.mkdir()
         with cudnn_log.collected(Path(scratch)) as log:
             finished = process.run(
-                [python, *options, "-c", join_sources(*probes), json.dumps({**asked, "run": word})],
-                env={**environ, **log.environ},
+                [python, *child.options, "-c", join_sources(*probes), json.dumps({**request, "run": word})],
+                env={**child.environ, **log.environ},
                 cwd=empty,
-                timeout=timeout,
+                timeout=child.timeout,
                 report="GPUENV_REPORT",
-                on_start=on_start,
+                on_start=child.on_start,
                 stdin=None if later is None else lambda: json.dumps(later()) + "\n",
             )
     records = _parse(finished.report, word)
@@ -146,7 +156,7 @@ def run_probe(
     return ProbeReport(
         records=tuple(r for r, problem in zip(records, wrong, strict=True) if problem is None),
         finished=finished,
-        seconds=timeout,
+        seconds=child.timeout,
         log=log.text,
         malformed=next(filter(None, wrong), None),
     )

@@ -102,8 +102,8 @@ def explain_cuda_call(
         if denied:
             return denied
     if code in _CODES:
-        found = _explain_code(code, seen, driver)
-        return replace(found, evidence=(*evidence, *found.evidence, *list_memory(seen)))
+        finding = _explain_code(code, seen, driver)
+        return replace(finding, evidence=(*evidence, *finding.evidence, *list_memory(seen)))
     if code in _NO_DEVICE:
         return _explain_no_device(driver, evidence)
     if code == _UNKNOWN:

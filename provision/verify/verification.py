@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from ..environment import bytecode_folder
 from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
-    CudnnRelease,
     Environment,
     EnvironmentChange,
     Event,
@@ -27,7 +26,7 @@ from ..model import (
 from ..system import process
 from . import culprit_setting, read_libraries, run_probe
 from .locate import PythonPaths
-from .options import Options, device_of
+from .options import Baseline, Options, device_of
 from .prefetch import Prefetch
 
 Emit = Callable[[Event], None]
@@ -39,37 +38,40 @@ class EarlyProbe:
 
     framework: str
     turn: Future[Mapping[str, Any] | None]
-    told: Future[run_probe.ProbeReport]
+    report: Future[run_probe.ProbeReport]
 
 
 @dataclass(slots=True)
 class Verification:
     """One verification under way: what is fixed for it, and the stages as they come."""
 
-    begun: Prefetch
+    prefetch: Prefetch
     env: Environment
     options: Options
-    lock: Lock | None
-    releases: Sequence[CudnnRelease]
+    baseline: Baseline
     emit: Emit
     device: str
     ordinal: int | None
     environ: dict[str, str]
-    found: PythonPaths
-    packages: tuple[read_libraries.LibraryPackage, ...]
-    files: tuple[str, ...]
-    builds: dict[str, bool]
+    installed: read_libraries.InstalledLibraries
     stages: list[StageResult]
     findings: list[Finding]
     verdicts: list[FrameworkVerdict]
     wrong: bool = False
-    told: run_probe.ProbeReport | None = None
-    read_machine: Callable[[], Machine] | None = None
+    lowlevel: run_probe.ProbeReport | None = None
     machine: Machine | None = None  # as gpuenv itself reads it, once stage 1 is judged
     drift: tuple[EnvironmentChange, ...] = ()
     blamed: bool = False  # a variable was found guilty of what failed
-    ahead: EarlyProbe | None = None
+    early_probe: EarlyProbe | None = None
     slices: tuple[str, ...] = ()  # UUIDs of MIG devices, each of which needs a process of its own
+
+    @property
+    def lock(self) -> Lock | None:
+        return self.baseline.lock
+
+    @property
+    def paths(self) -> PythonPaths:
+        return self.installed.paths
 
     @property
     def broken(self) -> str | None:
@@ -78,7 +80,7 @@ class Verification:
 
     def read_ahead(self) -> None:
         """Start what is to be read while children are waited for."""
-        self.begun.read_ahead()
+        self.prefetch.read_ahead()
 
     def add(
         self,
@@ -110,73 +112,89 @@ class Verification:
             self.skip(stage, f"the {self.broken} stage failed", framework)
 
 
-def prepare(
-    begun: Prefetch, options: Options, lock: Lock | None, releases: Sequence[CudnnRelease], emit: Emit
-) -> Verification:
+def prepare(prefetch: Prefetch, options: Options, baseline: Baseline, emit: Emit) -> Verification:
     """What is fixed for one verification. Raises UsageError for a framework that gpuenv does not know, and
     where the environment's Python does not even start."""
-    env = begun.env
-    device, ordinal = device_of(options, lock)
+    env = prefetch.env
+    device, ordinal = device_of(options, baseline.lock)
     unknown = [f for f in options.frameworks if f not in FRAMEWORKS]
     if unknown:
         raise UsageError(
             f"unknown framework: {', '.join(unknown)}", hint=f"Supported frameworks: {', '.join(FRAMEWORKS)}."
         )
     emit(Event(kind="start", stage="verify", text=f"verifying {env.path}"))
-    found = begun.python_paths.result()
-    env = replace(env, python_version=found.version)
-    for problem in found.problems:
+    paths = prefetch.python_paths.result()
+    env = replace(env, python_version=paths.version)
+    for problem in paths.problems:
         emit(Event(kind="warning", stage="verify", text=problem))
-    packages = read_libraries.read_packages(found)
     return Verification(
-        begun=begun,
+        prefetch=prefetch,
         env=env,
         options=options,
-        lock=lock,
-        releases=releases,
+        baseline=baseline,
         emit=emit,
         device=device,
         ordinal=ordinal,
-        environ=child_environ(begun, options),
-        found=found,
-        packages=packages,
-        files=read_libraries.find_libraries(found),
-        builds=read_libraries.find_cuda_builds(found, packages),
+        environ=child_environ(prefetch, options),
+        installed=read_libraries.read_installed(paths),
         stages=[],
         findings=[],
         verdicts=[],
     )
 
 
-def child_environ(begun: Prefetch, options: Options) -> dict[str, str]:
+def child_environ(prefetch: Prefetch, options: Options) -> dict[str, str]:
     """The variables of children that import packages: the user's, with a place for bytecode."""
-    origins = [str(Path(f.origin).parent) for f in begun.python_paths.result().frameworks]
-    return {**bytecode_folder.choose_bytecode_folder(origins, options.cache_dir), **begun.environ}
+    origins = [str(Path(f.origin).parent) for f in prefetch.python_paths.result().frameworks]
+    return {**bytecode_folder.choose_bytecode_folder(origins, options.cache_dir), **prefetch.environ}
 
 
 def find_suspects(run: Verification, framework: str | None = None) -> list[culprit_setting.Suspect]:
-    return culprit_setting.list_suspects(process.environ(), run.files, run.found.user_site, framework)
+    return culprit_setting.list_suspects(
+        process.environ(), run.installed.files, run.paths.user_site, framework
+    )
 
 
 def search_settings(
     run: Verification,
-    found: Sequence[culprit_setting.Suspect],
+    suspects: Sequence[culprit_setting.Suspect],
     cured: Callable[[Mapping[str, str]], bool],
     mapped: Sequence[str],
 ) -> None:
     """Search the suspects and put what is found in front of what the failure itself said."""
-    if not found:
+    if not suspects:
         return
     run.emit(
         Event(
-            kind="note", stage="verify", text="running again without " + ", ".join(s.variable for s in found)
+            kind="note",
+            stage="verify",
+            text="running again without " + ", ".join(s.variable for s in suspects),
         )
     )
-    guilty = culprit_setting.search_guilty(run.environ, found, cured)
+    guilty = culprit_setting.search_guilty(run.environ, suspects, cured)
     if guilty:
         said = run.findings[-1].cause if run.findings else None
         run.blamed = True
         run.findings.insert(0, culprit_setting.explain_settings(guilty, mapped, said))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrameworkContext:
+    """The values that the report of a framework is judged by.
+
+    `owners` is resolved path -> package, for each library file. `own_families` are the library families that the
+    environment contains. `devices` are the GPUs that stage 1 reported. `low_memory` is the report of stage 2 if little
+    GPU memory is free. `explain_unloaded` returns the cause of a message of the loader.
+    """
+
+    device: str
+    roots: Sequence[str] = ()
+    owners: Mapping[str, read_libraries.LibraryPackage] = field(default_factory=dict)
+    own_families: Sequence[str] = ()
+    devices: Sequence[Mapping[str, Any]] = ()
+    lock: Lock | None = None
+    low_memory: Mapping[str, Any] | None = None
+    explain_unloaded: Callable[[str], Finding | None] = lambda _: None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -275,7 +275,10 @@ def test_what_else_writes_to_the_report_is_not_believed(tmp_path, start):
     )
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
     told = run_probe.run_probe(
-        sys.executable, ("report", "search_paths"), {"frameworks": ["json"]}, environ=environ, timeout=30
+        sys.executable,
+        ("report", "search_paths"),
+        {"frameworks": ["json"]},
+        run_probe.ChildSettings(environ=environ, timeout=30),
     )
     assert [r["kind"] for r in told.records] == ["where"]
     assert told.records[0]["version"] == ".".join(map(str, sys.version_info[:3]))
@@ -286,7 +289,10 @@ def test_a_lie_alone_is_nothing(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(lie)
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
     told = run_probe.run_probe(
-        sys.executable, ("report", "search_paths"), {"frameworks": ["json"]}, environ=environ, timeout=30
+        sys.executable,
+        ("report", "search_paths"),
+        {"frameworks": ["json"]},
+        run_probe.ChildSettings(environ=environ, timeout=30),
     )
     assert told.records == ()
 

@@ -64,8 +64,7 @@ def test_probes_run_on_every_python(python):
         python,
         ("report", "search_paths"),
         {"frameworks": ["torch", "json"]},
-        environ=process.environ(),
-        timeout=30,
+        run_probe.ChildSettings(environ=process.environ(), timeout=30),
     )
     assert told.death is None, told.finished.stderr
     where = told.last("where")
@@ -83,10 +82,9 @@ def test_the_low_level_probe_without_a_driver(tmp_path):
             python,
             prefetch.PROBES,
             asked,
-            environ=environ,
-            timeout=30,
-            options=("-I", "-S", "-B"),
-            later=dict,
+            run_probe.ChildSettings(
+                environ=environ, timeout=30, options=("-I", "-S", "-B"), later_input=dict
+            ),
         )
         assert told.death is None, told.finished.stderr
         (only,) = told.all("stage")

@@ -11,7 +11,7 @@ from verify_stub import hanging
 
 from provision.errors import UsageError
 from provision.model import Verdict, as_document, from_plain
-from provision.verify import Options, begin, locate, verify
+from provision.verify import Baseline, Options, begin, locate, verify
 from provision.verify.verification import prepare
 
 CPU = Options(device="cpu", timeout=120)
@@ -315,7 +315,7 @@ def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_p
     assert (found.python_version, locate(env).python_version) == ("3.4.5", real)
     options = Options(device="cpu", quick=True)
     with begin(found, options) as begun:
-        assert prepare(begun, options, None, (), lambda event: None).env.python_version == real
+        assert prepare(begun, options, Baseline(), lambda event: None).env.python_version == real
 
 
 def test_a_venv_whose_python_is_none_is_told_as_such(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 from provision.model import Evidence
 from provision.system import process
 from provision.verify import culprit_setting, judge_frameworks, run_probe, status_causes
+from provision.verify.verification import FrameworkContext
 
 FILES = [{"path": p, "problem": None} for p in ("/dev/nvidia0", "/dev/nvidia-uvm")]
 MASKED = [*FILES, {"path": "/dev/nvidiactl", "problem": "another device stands in its place"}]
@@ -46,9 +47,7 @@ def jax(stderr, cuda):
     seen = {"kind": "framework", "version": "0.11.2", "cuda": cuda, "devices": [], "file": "jax.py", "at": 1}
     failed = {"kind": "failed", "stage": "framework", "error": "RuntimeError", "text": UNKNOWN, "at": 2}
     told = run_probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
-    outcome = judge_frameworks.judge_framework(
-        "jax", told, device="cuda", roots=(), owners={}, own_families=(), devices=(), lock=None, low=None
-    )
+    outcome = judge_frameworks.judge_framework("jax", told, FrameworkContext(device="cuda"))
     (finding,) = outcome.stages[0][1].findings
     return finding
 

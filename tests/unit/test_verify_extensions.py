@@ -8,6 +8,9 @@ from framework_envs import framework_env, venv
 
 from provision.model import Environment
 from provision.verify import compiled_against, run_imports
+from provision.verify.run_probe import ChildSettings
+
+CHILD = ChildSettings(environ={"PATH": "/usr/bin:/bin"}, timeout=120)
 
 
 def library(folder: Path, name: str, *needs: str) -> str:
@@ -47,8 +50,9 @@ def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
 
     def ask(*files):
         return run_imports.ask_framework(
-            env, "torch", device="cpu", ordinals=(), deep=False, environ={"PATH": "/usr/bin:/bin"}, timeout=120,
-            extensions=[("torchvision 0.1", f) for f in files],
+            env, "torch",
+            run_imports.FrameworkRequest(device="cpu", extensions=[("torchvision 0.1", f) for f in files]),
+            CHILD,
         )  # fmt: skip
 
     assert compiled_against.judge_extensions("torch", ask(good)) is None
@@ -67,8 +71,9 @@ def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(tmp_pat
     source.write_text("__attribute__((constructor)) static void boom(void) { *(volatile int *)0 = 1; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "boom.so", source], check=True)
     told = run_imports.ask_framework(
-        env, "torch", device="cpu", ordinals=(), deep=False, environ={"PATH": "/usr/bin:/bin"}, timeout=120,
-        extensions=[("other 2.0", str(tmp_path / "boom.so"))],
+        env, "torch",
+        run_imports.FrameworkRequest(device="cpu", extensions=[("other 2.0", str(tmp_path / "boom.so"))]),
+        CHILD,
     )  # fmt: skip
     judged = compiled_against.judge_extensions("torch", told)
     assert judged.status == "warn" and "SIGSEGV" in judged.evidence[0].text

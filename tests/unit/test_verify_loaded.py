@@ -10,6 +10,7 @@ from provision.system.process import Finished
 from provision.verify import judge_loaded
 from provision.verify.read_libraries import LibraryPackage, ListedFile
 from provision.verify.run_probe import ProbeReport
+from provision.verify.verification import FrameworkContext
 
 SITE = "/env/lib/python3.12/site-packages/nvidia/cudnn/lib"
 CUDNN = LibraryPackage(
@@ -29,7 +30,8 @@ def judge(files, log=CREATED + EXECUTED, lock=None, families=("libcudnn",), **fr
     records = ({"kind": "framework", **framework}, {"kind": "mapped", "files": files})
     told = ProbeReport(records=records, finished=done, seconds=1.0, log=log)
     found = judge_loaded.list_mapped(told, ["/env"], {f.path: CUDNN for f in CUDNN.files})
-    return judge_loaded.judge_loaded("torch", told, found, "cuda", families, lock)
+    context = FrameworkContext(device="cuda", own_families=families, lock=lock)
+    return judge_loaded.judge_loaded("torch", told, found, context)
 
 
 def locked(version):

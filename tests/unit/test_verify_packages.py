@@ -11,7 +11,7 @@ from framework_envs import framework_env, venv
 
 from provision.model import DlopenedLibrary, OptionalLibraries
 from provision.profiles import load
-from provision.verify.packages.nominate_packages import Known, read
+from provision.verify.packages.nominate_packages import LibraryRows, read
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
@@ -25,7 +25,7 @@ def made(tmp_path):
 
 def nominated(env, site, opened=(), optional=(), **environ):
     plain = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
-    known = Known(opened=opened, optional=optional)
+    known = LibraryRows(opened=opened, optional=optional)
     reading = read(str(env / "bin/python"), VERSION, [str(site)], str(env), {**plain, **environ}, known)
     assert reading.unread is None
     return {n.package.name: n for n in reading.nominated}

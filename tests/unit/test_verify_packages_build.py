@@ -11,7 +11,7 @@ from provision.model import Environment, Profiles, Satellite, ToolkitRelease
 from provision.profiles import load
 from provision.verify import Options
 from provision.verify.locate import PythonPaths
-from provision.verify.packages import Asked, judge, read_environment
+from provision.verify.packages import StageInputs, judge, read_environment
 from provision.verify.packages.compiled_files import Package
 from provision.verify.packages.measured_releases import Beside, beside, fitting_release
 from provision.verify.packages.wheel_of_library import cuda_of, wheel_of
@@ -62,8 +62,8 @@ def fixed(tmp_path):
             package(site, "torch", torch, [], modules={"torch/__init__.py": ""})
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
         found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
-        asked = Asked(
-            env=value, found=found, options=Options(quick=True), environ=dict(os.environ),
+        asked = StageInputs(
+            env=value, paths=found, options=Options(quick=True), environ=dict(os.environ),
             known=lambda: Profiles(satellites=rows, toolkits=TOOLKITS),
         )  # fmt: skip
         _, (finding,) = judge(read_environment(value, found, dict(os.environ), Profiles()), asked)
@@ -135,8 +135,8 @@ def scattered(tmp_path):
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
         found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
         known = Profiles(satellites=(row_, *more), toolkits=TOOLKITS)
-        asked = Asked(
-            env=value, found=found, options=Options(**options), environ=dict(os.environ), known=lambda: known,
+        asked = StageInputs(
+            env=value, paths=found, options=Options(**options), environ=dict(os.environ), known=lambda: known,
             required=lambda _: {"ao"},
         )  # fmt: skip
         return judge(read_environment(value, found, dict(os.environ), known), asked)

@@ -14,10 +14,16 @@ from provision.request.options import Choices
 from provision.request.recorded_packages import list_named_packages
 from provision.verify import Options
 from provision.verify.locate import PythonPaths
-from provision.verify.packages import Asked, judge, named_and_required, read_environment
+from provision.verify.packages import StageInputs, judge, named_and_required, read_environment
 from provision.verify.packages.compiled_files import Package
 from provision.verify.packages.loader_search import Problem
-from provision.verify.packages.remedy import LinuxDistribution, Rows, distribution, of_missing, of_other_build
+from provision.verify.packages.remedy import (
+    LinuxDistribution,
+    RemedyRows,
+    distribution,
+    of_missing,
+    of_other_build,
+)
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
@@ -42,9 +48,9 @@ def stage(made, *, required=None, **options):
     value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
     found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
     reading = read_environment(value, found, dict(os.environ), Profiles())
-    asked = Asked(
+    asked = StageInputs(
         env=value,
-        found=found,
+        paths=found,
         options=Options(**options),
         environ=dict(os.environ),
         known=load,
@@ -176,7 +182,7 @@ def test_the_names_are_those_of_options_and_project_files(tmp_path):
 
 # --- fixes -----------------------------------------------------------------------------------------
 
-ROWS = Rows(
+ROWS = RemedyRows(
     system=(
         SystemLibrary(soname="libGL.so.1", deb="libgl1", rpm="mesa-libGL"),
         SystemLibrary(soname="libasound.so.2", deb="libasound2", deb_t64="libasound2t64"),

@@ -28,7 +28,8 @@ def test_a_folder_that_the_runpath_leaves_out_is_named_and_the_fix_mends_it(judg
 def test_where_nothing_may_be_written_the_loaders_variable_is_the_fix(site):
     found = PythonPaths(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
     words = "Could not load dynamic library 'libcusolver.so.11'; dlerror: libcusolver.so.11: cannot open shared object file"
-    finding = missing_libraries.explain_missing("tensorflow", words, locate(site.parents[2]), found, ())
+    installed = read_libraries.InstalledLibraries(paths=found)
+    finding = missing_libraries.explain_missing("tensorflow", words, locate(site.parents[2]), installed)
     assert f"export LD_LIBRARY_PATH={site}/nvidia/cusolver/lib" in finding.fix
 
 
@@ -80,5 +81,8 @@ def test_what_is_no_library_of_nvidias_is_left_to_others(site):
         "",
     ):
         assert (
-            missing_libraries.explain_missing("tensorflow", words, locate(site.parents[2]), found, ()) is None
+            missing_libraries.explain_missing(
+                "tensorflow", words, locate(site.parents[2]), read_libraries.InstalledLibraries(paths=found)
+            )
+            is None
         )

@@ -26,12 +26,12 @@ class Ended:
     """The part of a verification that its verdict is made of."""
 
     def __init__(self, device, *stages):
-        self.device, self.wrong, self.told = device, False, None
+        self.device, self.wrong, self.lowlevel = device, False, None
         self.stages = [StageResult(stage=s, status=status, detail="") for s, status in stages]
         self.findings, self.verdicts, self.drift = [], [], ()
         self.env = type("Env", (), {"path": "/env", "python": "/env/bin/python"})
         self.options = type("Options", (), {"strict": False})
-        self.found = type("Found", (), {"frameworks": ("torch",)})
+        self.paths = type("Paths", (), {"frameworks": ("torch",)})
 
 
 @pytest.mark.parametrize(

@@ -38,32 +38,33 @@ def run_compile_check(
 ) -> CompileOutcome:
     """Compile a function with the torch of an environment, from empty caches. Raises OSError."""
     with scratch_folders.scratch("compile") as folder:
-        own = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"), "TRITON_CACHE_DIR": str(folder / "triton")}
-        told = run_probe.run_probe(
-            env.python, ("report", "torch_compile"), {"device": device}, environ={**environ, **own}, timeout=timeout
-        )  # fmt: skip
-    done, needs = told.last("compiled"), told.last("needs")
-    if done and told.finished.ok:
+        caches = {
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),
+            "TRITON_CACHE_DIR": str(folder / "triton"),
+        }
+        report = run_probe.run_probe(env.python, ("report", "torch_compile"), {"device": device}, run_probe.ChildSettings(environ={**environ, **caches}, timeout=timeout))  # fmt: skip
+    done, needs = report.last("compiled"), report.last("needs")
+    if done and report.finished.ok:
         problem = None if done["ok"] else f"the results are off by {done['max_error']:g}"
-        return CompileOutcome(finished=told.finished, problem=problem)
+        return CompileOutcome(finished=report.finished, problem=problem)
     missing = _missing(needs) if needs else ()
     named = " and ".join(m.what for m in missing)
     return CompileOutcome(
-        finished=told.finished, problem=f"torch.compile needs {named}" if named else "", missing=missing
+        finished=report.finished, problem=f"torch.compile needs {named}" if named else "", missing=missing
     )
 
 
 def _missing(needs: Mapping[str, Any]) -> tuple[MissingTool, ...]:
-    found = []
+    rows = []
     if needs["compiler"] is None:
         text = f"not on PATH: {', '.join(needs['compilers'])}"
-        found.append((COMPILER, "a C compiler", Evidence(text=text, source="PATH")))
+        rows.append((COMPILER, "a C compiler", Evidence(text=text, source="PATH")))
     if not needs["headers"]:
         text = f"Python.h is not in {needs['include']}"
-        found.append(
+        rows.append(
             (HEADERS, f"Python.h of Python {needs['python']}", Evidence(text=text, source="sysconfig"))
         )
     return tuple(
         MissingTool(rule=rule, what=what, python=needs["python"], evidence=shows)
-        for rule, what, shows in found
+        for rule, what, shows in rows
     )

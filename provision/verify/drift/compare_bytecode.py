@@ -27,10 +27,10 @@ def find_changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, st
         path: (name, sha) for name, files in _modules(env).items() if name in packages for path, sha in files
     }
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing lets other threads run
-        found = pool.map(
+        digests = pool.map(
             lambda path: hash_readable(f"{env}/{path}") if os.path.isfile(f"{env}/{path}") else None, noted
         )
-        suspects = [p for p, sha in zip(noted, found, strict=True) if sha not in (None, noted[p][1])]
+        suspects = [p for p, sha in zip(noted, digests, strict=True) if sha not in (None, noted[p][1])]
     files: dict[str, dict[str, str]] = {}
     for path in _differing(env, suspects):
         files.setdefault(noted[path][0], {})[str(env / path)] = "bytecode"

@@ -22,8 +22,8 @@ def list_files(meta: Any) -> list[dict[str, Any]]:
     """The files that a conda-meta document lists; of one that is damaged, those that can be read."""
     paths = meta.get("paths_data") if isinstance(meta, dict) else None
     rows = paths.get("paths") if isinstance(paths, dict) else None
-    told = [r for r in rows if isinstance(r, dict)] if isinstance(rows, list) else []
-    return [r for r in told if isinstance(r.get("_path"), str) and "\0" not in r["_path"]]
+    entries = [r for r in rows if isinstance(r, dict)] if isinstance(rows, list) else []
+    return [r for r in entries if isinstance(r.get("_path"), str) and "\0" not in r["_path"]]
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ class CondaMeta:
 
     @cached_property
     def _infos(self) -> frozenset[str]:
-        found: set[str] = set()
+        folders: set[str] = set()
         for path in (self.prefix / "conda-meta").glob("*.json"):
             with contextlib.suppress(OSError):
-                found.update(
+                folders.update(
                     re.findall(r'site-packages/([^/"]+\.dist-info)/', untrusted_files.read_text(path))
                 )
-        return frozenset(found)
+        return frozenset(folders)
 
 
 def read_conda_meta(prefix: Path) -> CondaMeta:
@@ -107,7 +107,7 @@ def read_conda_meta(prefix: Path) -> CondaMeta:
 def find_changes(
     prefix: Path,
     packages: Sequence[LockedPackage],
-    found: CondaMeta,
+    conda: CondaMeta,
     since: float | None,
     *,
     thorough: bool,
@@ -115,34 +115,34 @@ def find_changes(
 ) -> list[EnvironmentChange]:
     """The locked conda packages that are gone, of another build, or have other files; all bytes of those
     in `read` are read."""
-    made = []
+    changes = []
     for package in packages:
-        meta = found.metas.get(package.name)
+        meta = conda.metas.get(package.name)
         stem = _stem(package)
         if meta is None:
             text = f"{package.name} is missing, but the lock has {package.version}"
-            made.append(
+            changes.append(
                 EnvironmentChange(kind="removed", name=package.name, text=text, locked=package.version)
             )
         elif meta.stem != stem:
             text = f"{meta.stem} is installed, but the lock has {stem}"
-            made.append(
+            changes.append(
                 EnvironmentChange(kind="replaced", name=meta.name, text=text, locked=stem[len(meta.name) + 1 :],
                        found=meta.stem[len(meta.name) + 1 :])
             )  # fmt: skip
         else:
             if thorough:
-                wrong = _wrong(meta, found, since, hashes=meta.name in read)
+                wrong = _wrong(meta, conda, since, hashes=meta.name in read)
             else:
-                wrong = found.wrong_sizes[meta.name]
-            made += [make_change(meta.name, meta.version, str(prefix), wrong)] if wrong else []
-    return made
+                wrong = conda.wrong_sizes[meta.name]
+            changes += [make_change(meta.name, meta.version, str(prefix), wrong)] if wrong else []
+    return changes
 
 
-def find_strangers(packages: Sequence[LockedPackage], found: CondaMeta) -> tuple[UnlockedPackage, ...]:
+def find_strangers(packages: Sequence[LockedPackage], conda: CondaMeta) -> tuple[UnlockedPackage, ...]:
     """The conda packages that the lock does not name."""
     names = {p.name for p in packages}
-    added = (m for m in found.metas.values() if m.name not in names)
+    added = (m for m in conda.metas.values() if m.name not in names)
     return tuple(UnlockedPackage(name=m.name, version=m.version, conda=True) for m in added)
 
 
@@ -150,9 +150,9 @@ def _stem(package: LockedPackage) -> str:
     return package.url.rpartition("/")[2].removesuffix(".conda").removesuffix(".tar.bz2")
 
 
-def _wrong(meta: CondaRecord, found: CondaMeta, since: float | None, *, hashes: bool) -> dict[str, str]:
+def _wrong(meta: CondaRecord, conda: CondaMeta, since: float | None, *, hashes: bool) -> dict[str, str]:
     bad = {r.path: how for r in meta.rows if (how := _differs(r, since, hashes=hashes))}
-    for other in found.metas.values() if bad else ():
+    for other in conda.metas.values() if bad else ():
         if other is not meta:  # a file that two packages bring is one's of them
             for row in other.rows:
                 if row.path in bad and not _differs(row, since, hashes=hashes):

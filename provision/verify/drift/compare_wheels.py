@@ -90,16 +90,18 @@ def _installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:
         return {}, None
 
 
-def _of_conda(found: Distribution, listed: compare_conda.CondaMeta | None) -> bool:
-    return listed is not None and (found.installer == "conda" or found.folder.name in listed.infos())
+def _of_conda(distribution: Distribution, listed: compare_conda.CondaMeta | None) -> bool:
+    return listed is not None and (
+        distribution.installer == "conda" or distribution.folder.name in listed.infos()
+    )
 
 
 def _merged(changes: Iterable[EnvironmentChange]) -> tuple[EnvironmentChange, ...]:
     """One change per package and kind of thing: a package that was written over has wrong files too."""
-    found: dict[tuple[str, bool], EnvironmentChange] = {}
+    merged: dict[tuple[str, bool], EnvironmentChange] = {}
     for change in sorted(changes, key=lambda c: c.kind == "modified"):
-        found.setdefault((change.name, change.kind == "python"), change)
-    order = list(found.values())
+        merged.setdefault((change.name, change.kind == "python"), change)
+    order = list(merged.values())
     return tuple(sorted(order, key=lambda c: (c.kind != "python", c.name)))
 
 
@@ -177,7 +179,7 @@ def read_wrong_sizes(env: Path) -> WrongSizes:
 
 
 def _wrong_sizes(here: Mapping[str, Distribution]) -> WrongFiles:
-    return {name: found for name, one in here.items() if (found := one.find_wrong_sizes())}
+    return {name: wrong for name, one in here.items() if (wrong := one.find_wrong_sizes())}
 
 
 def _without_shared(
@@ -187,12 +189,12 @@ def _without_shared(
     paths = {path for files in bad.values() for path in files}
     listed = ((n, r) for n in here if paths for r in here[n].rows if r.path in paths)
     good = {r.path for n, r in listed if r.path not in bad.get(n, {})}
-    found = []
+    changes = []
     for name, one in here.items():
         left = {path: how for path, how in bad.get(name, {}).items() if path not in good}
         left |= (modules or {}).get(name, {})
-        found += [make_change(name, one.version, str(one.folder.parent), left)] if left else []
-    return found
+        changes += [make_change(name, one.version, str(one.folder.parent), left)] if left else []
+    return changes
 
 
 # --- what the lock does not name -----------------------------------------------------------------
@@ -211,9 +213,9 @@ def _strangers(
     for one in sorted(added, key=lambda d: d.name):
         shared: dict[str, list[RecordRow]] = {}
         for row in one.rows:
-            owner, mine = owned.get(row.path, (None, None))
-            if owner and mine and mine.digest and row.digest not in (None, mine.digest):
-                shared.setdefault(owner, []).append(mine)
+            owner, locked_row = owned.get(row.path, (None, None))
+            if owner and locked_row and locked_row.digest and row.digest not in (None, locked_row.digest):
+                shared.setdefault(owner, []).append(locked_row)
         names = tuple(sorted(o.partition(" ")[0] for o in shared))
         strangers.append(
             UnlockedPackage(name=one.name, version=one.version, over=names, requires=one.requires)

@@ -27,23 +27,25 @@ _INSTALLERS = ("pip", "setuptools", "wheel", "uv", "conda")
 _NVIDIA = re.compile(r"^(nvidia-|libcu|libnv|cuda-)")
 
 
-def judge_drift(run: Verification, target: Target | None) -> None:
+def judge_drift(run: Verification) -> None:
     """The stage `lock`, where something has changed or the lock is to be held. `target` is this machine."""
     if run.lock is None or not run.env.made_by_gpuenv:
         return
     locked, broken = run.options.locked, run.broken
     thorough = locked or run.options.deep or broken not in (None, "driver")
-    sizes = run.begun.sizes.result() if run.begun.sizes and not thorough else None
-    found = compare_wheels.find_drift(
+    sizes = run.prefetch.sizes.result() if run.prefetch.sizes and not thorough else None
+    changes = compare_wheels.find_drift(
         Path(run.env.path), run.lock, python=run.env.python_version, thorough=thorough, sizes=sizes
     ).changes
     if locked:
-        found += _of_loaded(run) + (compare_machine(run.lock, target) if run.device != "cpu" else ())
+        changes += _of_loaded(run) + (
+            compare_machine(run.lock, run.baseline.target) if run.device != "cpu" else ()
+        )
     said = next((s.detail for s in run.stages if s.status == "fail"), "")
-    run.drift = found = tuple(sorted(found, key=lambda c: (not _named(c, said), _weight(c))))
-    if found:
-        run.findings.insert(0, _finding(run, found, broken))
-        run.add("lock", _judged(found, failing=locked), None)
+    run.drift = changes = tuple(sorted(changes, key=lambda c: (not _named(c, said), _weight(c))))
+    if changes:
+        run.findings.insert(0, _finding(run, changes, broken))
+        run.add("lock", _judged(changes, failing=locked), None)
     elif locked:
         run.add("lock", Judgement(status="pass", detail=_as_locked(run)), None)
 
@@ -54,17 +56,17 @@ def _as_locked(run: Verification) -> str:
     return f"{len(run.lock.packages)} packages match the lock{machine}"
 
 
-def _judged(found: Sequence[EnvironmentChange], *, failing: bool) -> Judgement:
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+def _judged(changes: Sequence[EnvironmentChange], *, failing: bool) -> Judgement:
+    more = f", and {len(changes) - 1} more" if len(changes) > 1 else ""
     return Judgement(
         status="fail" if failing else "warn",
-        detail=f"{found[0].text}{more}",
-        evidence=_evidence(found[1:]),
+        detail=f"{changes[0].text}{more}",
+        evidence=_evidence(changes[1:]),
     )
 
 
-def _evidence(found: Sequence[EnvironmentChange]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(text=c.text, source=c.paths[0] if c.paths else None) for c in found[:12])
+def _evidence(changes: Sequence[EnvironmentChange]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(text=c.text, source=c.paths[0] if c.paths else None) for c in changes[:12])
 
 
 # --- what else than packages -----------------------------------------------------------------------
@@ -82,11 +84,11 @@ def compare_machine(lock: Lock, target: Target | None) -> tuple[EnvironmentChang
 
 
 def _compare_target(wanted: Target, target: Target, *, named: bool) -> tuple[EnvironmentChange, ...]:
-    found = []
+    changes = []
     if wanted.driver and wanted.driver != target.driver:
         here = f"driver {target.driver}" if target.driver else "none"
         text = f"the lock was made for driver {wanted.driver}; this machine has {here}"
-        found.append(EnvironmentChange(kind="driver", name="driver", text=text, locked=wanted.driver,
+        changes.append(EnvironmentChange(kind="driver", name="driver", text=text, locked=wanted.driver,
                             found=target.driver))  # fmt: skip
     had, have = (
         {f"{g.name} ({g.capability})" if named else g.capability for g in t.gpus} for t in (wanted, target)
@@ -94,8 +96,8 @@ def _compare_target(wanted: Target, target: Target, *, named: bool) -> tuple[Env
     if had and had != have:
         was, now = (", ".join(sorted(x)) or "none" for x in (had, have))
         text = f"the lock was made for GPU {was}; this machine has {now}"
-        found.append(EnvironmentChange(kind="gpu", name="gpu", text=text, locked=was, found=now))
-    return tuple(found)
+        changes.append(EnvironmentChange(kind="gpu", name="gpu", text=text, locked=was, found=now))
+    return tuple(changes)
 
 
 def _of_loaded(run: Verification) -> tuple[EnvironmentChange, ...]:
@@ -116,24 +118,24 @@ def _of_loaded(run: Verification) -> tuple[EnvironmentChange, ...]:
 # --- the cause ---------------------------------------------------------------------------------------
 
 
-def _finding(run: Verification, found: Sequence[EnvironmentChange], broken: str | None) -> Finding:
+def _finding(run: Verification, changes: Sequence[EnvironmentChange], broken: str | None) -> Finding:
     """The change that most likely broke what is broken; sure where a layer of its own failed."""
-    main = found[0]
+    main = changes[0]
     cause, confidence = CHANGED, _confidence(run, main, broken)
     if broken:
         said = run.findings[-1] if run.findings and confidence != "possible" else None
-        told = said.cause if said and said.confidence != "possible" else None
-        cause = _cause(run, found, main) or told or CHANGED
-    more = len(found) - 1
+        known_cause = said.cause if said and said.confidence != "possible" else None
+        cause = _cause(run, changes, main) or known_cause or CHANGED
+    more = len(changes) - 1
     return make_finding(
         "environment_changed",
-        _evidence(found),
+        _evidence(changes),
         cause=cause,
         confidence=confidence,
         change=_sentence(main),
         more=more or None,
         noun="change" if more == 1 else "changes",
-        steps=_fix(run, found),
+        steps=_fix(run, changes),
     )
 
 
@@ -173,31 +175,31 @@ def _sentence(change: EnvironmentChange) -> str:
     return change.text[0].upper() + change.text[1:] if change.kind in ("python", *_MACHINE) else change.text
 
 
-def _fix(run: Verification, found: Sequence[EnvironmentChange]) -> str:
+def _fix(run: Verification, changes: Sequence[EnvironmentChange]) -> str:
     path = shlex.quote(run.env.path)
     steps = []
-    if any(c.kind == "python" for c in found):
+    if any(c.kind == "python" for c in changes):
         lock = shlex.quote(f"{run.env.path}/.gpuenv/pylock.toml")
         steps.append(f"Build it with the Python of its lock: gpuenv create {path} --recreate --lock {lock}")
-    elif any(c.kind not in _MACHINE for c in found):
+    elif any(c.kind not in _MACHINE for c in changes):
         steps.append(f"Restore the locked packages: gpuenv repair {path}")
-    if any(c.kind in _MACHINE for c in found):
+    if any(c.kind in _MACHINE for c in changes):
         steps.append("To select builds for this machine, run the create command again with --recreate")
     return ". ".join(steps) + "."
 
 
-def _cause(run: Verification, found: Sequence[EnvironmentChange], main: EnvironmentChange) -> str | None:
+def _cause(run: Verification, changes: Sequence[EnvironmentChange], main: EnvironmentChange) -> str | None:
     """The label of the taxonomy that a change has by itself, None where it has none."""
     assert run.lock is not None
     if run.lock.plan.device == "cuda":
-        if any(_to_cpu(run, c) for c in found):
+        if any(_to_cpu(run, c) for c in changes):
             return "cpu_only_build"
         if main.kind == "cudnn" or CUDNN_PACKAGE.match(main.name):
             return _of_cudnn(main)
         if _NVIDIA.match(main.name):
             return _of_nvidia(main)
     jax = {p.name for p in run.lock.packages if re.match(r"jax(lib|-cuda\d+-(plugin|pjrt))?$", p.name)}
-    changed = {c.name for c in found if c.kind == "replaced"} & jax
+    changed = {c.name for c in changes if c.kind == "replaced"} & jax
     if main.name in changed and changed != jax:
         return "jax_plugin_version_mismatch"
     return "numpy_abi" if main.name == "numpy" and main.kind == "replaced" else None
@@ -211,7 +213,7 @@ def _to_cpu(run: Verification, change: EnvironmentChange) -> bool:
     planned = {b.framework for b in run.lock.plan.builds if b.cuda} if run.lock else set()
     if framework not in planned or change.kind not in ("replaced", "modified", "overwritten"):
         return False
-    return "+cpu" in (change.found or "") or not run.builds.get(framework, True)
+    return "+cpu" in (change.found or "") or not run.installed.builds.get(framework, True)
 
 
 def _of_cudnn(change: EnvironmentChange) -> str | None:
@@ -245,7 +247,7 @@ def _gone(change: EnvironmentChange) -> bool:
 def _compared(change: EnvironmentChange) -> int | None:
     """Whether what is there is older (-1), the same (0) or newer (1) than what is locked."""
     try:
-        found, locked = Version(change.found or ""), Version(change.locked or "")
+        installed, locked = Version(change.found or ""), Version(change.locked or "")
     except InvalidVersion:
         return None
-    return (found > locked) - (found < locked)
+    return (installed > locked) - (installed < locked)

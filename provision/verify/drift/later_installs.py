@@ -34,45 +34,45 @@ class LaterInstall:
     version: str
     by: str
     when: float
-    own: bool = False
+    in_user_site: bool = False
 
     def __str__(self) -> str:
         when = dt.datetime.fromtimestamp(self.when, tz=dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-        where = ", in the user's site-packages" if self.own else ""
+        where = ", in the user's site-packages" if self.in_user_site else ""
         return f"{self.name} {self.version} ({self.by}, {when}{where})"
 
 
 def find_later_installs(sites: Sequence[str], user_site: str | None) -> tuple[LaterInstall, ...]:
     """The packages of the stack that were installed since, the latest first."""
-    found = []
+    installs = []
     for site in dict.fromkeys(s for s in sites if s != user_site):
         packages = _list_installs(site)
-        made = _made([c.when for c in packages])
-        found += [c for c in packages if made and c.when > made and _is_relevant(c.name)]
-    own = _list_installs(user_site, own=True) if user_site else []
-    found += [c for c in own if _is_relevant(c.name)]
-    return tuple(sorted(found, key=lambda c: -c.when))
+        image_end = _find_image_end([c.when for c in packages])
+        installs += [c for c in packages if image_end and c.when > image_end and _is_relevant(c.name)]
+    user_packages = _list_installs(user_site, in_user_site=True) if user_site else []
+    installs += [c for c in user_packages if _is_relevant(c.name)]
+    return tuple(sorted(installs, key=lambda c: -c.when))
 
 
 def _is_relevant(name: str) -> bool:
     return is_stack_package(name) or _COMPILED.fullmatch(name) is not None
 
 
-def _list_installs(site: str, *, own: bool = False) -> list[LaterInstall]:
-    found = []
+def _list_installs(site: str, *, in_user_site: bool = False) -> list[LaterInstall]:
+    installs = []
     for one in list_distributions(site):
         times = [t for p in (one.folder, one.folder / "RECORD") if (t := _time(p))]
         if times:
-            found.append(
+            installs.append(
                 LaterInstall(
                     name=one.name,
                     version=one.version,
                     by=one.installer or "unknown",
                     when=max(times),
-                    own=own,
+                    in_user_site=in_user_site,
                 )
             )
-    return found
+    return installs
 
 
 def _time(path: Path) -> float | None:
@@ -82,7 +82,7 @@ def _time(path: Path) -> float | None:
         return None
 
 
-def _made(times: Sequence[float]) -> float | None:
+def _find_image_end(times: Sequence[float]) -> float | None:
     """The end of the day in which most packages were installed; None where there is no such day."""
     ordered = sorted(times)
     if len(ordered) < _MANY:
@@ -96,6 +96,6 @@ def _made(times: Sequence[float]) -> float | None:
     return last if best >= _SHARE * len(ordered) else None
 
 
-def list_evidence(found: Sequence[LaterInstall]) -> tuple[Evidence, ...]:
+def list_evidence(installs: Sequence[LaterInstall]) -> tuple[Evidence, ...]:
     """Each change as evidence."""
-    return tuple(Evidence(text=str(c), source="installed since the runtime was made") for c in found[:8])
+    return tuple(Evidence(text=str(c), source="installed since the runtime was made") for c in installs[:8])

@@ -16,24 +16,24 @@ from . import missing_library_findings as named, remedy
 from .compiled_files import Package
 from .importing import Attempt, attempt
 from .measured_releases import beside
-from .nominate_packages import Known, Nominated, Reading, read
+from .nominate_packages import LibraryRows, Nominated, Reading, read
 
 if TYPE_CHECKING:
     from ..locate import PythonPaths
     from ..options import Options
 
-__all__ = ["Asked", "Reading", "judge", "named_and_required", "read_environment"]
+__all__ = ["Reading", "StageInputs", "judge", "named_and_required", "read_environment"]
 
 _OF_FRAMEWORKS = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class StageInputs:
     """What the stage judges by. `required` are the packages whose failure fails the stage: with a lock those that
     the user or the project named, and what these always require; None for an environment without one."""
 
     env: Environment
-    found: PythonPaths
+    paths: PythonPaths
     options: Options
     environ: Mapping[str, str]
     known: Callable[[], Profiles]
@@ -41,16 +41,16 @@ class Asked:
 
 
 def read_environment(
-    env: Environment, found: PythonPaths, environ: Mapping[str, str], known: Profiles
+    env: Environment, paths: PythonPaths, environ: Mapping[str, str], known: Profiles
 ) -> Reading:
     """Read the compiled files of an environment's packages."""
     return read(
         env.python,
-        found.version,
-        found.sites,
-        found.prefix,
+        paths.version,
+        paths.sites,
+        paths.prefix,
         environ,
-        Known(
+        LibraryRows(
             opened=known.opened_libraries,
             optional=known.optional_libraries,
             satellites=known.satellites,
@@ -58,48 +58,51 @@ def read_environment(
     )
 
 
-def judge(reading: Reading, asked: Asked) -> tuple[StageResult, tuple[Finding, ...]]:
+def judge(reading: Reading, inputs: StageInputs) -> tuple[StageResult, tuple[Finding, ...]]:
     """The stage and what was found. Imports what the reading nominated, but not with `--quick`."""
     start = time.perf_counter()
     if reading.unread or not (reading.files or reading.nominated):
         why = reading.unread or "no package here has compiled files"
         return StageResult(stage="packages", status="skip", detail=why), ()
     attempts = {}
-    if reading.nominated and not asked.options.quick:
-        tried = attempt(asked.env.python, reading.nominated, asked.environ, asked.options.timeout)
+    if reading.nominated and not inputs.options.quick:
+        tried = attempt(inputs.env.python, reading.nominated, inputs.environ, inputs.options.timeout)
         attempts = {a.nominated.package: a for a in tried}
     left = [n for n in reading.nominated if n.package not in attempts or not attempts[n.package].loads]
-    failing = _failing(left, attempts, reading.packages, asked)
+    failing = _failing(left, attempts, reading.packages, inputs)
     left.sort(key=lambda n: (n.package not in failing, n.package.name not in _OF_FRAMEWORKS))
-    rows = asked.known() if left else Profiles()
-    place = named.Place(
-        env=asked.env, sites=asked.found.sites, here=remedy.distribution(),
-        rows=remedy.Rows(
+    rows = inputs.known() if left else Profiles()
+    place = named.FindingContext(
+        env=inputs.env, sites=inputs.paths.sites, here=remedy.distribution(),
+        rows=remedy.RemedyRows(
             system=rows.system_libraries, replacements=rows.replacements,
             satellites=rows.satellites, toolkits=rows.toolkits,
         ),
-        beside=beside(reading.packages, asked.found.version, asked.found.prefix),
+        beside=beside(reading.packages, inputs.paths.version, inputs.paths.prefix),
     )  # fmt: skip
-    found = named.findings(left, attempts, failing, place)
+    findings = named.findings(left, attempts, failing, place)
     status: Status = "fail" if failing else "warn" if left else "pass"
     stage = StageResult(
         stage="packages",
         status=status,
         detail=_detail(reading, left, failing),
         seconds=round(time.perf_counter() - start, 3),
-        evidence=tuple(e for f in found for e in f.evidence),
+        evidence=tuple(e for f in findings for e in f.evidence),
     )
-    return stage, found
+    return stage, findings
 
 
 def _failing(
-    left: Sequence[Nominated], attempts: Mapping[Package, Attempt], packages: Sequence[Package], asked: Asked
+    left: Sequence[Nominated],
+    attempts: Mapping[Package, Attempt],
+    packages: Sequence[Package],
+    inputs: StageInputs,
 ) -> set[Package]:
     """The packages that fail the stage: their import fails for a library, and the environment is for them."""
     refused = {n.package for n in left if n.package in attempts and attempts[n.package].refused}
     if not refused:
         return set()
-    wanted = _OF_FRAMEWORKS if asked.required is None else asked.required(packages)
+    wanted = _OF_FRAMEWORKS if inputs.required is None else inputs.required(packages)
     return {p for p in refused if p.name in wanted}
 
 

@@ -20,8 +20,8 @@ Step = tuple[list[str], str]
 
 
 def fix_of_build(
-    found: Mapping[Package, Sequence[Problem]],
-    rows: remedy.Rows,
+    problems_of: Mapping[Package, Sequence[Problem]],
+    rows: remedy.RemedyRows,
     here: Beside,
     env: Environment,
     sites: Sequence[str],
@@ -30,7 +30,7 @@ def fix_of_build(
     wanted: list[str] = []
     reasons: list[str] = []
     left: dict[Package, list[str]] = {}
-    for package, problems in found.items():
+    for package, problems in problems_of.items():
         libraries = list(dict.fromkeys(p.library for p in problems if p.kind != "framework"))
         step = _step(package, libraries, rows, here)
         if step:
@@ -46,9 +46,9 @@ def fix_of_build(
     return " ".join(texts)
 
 
-def _step(package: Package, libraries: Sequence[str], rows: remedy.Rows, here: Beside) -> Step | None:
-    mine = rows_of(package, rows.satellites, here)
-    extras = next((r.extras for r in mine if r.extras and set(libraries) <= set(r.needs)), ())
+def _step(package: Package, libraries: Sequence[str], rows: remedy.RemedyRows, here: Beside) -> Step | None:
+    measured = rows_of(package, rows.satellites, here)
+    extras = next((r.extras for r in measured if r.extras and set(libraries) <= set(r.needs)), ())
     if libraries and extras:
         named = ",".join(extras)
         return [
@@ -58,18 +58,22 @@ def _step(package: Package, libraries: Sequence[str], rows: remedy.Rows, here: B
     if other:
         return (
             [f"{other.package}=={other.version}"],
-            f"{package} was built for {_built_for(mine) or 'other libraries'}, {other.package} {other.version} for {_what(other)}",
+            f"{package} was built for {_built_for(measured) or 'other libraries'}, {other.package} {other.version} for {_what(other)}",
         )
-    if framework := _missing_framework(libraries, mine, package, here):
+    if framework := _missing_framework(libraries, measured, package, here):
         return [str(framework)], f"{package} was built for {framework}"
-    return _wheels(package, libraries, mine, rows, here)
+    return _wheels(package, libraries, measured, rows, here)
 
 
 def _wheels(
-    package: Package, libraries: Sequence[str], mine: Sequence[Satellite], rows: remedy.Rows, here: Beside
+    package: Package,
+    libraries: Sequence[str],
+    measured: Sequence[Satellite],
+    rows: remedy.RemedyRows,
+    here: Beside,
 ) -> Step | None:
     """The wheels of NVIDIA's that bring the libraries, where the environment has no other CUDA."""
-    wanted, present = _cuda(libraries, mine), cuda_of(here.libraries)
+    wanted, present = _cuda(libraries, measured), cuda_of(here.libraries)
     if present and wanted and present != wanted:
         return None
     wheels = [wheel_of(n, rows.toolkits, wanted or present) for n in libraries]
@@ -82,7 +86,7 @@ def _wheels(
     )
 
 
-def _of_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.Rows, here: Beside) -> str:
+def _of_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.RemedyRows, here: Beside) -> str:
     """The packages of which no release that fits is known."""
     libraries = [n for names in left.values() for n in names]
     cuda = cuda_of(libraries)
@@ -97,13 +101,13 @@ def _of_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.Rows, here: 
     return f"{text} {'; '.join(built)}." if built else text
 
 
-def _cuda(libraries: Sequence[str], mine: Sequence[Satellite]) -> str | None:
-    stated = next((r.cuda.partition(".")[0] for r in mine if r.cuda), None)
+def _cuda(libraries: Sequence[str], measured: Sequence[Satellite]) -> str | None:
+    stated = next((r.cuda.partition(".")[0] for r in measured if r.cuda), None)
     return cuda_of(libraries) or stated
 
 
-def _built_for(mine: Sequence[Satellite]) -> str:
-    return _what(mine[0]) if mine else ""
+def _built_for(measured: Sequence[Satellite]) -> str:
+    return _what(measured[0]) if measured else ""
 
 
 def _what(row: Satellite) -> str:
@@ -112,14 +116,14 @@ def _what(row: Satellite) -> str:
 
 
 def _missing_framework(
-    libraries: Sequence[str], mine: Sequence[Satellite], package: Package, here: Beside
+    libraries: Sequence[str], measured: Sequence[Satellite], package: Package, here: Beside
 ) -> Requirement | None:
     """The framework whose libraries are missing because it is not installed."""
     owners = {o for n in libraries for prefix, o in _OWNERS.items() if n.startswith(prefix)}
     if len(owners) != 1 or not owners.isdisjoint(here.versions):
         return None
     owner = owners.pop()
-    stated = next((f for r in mine if (f := framework_of(r)) and f.name == owner), None)
+    stated = next((f for r in measured if (f := framework_of(r)) and f.name == owner), None)
     return stated or (Requirement(owner) if owner in package.requires else None)
 
 

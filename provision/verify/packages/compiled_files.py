@@ -71,12 +71,12 @@ def _always(row: str, python: str) -> str | None:
 def installed(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:
     """The packages, with their compiled files, from conda-meta and from the RECORD of each. No file is claimed twice."""
     claimed: set[str] = set()
-    found = []
+    packages = []
     for package in (*_of_conda(prefix, sites), *_of_records(sites)):
         files = tuple(f for f in package.files if f not in claimed)
         claimed.update(files)
-        found.append(replace(package, files=files))
-    return tuple(found)
+        packages.append(replace(package, files=files))
+    return tuple(packages)
 
 
 def _of_records(sites: Sequence[str]) -> Iterator[Package]:

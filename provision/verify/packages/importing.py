@@ -52,12 +52,12 @@ class Attempt:
 
     def evidence(self) -> tuple[Evidence, ...]:
         """What the imports said, by the line that names a library."""
-        found: dict[str, Evidence] = {}
+        by_line: dict[str, Evidence] = {}
         for module, error in self.errors.items():
             lines = error.splitlines()
             line = next((x for x in lines if _OF_A_LIBRARY.search(x)), lines[0] if lines else "")[:500]
-            found.setdefault(line, Evidence(text=line, source=f"import {module}"))
-        return tuple(found.values())[:8] + (
+            by_line.setdefault(line, Evidence(text=line, source=f"import {module}"))
+        return tuple(by_line.values())[:8] + (
             (Evidence(text=self.death, source="import"),) if self.death else ()
         )
 
@@ -79,12 +79,11 @@ def attempt(
 def _attempt(python: str, package: Nominated, environ: Mapping[str, str], seconds: float) -> Attempt:
     top = top_modules(package)
     modules = tuple(dict.fromkeys((*top, *package.modules)))[:_MOST_MODULES]
-    told = run_probe.run_probe(
-        python, ("report", "imports"), {"first": list(package.frameworks), "modules": list(modules)},
-        environ=environ, timeout=seconds,
-    )  # fmt: skip
-    said = {r["module"]: r["error"] for r in told.all("imported") if r["module"] in modules}
-    return Attempt(nominated=package, top=top, errors={m: e for m, e in said.items() if e}, death=told.death)
+    report = run_probe.run_probe(python, ("report", "imports"), {"first": list(package.frameworks), "modules": list(modules)}, run_probe.ChildSettings(environ=environ, timeout=seconds))  # fmt: skip
+    said = {r["module"]: r["error"] for r in report.all("imported") if r["module"] in modules}
+    return Attempt(
+        nominated=package, top=top, errors={m: e for m, e in said.items() if e}, death=report.death
+    )
 
 
 def top_modules(nominated: Nominated) -> tuple[str, ...]:

@@ -32,13 +32,13 @@ class Problem:
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class LoadedFile:
     """A file as the loader would map it. `inherited` are the RPATH folders of what loads it."""
 
     path: str
     elf: Elf
     inherited: tuple[str, ...]
-    needs: list[Node] = field(default_factory=list)
+    needs: list[LoadedFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -54,19 +54,19 @@ class Loader:
         self._machine, self._name = elf.machine, MACHINES[elf.machine]
         self._files: dict[str, Elf | ElfError] = {path: elf}
         self._folders: dict[str, frozenset[str]] = {}
-        self._nodes: dict[tuple[str, tuple[str, ...]], Node] = {}
+        self._nodes: dict[tuple[str, tuple[str, ...]], LoadedFile] = {}
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
         self._cache: dict[str, list[str]] = {}
         for soname, file in loader_cache(root, self._name):
             self._cache.setdefault(soname, []).append(file)
-        given = re.split("[:;]", environ.get("LD_LIBRARY_PATH", ""))
-        self._variable = tuple(self._expanded(f, "/") for f in given if f.startswith(("/", "$")))
+        entries = re.split("[:;]", environ.get("LD_LIBRARY_PATH", ""))
+        self._variable = tuple(self._expanded(f, "/") for f in entries if f.startswith(("/", "$")))
         self._defaults = tuple(
             f"{top}{tail}"
             for tail in (f"/{_MULTIARCH[self._name]}", "64", "")
             for top in ("/lib", "/usr/lib")
         )
-        self._loaded: dict[str, Node] = {}
+        self._loaded: dict[str, LoadedFile] = {}
         self._base: tuple[str, ...] = ()
         program = self._load(path, elf, ())
         self._loaded = {name: n for n in reached([program]) for name in names_of(n)}
@@ -87,7 +87,7 @@ class Loader:
                 self._files[path] = error
         return self._files[path]
 
-    def load(self, path: str, elf: Elf) -> Node:
+    def load(self, path: str, elf: Elf) -> LoadedFile:
         """A file that Python or a package opens, with all that it needs."""
         return self._load(path, elf, self._base)
 
@@ -102,7 +102,7 @@ class Loader:
     def _cached(self) -> Iterator[str]:
         return (name for name, files in self._cache.items() if any(os.path.exists(f) for f in files))
 
-    def _load(self, path: str, elf: Elf, inherited: tuple[str, ...]) -> Node:
+    def _load(self, path: str, elf: Elf, inherited: tuple[str, ...]) -> LoadedFile:
         first = self._node(path, elf, inherited)
         todo = [first]
         while todo:
@@ -112,35 +112,35 @@ class Loader:
             todo += self._resolve(node)
         return first
 
-    def _node(self, path: str, elf: Elf, inherited: tuple[str, ...]) -> Node:
+    def _node(self, path: str, elf: Elf, inherited: tuple[str, ...]) -> LoadedFile:
         key = path, inherited
         if key not in self._nodes:
-            self._nodes[key] = Node(path, elf, inherited)
+            self._nodes[key] = LoadedFile(path, elf, inherited)
         return self._nodes[key]
 
-    def _resolve(self, node: Node) -> list[Node]:
+    def _resolve(self, node: LoadedFile) -> list[LoadedFile]:
         """Look up what a file needs; returns the files found."""
         versions: dict[str, list[str]] = {}
         for required in node.elf.requires:
             versions.setdefault(required.library, []).append(required.name)
         below = (*self._rpath(node), *node.inherited)
         for name in node.elf.needed:
-            found = self._loaded.get(name) or self._found(node, name, tuple(dict.fromkeys(below)))
-            if isinstance(found, Problem):
-                node.problems.append(found)
+            target = self._loaded.get(name) or self._found(node, name, tuple(dict.fromkeys(below)))
+            if isinstance(target, Problem):
+                node.problems.append(target)
                 continue
-            node.needs.append(found)
-            defined = found.elf.defines
+            node.needs.append(target)
+            defined = target.elf.defines
             for version in versions.get(name, ()) if defined else ():
                 if version not in defined:
                     node.problems.append(
                         Problem(
-                            kind="version", file=node.path, library=name, found=found.path, detail=version
+                            kind="version", file=node.path, library=name, found=target.path, detail=version
                         )
                     )
         return node.needs
 
-    def _found(self, node: Node, name: str, inherited: tuple[str, ...]) -> Node | Problem:
+    def _found(self, node: LoadedFile, name: str, inherited: tuple[str, ...]) -> LoadedFile | Problem:
         for path in self._candidates(node, name):
             elf = self.elf(path)
             if isinstance(elf, ElfError):
@@ -151,7 +151,7 @@ class Loader:
                 return self._node(path, elf, inherited)
         return Problem(kind="missing", file=node.path, library=name)
 
-    def _candidates(self, node: Node, name: str) -> Iterator[str]:
+    def _candidates(self, node: LoadedFile, name: str) -> Iterator[str]:
         if "/" in name:
             yield self._expanded(name, node.path)
             return
@@ -176,7 +176,7 @@ class Loader:
                 self._folders[folder] = frozenset()
         return self._folders[folder]
 
-    def _rpath(self, node: Node) -> tuple[str, ...]:
+    def _rpath(self, node: LoadedFile) -> tuple[str, ...]:
         """The folders of a file's RPATH, which the loader ignores where it has a RUNPATH."""
         return () if node.elf.runpath is not None else self._split(node.elf.rpath, node.path)
 
@@ -199,15 +199,15 @@ class Loader:
         return os.path.normpath(_TOKEN.sub(lambda m: values[m[1] or m[2]], text))
 
 
-def names_of(node: Node) -> tuple[str, ...]:
+def names_of(node: LoadedFile) -> tuple[str, ...]:
     """The names by which a loaded file satisfies what others need."""
     name = os.path.basename(node.path)
     return (name, node.elf.soname) if node.elf.soname else (name,)
 
 
-def reached(roots: Iterable[Node]) -> list[Node]:
+def reached(roots: Iterable[LoadedFile]) -> list[LoadedFile]:
     """The files and all that they need."""
-    seen: dict[Node, None] = {}
+    seen: dict[LoadedFile, None] = {}
     todo = list(roots)
     while todo:
         node = todo.pop()

@@ -67,13 +67,13 @@ def other_framework(
 ) -> tuple[str, str] | None:
     """The framework that a measured wheel was built for, and the one that is installed and is another release; None where
     they agree, or one of them is unknown. `machine` is that of its platform."""
-    mine = [
+    measured = [
         row
         for row in rows
         if row.package == package.name and row.form == "wheel" and row.abi
         and row.platform == f"linux-{machine}" and _is(row.version, package.version)
     ]  # fmt: skip
-    wanted = [w for row in mine if (w := framework_of(row))]
+    wanted = [w for row in measured if (w := framework_of(row))]
     if not wanted or wanted[0].name not in versions:
         return None
     installed = versions[wanted[0].name]

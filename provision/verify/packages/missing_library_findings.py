@@ -26,12 +26,12 @@ _MOST_EVIDENCE = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class FindingContext:
     """Where the packages are, and what is known of libraries there."""
 
     env: Environment
     sites: Sequence[str]
-    rows: remedy.Rows
+    rows: remedy.RemedyRows
     here: remedy.LinuxDistribution
     beside: Beside
 
@@ -49,7 +49,10 @@ def cause_of(problem: Problem) -> str:
 
 
 def findings(
-    nominated: Sequence[Nominated], attempts: Mapping[Package, Attempt], failing: set[Package], place: Place
+    nominated: Sequence[Nominated],
+    attempts: Mapping[Package, Attempt],
+    failing: set[Package],
+    context: FindingContext,
 ) -> tuple[Finding, ...]:
     """One finding per cause, those that fail a stage first."""
     ordered = sorted(nominated, key=lambda n: n.package not in failing)
@@ -57,28 +60,31 @@ def findings(
     for one in ordered:
         for problem in one.problems:
             causes.setdefault(cause_of(problem), {}).setdefault(one.package, []).append(problem)
-    return tuple(_finding(c, found, attempts, place) for c, found in causes.items())
+    return tuple(_finding(c, problems_of, attempts, context) for c, problems_of in causes.items())
 
 
 def _finding(
-    cause: str, found: Mapping[Package, Sequence[Problem]], attempts: Mapping[Package, Attempt], place: Place
+    cause: str,
+    problems_of: Mapping[Package, Sequence[Problem]],
+    attempts: Mapping[Package, Attempt],
+    context: FindingContext,
 ) -> Finding:
     evidence: list[Evidence] = []
-    for package, problems in found.items():
+    for package, problems in problems_of.items():
         if package in attempts:
             evidence += attempts[package].evidence()[:2]
         evidence += _by_library(package, problems)
-    package = next(iter(found))
-    more = len(found) - 1
+    package = next(iter(problems_of))
+    more = len(problems_of) - 1
     return make_finding(
         "packages_do_not_load",
         tuple(dict.fromkeys(evidence))[:_MOST_EVIDENCE],
         cause=cause,
-        problem=sentence(package, found[package]),
+        problem=sentence(package, problems_of[package]),
         more=more or None,
         noun="package" if more == 1 else "packages",
-        steps=_fix(cause, found, place),
-        confidence="certain" if all(p in attempts and attempts[p].refused for p in found) else "likely",
+        steps=_fix(cause, problems_of, context),
+        confidence="certain" if all(p in attempts and attempts[p].refused for p in problems_of) else "likely",
     )
 
 
@@ -89,10 +95,10 @@ def _by_library(package: Package, problems: Sequence[Problem]) -> list[Evidence]
         first.setdefault(text_of(problem), []).append(problem)
     return [
         Evidence(
-            text=f"{package}: {text}" + (f" (and {len(found) - 1} more files)" if len(found) > 1 else ""),
-            source=found[0].file,
+            text=f"{package}: {text}" + (f" (and {len(same) - 1} more files)" if len(same) > 1 else ""),
+            source=same[0].file,
         )
-        for text, found in first.items()
+        for text, same in first.items()
     ]
 
 
@@ -124,13 +130,13 @@ def sentence(package: Package, problems: Sequence[Problem]) -> str:
     return f"{package} needs {shown}, which this system does not have"
 
 
-def _fix(cause: str, found: Mapping[Package, Sequence[Problem]], place: Place) -> str:
-    packages = list(found)
-    problems = [p for rows in found.values() for p in rows]
+def _fix(cause: str, problems_of: Mapping[Package, Sequence[Problem]], context: FindingContext) -> str:
+    packages = list(problems_of)
+    problems = [p for rows in problems_of.values() for p in rows]
     if cause == DAMAGED:
-        return remedy.of_damage(place.env, packages, place.sites)
+        return remedy.of_damage(context.env, packages, context.sites)
     if cause == OLD:
         return remedy.of_versions(packages, list(dict.fromkeys(p.detail for p in problems)))
     if cause == OTHER_BUILD:
-        return fix_of_build(found, place.rows, place.beside, place.env, place.sites)
-    return remedy.of_missing(found, place.rows, place.env, place.sites, place.here)
+        return fix_of_build(problems_of, context.rows, context.beside, context.env, context.sites)
+    return remedy.of_missing(problems_of, context.rows, context.env, context.sites, context.here)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ...model import PROJECT_FRAMEWORKS, DlopenedLibrary, OptionalLibraries, Satellite
 from ...system.elf import Elf, ElfError
 from .compiled_files import Package, installed, module_of
-from .loader_search import Loader, Node, Problem, names_of, reached
+from .loader_search import LoadedFile, Loader, Problem, names_of, reached
 from .measured_releases import other_framework
 
 _TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")
@@ -44,7 +44,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class LibraryRows:
     """Rows of the profiles: libraries that packages open by name, those that only optional modules need, and packages
     that are built for a framework."""
 
@@ -53,7 +53,7 @@ class Known:
     satellites: Sequence[Satellite] = ()
 
 
-_NOTHING_KNOWN = Known()
+_NO_ROWS = LibraryRows()
 
 
 def read(
@@ -62,7 +62,7 @@ def read(
     sites: Sequence[str],
     prefix: str,
     environ: Mapping[str, str],
-    known: Known = _NOTHING_KNOWN,
+    known: LibraryRows = _NO_ROWS,
 ) -> Reading:
     """Read the compiled files of an environment. `python` is its executable, of `version`."""
     try:
@@ -80,7 +80,7 @@ def read(
 class _Work:
     """The files of all packages as the loader would map them."""
 
-    def __init__(self, loader: Loader, version: str, packages: Sequence[Package], known: Known) -> None:
+    def __init__(self, loader: Loader, version: str, packages: Sequence[Package], known: LibraryRows) -> None:
         self._loader, self._version = loader, version
         self._packages = {p.name: p for p in packages}
         self._opened = known.opened
@@ -88,8 +88,8 @@ class _Work:
         for row in known.satellites:
             self._satellites.setdefault(row.package, []).append(row)
         self._optional = {o.package: frozenset(o.libraries) for o in known.optional}
-        self._modules: dict[str, list[tuple[str, Node]]] = {}
-        self._others: dict[str, list[Node]] = {}
+        self._modules: dict[str, list[tuple[str, LoadedFile]]] = {}
+        self._others: dict[str, list[LoadedFile]] = {}
         self._damaged: dict[str, list[tuple[str | None, Problem]]] = {}
         self._of_modules: set[str] | None = None
         self._brought: dict[str, frozenset[str]] = {}
@@ -159,8 +159,10 @@ class _Work:
     def _other_framework(self, package: Package) -> Problem | None:
         rows = self._satellites.get(package.name, ())
         versions = {p.name: p.version for p in self._packages.values()}
-        found = other_framework(package, rows, versions, self._loader.machine) if rows else None
-        return found and Problem(kind="framework", file=package.files[0], library=found[0], found=found[1])
+        mismatch = other_framework(package, rows, versions, self._loader.machine) if rows else None
+        return mismatch and Problem(
+            kind="framework", file=package.files[0], library=mismatch[0], found=mismatch[1]
+        )
 
     # --- what is loaded by then --------------------------------------------------------------------
 
@@ -198,17 +200,17 @@ class _Work:
         nodes = (n for name in wheels for n in self._others.get(name, ()) if _PRELOADED.search(n.path))
         return frozenset(x for n in nodes for x in names_of(n))
 
-    def _unmet(self, package: Package, roots: Iterable[Node]) -> list[Problem]:
+    def _unmet(self, package: Package, roots: Iterable[LoadedFile]) -> list[Problem]:
         """The problems of files and all that they need, but for libraries that the package, or what it requires,
         has loaded by then, and for those that only optional modules of it need."""
         optional = self._optional.get(package.name, frozenset())
-        found = [p for node in reached(roots) for p in node.problems if not _is_optional(p, optional)]
-        if not found:
+        problems = [p for node in reached(roots) for p in node.problems if not _is_optional(p, optional)]
+        if not problems:
             return []
         required = self._required(package)
         loaded = frozenset[str]().union(*(self._names(n) for n in (*required, *self._searched(package))))
         loaded |= self._loaded_by_torch() if "torch" in required else frozenset()
-        return [p for p in found if p.kind != "missing" or p.library not in loaded]
+        return [p for p in problems if p.kind != "missing" or p.library not in loaded]
 
     def _searched(self, package: Package) -> list[str]:
         """The wheels of NVIDIA's in which a package searches for libraries: all, where it requires what does that."""
@@ -217,14 +219,14 @@ class _Work:
 
     # --- libraries that a package opens ------------------------------------------------------------
 
-    def _groups(self, package: Package) -> list[list[Node]]:
+    def _groups(self, package: Package) -> list[list[LoadedFile]]:
         """The libraries that no module needs, by folder: a package opens one of each folder, or none. All plug-ins of a
         program are alternatives, whatever their kind; so are all libraries of a package without modules, of which
         others need some."""
         if self._of_modules is None:
             roots = [n for nodes in self._modules.values() for _, n in nodes]
             self._of_modules = {n.path for n in reached(roots)}
-        groups: dict[str, list[Node]] = {}
+        groups: dict[str, list[LoadedFile]] = {}
         for node in self._others.get(package.name, ()):
             if node.path not in self._of_modules or package.name not in self._modules:
                 folder = _PLUGINS.split(os.path.dirname(node.path))[0]

@@ -20,7 +20,7 @@ _T64 = {"debian": 13.0, "ubuntu": 24.04}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
+class RemedyRows:
     """What is known of libraries: rows of profiles/system_libraries.yaml, satellites.yaml and toolkits.yaml."""
 
     system: Sequence[SystemLibrary] = ()
@@ -54,7 +54,7 @@ def distribution(root: Path = Path("/")) -> LinuxDistribution:
 
 def of_missing(
     problems: Mapping[Package, Sequence[Problem]],
-    rows: Rows,
+    rows: RemedyRows,
     env: Environment,
     sites: Sequence[str],
     here: LinuxDistribution,
@@ -72,7 +72,7 @@ def of_missing(
     return f"{'; '.join(steps)}.{_or_replace(missing, rows.replacements)}"
 
 
-def of_system(missing: Mapping[str, Collection[str]], rows: Rows, here: LinuxDistribution) -> str:
+def of_system(missing: Mapping[str, Collection[str]], rows: RemedyRows, here: LinuxDistribution) -> str:
     """How to get libraries that `rows` name, by the packages that need them."""
     known = {row.soname: row for row in rows.system}
     names = dict.fromkeys(n for found in missing.values() for n in found)

@@ -15,10 +15,10 @@ def wheel_of(library: str, toolkits: Sequence[ToolkitRelease], cuda: str | None)
     """The requirement of the wheel that brings a library, by its soname: "nvidia-cuda-runtime==13.*" for
     libcudart.so.13. `cuda` is the CUDA major that decides where wheels of several have the soname. None where NVIDIA has
     no wheel with it."""
-    found = _LIBRARY.match(library)
-    if not found:
+    match = _LIBRARY.match(library)
+    if not match:
         return None
-    stem, major = found[1].lower(), found[2]
+    stem, major = match[1].lower(), match[2]
     same: dict[str, str] = {}
     others: dict[str, str] = {}
     for release in toolkits:
