@@ -71,7 +71,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | P
 
         return preview(folder, options.choices, options.lock, emit, allow_md5=options.allow_md5)
     stage.claim(folder)
-    with place.held(folder, emit):
+    with place.lock_place(folder, emit):
         before = stage.claim(folder)
         stage.assert_writable(folder)
         if before and not options.force:

@@ -9,7 +9,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from ..environment import place, state
-from ..environment.repair import changed_packages, difference
+from ..environment.repair import changed_packages, compare_locks
 from ..errors import BuildError, ResolveError, UsageError
 from ..managers import venv
 from ..managers.protocol import manager, name_of
@@ -53,7 +53,7 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
         plan = show_plan(emit, choices) if lock is None else lock.plan
         foresee(emit, env, plan, lock, choices)
         return plan
-    with place.held(env, emit):
+    with place.lock_place(env, emit):
         place.recover(env)
         with interrupted_run.describe_by(interrupted_run.remember_state(env).look):
             if how.recreate or not place.made_by_gpuenv(env):
@@ -242,7 +242,7 @@ def change_in_place(
     changed = changed_packages(old, job.lock)
     note = f"in place: {', '.join(changed)}" if changed else "the options changed; the packages are the same"
     emit(Event(kind="note", stage="build", text=note))
-    return _install_changes(job, old) if difference(old, job.lock) else _record_options(job)
+    return _install_changes(job, old) if compare_locks(old, job.lock) else _record_options(job)
 
 
 def solve_near(emit: Emit, env: Path, choices: Choices, old: Lock) -> Lock:
@@ -259,7 +259,7 @@ def _install_changes(job: BuildJob, old: Lock) -> CreateResult:
     work = BuildStep(
         do=lambda prefix: way.change(old, new, prefix, job.how),
         copied=True,
-        packages=difference(old, new).into,
+        packages=compare_locks(old, new).into,
     )
     rolled_back = f"{job.env} failed with these changes. Its previous packages were restored"
     return replace_environment(job, work, rolled_back=rolled_back)

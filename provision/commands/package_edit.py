@@ -74,7 +74,10 @@ def apply_edit(edit: PackageEdit, at: EditPlace, emit: Emit) -> CreateResult | L
     place.check_place(path)
     names = [locking(name).lock_name(at.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
-    with interrupted_run.describe_by(interrupted_run.remember_state(path, kept).look), place.held(path, emit):
+    with (
+        interrupted_run.describe_by(interrupted_run.remember_state(path, kept).look),
+        place.lock_place(path, emit),
+    ):
         place.recover(path)
         choices = _as_made(path, at.choices)
         if file is None:

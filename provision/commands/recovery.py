@@ -19,7 +19,7 @@ def roll_back_interrupted(emit: Emit, env: Path) -> None:
     if place.is_settled(env):
         return
     try:
-        with place.held(env, emit):
+        with place.lock_place(env, emit):
             place.recover(env)
     except BuildError as error:
         emit(Event(kind="note", stage="build", text=error.message))

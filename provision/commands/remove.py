@@ -79,7 +79,7 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
                 kind="note", stage="remove", text=f"{env} is active in this shell; leave it with: deactivate"
             )
         )
-    with place.held(env, emit):
+    with place.lock_place(env, emit):
         _check(env)
         folders = [env, *removal.leftovers(env)]
         sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]

@@ -59,9 +59,9 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         place.refuse_half_changed(path)
         lock = _lock_of(path)
         return _preview(
-            path, repairs.work(lock, compare_wheels.find_drift(path, lock, thorough=True, deep=options.deep))
+            path, repairs.find_work(lock, compare_wheels.find_drift(path, lock, thorough=True, deep=options.deep))
         )
-    with place.held(path, emit):
+    with place.lock_place(path, emit):
         place.recover(path)
         choices = _as_created(path, options.choices)
         place.refuse_half_changed(path)
@@ -81,10 +81,12 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
     return done
 
 
-def _preview(env: Path, work: repairs.Work) -> Preview:
+def _preview(env: Path, work: repairs.RepairWork) -> Preview:
     """Return the packages that would be restored and removed."""
     sizes = {normalize_name(p.name): p.size for p in work.packages}
-    back = [PackageChange(name=t.name, before=t.had, after=t.now, size=sizes.get(t.name)) for t in work.told]
+    back = [
+        PackageChange(name=t.name, before=t.had, after=t.now, size=sizes.get(t.name)) for t in work.restored
+    ]
     gone = [PackageChange(name=r.name, before=r.version) for r in work.removed]
     left = ", ".join(f"{p.name} {p.version}" for p in work.left)
     return Preview(
@@ -122,7 +124,7 @@ def _repaired(job: BuildJob, check: Check) -> RepairResult:
     from .build_transaction import BuildStep, build_environment
 
     job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
-    done, verdict = repairs.work(job.lock, check(job.env, ())), None
+    done, verdict = repairs.find_work(job.lock, check(job.env, ())), None
     changed = bool(done.packages or done.removed)
     if changed:
         _check_python(job.env, job.lock)
@@ -133,7 +135,7 @@ def _repaired(job: BuildJob, check: Check) -> RepairResult:
         )
         done = rounds.done
     return RepairResult(
-        packages=done.told,
+        packages=done.restored,
         removed=done.removed,
         left=done.left,
         environment=state.environment(job.env, changed=changed),
@@ -151,14 +153,14 @@ class _Rounds:
 
     job: BuildJob
     check: Check
-    done: repairs.Work
+    done: repairs.RepairWork
 
     def run(self, prefix: Path) -> None:
         """Restore packages until nothing differs. Raises BuildError."""
         lock, todo, fresh = self.job.lock, self.done, False
         for _ in range(_ROUNDS):
             manager(lock.manager).put_back(lock, todo, prefix, self.job.how, fresh=fresh)
-            left = repairs.work(lock, self.check(prefix, self.done.names))
+            left = repairs.find_work(lock, self.check(prefix, self.done.names))
             if not left.packages and not left.removed:
                 return
             spoiled = sorted(left.names & todo.names)
@@ -166,8 +168,8 @@ class _Rounds:
                 text = f"the cached files of {', '.join(spoiled)} were modified too. Downloading them again"
                 self.job.emit(Event(kind="warning", stage="build", text=text))
                 fresh = True
-            todo, self.done = left, repairs.both(self.done, left)
-        differences = "; ".join(t.why for t in left.told) or ", ".join(r.name for r in left.removed)
+            todo, self.done = left, repairs.join_work(self.done, left)
+        differences = "; ".join(t.why for t in left.restored) or ", ".join(r.name for r in left.removed)
         raise BuildError(f"the environment could not be restored to its lock: {differences}",
                          hint="rebuild it: gpuenv create --recreate")  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""An environment on disk: its place, transactions, what it says of itself."""
+"""An environment on disk: its folder, changes of it, and its state files."""

@@ -1,4 +1,4 @@
-"""The folder of gpuenv's cache for the bytecode of packages, where they have none beside them."""
+"""The folder of gpuenv's cache for the bytecode of packages that are installed without bytecode."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .cache_files import cache_folder
 
 
 def choose_bytecode_folder(python_packages: Sequence[str], cache: Path | None) -> dict[str, str]:
-    """How the child keeps its bytecode out of the target.
+    """Return the environment variables that keep a child's bytecode out of the target.
 
-    Where the packages are compiled already, reading what is there is fastest; where they are not, the
-    bytecode goes to gpuenv's cache, so that only the first verify pays for compiling.
+    Compiled packages are read without writing. Others get their bytecode in gpuenv's cache, so that only the first
+    verify compiles them.
     """
     compiled = any(Path(p, "__pycache__").is_dir() for p in python_packages)
     if compiled or cache is None:
@@ -24,21 +24,25 @@ def choose_bytecode_folder(python_packages: Sequence[str], cache: Path | None) -
 
 @contextlib.contextmanager
 def move_bytecode(cache: Path | None, old: Path, new: Path) -> Iterator[None]:
-    """Use the bytecode of an environment for its copy in another place, and in the end that of the copy for the
-    environment: Python keeps it by path."""
+    """Move the bytecode of an environment to its copy in the block, and back afterwards.
+
+    Python finds cached bytecode by the path of its source.
+    """
     if cache is None or old == new:
         yield
         return
-    mine, other = (cache_folder(cache, "bytecode") / str(p.absolute()).lstrip("/") for p in (old, new))
-    _move(mine, other)
+    old_folder, new_folder = (
+        cache_folder(cache, "bytecode") / str(p.absolute()).lstrip("/") for p in (old, new)
+    )
+    _move(old_folder, new_folder)
     try:
         yield
     finally:
-        _move(other, mine)
+        _move(new_folder, old_folder)
 
 
 def _move(source: Path, target: Path) -> None:
-    with contextlib.suppress(OSError):  # Python compiles again what is not there
+    with contextlib.suppress(OSError):  # Python compiles missing bytecode again
         if source.is_dir():
             shutil.rmtree(target, ignore_errors=True)
             source.rename(target)

@@ -1,4 +1,4 @@
-"""The files of gpuenv's cache, by name: what `cache prune` and `cache clean` remove, and nothing beside it."""
+"""Names of the files in gpuenv's cache, which `cache prune` and `cache clean` remove."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CacheFolder = Literal[
     "system-needs", "without-wheels",
 ]  # fmt: skip
 _OF_INSTALLERS = ("uv", "conda")
-"""Folders that only a cache named by --cache-dir has: otherwise uv and rattler have caches of their own."""
+"""Folders that exist only in a cache set by --cache-dir. By default uv and rattler have separate caches."""
 _UNUSED_SECONDS = 30 * 86400.0
 
 
@@ -36,15 +36,15 @@ def entries(cache: Path) -> list[Path]:
 
 
 def outdated(cache: Path) -> list[Path]:
-    """Return what was not read or written for a month, and bytecode of folders that are gone."""
+    """Return files that were not used for a month, and bytecode of folders that no longer exist."""
     old = time.time() - _UNUSED_SECONDS
-    found: list[Path] = []
+    paths: list[Path] = []
     for entry in entries(cache):
         if entry.name == "bytecode":
-            found += _bytecode_of_nothing(entry)
+            paths += _bytecode_of_nothing(entry)
         elif entry.name not in _OF_INSTALLERS:
-            found += [file for file in _files(entry) if _last_used(file) < old]
-    return found
+            paths += [file for file in _files(entry) if _last_used(file) < old]
+    return paths
 
 
 def remove(paths: Sequence[Path]) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def remove(paths: Sequence[Path]) -> tuple[int, int]:
 
 
 def _bytecode_of_nothing(folder: Path) -> Iterator[Path]:
-    """Yield the folders of bytecode whose sources are gone: each has the path of its source below `folder`."""
+    """Yield the folders of bytecode whose sources no longer exist. Each has the path of its source below `folder`."""
     for root, names, _ in os.walk(folder):
         place = Path(root)
         for name in [*names]:
@@ -88,10 +88,10 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _last_used(file: Path) -> float:
     try:
-        found = file.lstat()
+        status = file.lstat()
     except OSError:
-        return time.time()  # gone by now
-    return max(found.st_atime, found.st_mtime)
+        return time.time()  # removed meanwhile
+    return max(status.st_atime, status.st_mtime)
 
 
 def _size(file: Path) -> int:

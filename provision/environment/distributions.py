@@ -23,12 +23,15 @@ from ..system.file_digest import hash_readable
 
 _SUFFIX = ".dist-info"
 _CONDA_LIBRARIES = ("cudnn",)
-"""Libraries that conda packages bring without a distribution of Python."""
+"""Libraries that conda packages install without a distribution of Python."""
 
 
 class RecordRow(NamedTuple):
-    """A file that a package lists. `digest` is its sha256 in hexadecimal, `size` in bytes; None for a row without.
-    `name` is the path as RECORD has it, relative to site-packages."""
+    """A file of a package's RECORD.
+
+    `digest` is its sha256 in hexadecimal, and `size` is in bytes. Both are None for a row without them. `name` is the
+    path in RECORD, relative to site-packages.
+    """
 
     path: str
     digest: str | None
@@ -55,7 +58,7 @@ class Distribution:
 
     @cached_property
     def record(self) -> bytes | None:
-        """The contents of RECORD; None without one."""
+        """The contents of RECORD, or None without one."""
         return self._read("RECORD")
 
     @property
@@ -65,12 +68,12 @@ class Distribution:
 
     @property
     def record_text(self) -> str:
-        """RECORD as text; empty without one."""
+        """RECORD as text, or "" without one."""
         return (self.record or b"").decode("utf-8", "replace")
 
     @cached_property
     def rows(self) -> tuple[RecordRow, ...]:
-        """The files that RECORD lists, without bytecode, which Python writes and removes itself."""
+        """The files in RECORD without bytecode, which Python writes and removes itself."""
         return tuple(row for row in self.select_rows("") if not row.name.endswith(".pyc"))
 
     def select_rows(self, text: str) -> Iterator[RecordRow]:
@@ -85,7 +88,7 @@ class Distribution:
         The result is that of `compare_file` for all rows, without making them. The size of metadata is not compared:
         some published wheels list other sizes for it (decord 0.6.0).
         """
-        site, found = str(self.folder.parent), {}
+        site, wrong = str(self.folder.parent), {}
         for name, _, size in _split_rows(self.record_text.splitlines()):
             if name.endswith(".pyc"):
                 continue
@@ -93,15 +96,15 @@ class Distribution:
             try:
                 actual = os.stat(path).st_size  # noqa: PTH116  # ten thousand files
             except OSError:
-                found[path] = "missing"
+                wrong[path] = "missing"
             else:
                 if size and size != str(actual) and _parse_size(size) not in (None, actual):
-                    found |= {} if ".dist-info/" in name else {path: "size"}
-        return found
+                    wrong |= {} if ".dist-info/" in name else {path: "size"}
+        return wrong
 
     @cached_property
     def metadata(self) -> str:
-        """The header of METADATA; empty without one."""
+        """The header of METADATA, or "" without one."""
         return (self._read("METADATA") or b"").decode("utf-8", "replace").split("\n\n", 1)[0]
 
     @cached_property
@@ -111,13 +114,13 @@ class Distribution:
 
     @cached_property
     def requires(self) -> tuple[str, ...]:
-        """The names that METADATA requires, whatever the marker: the user may have asked for an extra."""
+        """The names that METADATA requires. Markers are ignored, because the user may have requested an extra."""
         names = re.findall(r"^Requires-Dist:\s*([\w.-]+)", self.metadata, re.MULTILINE)
         return tuple(dict.fromkeys(normalize_name(n) for n in names))
 
     @property
     def installer(self) -> str:
-        """The name of the program that installed it; empty without INSTALLER."""
+        """The name of the program that installed it, or "" without INSTALLER."""
         return (self._read("INSTALLER") or b"").decode("utf-8", "replace").strip()
 
 
@@ -127,7 +130,7 @@ def find_sites(env: Path) -> tuple[Path, ...]:
 
 
 def list_info_folders(site: str | Path) -> list[str]:
-    """Return the names of the dist-info folders in a site-packages folder; none for a folder that cannot be read."""
+    """Return the names of the dist-info folders in a site-packages folder, or [] for an unreadable folder."""
     try:
         return sorted(name for name in os.listdir(site) if name.endswith(_SUFFIX))  # noqa: PTH208  # faster
     except OSError:
@@ -148,32 +151,32 @@ def find_distribution(sites: Iterable[str | Path], name: str) -> Distribution | 
 
 
 def read_distributions(env: Path) -> dict[str, tuple[Distribution, ...]]:
-    """Return the distributions of an environment by name. An interrupted installer can leave two of one name."""
-    found: dict[str, tuple[Distribution, ...]] = {}
+    """Return the distributions of an environment by name. An interrupted installer can leave two of the same name."""
+    distributions: dict[str, tuple[Distribution, ...]] = {}
     for site in find_sites(env):
         for one in list_distributions(site):
-            found[one.name] = (*found.get(one.name, ()), one)
-    return found
+            distributions[one.name] = (*distributions.get(one.name, ()), one)
+    return distributions
 
 
 def read_versions(env: Path) -> dict[str, str]:
     """Return the versions of an environment's distributions by their normal names."""
     every = (d for site in find_sites(env) for d in list_distributions(site))
-    found = {d.name: d.version for d in every if _is_version(d.version)}
+    versions = {d.name: d.version for d in every if _is_version(d.version)}
     for name in _CONDA_LIBRARIES:
         for file in sorted(env.glob(f"conda-meta/{name}-*.json")):
             base, _, rest = file.name.rpartition("-")[0].rpartition("-")
             if base == name and _is_version(rest):
-                found[name] = rest
-    return found
+                versions[name] = rest
+    return versions
 
 
 def read_python(env: Path) -> str | None:
-    """Return the Python of an environment as "3.12"; None where its folders name none or several."""
-    found = {
+    """Return the Python of an environment as "3.12", or None if its folders name none or several."""
+    versions = {
         m.group(1) for p in env.glob("lib/python3.*") if (m := re.fullmatch(r"python(3\.\d{1,2})", p.name))
     }
-    return found.pop() if len(found) == 1 else None
+    return versions.pop() if len(versions) == 1 else None
 
 
 def _is_version(text: str) -> bool:
@@ -193,7 +196,7 @@ def _is_version(text: str) -> bool:
 
 
 def compare_file(row: RecordRow, since: float | None, *, hashes: bool = False) -> str | None:
-    """Return how a file differs from its row: "missing", "size" or "bytes"; None for no difference.
+    """Return how a file differs from its row: "missing", "size" or "bytes", or None for no difference.
 
     The bytes are read with `hashes`, or for a file that was written after `since` (seconds since 1970).
     """
@@ -209,7 +212,7 @@ def compare_file(row: RecordRow, since: float | None, *, hashes: bool = False) -
 
 
 def _split_rows(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the cells of rows. Only a path with a comma or a quote in it is quoted, so few rows need the csv reader."""
+    """Yield the cells of rows. Only a path with a comma or a quote is quoted, so few rows need the csv reader."""
     for line in lines:
         try:
             cells = next(csv.reader([line])) if '"' in line else line.rsplit(",", 2)
@@ -224,9 +227,9 @@ def _resolve(site: str, name: str) -> str:
 
 
 def _parse_sha256(cell: str) -> str | None:
-    """Return the hash of a row in hexadecimal; None for a row without a valid one."""
-    found = re.fullmatch(r"sha256=([A-Za-z0-9_-]{43})=?", cell)
-    return base64.urlsafe_b64decode(found[1] + "=").hex() if found else None
+    """Return the hash of a row in hexadecimal, or None for a row without a valid one."""
+    match = re.fullmatch(r"sha256=([A-Za-z0-9_-]{43})=?", cell)
+    return base64.urlsafe_b64decode(match[1] + "=").hex() if match else None
 
 
 def _parse_size(cell: str) -> int | None:

@@ -1,8 +1,8 @@
-"""Who holds the lock on a place, for hosts that share its disk but not their kernels' locks.
+"""Records which process of which host has the lock on an environment's folder.
 
-NFS with `nolock` or `local_lock`, and Lustre without `flock`, lock on one host only. So the lock's file also says who
-holds it, and its time of change is a sign of life. A claim is taken over where its holder is known to be dead, or gave
-no sign for `STALE` seconds by the clock of the disk.
+NFS with `nolock` or `local_lock`, and Lustre without `flock`, lock on one host only. So the lock's file also names
+its process. That process updates the file's modification time. Another host takes a claim over if its process is
+known to be dead. It also does so after `STALE` seconds without an update, by the clock of the disk.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from pathlib import Path
 
 BEAT = 20.0
 STALE = 180.0
-"""Seconds between two signs of life, and after how many seconds without one a claim of another host is void."""
+"""`BEAT` is the number of seconds between two updates. After `STALE` seconds without one, a claim of another host is
+void."""
 _EMPTY = 0.2
-"""For how many seconds a file without a claim may be that of a host that is about to write it."""
+"""The seconds to wait for the claim in an empty file, which another host may be about to write."""
 _MOST_BYTES = 4096
 
 
 class ClaimedError(Exception):
-    """Another host has the place; `claim` says which."""
+    """Another host has the lock. `claim` names it."""
 
     def __init__(self, claim: Claim) -> None:
         super().__init__(claim)
@@ -37,7 +38,7 @@ class ClaimedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A process of a host. `boot` is the id of the kernel's start, which no two machines share."""
+    """A process of a host. `boot` is the id of the kernel's start, which is different on every machine."""
 
     host: str
     boot: str
@@ -46,7 +47,7 @@ class Claim:
 
     @property
     def words(self) -> str:
-        """The holder for people."""
+        """The process and host as text."""
         since = datetime.fromtimestamp(self.since, timezone.utc)
         return f"process {self.pid} of host {self.host}, since {since:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -56,13 +57,13 @@ class Claim:
         return self.boot == _boot()
 
     @property
-    def is_mine(self) -> bool:
+    def is_of_this_process(self) -> bool:
         """Whether this process made the claim."""
         return self.is_of_this_host and self.pid == os.getpid()
 
 
-def own() -> Claim:
-    """The claim of this process."""
+def make_claim() -> Claim:
+    """Return the claim of this process."""
     return Claim(host=platform.node() or "unknown", boot=_boot(), pid=os.getpid(), since=time.time())
 
 
@@ -74,7 +75,7 @@ def _boot() -> str:
 
 
 def read(descriptor: int) -> Claim | None:
-    """The claim in a file, None where there is none: older versions wrote nothing into it."""
+    """Return the claim in a file, or None without one. Older versions wrote none."""
     try:
         data = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
         return Claim(
@@ -85,40 +86,42 @@ def read(descriptor: int) -> Claim | None:
 
 
 def write(descriptor: int) -> None:
-    """Put this process's claim into a file. Raises OSError."""
-    data = json.dumps(asdict(own())).encode()
+    """Write this process's claim into a file. Raises OSError."""
+    data = json.dumps(asdict(make_claim())).encode()
     os.pwrite(descriptor, data, 0)
     os.ftruncate(descriptor, len(data))
 
 
 def take(descriptor: int, path: Path, *, has_locks: bool) -> Claim | None:
-    """Claim a file that another process made. `has_locks` says that this kernel locked it. Return the claim of another
-    host that was void. Raises ClaimedError, OSError."""
+    """Claim a file that another process made, and return the void claim of another host.
+
+    `has_locks` says that this kernel locked the file. Raises ClaimedError, OSError.
+    """
     with _alone(path):
-        found = _read_late(descriptor)
-        if found and not found.is_mine and _is_alive(found, descriptor, path, has_locks=has_locks):
-            raise ClaimedError(found)
+        claim = _read_late(descriptor)
+        if claim and not claim.is_of_this_process and _is_alive(claim, descriptor, path, has_locks=has_locks):
+            raise ClaimedError(claim)
         write(descriptor)
-    return None if found is None or found.is_of_this_host else found
+    return None if claim is None or claim.is_of_this_host else claim
 
 
 def _read_late(descriptor: int) -> Claim | None:
-    """The claim in a file, which its maker may be about to write."""
+    """Return the claim in a file, after waiting for the process that may be about to write it."""
     end = time.monotonic() + _EMPTY
-    while (found := read(descriptor)) is None and time.monotonic() < end:
+    while (claim := read(descriptor)) is None and time.monotonic() < end:
         time.sleep(0.01)
-    return found
+    return claim
 
 
 def _is_alive(claim: Claim, descriptor: int, path: Path, *, has_locks: bool) -> bool:
     if not claim.is_of_this_host:
         return _now_on_disk(path) - os.fstat(descriptor).st_mtime < STALE
-    # The kernel frees the lock of a process that ends, so one that could be had is nobody's.
+    # The kernel unlocks the files of an ended process. So a file that this process could lock has no owner.
     return not has_locks and Path(f"/proc/{claim.pid}").exists()
 
 
 def _now_on_disk(path: Path) -> float:
-    """The time by the clock that stamps the files there: the clocks of two hosts differ."""
+    """Return the time by the clock of the disk, because the clocks of two hosts differ."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.") as probe:
         os.utime(probe.fileno())
         return os.fstat(probe.fileno()).st_mtime
@@ -126,7 +129,7 @@ def _now_on_disk(path: Path) -> float:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Exclude other hosts from judging the same claim: making a folder is atomic on every disk that hosts share."""
+    """Exclude other hosts from judging the same claim. Creating a folder is atomic on every shared disk."""
     folder = path.with_name(f"{path.name}.judged")
     end = time.monotonic() + 5
     while True:
@@ -145,20 +148,20 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _discard_old(folder: Path, path: Path) -> None:
-    """Remove the folder of a process that was killed while it judged a claim, which takes far less than a second."""
+    """Remove the folder of a process that was killed while it judged a claim. That takes far less than a second."""
     with contextlib.suppress(FileNotFoundError):
         if _now_on_disk(path) - folder.stat().st_mtime > STALE:
             folder.rmdir()
 
 
 @contextlib.contextmanager
-def kept_alive(descriptor: int) -> Iterator[None]:
-    """Give signs of life within the block."""
+def keep_alive(descriptor: int) -> Iterator[None]:
+    """Update the file's modification time regularly within the block."""
     ended = threading.Event()
 
     def beat() -> None:
         while not ended.wait(BEAT):
-            with contextlib.suppress(OSError):  # the disk is gone, which the work itself says
+            with contextlib.suppress(OSError):  # the disk is gone, and the work itself reports it
                 os.utime(descriptor)
 
     thread = threading.Thread(target=beat, name="gpuenv lock", daemon=True)
@@ -170,14 +173,14 @@ def kept_alive(descriptor: int) -> Iterator[None]:
         thread.join()
 
 
-def taken_from_me(path: Path) -> Claim | None:
-    """The claim of another process in the file that this process locked; None where it is still this one's."""
+def read_takeover(path: Path) -> Claim | None:
+    """Return the claim of a process that took the lock over, or None if this process still has it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
-        found = read(descriptor)
+        claim = read(descriptor)
     finally:
         os.close(descriptor)
-    return None if found is None or found.is_mine else found
+    return None if claim is None or claim.is_of_this_process else claim

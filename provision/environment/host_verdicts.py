@@ -1,7 +1,7 @@
-"""The verdicts in an environment, one for each host: a disk that many hosts share has one environment for all of them.
+"""Verdicts on an environment, one for each host that shares its disk.
 
-`verdict.json` is the last one of any host, which older versions read and write. Where more than one host verified the
-environment, `verdicts/` has a file for each.
+`verdict.json` is the last one of any host, which older versions read and write. After verification on several hosts,
+`verdicts/` has a file for each.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ LAST = "verdict.json"
 FOLDER = "verdicts"
 """The folder in MARK with a file for each host. A changed copy of an environment does not get it."""
 MOST = 20_000
-"""Verdicts of so many hosts are kept. Containers have a new name each time."""
+"""The most verdicts to keep. Containers have a new host name each time."""
 
 
 def host() -> str:
-    """The name of this host."""
+    """Return the name of this host."""
     return platform.node() or "unknown"
 
 
 def file_name(name: str) -> str:
-    """The name in MARK of a host's verdict."""
+    """Return the file name of a host's verdict, relative to MARK."""
     plain = re.sub(r"[^A-Za-z0-9.-]", "_", name).strip(".")[:100]
-    if plain != name or not name:  # two names must not be one file
+    if plain != name or not name:  # two hosts must not share a file
         plain = (
             f"{plain or 'host'}-{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
         )
@@ -40,25 +40,25 @@ def file_name(name: str) -> str:
 
 
 def find(env: Path) -> str:
-    """The name in MARK of this host's verdict, or of the last one where this host has none. Raises BuildError."""
-    last, own = read_file(env, LAST), file_name(host())
+    """Return the file name of this host's verdict, or else of the last one. Raises BuildError."""
+    last, this_host = read_file(env, LAST), file_name(host())
     is_own = last is None or last.get("host") in (None, host())
-    return LAST if is_own or not (env / MARK / own).is_file() else own
+    return LAST if is_own or not (env / MARK / this_host).is_file() else this_host
 
 
 def read(env: Path) -> dict[str, Any] | None:
-    """The document of this host's verdict, else of the last one; None without any. Raises BuildError."""
+    """Return the document of this host's verdict, else of the last one, or None without any. Raises BuildError."""
     return read_file(env, find(env))
 
 
 def files_for(env: Path, document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The files of MARK to write, with their documents, so that this host's verdict is kept and no other one is lost."""
+    """Return the files of MARK to write for this host's verdict, with their documents. No other verdict is lost."""
     document = {"host": host(), **document}
     files = {LAST: document}
     try:
         last = read_file(env, LAST)
     except BuildError:
-        last = None  # it is damaged, and replaced
+        last = None  # the file is damaged, and is replaced
     other = last.get("host") if last else None
     if last and isinstance(other, str) and other != host():
         files = {file_name(other): last, file_name(host()): document, **files}
@@ -68,8 +68,8 @@ def files_for(env: Path, document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def discard_oldest(env: Path) -> None:
-    """Remove the oldest verdicts where there are too many."""
-    with contextlib.suppress(OSError):  # none, or another host removes them too
+    """Remove the oldest verdicts beyond the limit `MOST`."""
+    with contextlib.suppress(OSError):  # no folder, or another host removes them too
         files = list((env / MARK / FOLDER).iterdir())
         if len(files) > MOST:
             for old in sorted(files, key=lambda f: f.stat().st_mtime)[: len(files) - MOST]:

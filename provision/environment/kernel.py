@@ -1,9 +1,9 @@
-"""Jupyter kernels of environments: the folder where Jupyter looks, what it reads there, whose is whose.
+"""Registers and removes Jupyter kernels of environments.
 
 A kernel is a folder `kernels/NAME/` with a `kernel.json` in the user's data folder of Jupyter
 (https://docs.jupyter.org/en/latest/use/jupyter-directories.html,
-https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-specs). Ours say in their metadata which
-environment they belong to; no other is ever written over or removed.
+https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-specs). The metadata of gpuenv's kernels names
+their environment. Other kernels are never overwritten or removed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..system.safe_write import suggest_fix, write_file
 
 PACKAGE = "ipykernel"
 _OURS = "gpuenv"
-_TAKEN = re.compile(r"python\d*")  # names that Jupyter gives to the Python that it runs in itself
+_TAKEN = re.compile(r"python\d*")  # names that Jupyter uses for its own Python
 _PLAIN_NAMES = (".venv", "venv", ".env", "env")
 
 
 def folder(environ: Mapping[str, str]) -> Path:
-    """Where the user's kernels are, as jupyter_core's `jupyter_data_dir` says it. Raises BuildError."""
+    """Return the folder of the user's kernels, by the rules of jupyter_core's `jupyter_data_dir`. Raises BuildError."""
     home = Path(environ.get("HOME") or "~").expanduser()
     if environ.get("JUPYTER_DATA_DIR"):
         data = Path(environ["JUPYTER_DATA_DIR"])
@@ -46,14 +46,16 @@ def folder(environ: Mapping[str, str]) -> Path:
 
 
 def named(packages: Iterable[str]) -> bool:
-    """Whether requirements name the package that makes a kernel."""
+    """Return whether requirements name the package that a kernel needs."""
     return any(re.match(rf"{PACKAGE}\b(?!-)", text.strip(), re.IGNORECASE) for text in packages)
 
 
 def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:
-    """Enter a kernel that runs the environment's Python, and return its name. `made_of` is said behind the
-    name ("torch 2.14.1"), `start` is the program, with its first words, that starts another one inside an
-    environment. Raises BuildError, and UsageError where the environment has no ipykernel."""
+    """Register a kernel that runs the environment's Python, and return its name.
+
+    `made_of` follows the name in the display name ("torch 2.14.1"). `start` is a command that starts a program inside
+    an environment. Raises BuildError, and UsageError for an environment without ipykernel.
+    """
     if not any(env.glob(f"lib*/python3*/site-packages/{PACKAGE}/__init__.py")):
         raise UsageError(
             f"{env} has no {PACKAGE}",
@@ -74,7 +76,7 @@ def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:
 
 
 def _spec_of_ipykernel(env: Path) -> dict[str, Any]:
-    """What the environment's own ipykernel says of itself: protocol, debugger, encryption."""
+    """Return the kernel specification of the environment's ipykernel: protocol, debugger, encryption."""
     try:
         spec = json.loads(untrusted_files.read_bytes(env / "share/jupyter/kernels/python3/kernel.json"))
     except (OSError, ValueError, RecursionError):
@@ -104,12 +106,12 @@ def _refused(place: Path, error: OSError) -> BuildError:
 
 
 def _title(env: Path) -> str:
-    """What people call an environment: its name, or its project's where the name says nothing."""
+    """Return the title of an environment: its name, or its project's if the name is a common one such as .venv."""
     return env.parent.name if env.name in _PLAIN_NAMES and env.parent.name else env.name
 
 
 def _free_name(kernels: Path, env: Path) -> str:
-    """A name that Jupyter takes (letters, digits, - _ .), and that no other kernel has."""
+    """Return a valid name for Jupyter (letters, digits, - _ .) that no other kernel has."""
     plain = unicodedata.normalize("NFKD", _title(env)).encode("ascii", "ignore").decode().lower()
     name = re.sub(r"[^a-z0-9_.-]+", "-", plain).strip("-._") or _OURS
     if _TAKEN.fullmatch(name) or os.path.lexists(kernels / name):
@@ -123,13 +125,13 @@ def _registered(kernels: Path, env: Path) -> Iterator[str]:
             metadata = json.loads(untrusted_files.read_bytes(path))["metadata"]
             owner = metadata[_OURS]["environment"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue  # somebody else's
+            continue  # not a kernel of gpuenv
         if owner == str(env):
             yield path.parent.name
 
 
 def registered(env: Path) -> list[str]:
-    """The names of an environment's kernels."""
+    """Return the names of an environment's kernels."""
     try:
         return list(_registered(folder(process.environ()), env))
     except BuildError:

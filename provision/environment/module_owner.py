@@ -1,4 +1,4 @@
-"""Which installed package should have the files of a module."""
+"""Finds the installed package whose files of a module are missing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from .distributions import find_sites, list_distributions
 
 
 def owner_of_missing(env: Path, module: str) -> str | None:
-    """The installed package ("numpy 2.1.0") whose RECORD lists files of a module that are not there; None where no
-    package lists the module, and where its files are there."""
+    """Return the installed package ("numpy 2.1.0") whose RECORD lists missing files of a module.
+
+    Returns None if no package lists the module, or if its files exist.
+    """
     start = module.replace(".", "/")
     row = re.compile(rf'^"?({re.escape(start)}(?:\.py|/__init__\.py|\.[\w-]{{1,80}}\.so|\.so|/[^,]{{1,300}}\.(?:py|so)))"?,', re.MULTILINE)  # fmt: skip
     for one in (d for site in find_sites(env) for d in list_distributions(site)):
@@ -21,7 +23,7 @@ def owner_of_missing(env: Path, module: str) -> str | None:
 
 
 def is_there(env: Path, module: str) -> bool:
-    """Whether the environment's site-packages have a module, as a folder with an __init__.py or as a file."""
+    """Return whether site-packages has a module, as a folder with an __init__.py or as a file."""
     start = module.replace(".", "/")
     return any(
         (site / start / "__init__.py").exists() or (site / f"{start}.py").exists() for site in find_sites(env)
@@ -29,6 +31,6 @@ def is_there(env: Path, module: str) -> bool:
 
 
 def _deciding(start: str, listed: list[str]) -> list[str]:
-    """The files that an import of the module opens: its own, or all where it is a package without __init__."""
-    own = [n for n in listed if n == f"{start}/__init__.py" or not n.startswith(f"{start}/")]
-    return own or listed
+    """Return the files that an import of the module opens. For a package without __init__ these are all of its files."""
+    opened = [n for n in listed if n == f"{start}/__init__.py" or not n.startswith(f"{start}/")]
+    return opened or listed

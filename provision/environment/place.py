@@ -1,8 +1,8 @@
-"""Where an environment is put: one writer at a time, all or nothing.
+"""The folder of an environment: checks, drafts, and replacement in one step.
 
-An environment is made in a hidden sibling of its place and renamed into it, so that a crash at
-any moment leaves the old environment or none. `.gpuenv/` inside marks what gpuenv made; a folder
-without it is never touched.
+An environment is built in a hidden folder beside its path, the draft, and renamed to its path. A crash at any moment
+leaves the old environment or none. `.gpuenv/` inside marks environments of gpuenv. A folder without it is never
+changed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from ..errors import BuildError, UsageError
 from ..model import Emit, Event, drop_event
 from ..system.safe_write import suggest_fix
 from . import place_lock
+from .protected_folders import holds_more_than_an_environment, home_folder, refuse_mounts
 
 MARK = ".gpuenv"
-# With those that turn the order of what is shown around: the line that is shown would name another folder.
+# Also the characters that change the direction of text: the shown path would look like another one.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 UNFINISHED = "building"
-"""A file in MARK of an environment that is being built where it will live (conda)."""
+"""The file in MARK of an environment that is being built at its final path (conda)."""
 
 
 def made_by_gpuenv(path: Path) -> bool:
@@ -33,55 +34,31 @@ def made_by_gpuenv(path: Path) -> bool:
 
 
 _WRITTEN = ("plan.json", "request.json", "lock.json", UNFINISHED)
-"""Files of MARK, one of which every environment has from the moment that it is in its place."""
+"""Files of MARK. Every environment has one of them from the moment that it is at its path."""
 
 
 def has_been_made(env: Path) -> bool:
-    """Whether gpuenv filled the mark, or a removal was interrupted that had left nothing else."""
+    """Return whether gpuenv filled the mark, or an interrupted removal left only the mark."""
     written = any((env / MARK / name).exists() for name in _WRITTEN)
     return written or {x.name for x in env.iterdir()} == {MARK}
 
 
-def home_folder() -> Path | None:
-    try:
-        return Path.home()
-    except RuntimeError:
-        return None  # neither HOME nor the user database names one
-
-
-def mounted_in(env: Path) -> Path | None:
-    """Where another disk is mounted at or in a folder: what is removed there is gone from that disk."""
-    real = env.resolve()
-    inside = next((m for m in _mounts() if m.is_relative_to(real)), None)
-    return inside or (env if os.path.ismount(env) else None)
-
-
-def _mounts() -> list[Path]:
-    """Where file systems are mounted, from Linux's own table (proc(5): the fifth field, blanks as octal)."""
-    try:
-        rows = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    except OSError:
-        return []  # another system: ismount on the environment itself has to do
-    points = [row.split(b" ")[4] for row in rows if row.count(b" ") > 4]
-    return [Path(os.fsdecode(p.decode("unicode_escape").encode("latin-1"))) for p in points]
-
-
 _CHANGING = "changing.json"
-"""A file in MARK that an early development version left in an environment while it changed the packages there."""
+"""The name of a file that an early development version wrote while it changed packages."""
 
 
 def is_settled(path: Path) -> bool:
-    """Whether no run was interrupted here: nothing half-made beside the place or in it."""
+    """Return whether no run was interrupted here: no unfinished environment at the path or beside it."""
     return not any(p.exists() for p in (half_made(path), aside(path), path / MARK / UNFINISHED))
 
 
 def is_half_changed(path: Path) -> bool:
-    """Whether an early development version was interrupted while it changed packages in the place itself."""
+    """Return whether an early development version was interrupted while it changed packages."""
     return (path / MARK / _CHANGING).exists()
 
 
 def refuse_half_changed(path: Path) -> None:
-    """Raise BuildError for an environment whose packages are those of no lock."""
+    """Raise BuildError for an environment whose packages match no lock."""
     if is_half_changed(path):
         raise BuildError(
             f"{path} is incomplete: {MARK}/{_CHANGING} shows that a change of its packages was interrupted",
@@ -89,22 +66,9 @@ def refuse_half_changed(path: Path) -> None:
         )
 
 
-def holds_more_than_an_environment(path: Path) -> bool:
-    """Return whether a folder is the root of the file system, one just below it, or has the home folder in it. Nobody
-    is advised to remove such a folder."""
-    real, home = path.resolve(), home_folder()
-    return (
-        real == real.parent
-        or real.parent == Path(real.anchor)
-        or bool(home and home.resolve().is_relative_to(real))
-    )
-
-
 def check_place(path: Path) -> None:
-    """Refuse a place that is a file, a link to somewhere else, or a folder of someone else's.
-
-    Raises UsageError (exit 2).
-    """
+    """Refuse a path that is a file, a link to another folder, or a folder of other programs. Raises UsageError (exit
+    2)."""
     if not path.name.isprintable() and not path.exists() and _CONTROL.search(path.name):
         raise UsageError(
             f"the name of {path!r} contains control characters, which activate scripts and pyvenv.cfg do not support",
@@ -140,8 +104,8 @@ def check_place(path: Path) -> None:
 
 
 @contextmanager
-def held(path: Path, emit: Emit = drop_event) -> Iterator[None]:
-    """Hold the place against every other gpuenv. Raises BuildError."""
+def lock_place(path: Path, emit: Emit = drop_event) -> Iterator[None]:
+    """Lock the environment's path against other gpuenv processes within the block. Raises BuildError."""
     with ExitStack() as lock:
         real = path.resolve()
         try:
@@ -155,8 +119,10 @@ def held(path: Path, emit: Emit = drop_event) -> Iterator[None]:
 
 @contextmanager
 def draft(place: Path) -> Iterator[Path]:
-    """A fresh marked sibling to build in. It is removed unless `settle` moved it away. Raises
-    BuildError when the sibling cannot be made."""
+    """Create an empty, marked folder beside a path, and remove it afterwards unless `settle` moved it.
+
+    Raises BuildError if it cannot be created.
+    """
     path = half_made(place)
     if made_by_gpuenv(place) and not os.access(place, os.W_OK | os.X_OK):
         raise BuildError(
@@ -173,19 +139,18 @@ def draft(place: Path) -> Iterator[Path]:
     try:
         yield path
     except OSError as error:
-        if told := disturbed(path, error):
-            raise told from error
+        if failure := disturbed(path, error):
+            raise failure from error
         raise
     finally:
         if path.is_dir() and not path.is_symlink():
-            # Somebody may have removed the folder while an installer wrote in it: what is there now is ours.
+            # Another program may have removed the folder while an installer wrote in it. A new folder is then ours.
             (path / MARK).mkdir(exist_ok=True)
         cleared(path)
 
 
 def discard(path: Path) -> None:
-    """Remove a folder that gpuenv made (or an empty one); refuse any other. Links are unlinked,
-    never followed."""
+    """Remove a folder that gpuenv made, or an empty one. Refuse any other. Links are removed, never followed."""
     if path.is_symlink():
         path.unlink()
     elif path.is_dir():
@@ -194,7 +159,7 @@ def discard(path: Path) -> None:
                 f"{path} already exists and was not created by gpuenv", hint="move it away, then try again"
             )
         refuse_mounts(path)
-        # The mark goes last: what is left of an interrupted removal is still known as ours.
+        # The mark is removed last, so that the rest of an interrupted removal is still known as gpuenv's.
         for child in path.iterdir():
             if child.name != MARK:
                 _remove(child) if child.is_dir() and not child.is_symlink() else child.unlink()
@@ -211,14 +176,8 @@ def _remove(folder: Path) -> None:
         ) from error
 
 
-def refuse_mounts(path: Path) -> None:
-    """Raise BuildError where another disk is mounted in a folder that is to be removed."""
-    if place := mounted_in(path):
-        raise BuildError(f"another disk is mounted at {place}; {path} is left alone", hint="unmount it first")
-
-
 def cleared(path: Path) -> None:
-    """`discard` at the end of a run. Raises BuildError where the folder cannot be removed."""
+    """Remove a folder with `discard` at the end of a run. Raises BuildError."""
     try:
         discard(path)
     except OSError as error:
@@ -226,8 +185,10 @@ def cleared(path: Path) -> None:
 
 
 def settle(built: Path, place: Path) -> None:
-    """Move a finished draft into its place. An environment that is there is put aside first and
-    removed last; between the two renames nothing is lost. Raises BuildError."""
+    """Move a finished draft to its path. Raises BuildError.
+
+    An existing environment is renamed first and removed last. Both exist between the two renames.
+    """
     place_lock.assert_held(place.resolve())
     before = aside(place)
     discard(before)
@@ -249,9 +210,11 @@ def settle(built: Path, place: Path) -> None:
 
 
 def recover(place: Path) -> None:
-    """Finish what a killed swap left: if the place is empty and the old environment stands aside,
-    it comes back; if both are there the old one is removed, unless what is in its place is somebody's. What
-    is there unfinished goes first, what was half-made beside it last. Raises BuildError."""
+    """Complete a replacement that a kill interrupted. Raises BuildError.
+
+    An unfinished environment at the path is removed first. If the path is empty, the old environment is renamed back.
+    If both exist, the old one is removed, unless the path has a folder of another program. The draft is removed last.
+    """
     half, before = half_made(place), aside(place)
     try:
         if (place / MARK / UNFINISHED).exists():
@@ -274,12 +237,12 @@ def _is_empty(path: Path) -> bool:
 
 
 def half_made(place: Path) -> Path:
-    """Where an environment is made, and where one is put that is being removed."""
+    """Return the path of the draft of an environment, and of an environment that is being removed."""
     return _beside(place, "new")
 
 
 def aside(place: Path) -> Path:
-    """Where an environment waits while the one that replaces it is made."""
+    """Return the path of the old environment while a new one is built."""
     return _beside(place, "old")
 
 
@@ -290,15 +253,14 @@ def _beside(place: Path, end: str) -> Path:
 
 
 def disturbed(path: Path, error: OSError) -> BuildError | None:
-    """What a run is to end with that could not go on in the folder it builds in; None for an error that has
-    nothing to do with that folder."""
+    """Return the error for a run whose build folder failed, or None for an error of another folder."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) or str(error.filename).startswith(str(path)):
         return not_writable(path, error)
     return None
 
 
 def not_writable(path: Path, error: OSError) -> BuildError:
-    """A BuildError for a file system that refused: full, read-only, no permission, or taken away."""
+    """Return a BuildError for a file system error: full, read-only, no permission, or removed."""
     if error.errno == errno.ENOENT:
         return BuildError(
             f"{error.filename or path} was removed by another process while gpuenv used it",

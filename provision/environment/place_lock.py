@@ -1,11 +1,11 @@
-"""The lock on a place: one gpuenv works on it, whatever the others' cache folder or user.
+"""Locks the folder of an environment against other gpuenv processes, of any user and cache folder.
 
-The lock is a file beside the place, since that folder is what all of them share. The kernel frees it when the
-process ends, however it ends. It is removed at the end; a file that a killed run left locks nothing. Where nothing
-may be written beside the place, the environment's own folder is locked. For other hosts the file says who holds it
-(`host_claim.py`). filelock's lock truncates the file and needs
-the right to write to it, which is wrong for a file of another user; its soft lock serves where the file system has
-no locks.
+The lock is a file beside the folder, because all processes share its parent. The kernel unlocks it when the process
+ends. It is removed at the end, and a file of a killed run locks nothing. If the parent is not writable, the
+environment's folder itself is locked. For other hosts the file names its process (`host_claim.py`).
+
+filelock's lock truncates the file and needs write permission, which fails for a file of another user. Its soft lock
+is used on file systems without locks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import host_claim
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_TRIES = 100  # runs that make and remove the file at the same time are far fewer
+_TRIES = 100  # many more than the runs that create and remove the file at the same time
 _HINT = "wait for it to end, then run the command again"
 
 
@@ -33,20 +33,22 @@ class BusyError(Exception):
 
 
 def lock_file(place: Path) -> Path:
-    """The lock's file, beside the place."""
+    """Return the path of the lock's file, beside the folder."""
     return place.with_name(f".{place.name}.gpuenv-lock")
 
 
 @contextlib.contextmanager
 def locked(place: Path) -> Iterator[list[str]]:
-    """Lock a place (absolute, without links), and give what there is to say about it. Raises BuildError where it is
-    locked, OSError where it cannot be."""
+    """Lock a folder (absolute, without links) within the block, and yield notes for the user.
+
+    Raises BuildError if another process has locked it, and OSError if it cannot be locked.
+    """
     notes: list[str] = []
     try:
-        with contextlib.ExitStack() as held:
-            held.enter_context(_parents(place.parent))
-            refused = _lock_beside(place, held, notes)
-            if not _lock_itself(place, held) and refused:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_parents(place.parent))
+            refused = _lock_beside(place, stack, notes)
+            if not _lock_itself(place, stack) and refused:
                 raise refused
             yield notes
     except BusyError as error:
@@ -59,8 +61,8 @@ def locked(place: Path) -> Iterator[list[str]]:
 
 
 def assert_held(place: Path) -> None:
-    """Raise BuildError where another host took the lock over, because this process was stopped for long."""
-    if claim := host_claim.taken_from_me(lock_file(place)):
+    """Raise BuildError if another host took the lock over because this process was stopped for too long."""
+    if claim := host_claim.read_takeover(lock_file(place)):
         raise BuildError(
             f"this process was paused, and another process took over the lock on {place}: {claim.words}",
             hint="run the command again",
@@ -69,27 +71,29 @@ def assert_held(place: Path) -> None:
 
 @contextlib.contextmanager
 def _parents(folder: Path) -> Iterator[None]:
-    """Make the folders that are missing; those that are still empty at the end are removed."""
+    """Create missing folders, and remove those that are still empty at the end."""
     missing = [f for f in (folder, *folder.parents) if not f.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):  # not empty, or another run's
-            for made in missing:
-                made.rmdir()
+            for created in missing:
+                created.rmdir()
 
 
 def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> OSError | None:
-    """Lock the file beside the place; return the error where it may not be made. Raises BusyError, ClaimedError and
-    OSError."""
+    """Lock the file beside the folder. Return the error if it may not be created.
+
+    Raises BusyError, ClaimedError and OSError.
+    """
     path, tries = lock_file(place), 0
     while True:
         try:
             opened = _open(path)
-        except FileNotFoundError:  # the run that had it removed it, perhaps with the folder
+        except FileNotFoundError:  # its run removed it, perhaps with the folder
             tries += 1
-            if tries > _TRIES:  # /proc and the like: the folder is there, and no file can be made in it
+            if tries > _TRIES:  # /proc and similar: the folder exists, and no file can be created in it
                 return OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
             path.parent.mkdir(parents=True, exist_ok=True)
             continue
@@ -97,12 +101,12 @@ def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> 
             if error.errno in _FORBIDDEN:
                 return error
             raise
-        with contextlib.ExitStack() as own:
-            own.callback(os.close, opened.descriptor)
+        with contextlib.ExitStack() as on_exit:
+            on_exit.callback(os.close, opened.descriptor)
             has_locks = _has_locked(opened.descriptor)
             if not _is_still(opened.descriptor, path):
-                continue  # its run removed it in between: another one may have made and locked a new file
-            void = _claim(opened, path, own, has_locks=has_locks)
+                continue  # its run removed it meanwhile: another run may have created and locked a new file
+            void = _claim(opened, path, on_exit, has_locks=has_locks)
             if not _is_still(opened.descriptor, path):
                 continue
             if void:
@@ -111,12 +115,12 @@ def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> 
                 )
             if not has_locks:
                 _lock_softly(path, stack, void=void is not None)
-            stack.push(own.pop_all())
+            stack.push(on_exit.pop_all())
             return None
 
 
 def _has_locked(descriptor: int) -> bool:
-    """Lock an open file; False where the file system has no locks. Raises BusyError and OSError."""
+    """Lock an open file. Return False on a file system without locks. Raises BusyError and OSError."""
     try:
         _lock(descriptor)
     except OSError as error:
@@ -127,33 +131,35 @@ def _has_locked(descriptor: int) -> bool:
 
 
 def _claim(
-    opened: _Opened, path: Path, own: contextlib.ExitStack, *, has_locks: bool
+    opened: _Opened, path: Path, on_exit: contextlib.ExitStack, *, has_locks: bool
 ) -> host_claim.Claim | None:
-    """Claim the place before other hosts, until the end. Return the claim that was void. Raises ClaimedError."""
+    """Claim the folder for this host until the end. Return the claim that was void. Raises ClaimedError."""
     void = None
     if not opened.is_writable:
-        own.callback(_remove, path)
-        return None  # another user's file, or a full disk, which a removal is to free: this kernel's lock has to do
+        on_exit.callback(_remove, path)
+        return None  # another user's file, or a full disk that a removal is to free: this kernel's lock must be enough
     if opened.is_new:
-        found = host_claim.read(opened.descriptor)
-        if found and not found.is_mine:
-            raise host_claim.ClaimedError(found)
+        claim = host_claim.read(opened.descriptor)
+        if claim and not claim.is_of_this_process:
+            raise host_claim.ClaimedError(claim)
     else:
         try:
             void = host_claim.take(opened.descriptor, path, has_locks=has_locks)
         except OSError as error:
             if error.errno not in _FULL:
                 raise
-            own.callback(_remove, path)
+            on_exit.callback(_remove, path)
             return None
-    own.callback(_remove_own, path)
-    own.enter_context(host_claim.kept_alive(opened.descriptor))
+    on_exit.callback(_remove_own, path)
+    on_exit.enter_context(host_claim.keep_alive(opened.descriptor))
     return void
 
 
 def _lock_itself(place: Path, stack: contextlib.ExitStack) -> bool:
-    """Lock the folder in the place, for those who may write in it and not beside it; False where there is none, or
-    the file system has no such locks. Raises BusyError."""
+    """Lock the environment's folder, for users who can write only there. Raises BusyError.
+
+    Returns False if it does not exist, or on a file system without such locks.
+    """
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
         stack.callback(os.close, descriptor)
@@ -173,15 +179,14 @@ class _Opened:
 
 
 def _open(path: Path) -> _Opened:
-    """Open the lock's file, and make it where it is missing. Raises OSError, and BuildError where something else
-    has its name."""
+    """Open or create the lock's file. Raises OSError, and BuildError if something else has its name."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
         return _open_existing(path, flags)
     try:
-        os.fchmod(descriptor, 0o644)  # whatever the umask: other users lock it too
+        os.fchmod(descriptor, 0o644)  # independent of the umask, as other users lock it too
         host_claim.write(descriptor)
     except OSError as error:
         if error.errno in _FULL:
@@ -197,7 +202,7 @@ def _open_existing(path: Path, flags: int) -> _Opened:
     try:
         try:
             descriptor = os.open(path, flags | os.O_RDWR)
-        except PermissionError:  # another user's: reading is enough to lock it, except on NFS
+        except PermissionError:  # another user's: read permission is enough to lock it, except on NFS
             descriptor, writable = os.open(path, flags | os.O_RDONLY), False
     except FileNotFoundError:
         raise
@@ -226,8 +231,10 @@ def _lock(descriptor: int) -> None:
 
 
 def _lock_softly(path: Path, stack: contextlib.ExitStack, *, void: bool) -> None:
-    """Lock by the existence of a file, where the file system has no locks: older versions look for it. One whose
-    holder's claim is `void` goes first. Raises BusyError and OSError."""
+    """Lock by the existence of a file, on a file system without locks. Older versions look for it.
+
+    A file whose process has a `void` claim is removed first. Raises BusyError and OSError.
+    """
     from filelock import SoftFileLock, Timeout
 
     soft = path.with_name(f"{path.name}.soft")
@@ -240,7 +247,7 @@ def _lock_softly(path: Path, stack: contextlib.ExitStack, *, void: bool) -> None
 
 
 def _is_still(descriptor: int, path: Path) -> bool:
-    """Whether a name is still that of an open file."""
+    """Return whether a path still leads to an open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
@@ -249,11 +256,11 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 def _remove_own(path: Path) -> None:
     """Remove the lock's file, unless another host has taken it over."""
-    if host_claim.taken_from_me(path) is None:
+    if host_claim.read_takeover(path) is None:
         _remove(path)
 
 
 def _remove(path: Path) -> None:
-    """Remove the lock's file, as long as it is locked. Another user's stays in a folder such as /tmp."""
+    """Remove the lock's file while it is locked. Another user's file stays in a folder such as /tmp."""
     with contextlib.suppress(OSError):
         path.unlink()

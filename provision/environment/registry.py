@@ -1,8 +1,8 @@
-"""The environments that were made on this machine by this user: what `list` shows and completion offers.
+"""The list of this user's environments on this machine, for `list` and completion.
 
-One small file per environment, named after its path, in the user's data folder: writing one is one
-rename, so that runs at the same time never lose each other's. An entry says where an environment is and
-nothing else; all that is told of it is read in its own `.gpuenv/`.
+Each environment has one small file in the user's data folder, with a name derived from its path. Such a file is
+written by one rename, so that simultaneous runs do not overwrite each other's entries. An entry has only the path.
+Everything else is in the environment's `.gpuenv/`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MOST = 1 << 16  # bytes of an entry
 
 
 def folder() -> Path:
-    """Where the entries are. Raises BuildError where the user has no home folder."""
+    """Return the folder of the entries. Raises BuildError for a user without a home folder."""
     import platformdirs
 
     try:
         path = Path(platformdirs.user_data_dir("gpuenv")) / "environments"
     except RuntimeError:
         path = Path("~")
-    if not path.is_absolute():  # older platformdirs hand `~` on where nobody knows what it is
+    if not path.is_absolute():  # older platformdirs return `~` without a home folder
         raise BuildError(
             "the list of environments cannot be stored, because there is no home folder",
             hint="set HOME or XDG_DATA_HOME",
@@ -45,7 +45,7 @@ def _entry(env: Path) -> Path:
 
 
 def add(env: Path) -> None:
-    """Enter an environment (an absolute path). Raises BuildError where that cannot be written."""
+    """Add an environment (an absolute path) to the list. Raises BuildError if it cannot be written."""
     entry = _entry(env)
     text = json.dumps({"path": str(env)}) + "\n"
     try:
@@ -63,7 +63,7 @@ def add(env: Path) -> None:
 
 
 def forget(env: Path) -> None:
-    """Take an environment out. Raises BuildError where that cannot be written."""
+    """Remove an environment from the list. Raises BuildError if it cannot be written."""
     entry = _entry(env)
     try:
         entry.unlink(missing_ok=True)
@@ -79,19 +79,18 @@ def _refused(entry: Path, error: OSError) -> BuildError:
 
 
 def environments(*, prune: bool = True) -> list[Path]:
-    """The environments that are there, by path. With `prune` the entries of those that are gone for good
-    are taken out, silently: that is how a folder which was deleted by hand leaves the list."""
-    found = []
+    """Return the existing environments, by path. With `prune`, remove entries of environments that no longer exist."""
+    paths = []
     for entry, env in _entries():
         if env is not None and _is_there(env):
-            found.append(env)
+            paths.append(env)
         elif prune and (env is None or _is_gone(env)):
             _drop(entry)
-    return sorted(set(found))
+    return sorted(set(paths))
 
 
 def _entries() -> Iterator[tuple[Path, Path | None]]:
-    """Each entry and its environment, None where the entry cannot be understood."""
+    """Yield each entry and its environment, or None for an invalid entry."""
     try:
         entries = list(folder().glob("*.json"))
     except (BuildError, OSError):
@@ -101,7 +100,7 @@ def _entries() -> Iterator[tuple[Path, Path | None]]:
             path = json.loads(untrusted_files.read_bytes(entry, _MOST))["path"]
             env = Path(path)
         except OSError:
-            continue  # taken out by another run between the two reads
+            continue  # another run removed it meanwhile
         except (ValueError, KeyError, TypeError, RecursionError):
             yield entry, None
         else:
@@ -116,8 +115,10 @@ def _is_there(env: Path) -> bool:
 
 
 def _is_gone(env: Path) -> bool:
-    """Whether it is certain that the environment is gone: its disk answers, and nothing of it stands
-    aside, as it does while another run swaps or removes it."""
+    """Return whether the environment certainly no longer exists.
+
+    Its disk must be readable, and no other run may be replacing or removing it.
+    """
     try:
         (env / _MARK).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -133,25 +134,28 @@ def _drop(entry: Path) -> None:
     try:
         entry.unlink(missing_ok=True)
     except OSError:
-        return  # a read-only home: the entry stays, and the listing leaves it out all the same
+        return  # a read-only home: the entry stays, and the list ignores it
 
 
-# --- how much disk they take -------------------------------------------------------------------
+# --- disk usage --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """Bytes on disk, each file counted once; `shared` is the part in files that also have a name
-    elsewhere (uv and rattler link their caches): removing the environment does not free it."""
+    """Bytes on disk, with each file counted once.
+
+    `shared` is the part in files with other names elsewhere, because uv and rattler link files of their caches.
+    Removing the environment does not free it.
+    """
 
     bytes: int
     shared: int
 
 
 def measure(env: Path, seconds: float | None = None) -> Size | None:
-    """The disk that a folder takes, as `du` counts it; None when it takes longer than `seconds`.
+    """Return the disk usage of a folder as `du` counts it, or None if that takes longer than `seconds`.
 
-    Links are not followed, other file systems not entered, and what cannot be read is left out.
+    Links are not followed. Other file systems and unreadable folders are ignored.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     total = 0
@@ -164,14 +168,14 @@ def measure(env: Path, seconds: float | None = None) -> Size | None:
     while folders:
         if deadline is not None and time.monotonic() > deadline:
             return None
-        for entry, found in _within(folders.pop()):
-            if found.st_dev != device:
+        for entry, status in _within(folders.pop()):
+            if status.st_dev != device:
                 continue
-            size = getattr(found, "st_blocks", -(-found.st_size // 512)) * 512
+            size = getattr(status, "st_blocks", -(-status.st_size // 512)) * 512
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
-            elif found.st_nlink > 1:
-                linked.setdefault(found.st_ino, [0, found.st_nlink, size])[0] += 1
+            elif status.st_nlink > 1:
+                linked.setdefault(status.st_ino, [0, status.st_nlink, size])[0] += 1
                 continue
             total += size
     shared = sum(size for seen, names, size in linked.values() if names > seen)
@@ -182,7 +186,7 @@ def _within(folder: str) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                with contextlib.suppress(OSError):  # it was removed between the two calls
+                with contextlib.suppress(OSError):  # removed between the two calls
                     yield entry, entry.stat(follow_symlinks=False)
     except OSError:
         return

@@ -1,4 +1,4 @@
-"""Taking an environment away: only what gpuenv made, never anything that is merely near it."""
+"""Removes environments of gpuenv, and refuses any other folder."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import BuildError, UsageError
-from . import place
+from . import place, protected_folders
 
 _LISTED = "`gpuenv list` shows the environments that gpuenv made"
 
 
 def check(env: Path) -> None:
-    """Refuse what must not be removed. Raises UsageError, and BuildError where it cannot be looked at."""
+    """Refuse a folder that must not be removed. Raises UsageError, and BuildError if it cannot be read."""
     try:
         _check_is_ours(env)
         if os.path.lexists(env):
@@ -24,7 +24,11 @@ def check(env: Path) -> None:
 
 
 def _check_is_ours(env: Path) -> None:
-    if os.path.lexists(env) and not place.made_by_gpuenv(env) and place.holds_more_than_an_environment(env):
+    if (
+        os.path.lexists(env)
+        and not place.made_by_gpuenv(env)
+        and protected_folders.holds_more_than_an_environment(env)
+    ):
         raise UsageError(f"{env} {_why_kept(env)}; gpuenv never removes it", hint=_LISTED)
     if env.is_symlink():
         raise UsageError(
@@ -49,7 +53,7 @@ def _check_is_ours(env: Path) -> None:
 
 def _why_kept(env: Path) -> str:
     """Return why a folder that holds more than an environment is never removed."""
-    home, real = place.home_folder(), env.resolve()
+    home, real = protected_folders.home_folder(), env.resolve()
     if home and home.resolve() == real:
         return "is your home folder"
     return (
@@ -63,10 +67,13 @@ def _check_nobody_needs(env: Path) -> None:
     real = env.resolve()
     if any(Path(p).resolve().is_relative_to(real) for p in (sys.prefix, __file__)):
         raise UsageError(f"this gpuenv runs from {env}", hint="remove it with another gpuenv, or with rm")
-    for folder, whose in ((_here(), "you are inside"), (place.home_folder(), "your home folder is inside")):
+    for folder, whose in (
+        (_here(), "you are inside"),
+        (protected_folders.home_folder(), "your home folder is inside"),
+    ):
         if folder and folder.is_relative_to(real):
             raise UsageError(f"{whose} {env}; it is left alone", hint="cd out of it first")
-    if mounted := place.mounted_in(env):
+    if mounted := protected_folders.mounted_in(env):
         raise UsageError(
             f"another disk is mounted at {mounted}; {env} is left alone", hint="unmount it first"
         )
@@ -78,11 +85,11 @@ def _here() -> Path | None:
     try:
         return Path.cwd()
     except FileNotFoundError:
-        return None  # the folder that we are in was removed
+        return None  # the current folder was removed
 
 
 def leftovers(env: Path) -> Iterator[Path]:
-    """What interrupted runs left beside the environment: half-made, half-removed, and put aside."""
+    """Yield the folders that interrupted runs left beside the environment."""
     for path in (place.half_made(env), place.aside(env)):
         if (
             path.is_dir()
@@ -93,11 +100,10 @@ def leftovers(env: Path) -> Iterator[Path]:
 
 
 def remove(env: Path, forget: Callable[[], None]) -> None:
-    """Remove an environment that `check` let pass, and what interrupted runs left beside it.
+    """Remove an environment that `check` allowed, and the remains of interrupted runs beside it. Raises BuildError.
 
-    It is renamed first: from then on no environment is in its place, and a removal that is interrupted is
-    finished by the next one, or by the next build there. `forget` takes it out of the lists that name it,
-    while there is still something that the next removal would find. Raises BuildError.
+    It is renamed first, so that its path is free at once. The next removal or build there completes an interrupted
+    removal. `forget` removes it from the lists of environments and kernels before its files are removed.
     """
     half = place.half_made(env)
     try:
@@ -108,6 +114,6 @@ def remove(env: Path, forget: Callable[[], None]) -> None:
         for path in leftovers(env):
             place.discard(path)
     except OSError as error:
-        told = place.not_writable(env.parent, error)
-        told.hint = f"to remove the remaining files, run again: gpuenv remove {env}"
-        raise told from error
+        failure = place.not_writable(env.parent, error)
+        failure.hint = f"to remove the remaining files, run again: gpuenv remove {env}"
+        raise failure from error

@@ -1,4 +1,4 @@
-"""What brings an environment to a lock: the packages that a change or a repair takes out and puts in."""
+"""The packages that a change or a repair of an environment removes and installs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ _OTHER_BUILDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """What is to be done: the lock's packages to put back and what had become of each, what to take out,
-    what to leave."""
+class RepairWork:
+    """The packages to restore with their differences, those to remove, and those to keep."""
 
     packages: tuple[LockedPackage, ...] = ()
-    told: tuple[RestoredPackage, ...] = ()
+    restored: tuple[RestoredPackage, ...] = ()
     removed: tuple[RemovedPackage, ...] = ()
     left: tuple[KeptPackage, ...] = ()
 
@@ -46,16 +45,16 @@ class Work:
         return frozenset(normalize_name(p.name) for p in self.packages)
 
 
-def work(lock: Lock, drift: Drift) -> Work:
-    """What would bring an environment that differs like this back to its lock."""
+def find_work(lock: Lock, drift: Drift) -> RepairWork:
+    """Return the work that makes an environment with these differences equal its lock."""
     out = _to_remove(lock, drift.strangers)
     changes = {c.name: c for c in drift.changes if c.kind in _OF_PACKAGES}
     shared = {name: one for one in out for name in one.over if name not in changes}
     packages = tuple(p for p in lock.packages if normalize_name(p.name) in {*changes, *shared})
-    return Work(
+    return RepairWork(
         packages=packages,
-        told=tuple(
-            _told(p, changes.get(normalize_name(p.name)), shared.get(normalize_name(p.name)))
+        restored=tuple(
+            _restored(p, changes.get(normalize_name(p.name)), shared.get(normalize_name(p.name)))
             for p in packages
         ),
         removed=tuple(RemovedPackage(name=s.name, version=s.version, why=_why(s)) for s in out),
@@ -63,7 +62,7 @@ def work(lock: Lock, drift: Drift) -> Work:
     )
 
 
-def _told(
+def _restored(
     package: LockedPackage, change: EnvironmentChange | None, by: UnlockedPackage | None
 ) -> RestoredPackage:
     if change is not None:
@@ -80,7 +79,7 @@ def _told(
 
 
 def _build(package: LockedPackage) -> str:
-    """A wheel's version; of a conda package version and build, as two builds differ in nothing else."""
+    """Return a wheel's version, or a conda package's version and build. Two conda builds differ only in the build."""
     if not package.is_conda:
         return package.version
     stem = package.url.rpartition("/")[2].removesuffix(".conda").removesuffix(".tar.bz2")
@@ -94,29 +93,32 @@ def _why(stranger: UnlockedPackage) -> str:
 
 
 def _to_remove(lock: Lock, strangers: Sequence[UnlockedPackage]) -> tuple[UnlockedPackage, ...]:
-    """Those that share files with the lock's packages, and what came with another build of a framework
-    or of CUDA's libraries, unless something else that the user added requires it."""
+    """Return the packages to remove: those that share files with the lock's packages, and those of other builds.
+
+    Other builds are those of a framework or of CUDA's libraries. They stay if another package of the user requires
+    them.
+    """
     planned = [b.framework for b in lock.plan.builds]
     names = re.compile("|".join([_NVIDIA, *(_OTHER_BUILDS[f] for f in planned if f in _OTHER_BUILDS)]))
-    mine = [s for s in strangers if not s.conda]
-    stack = {s.name for s in mine if names.fullmatch(s.name)}
-    by_name = {s.name: s for s in mine}
+    wheels = [s for s in strangers if not s.conda]
+    stack = {s.name for s in wheels if names.fullmatch(s.name)}
+    by_name = {s.name: s for s in wheels}
     kept: set[str] = set()
-    todo = [s for s in mine if s.name not in stack and not s.over]
+    todo = [s for s in wheels if s.name not in stack and not s.over]
     while todo:
         one = todo.pop()
         if one.name not in kept:
             kept.add(one.name)
             todo += [by_name[n] for n in one.requires if n in by_name]
-    return tuple(s for s in mine if s.over or (s.name in stack and s.name not in kept))
+    return tuple(s for s in wheels if s.over or (s.name in stack and s.name not in kept))
 
 
-def both(one: Work, more: Work) -> Work:
-    """Join what two rounds did."""
+def join_work(one: RepairWork, more: RepairWork) -> RepairWork:
+    """Return the work of two rounds together."""
     names, gone = one.names, {r.name for r in one.removed}
-    return Work(
+    return RepairWork(
         packages=(*one.packages, *(p for p in more.packages if normalize_name(p.name) not in names)),
-        told=(*one.told, *(t for t in more.told if t.name not in names)),
+        restored=(*one.restored, *(t for t in more.restored if t.name not in names)),
         removed=(*one.removed, *(r for r in more.removed if r.name not in gone)),
         left=more.left,
     )
@@ -124,7 +126,7 @@ def both(one: Work, more: Work) -> Work:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a new lock takes out of an environment (names) and puts in."""
+    """The packages that a new lock removes from an environment (names) and installs."""
 
     out: tuple[str, ...]
     into: tuple[LockedPackage, ...]
@@ -133,21 +135,23 @@ class Difference:
         return bool(self.out or self.into)
 
 
-def difference(old: Lock, new: Lock) -> Difference:
-    """What leads from one lock to another. A package that changes is taken out too: wheels of NVIDIA's
-    share folders, and a file must go with its old owner before the new one brings it."""
+def compare_locks(old: Lock, new: Lock) -> Difference:
+    """Return the difference between two locks. A package with another version is removed first, and then installed.
+
+    Wheels of NVIDIA share folders, so a file's old package must be removed before the new one is installed.
+    """
     before, after = {p.name: _identity(p) for p in old.packages}, {p.name: _identity(p) for p in new.packages}
     out = tuple(n for n in before if before[n] != after.get(n))
     return Difference(out=out, into=tuple(p for p in new.packages if after[p.name] != before.get(p.name)))
 
 
 def _identity(package: LockedPackage) -> tuple[str, str, bool]:
-    held = package.url if package.unhashed else package.sha256 or package.url
-    return package.version, held, package.editable
+    source = package.url if package.unhashed else package.sha256 or package.url
+    return package.version, source, package.editable
 
 
 def changed_packages(old: Lock, new: Lock) -> list[str]:
-    """What a change does, in words: "numpy 1.26.4 -> 2.1.0"."""
+    """Return the changes as text: "numpy 1.26.4 -> 2.1.0"."""
     before, after = {p.name: p.version for p in old.packages}, {p.name: p.version for p in new.packages}
     names = sorted(before.keys() | after.keys())
     return [

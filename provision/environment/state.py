@@ -1,8 +1,8 @@
-"""What an environment that gpuenv made says of itself: `.gpuenv/` with request, plan, lock, the last verdict, and
-the RECORD of each distribution that the lock put into it, by digest.
+"""The state of an environment in `.gpuenv/`: request, plan, lock, verdict and installed packages.
 
-A package that was replaced, edited or installed again has another RECORD. What the user installs beside the lock
-is not noted."""
+The RECORD of each locked distribution is stored by digest. A package that was replaced, edited or installed again has
+another RECORD. Packages that the user adds are not stored.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ read = state_files.read
 
 
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
-    """Write one file of `.gpuenv/` in one step and without credentials. Raises BuildError."""
+    """Write one file of `.gpuenv/` atomically and without credentials. Raises BuildError."""
     folder = env / MARK
     try:
         safe_write.write_file(folder / name, json.dumps(redact_value(document), indent=1) + "\n", root=env)
@@ -42,7 +42,7 @@ def plan_of(env: Path) -> Plan | None:
 
 
 def verdict_of(env: Path) -> Verdict | None:
-    """The verdict of this host, else the last one of another. Raises BuildError."""
+    """Return the verdict of this host, else the last one of another. Raises BuildError."""
     from ..model import Verdict
 
     data = host_verdicts.read(env)
@@ -59,7 +59,7 @@ def _parsed(env: Path, cls: Any, data: Any) -> Any:
 
 
 def interpreter(env: Path) -> Path | None:
-    """The environment's python, None where there is none."""
+    """Return the environment's python, or None without one."""
     for name in ("bin/python", "Scripts/python.exe"):
         if (env / name).exists():
             return env / name
@@ -69,8 +69,10 @@ def interpreter(env: Path) -> Path | None:
 def circumstances(
     env: Path, digest: str | None, machine: Machine, checks: str | None = None
 ) -> dict[str, Any]:
-    """What a verdict holds under: when this is unchanged, the verdict stands. `digest` is the lock's, `checks` that of
-    the project's checks."""
+    """Return the conditions of a verdict. While they are unchanged, the verdict is valid.
+
+    `digest` is the lock's, and `checks` that of the project's checks.
+    """
     target = machine.target
     return {
         **({"checks": checks} if checks else {}),
@@ -95,22 +97,24 @@ def _digest(rows: list[str]) -> str:
 
 
 def installed_digest(env: Path) -> str:
-    """A digest of the installed distributions: each RECORD's size and time of change. An installer
-    that adds, replaces or removes a package changes it."""
+    """Return a digest of the installed distributions: the size and modification time of each RECORD.
+
+    An installer that adds, replaces or removes a package changes it.
+    """
     marks = []
     for site in sorted(env.glob("lib*/python3*/site-packages")):
         for name in list_info_folders(site):
             try:
-                found = (site / name / "RECORD").stat()
+                record = (site / name / "RECORD").stat()
             except FileNotFoundError:
                 marks.append(f"{name}:none")
             else:
-                marks.append(f"{name}:{found.st_size}:{found.st_mtime_ns}")
+                marks.append(f"{name}:{record.st_size}:{record.st_mtime_ns}")
     return _digest(marks)
 
 
 def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
-    """Keep a verdict as this host's, and as the last one. Raises BuildError."""
+    """Store a verdict as this host's, and as the last one. Raises BuildError."""
     document = {"verdict": as_document(verdict), "under": under}
     for name, content in host_verdicts.files_for(env, document).items():
         write(env, name, content)
@@ -118,12 +122,14 @@ def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
 
 
 def standing_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
-    """The last passing verdict of this host, if nothing that it depends on has changed."""
+    """Return the last passing verdict of this host if its conditions are unchanged, else None."""
     from ..model import Verdict
 
     data = host_verdicts.read(env)
     kept = data.get("under") if data else None
-    if isinstance(kept, dict) and "checks" not in under:  # more was tried than is asked for
+    if (
+        isinstance(kept, dict) and "checks" not in under
+    ):  # the stored verdict includes checks that this call does not request
         kept.pop("checks", None)
     if not data or kept != json.loads(json.dumps(under)):
         return None
@@ -132,7 +138,7 @@ def standing_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
 
 
 def environment(path: Path, *, changed: bool) -> Environment:
-    """The built environment as a value."""
+    """Return the built environment as a value."""
     from ..model import Environment
 
     python = interpreter(path)
@@ -151,12 +157,12 @@ INSTALLED = "installed.json"
 
 
 def note_installed(env: Path, lock: Lock) -> None:
-    """Note what is installed now of the lock's packages. Raises BuildError."""
+    """Store the installed versions of the lock's packages. Raises BuildError."""
     wanted = {normalize_name(p.name) for p in lock.packages}
-    found = [
+    packages = [
         InstalledPackage(name=one.name, version=one.version, record=one.record_digest)
         for several in read_distributions(env).values()
         for one in several
         if one.name in wanted
     ]
-    write(env, INSTALLED, as_document(InstallRecord(packages=tuple(found))))
+    write(env, INSTALLED, as_document(InstallRecord(packages=tuple(packages))))

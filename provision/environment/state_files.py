@@ -1,4 +1,4 @@
-"""The files of `.gpuenv/`, read."""
+"""Reads the files of `.gpuenv/`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .place import MARK
 
 
 def read(env: Path, name: str) -> dict[str, Any] | None:
-    """One file of `.gpuenv/`, None when it is missing. Raises BuildError when it is damaged."""
+    """Return a file of `.gpuenv/`, or None if it is missing. Raises BuildError if it is damaged."""
     path = env / MARK / name
     try:
         data = json.loads(untrusted_files.read_bytes(path))

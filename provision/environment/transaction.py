@@ -1,19 +1,19 @@
-"""A change of an environment, all or nothing.
+"""Changes an environment completely or not at all.
 
-What the block builds takes the environment's place when the block ends well. When it raises, or the run is killed at
-any moment, the environment is as it was before, or none where there was none; `place.recover` clears what was left.
+A new environment replaces the old one when the block ends. If the block raises or the run is killed, the old
+environment remains, or none if there was none. `place.recover` removes what an interrupted run left.
 
-`beside` builds in a hidden sibling and renames it: a venv can be moved. `at_its_path` builds in the place itself,
-because conda writes its prefix into files: the old environment is renamed aside, and a marker inside the new one
-says that it is unfinished. The new one comes into the place together with that marker, by one rename.
+`beside` builds in a hidden folder beside the environment and renames it, which works for a venv. `at_its_path` builds
+at the final path, because conda writes its prefix into files. The old environment is renamed, and a marker file
+inside the new one says that it is unfinished. One rename moves the new environment with this marker to the path.
 
-A copy has hard links where that can be, so that gigabytes take a second and no room: installers replace files, they
-do not write into them. What gpuenv and conda write themselves is copied.
+A copy of an environment uses hard links if possible, so that gigabytes take a second and no space. Installers replace
+files and do not write into them. Files that gpuenv and conda write themselves are copied.
 
-An environment that is to be written in must not lead out of itself: a write to `lib/.../site-packages/x` goes
-elsewhere where one of these folders is a link, and an uninstaller removes there what a RECORD lists. Environments
-come with archives, shared disks and other people's projects, so that is looked at before anything is written. What
-reads an environment follows links."""
+Links inside an environment may lead out of it. A write to `lib/.../site-packages/x` would follow such a link, and an
+uninstaller would remove files of a RECORD there. Environments come from archives, shared disks and other people's
+projects. So links are checked before a change. Reading an environment follows links.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from ..errors import BuildError
 from ..system.safe_write import TooDeepError, links_out, write_file
 from . import host_verdicts, place
 from .place import MARK, not_writable
+from .protected_folders import refuse_mounts
 
 
 @contextmanager
 def beside(env: Path, *, copied: bool) -> Iterator[Path]:
-    """Give a draft beside the environment: empty, or a copy of it. Raises BuildError."""
+    """Yield a draft beside the environment: empty, or a copy of it. Raises BuildError."""
     if copied:
         _check(env)
     with place.draft(env) as draft:
@@ -44,7 +45,7 @@ def beside(env: Path, *, copied: bool) -> Iterator[Path]:
 
 @contextmanager
 def at_its_path(env: Path, *, copied: bool) -> Iterator[Path]:
-    """Give the place itself: empty, or a copy of the environment, which waits aside. Raises BuildError."""
+    """Yield the final path: empty, or a copy of the environment, which is renamed meanwhile. Raises BuildError."""
     if copied:
         _check(env)
     begun = _set_aside(env)
@@ -60,20 +61,20 @@ def at_its_path(env: Path, *, copied: bool) -> Iterator[Path]:
         place.recover(env)
         if vanished and isinstance(error, (OSError, BuildError)):
             raise _taken_away(env) from error
-        if isinstance(error, OSError) and (told := place.disturbed(env, error)):
-            raise told from error
+        if isinstance(error, OSError) and (failure := place.disturbed(env, error)):
+            raise failure from error
         raise
     place.cleared(place.aside(env))
 
 
 def _check(env: Path) -> None:
-    """Raise BuildError where an environment cannot be copied and removed afterwards."""
+    """Raise BuildError for an environment that cannot be copied and removed afterwards."""
     check_writable(env)
     check(env)
 
 
 def _set_aside(env: Path) -> int:
-    """Rename the environment aside and put an empty, marked one in its place; return when that was made."""
+    """Rename the environment, and put an empty, marked one at its path. Return the time of its creation in ns."""
     with place.draft(env) as draft:
         marker = draft / place.MARK / place.UNFINISHED
         marker.touch()
@@ -82,7 +83,7 @@ def _set_aside(env: Path) -> int:
         place.discard(aside)
         try:
             if place.made_by_gpuenv(env):
-                place.refuse_mounts(env)
+                refuse_mounts(env)
                 env.rename(aside)
             elif env.is_dir():
                 env.rmdir()
@@ -94,19 +95,21 @@ def _set_aside(env: Path) -> int:
 
 
 def _claim(env: Path, begun: int) -> None:
-    """Mark what the engine and uv made again after the folder that they worked in was removed: they make it
-    for every file that is left. A folder that holds anything older than this build is not ours."""
+    """Mark a folder that the solver and uv created again after another program removed the build folder.
+
+    They create it for every remaining file. A folder with anything older than this build is not gpuenv's.
+    """
     if not env.is_dir() or env.is_symlink() or _oldest(env) < begun:
         return
     try:
         (env / place.MARK).mkdir(exist_ok=True)
         (env / place.MARK / place.UNFINISHED).touch()
     except FileNotFoundError:
-        return  # it is being removed at this moment
+        return  # it is being removed meanwhile
 
 
 def _oldest(env: Path) -> float:
-    """When the file that was changed first was: to link a file of the cache changes it."""
+    """Return the earliest change time in a folder, in ns. Linking a file of the cache changes its time."""
     oldest = float("inf")
     for folder, folders, files in os.walk(env):
         for name in (*folders, *files):
@@ -129,7 +132,7 @@ _WRITTEN = (place.MARK, "conda-meta", "pyvenv.cfg")
 
 
 def check_writable(env: Path) -> None:
-    """Raise BuildError where a folder inside could not be removed afterwards."""
+    """Raise BuildError for a folder inside that could not be removed afterwards."""
     for folder, _, _ in os.walk(env):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise BuildError(
@@ -152,7 +155,7 @@ def _folder(source: Path, target: Path, *, written: bool) -> None:
         for entry in entries:
             old, new = Path(entry.path), target / entry.name
             if written and entry.name == host_verdicts.FOLDER:
-                continue  # they are about what is changed in the copy
+                continue  # verdicts on the environment before the change
             ours = written or entry.name in _WRITTEN
             if entry.is_symlink():
                 new.symlink_to(old.readlink())
@@ -166,7 +169,7 @@ def _folder(source: Path, target: Path, *, written: bool) -> None:
 
 
 def _file(source: Path, target: Path) -> None:
-    """A link, or a copy where the file system or the file's owner allows none."""
+    """Link a file, or copy it if the file system or the file's owner forbids links."""
     try:
         target.hardlink_to(source)
     except OSError:
@@ -174,20 +177,23 @@ def _file(source: Path, target: Path) -> None:
 
 
 def check(env: Path) -> None:
-    """Raise BuildError where a folder in an environment, or a file that gpuenv or an installer writes anew,
-    is a link that leads out. A link of `bin/python` does, and is never written through."""
+    """Raise BuildError for a link that leads out of an environment and would be written through.
+
+    These are links of folders, and links of files that gpuenv or an installer writes. A link of `bin/python` leads
+    out, and is never written through.
+    """
     try:
-        found = next((e for f, e in links_out(env) if _is_written_through(env, f, e)), None)
+        link = next((e for f, e in links_out(env) if _is_written_through(env, f, e)), None)
     except TooDeepError as error:
         raise BuildError(
             str(error.strerror), hint="rebuild the environment: gpuenv create --recreate"
         ) from error
     except OSError as error:
         raise BuildError(f"{error.filename} cannot be searched: {error.strerror or error}") from error
-    if found is not None:
-        told = os.path.relpath(found.path, env)
+    if link is not None:
+        relative = os.path.relpath(link.path, env)
         raise BuildError(
-            f"{told} in {env} is a link to {Path(found.path).readlink()}. gpuenv does not write through links",
+            f"{relative} in {env} is a link to {Path(link.path).readlink()}. gpuenv does not write through links",
             hint="remove the link, or rebuild the environment: gpuenv create --recreate",
         )
 
@@ -197,7 +203,7 @@ def _is_written_through(env: Path, folder: str, entry: os.DirEntry[str]) -> bool
 
 
 def _is_written(folder: str, name: str) -> bool:
-    """Whether a file of this name is written in its place, not replaced by another one."""
+    """Return whether a file of this name is written in place, and not replaced by a new file."""
     first, _, rest = folder.partition(os.sep)
     if folder == ".":
         return name in ("pyvenv.cfg", ".gitignore")
@@ -208,15 +214,15 @@ def _is_written(folder: str, name: str) -> bool:
     )
 
 
-def own(path: Path) -> None:
-    """Make a file that has other names, as hard links give them, one of its own. Raises BuildError."""
+def break_hard_links(path: Path) -> None:
+    """Make a separate copy of a file that has other hard links. Raises BuildError."""
     try:
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
             raise BuildError(
                 f"{path} is not a regular file", hint="rebuild the environment: gpuenv create --recreate"
             )
-        if found.st_nlink > 1:
+        if status.st_nlink > 1:
             write_file(path, path.read_bytes())
     except OSError as error:
         raise not_writable(path, error) from error

@@ -17,7 +17,7 @@ from ..errors import LockError
 from ..model import Emit, Event, Lock, Plan
 
 if TYPE_CHECKING:
-    from ..environment.repair import Work
+    from ..environment.repair import RepairWork
     from ..model import Emit, LockedPackage, Machine, PackageSources, Plan, Profiles, RequestContext, Target
     from ..wheels.allowed_source_builds import SourceBuilds
 
@@ -68,7 +68,7 @@ class Manager(Protocol):
         """Change a prefix with the lock `old` to the lock `new`. Raises BuildError."""
 
     @staticmethod
-    def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool) -> None:
+    def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
         """Remove and reinstall the packages of the work. `fresh` downloads wheels again. Raises BuildError."""
 
     @staticmethod

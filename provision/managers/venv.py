@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..environment import state, transaction as transactions
 from ..environment.place import MARK, not_writable
-from ..environment.repair import Work, difference
+from ..environment.repair import RepairWork, compare_locks
 from ..errors import BuildError
 from ..index import uv
 from ..model import Lock, LockedPackage, PackageSources
@@ -50,14 +50,14 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
 
 def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     """Change an environment with the lock `old` to the lock `new`. Raises BuildError."""
-    step = difference(old, new)
+    step = compare_locks(old, new)
     take_out(prefix, step.out)
     if step.into:
         some = dataclasses.replace(new, packages=step.into)
         install_wheels(some, prefix, how.sources, how.emit, fetched=how.fetched)
 
 
-def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool) -> None:
+def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
     """Remove and reinstall the packages of the work. Raises BuildError."""
     take_out(prefix, [r.name for r in work.removed])
     put_back_wheels(lock, work.packages, prefix, how.sources, how.emit, fresh=fresh)
@@ -77,7 +77,7 @@ def settle(env: Path) -> None:
     if not _scripts_settled(env):
         transactions.check(env)
         for script in [*(env / "bin").glob("activate*"), env / "pyvenv.cfg"]:
-            transactions.own(script)
+            transactions.break_hard_links(script)
         create(env, str(env / "bin" / "python"), prompt=env.name)
         _make_relocatable(env)
 

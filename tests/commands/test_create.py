@@ -381,7 +381,7 @@ def test_odd_paths(torch, gpuenv):
 
 def test_a_second_create_of_the_same_place_waits_for_nobody(torch, gpuenv):
     assert torch().code == 0
-    with place.held(gpuenv.work / ".venv"):
+    with place.lock_place(gpuenv.work / ".venv"):
         ran = torch("--json")
     assert ran.code == 7 and "another gpuenv" in ran.json["error"]["message"]
 

@@ -394,7 +394,7 @@ def test_the_environment_that_gpuenv_runs_from(gpuenv):
 
 
 def test_another_gpuenv_holds_it(gpuenv, made):
-    with place.held(made[0]):
+    with place.lock_place(made[0]):
         assert "another gpuenv" in refused(gpuenv, ".venv", code=7)
     assert gpuenv("remove", ".venv").code == 0
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from provision.environment import place, place_lock
 from provision.errors import BuildError
 try:
-    with place.held(Path(sys.argv[1]), lambda event: print(event.text, flush=True)):
+    with place.lock_place(Path(sys.argv[1]), lambda event: print(event.text, flush=True)):
         print("held", flush=True)
         sys.stdin.readline()
         place_lock.assert_held(Path(sys.argv[1]))
@@ -121,7 +121,7 @@ path, number = Path(sys.argv[1]), Path(sys.argv[2])
 done = 0
 while done < 25:
     try:
-        with place.held(path):
+        with place.lock_place(path):
             found = int(number.read_text())
             number.write_text(str(found + 1))
             done += 1

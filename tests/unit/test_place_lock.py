@@ -18,7 +18,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from provision.environment import place
-with place.held(Path(sys.argv[1])):
+with place.lock_place(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -48,7 +48,7 @@ os.setgroups([])
 os.setgid(int(sys.argv[1]))
 os.setuid(int(sys.argv[1]))
 try:
-    with place.held(Path(sys.argv[2])):
+    with place.lock_place(Path(sys.argv[2])):
         print("held")
 except BuildError as error:
     print(error.message)
@@ -65,7 +65,7 @@ def as_user(uid, path):
 
 def test_a_create_with_another_cache_folder_is_refused(gpuenv):
     env = gpuenv.work / "env"
-    with place.held(env):
+    with place.lock_place(env):
         for cache in ("one", "two"):
             ran = gpuenv(
                 "create", env, "--framework", "jax", "--device", "cpu", "--cache-dir", gpuenv.folder / cache
@@ -76,9 +76,9 @@ def test_a_create_with_another_cache_folder_is_refused(gpuenv):
 
 def test_a_second_run_is_refused_and_nothing_is_left(tmp_path):
     path = tmp_path / "a" / "b" / "env"
-    with place.held(path):
+    with place.lock_place(path):
         assert place_lock.lock_file(path).exists()
-        with pytest.raises(BuildError, match="another gpuenv process is using"), place.held(path):
+        with pytest.raises(BuildError, match="another gpuenv process is using"), place.lock_place(path):
             pass
     assert not [*tmp_path.iterdir()]
 
@@ -87,26 +87,26 @@ def test_the_lock_is_of_the_environment_that_a_link_leads_to(tmp_path):
     (tmp_path / "env").mkdir()
     (tmp_path / "link").symlink_to("env")
     with (
-        place.held(tmp_path / "link"),
+        place.lock_place(tmp_path / "link"),
         pytest.raises(BuildError, match="another gpuenv"),
-        place.held(tmp_path / "env"),
+        place.lock_place(tmp_path / "env"),
     ):
         pass
 
 
 def test_a_folder_that_was_made_for_the_lock_stays_where_something_is_in_it(tmp_path):
     path = tmp_path / "a" / "env"
-    with place.held(path):
+    with place.lock_place(path):
         path.mkdir()
     assert [p.name for p in path.parent.iterdir()] == ["env"]
 
 
 def test_what_a_killed_run_left_locks_nothing(tmp_path):
     path = tmp_path / "env"
-    with holder(path), pytest.raises(BuildError, match="another gpuenv"), place.held(path):
+    with holder(path), pytest.raises(BuildError, match="another gpuenv"), place.lock_place(path):
         pass
     assert place_lock.lock_file(path).exists()
-    with place.held(path):
+    with place.lock_place(path):
         pass
     assert not [*tmp_path.iterdir()]
 
@@ -122,7 +122,7 @@ path, number = Path(sys.argv[1]), Path(sys.argv[2])
 done = 0
 while done < 60:
     try:
-        with place.held(path):
+        with place.lock_place(path):
             found = int(number.read_text())
             number.write_text(str(found + 1))
             done += 1
@@ -163,7 +163,7 @@ def test_something_else_in_the_lock_files_place_is_named_and_left_alone(made, tm
     file, mine = place_lock.lock_file(tmp_path / "env"), tmp_path / "mine"
     mine.write_text("precious")
     {"link": lambda: file.symlink_to(mine), "folder": file.mkdir, "pipe": lambda: os.mkfifo(file)}[made]()
-    with pytest.raises(BuildError, match="cannot be locked") as refused, place.held(tmp_path / "env"):
+    with pytest.raises(BuildError, match="cannot be locked") as refused, place.lock_place(tmp_path / "env"):
         pass
     assert str(file) in refused.value.message and "remove this file" in refused.value.hint
     assert mine.read_text() == "precious" and os.path.lexists(file)
@@ -171,7 +171,7 @@ def test_something_else_in_the_lock_files_place_is_named_and_left_alone(made, tm
 
 def test_a_place_in_a_file_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(BuildError, match="cannot write in"), place.held(tmp_path / "file" / "env"):
+    with pytest.raises(BuildError, match="cannot write in"), place.lock_place(tmp_path / "file" / "env"):
         pass
 
 
@@ -184,9 +184,9 @@ def test_a_file_system_without_locks_gets_a_file_that_says_who(tmp_path, monkeyp
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     path = tmp_path / "env"
-    with place.held(path):
+    with place.lock_place(path):
         (soft,) = tmp_path.glob("*.soft")
         assert stat.S_ISREG(soft.stat().st_mode)
-        with pytest.raises(BuildError, match="another gpuenv"), place.held(path):
+        with pytest.raises(BuildError, match="another gpuenv"), place.lock_place(path):
             pass
     assert not [*tmp_path.iterdir()]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...environment import place, state, transaction as transactions
 from ...environment.distributions import read_distributions
-from ...environment.repair import Work, difference
+from ...environment.repair import RepairWork, compare_locks
 from ...errors import BuildError
 from ...index.http_refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
 from ...model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name
@@ -57,7 +57,7 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
 
 def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     """Change a prefix with the lock `old` to the lock `new`. Raises BuildError and leaves the prefix half changed."""
-    step = difference(old, new)
+    step = compare_locks(old, new)
     before = {p.name: p for p in old.packages}
     channelled, wheels = _split(step.into)
     take_out(prefix, [n for n in step.out if not before[n].is_conda])
@@ -69,7 +69,7 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     how.emit(Event(kind="done", stage="build", text=f"{len(step.into)} packages changed"))
 
 
-def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool) -> None:
+def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
     """Remove and reinstall the packages of the work. Raises BuildError.
 
     Files of the cache are compared with their hashes, because files of the prefix are links to them.
