@@ -1,4 +1,4 @@
-"""Read one member of an untrusted archive, with bounds on its size."""
+"""Reads one member of an untrusted archive, with bounds on its size."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import IO, Any
 from ..errors import LockError
 
 MOST_TEXT = 8 << 20
-"""Bytes of METADATA, pyproject.toml or PKG-INFO. The largest on the public index have some 500 kB."""
+"""The most bytes of METADATA, pyproject.toml or PKG-INFO. The largest on the public index have some 500 kB."""
 MOST_LIBRARY = 1 << 30
-"""Bytes of a library that is read whole to measure a build: those of bindings have some 100 MB."""
+"""The most bytes of a library that is read completely to measure a build. Those of bindings have some 100 MB."""
 MOST_UNPACKED = 1 << 30
-"""Bytes of a source archive that are decompressed to find a member."""
+"""The most bytes of a source archive that are decompressed to find a member."""
 _MOST_AT_ONCE = 1 << 24
 _MOST_MEMBERS = 100_000
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others decompress without a limit
@@ -30,12 +30,14 @@ DAMAGED = (
     OSError, EOFError, ValueError, RecursionError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError,
     zlib.error, lzma.LZMAError,
 )  # fmt: skip
-"""What a damaged archive raises."""
+"""The exceptions that a damaged archive raises."""
 
 
 def read_member(archive: zipfile.ZipFile, member: str, name: str, most: int = MOST_TEXT) -> bytes:
-    """Read a member of a zip whole; `name` is what errors call the archive. Raises LockError where it is larger
-    than `most`, cannot be decompressed, or is another size than the archive says."""
+    """Read a complete member of a zip. `name` is the name of the archive in errors.
+
+    Raises LockError if it is larger than `most`, cannot be decompressed, or has another size than the archive says.
+    """
     info = archive.getinfo(member)
     if info.file_size > most:
         raise _too_large(name, member, info.file_size, most)
@@ -46,7 +48,7 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, most: int = MO
         )
     try:
         with archive.open(info) as file:
-            return file.read(info.file_size)  # with a size: without one all is decompressed, whatever it says
+            return file.read(info.file_size)  # without a size everything would be decompressed
     except DAMAGED as error:
         raise LockError(
             f"{name}: {member} cannot be decompressed: {error}", hint="copy the archive again, or remove it"
@@ -54,8 +56,10 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, most: int = MO
 
 
 def read_of_sdist(path: Path, file: str, most: int = MOST_TEXT) -> bytes:
-    """Read NAME-VERSION/`file` of a source archive. Raises KeyError where there is none, LockError where it is
-    too large, and one of DAMAGED."""
+    """Read NAME-VERSION/`file` of a source archive.
+
+    Raises KeyError if it is missing, LockError if it is too large, and one of DAMAGED.
+    """
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             return read_member(archive, _top(archive.namelist(), file), path.name, most)
@@ -74,10 +78,12 @@ def read_of_sdist(path: Path, file: str, most: int = MOST_TEXT) -> bytes:
 
 
 def list_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes | None]:
-    """Return the regular files of a source archive, by their path below its top folder, with the content of those
-    that are `wanted`. Links and paths that lead out are left out. Raises LockError where it is too large, and one of
-    DAMAGED."""
-    found: dict[str, bytes | None] = {}
+    """Return the regular files of a source archive, by their path below its top folder.
+
+    The values are the contents of those that are `wanted`, else None. Links and paths that lead out are ignored.
+    Raises LockError for a too large archive, and one of DAMAGED.
+    """
+    contents: dict[str, bytes | None] = {}
     left = MOST_TEXT
     for count, (name, size, read) in enumerate(_files_of_sdist(path)):
         if count > _MOST_MEMBERS:
@@ -85,17 +91,17 @@ def list_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes | N
         file = _below_top(name)
         if file is None:
             continue
-        found[file] = None
+        contents[file] = None
         if wanted(file):
             if size > left:
                 raise _too_large(path.name, name, size, left)
             left -= size
-            found[file] = read()
-    return found
+            contents[file] = read()
+    return contents
 
 
 def _files_of_sdist(path: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
-    """Yield name and size of each regular file, with what reads it; it is read before the next one is asked for."""
+    """Yield name, size and reader of each regular file. The reader is valid until the next file."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
@@ -112,7 +118,7 @@ def _files_of_sdist(path: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]
 
 
 def _below_top(name: str) -> str | None:
-    """Return the path below an archive's top folder; None for a file beside it and for a path that leads out."""
+    """Return the path below an archive's top folder, or None for a file beside it or a path that leads out."""
     parts = [part for part in name.split("/") if part != "."]
     if ".." in parts or "" in parts or len(parts) < 2:
         return None
@@ -131,14 +137,14 @@ def _is_top(name: str, file: str) -> bool:
 
 
 def _top(names: list[str], file: str) -> str:
-    found = next((n for n in names if _is_top(n, file)), None)
-    if found is None:
+    member = next((n for n in names if _is_top(n, file)), None)
+    if member is None:
         raise KeyError(file)
-    return found
+    return member
 
 
 class _Bounded(io.RawIOBase):
-    """A decompressed stream that ends with an error where an archive unpacks to more than is sane."""
+    """A decompressed stream that raises an error above a size limit."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream, self._name = stream, name
@@ -158,7 +164,7 @@ class _Bounded(io.RawIOBase):
         return self._stream.seek(offset, whence)
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _MOST_AT_ONCE:  # a header that claims gigabytes would be read whole
+        if not 0 <= size <= _MOST_AT_ONCE:  # a header that claims gigabytes would be read completely
             raise _too_large(self._name, "a header", size, _MOST_AT_ONCE)
         if self._stream.tell() > MOST_UNPACKED:
             raise _too_large(self._name, "its content", self._stream.tell(), MOST_UNPACKED)

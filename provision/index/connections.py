@@ -1,4 +1,4 @@
-"""Open addresses through proxies, and read answers of bounded size and time."""
+"""Opens addresses through proxies, and reads responses of bounded size and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def origin(url: str) -> tuple[str, str, int | None]:
-    """Return scheme, host and port: what credentials belong to. Raises ValueError."""
+    """Return scheme, host and port, which credentials belong to. Raises ValueError."""
     parts = urllib.parse.urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
@@ -37,8 +37,10 @@ def opener(proxies: dict[str, str] | None, context: ssl.SSLContext) -> urllib.re
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only over HTTP(S), never from https to http. Credentials go to the same scheme, host
-    and port only."""
+    """A handler that follows redirects only over HTTP(S), and never from https to http.
+
+    Credentials go to the same scheme, host and port only.
+    """
 
     def http_error_302(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Message
@@ -51,6 +53,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
+    # Six parameters: the signature of the base class.
     def redirect_request(
         self,
         req: urllib.request.Request,
@@ -63,27 +66,26 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         old, new = origin(req.full_url), origin(newurl)
         if new[0] not in _DEFAULT_PORTS or (old[0], new[0]) == ("https", "http"):
             raise urllib.error.URLError(f"redirected to {redact(newurl)}, which is not followed")
-        made = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
-        if made is not None:
-            made.headers.pop(
-                "Proxy-authorization", None
-            )  # the proxy's handler adds it where a proxy is asked
+        redirected = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+        if redirected is not None:
+            # The proxy's handler adds it again for a request through a proxy.
+            redirected.headers.pop("Proxy-authorization", None)
             if new != old:
-                made.headers.pop("Authorization", None)
-        return made
+                redirected.headers.pop("Authorization", None)
+        return redirected
 
 
 class DeadlineError(TimeoutError):
-    """A head that is longer than its deadline allows, however slowly its bytes come."""
+    """Response headers that were incomplete at their deadline."""
 
 
 class _Raw(io.RawIOBase):
-    """A socket's bytes until a deadline, however slowly they come; without one once `until` is None."""
+    """The bytes of a socket until a deadline, also if they come one by one. No deadline applies when `until` is None."""
 
     def __init__(self, sock: socket.socket, raw: io.RawIOBase) -> None:
         self._sock, self._raw = sock, raw
         self._timeout = sock.gettimeout()
-        # Twice the time that a server may be silent: a slow one thinks first, and then sends its head at once.
+        # Twice the time-out, because a slow server waits first and then sends its headers at once.
         self.until = time.monotonic() + 2 * self._timeout if self._timeout else None
 
     def readable(self) -> bool:
@@ -156,22 +158,22 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
 
 
 MOST = 256 << 20
-"""Bytes of one body. The largest page of a package index has some 50 MB; wheels are read in parts."""
+"""The most bytes of one body. The largest page of a package index has some 50 MB. Wheels are read in parts."""
 LONGEST = 600.0
-"""Seconds for one body, however steadily it drips."""
+"""The most seconds for one body, also if its bytes come steadily."""
 PATIENCE = 60.0
-"""Seconds that a server may ask us to wait before it is asked again; a longer wait is the user's choice."""
+"""The longest wait in seconds that a server may request. For a longer one the user decides."""
 _PIECE = 1 << 20
 _DIGITS = 15
-"""Digits of a sane number of bytes or seconds."""
+"""The most digits of a valid number of bytes or seconds."""
 
 
 class AnswerError(OSError):
-    """An answer that breaks the rules of HTTP or a bound of ours. Another try would get the same."""
+    """A response that breaks the rules of HTTP or a limit of gpuenv. Another try would get the same."""
 
 
 def number(headers: Mapping[str, Any] | Message, name: str) -> int | None:
-    """Return a header's count of bytes, None where it is missing. Raises AnswerError for nonsense."""
+    """Return a header's count of bytes, or None if it is missing. Raises AnswerError for an invalid one."""
     text = headers.get(name)
     if text is None:
         return None
@@ -182,13 +184,15 @@ def number(headers: Mapping[str, Any] | Message, name: str) -> int | None:
 
 
 def body(answer: http.client.HTTPResponse, most: int = MOST) -> bytes:
-    """Read a whole body of at most `most` bytes. Raises OSError where it ends too early, AnswerError where it
-    is larger or takes longer than LONGEST."""
+    """Read a complete body of at most `most` bytes.
+
+    Raises OSError if it ends too early, and AnswerError if it is larger or takes longer than LONGEST.
+    """
     expected = number(answer.headers, "Content-Length")
     if expected is not None and expected > most:
         raise AnswerError(f"the response has {expected} bytes, expected at most {most}")
     pieces, size, until = [], 0, time.monotonic() + LONGEST
-    # `read1` returns what has come, so that the deadline is checked also where bytes come one by one.
+    # `read1` returns the available bytes, so that the deadline is checked even if bytes come one by one.
     while size != expected and (piece := answer.read1(_PIECE)):
         pieces.append(piece)
         size += len(piece)
@@ -202,13 +206,15 @@ def body(answer: http.client.HTTPResponse, most: int = MOST) -> bytes:
 
 
 def delay(tried: int) -> float:
-    """Seconds before the next try: 0.5, 1, 2, ..."""
+    """Return the seconds before the next try: 0.5, 1, 2, ..."""
     return float(0.5 * 2**tried)
 
 
 def pause(headers: Message, tried: int) -> float | None:
-    """Return the seconds before the next try: those of `Retry-After`, else `delay`; None where the server asks
-    for more than PATIENCE. Nonsense counts as no header."""
+    """Return the seconds before the next try: those of `Retry-After`, else `delay`.
+
+    Returns None if the server requests more than PATIENCE. An invalid header is ignored.
+    """
     wanted = _retry_after(headers)
     if wanted is None:
         return delay(tried)
@@ -216,7 +222,7 @@ def pause(headers: Message, tried: int) -> float | None:
 
 
 def _retry_after(headers: Message) -> float | None:
-    """Return the seconds of `Retry-After` (RFC 9110, 10.2.3), None where there is none or it is nonsense."""
+    """Return the seconds of `Retry-After` (RFC 9110, 10.2.3), or None without a valid one."""
     said = str(headers.get("Retry-After", "")).strip()
     if said.isascii() and said.isdigit():
         return float(said[:_DIGITS])
@@ -228,7 +234,7 @@ def _retry_after(headers: Message) -> float | None:
 
 
 def explain_refusal(error: urllib.error.HTTPError) -> Refusal:
-    """Return what an error status means, with the wait that the server requests."""
+    """Return the meaning of an error status, with the wait that the server requests."""
     wait = str(error.headers.get("Retry-After", "")).strip()[:40]
     reason = str(error.reason)
     if wait and _retry_after(error.headers) is None:
@@ -239,13 +245,13 @@ def explain_refusal(error: urllib.error.HTTPError) -> Refusal:
 
 
 def explain_error(error: Exception) -> Refusal | None:
-    """Return what a failed request means, None if only the error's own text says it."""
+    """Return the meaning of a failed request, or None if only the error's text explains it."""
     reason = getattr(error, "reason", None) or error
     if isinstance(reason, ssl.SSLCertVerificationError):
         return explain_cause("certificate")
     if isinstance(reason, http.client.IncompleteRead):
         return explain_cause("truncated")
-    # An AnswerError and the deadline of a head have a more precise text than their type.
+    # The text of an AnswerError or a DeadlineError is more precise than its type.
     cause = (
         find_cause(reason) if isinstance(reason, OSError) and not isinstance(reason, DeadlineError) else None
     )

@@ -1,4 +1,4 @@
-"""Download locked files: find their addresses, resume broken downloads, compare hashes."""
+"""Downloads locked files: finds their addresses, resumes broken downloads, compares hashes."""
 
 from __future__ import annotations
 
@@ -24,24 +24,28 @@ from ..system.file_digest import hash_file
 from ..system.redaction import redact
 from ..system.untrusted_names import file_name_of_url
 from .connections import origin
-from .http import PASSING, TRIES, Http, Stream, lasting, read_error, unreadable
+from .http import PASSING, TRIES, Http, Stream
+from .request_errors import is_permanent, read_error, unreadable
 from .simple_api import project_files
 from .wheel_folders import address_of
 
 _PIECE = 1 << 20
 MOST = 64 << 30
-"""Bytes of one file whose size nobody says. The largest wheels and conda packages have some 4 GB."""
+"""The most bytes of one file of unknown size. The largest wheels and conda packages have some 4 GB."""
 SLOWEST = 1024
-"""Bytes in a second below which a download counts as failed, measured over the seconds of the time-out."""
+"""The least bytes per second of a download, measured over the time-out. A slower download fails."""
 _MOST_TRIES = 200
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileRequest:
-    """A file to download to `path`. `urls` are its possible addresses, the best first; they are read one by one.
-    `shown` is its name in errors. `hashes` ({"sha256": "..."}) and `size` are the expected ones, as far as known. No
-    link may lead out of `root`, by default the folder of `path`."""
+    """A file to download to `path`.
+
+    `urls` are its possible addresses, the best first. They are read one by one. `shown` is its name in errors.
+    `hashes` ({"sha256": "..."}) and `size` are the expected ones, if known. No link may lead out of `root`, by
+    default the folder of `path`.
+    """
 
     path: Path
     urls: Iterable[str]
@@ -77,8 +81,10 @@ def download(http: Http, request: FileRequest, report: Progress) -> None:
 
 
 def _fetched(http: Http, url: str, half: Path, request: FileRequest, report: Progress) -> str | None:
-    """Fetch the file behind an address. Return in what it differs from the one expected, None where it does not;
-    remove a wrong one."""
+    """Fetch the file of an address, and remove a wrong one.
+
+    Returns None for the expected file, else the properties that differ ("hash").
+    """
     differs = ""
     for _ in range(2):
         resumed = _size(half) > 0
@@ -90,20 +96,20 @@ def _fetched(http: Http, url: str, half: Path, request: FileRequest, report: Pro
         except _OtherFileError:
             differs = "size and hash"
         _forget(half, report)
-        if not resumed:  # else the part may be of another file than the one that is there now
+        if not resumed:  # a resumed part may be of an older file
             break
     return differs
 
 
 def part(path: Path) -> Path:
-    """Where a file lies until it is whole."""
+    """Return the path of an incomplete file."""
     return path.with_name(f".{path.name}.part")
 
 
 def is_right(path: Path, hashes: Mapping[str, str]) -> bool:
-    """Whether a file has these hashes; it is read once."""
-    found = digests(path, hashes)
-    return all(found[name] == value.lower() for name, value in hashes.items())
+    """Return whether a file has these hashes. It is read once."""
+    actual = digests(path, hashes)
+    return all(actual[name] == value.lower() for name, value in hashes.items())
 
 
 def digests(path: Path, names: Iterable[str]) -> dict[str, str]:
@@ -114,7 +120,7 @@ def digests(path: Path, names: Iterable[str]) -> dict[str, str]:
 
 def _forget(half: Path, report: Progress) -> None:
     report(-_size(half))
-    half.unlink(missing_ok=True)  # an answer of another size is refused before its first byte is written
+    half.unlink(missing_ok=True)  # a response of another size is refused before its first byte is written
 
 
 def _size(half: Path) -> int:
@@ -122,16 +128,19 @@ def _size(half: Path) -> int:
 
 
 class _OtherFileError(Exception):
-    """The server has a file of another size than the one expected."""
+    """A server has a file of another size than the expected one."""
 
 
 class _SlowError(OSError):
-    """So few bytes came that the download would never end."""
+    """A download is so slow that it would never end."""
 
 
 def _fetch(http: Http, url: str, half: Path, request: FileRequest, report: Progress) -> None:
-    """Fetch the rest of a part. Every try that brought bytes is followed by TRIES more, at most _MOST_TRIES in
-    all, so that a bad line gets there. Raises _OtherFileError."""
+    """Fetch the rest of a part. Raises _OtherFileError.
+
+    After every try that received bytes, TRIES more follow, at most _MOST_TRIES in all. So a download over a bad
+    connection succeeds.
+    """
     before = _size(half)
     report(before)
     if request.size is not None and before > request.size:
@@ -149,12 +158,12 @@ def _fetch(http: Http, url: str, half: Path, request: FileRequest, report: Progr
             e.close()
             failure = read_error(request.shown, e)
             if e.code == 416 and have:
-                _forget(half, report)  # it is no shorter than the file there
+                _forget(half, report)  # the part is not shorter than the file
             elif e.code not in PASSING:
                 raise failure from None
         except (OSError, http_client.HTTPException) as e:
             failure, slow = read_error(request.shown, e), isinstance(e, _SlowError)
-            if lasting(e):
+            if is_permanent(e):
                 raise failure from None
         left = TRIES if _size(half) > have and not slow else left - 1
         if not left or tried >= _MOST_TRIES:
@@ -163,8 +172,10 @@ def _fetch(http: Http, url: str, half: Path, request: FileRequest, report: Progr
 
 
 def _written(answer: Stream, request: FileRequest, have: int, patience: float, report: Progress) -> int:
-    """Append an answer to a part, or replace the part where the answer starts at 0. It brings no more than the
-    requested size, and at least SLOWEST bytes in each `patience` seconds. Raises _OtherFileError."""
+    """Append a response to a part, or replace the part if the response starts at 0. Raises _OtherFileError.
+
+    At most the requested size is written. A response needs SLOWEST bytes per second over each `patience` seconds.
+    """
     half = part(request.path)
     root = request.root or half.parent
     if answer.start not in (0, have):
@@ -192,7 +203,7 @@ def _written(answer: Stream, request: FileRequest, have: int, patience: float, r
                     raise _SlowError(f"only {came} bytes arrived in {passed:.0f} s")
                 since, came = time.monotonic(), 0
             if size == most:
-                break  # a server that sends more, or keeps the line open, is not waited for
+                break  # a server may send more, or keep the connection open
         with _disk(half):
             os.fsync(file.fileno())
     return half.stat().st_size
@@ -200,7 +211,7 @@ def _written(answer: Stream, request: FileRequest, have: int, patience: float, r
 
 @contextmanager
 def _disk(half: Path) -> Iterator[None]:
-    """What fails in this block is the disk's fault, not the network's."""
+    """Raise errors in this block as errors of the disk, not of the network."""
     try:
         yield
     except OSError as error:
@@ -214,11 +225,11 @@ def _disk(half: Path) -> Iterator[None]:
 
 
 class Addresses:
-    """Looks files up by their hash, so that any mirror and any folder will do.
+    """Finds addresses of files by their hash, on any mirror and in any folder.
 
-    `folders` come first. A file that the lock took from a configured index is asked for where the lock
-    says, others on the configured indexes first: the lock may have been made in another network. An index
-    that did not answer once is not asked again.
+    `folders` are first. For a file from a configured index, the address in the lock is next, and the configured
+    indexes last. For other files the configured indexes are before the address, because the lock may come from
+    another network. An index that did not answer is not used again.
     """
 
     def __init__(self, http: Http, folders: Sequence[Path], *, offline: bool = False) -> None:
@@ -226,7 +237,7 @@ class Addresses:
         self._silent: set[str] = set()
 
     def of(self, package: LockedPackage, indexes: Sequence[str]) -> Iterator[str]:
-        """The addresses of a package that is named for these indexes, and for no other."""
+        """Yield the addresses of a package, on these indexes only."""
         name = file_name_of_url(package.url)
         for path in (folder / name for folder in self._folders):
             if path.is_file():
@@ -235,15 +246,15 @@ class Addresses:
         if local or self._offline:
             yield from [package.url] if local else []
             return
-        own = with_credentials(address_of(package), indexes)
+        locked_address = with_credentials(address_of(package), indexes)
         configured = package.index is None or package.index.rstrip("/") in {
             redact(i).rstrip("/") for i in indexes
         }
         if configured:
-            yield own
+            yield locked_address
         yield from self._listed(package, indexes)
         if not configured:
-            yield own
+            yield locked_address
 
     def _listed(self, package: LockedPackage, indexes: Sequence[str]) -> Iterator[str]:
         for index in indexes:
@@ -258,27 +269,29 @@ class Addresses:
 
 
 def with_credentials(url: str, indexes: Sequence[str]) -> str:
-    """Return an address with user and password of the index of the same scheme, host and port, else with those
-    that the netrc file has for the host, as pip and uv send them."""
+    """Return an address with user and password, as pip and uv send them.
+
+    They are those of the index of the same scheme, host and port, else those of the netrc file for the host.
+    """
     try:
-        parts, asked = urllib.parse.urlsplit(url), origin(url)
-    except ValueError:  # no address at all: whoever asks for it says so
+        parts, requested = urllib.parse.urlsplit(url), origin(url)
+    except ValueError:  # an invalid address, whose request reports it
         return url
     if parts.scheme not in ("http", "https") or "@" in parts.netloc:
         return url
     for index in indexes:
         user, at, _ = urllib.parse.urlsplit(index).netloc.rpartition("@")
-        if at and origin(index) == asked:
+        if at and origin(index) == requested:
             return parts._replace(netloc=f"{user}@{parts.netloc}").geturl()
-    if found := _netrc().get(parts.hostname or ""):
-        user, password = (urllib.parse.quote(word, safe="") for word in found)
+    if login := _netrc().get(parts.hostname or ""):
+        user, password = (urllib.parse.quote(word, safe="") for word in login)
         return parts._replace(netloc=f"{user}:{password}@{parts.netloc}").geturl()
     return url
 
 
 @functools.cache
 def _netrc() -> dict[str, tuple[str, str]]:
-    """Users and passwords by host; none where the file is not there or is damaged, which pip passes by too."""
+    """Return users and passwords by host. A missing or damaged file has none, as for pip."""
     path = process.environ().get("NETRC") or str(Path("~/.netrc").expanduser())
     try:
         hosts = netrc.netrc(path).hosts

@@ -1,6 +1,6 @@
-"""Open connections to hosts, and resolve each host name once.
+"""Opens connections to hosts, and resolves each host name once.
 
-A search reads dozens of pages of one index, each over a new connection. A lost answer of a name server costs five
+A search reads dozens of pages of one index, each over a new connection. A lost response of a name server costs five
 seconds each time.
 """
 
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from .http_refusals import Cause, explain_cause
 
 _KEPT = 60.0
-"""Seconds for which the addresses of a host are kept."""
+"""The seconds for which the addresses of a host are kept."""
 
 
 @dataclass
@@ -53,8 +53,8 @@ def _addresses(host: _Host, address: tuple[str, int]) -> tuple[str, ...]:
     """Return the addresses of a host, in the system's order. Concurrent requests share one look-up."""
     with host.lock:
         if time.monotonic() >= host.until:
-            found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
-            host.addresses = tuple(dict.fromkeys(str(place[0]) for *_, place in found))
+            addresses = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+            host.addresses = tuple(dict.fromkeys(str(place[0]) for *_, place in addresses))
             host.until = time.monotonic() + _KEPT
         return host.addresses
 
@@ -68,7 +68,7 @@ def find_connection_error(url: str, proxy: str | None = None) -> str | None:
     """Return why no connection to an address can be opened, as the end of a sentence, or None.
 
     No request is sent. With a proxy (`proxy`, else the environment's), the connection is the one to the proxy. The
-    answer is kept while this process runs. Addresses of files have no connection error.
+    result is kept while this process runs. Addresses of files have no connection error.
     """
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
@@ -89,7 +89,7 @@ def find_connection_error(url: str, proxy: str | None = None) -> str | None:
 
 
 def find_cause(error: Exception) -> Cause | None:
-    """Return the cause of a failed connection, None if its type names none."""
+    """Return the cause of a failed connection, or None if its type names none."""
     causes: tuple[tuple[type[Exception], Cause], ...] = (
         (socket.gaierror, "host_name"),
         (TimeoutError, "timeout"),

@@ -1,4 +1,4 @@
-"""Send HTTP requests with bounded retries, deadlines and range reads. No message contains credentials."""
+"""Sends HTTP requests with bounded retries, deadlines and range reads. No message contains credentials."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from provision.system.redaction import redact
 
 from . import connections
 from .connections import opener
-from .http_refusals import NETWORK_HINT, Refusal
 from .pip_config import PipConfig
+from .request_errors import is_permanent, read_error, unreadable
 
 TRIES = 4
 TIMEOUT = 60.0
-"""Seconds without a byte before a request counts as failed."""
+"""The seconds without a byte before a request fails."""
 AT_ONCE = 8
-"""Requests in flight together: what an index bears from one client without slowing it down."""
+"""The number of simultaneous requests, which an index can serve for one client without slowing it down."""
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
-"""Refusals of a server that may be gone a moment later."""
+"""The error statuses that may be temporary."""
 
 
 class Response(NamedTuple):
-    """A body and its headers; `status` is 200 or 206. `url` is where redirects ended."""
+    """A body and its headers. `status` is 200 or 206, and `url` the address after redirects."""
 
     status: int
     headers: Mapping[str, str]
@@ -46,8 +46,10 @@ class Response(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A body as it comes, from byte `start` of the file on; `total` is the whole file's size where the
-    server tells it."""
+    """A body that is not read yet, from byte `start` of the file.
+
+    `total` is the size of the complete file in bytes, or None if the server does not state it.
+    """
 
     start: int
     total: int | None
@@ -55,10 +57,9 @@ class Stream(NamedTuple):
 
 
 class Http:
-    """A way out to indexes, with the proxy and certificates that pip is configured with.
+    """A client for indexes, with pip's proxy and certificates.
 
-    Proxies and certificates of the environment (https_proxy, SSL_CERT_FILE) hold where `config`
-    names none.
+    If `config` has none, proxies and certificates of the environment (https_proxy, SSL_CERT_FILE) apply.
     """
 
     def __init__(
@@ -80,10 +81,10 @@ class Http:
         head: bool = False,
         missing_ok: bool = False,
     ) -> Response | None:
-        """Fetch a URL; None where it does not exist and `missing_ok` is set.
+        """Fetch a URL. Returns None for a missing file with `missing_ok`.
 
-        `span` is a first byte and a length; a negative first byte counts from the end. Raises
-        LockError, with `unreachable` set, when the host does not answer or refuses.
+        `span` is a first byte and a length. A negative first byte counts from the end. Raises LockError, with
+        `unreachable` set, if the host does not answer or refuses.
         """
         headers = {"Accept": accept} if accept else {}
         if span:
@@ -96,9 +97,11 @@ class Http:
 
     @contextmanager
     def stream(self, url: str, *, start: int = 0) -> Iterator[Stream]:
-        """One answer as it comes, from byte `start` on where the server gives parts, else from the
-        beginning. Asked once: whoever reads knows how far it came, and asks again from there. Raises
-        OSError and HTTPException as the network does (urllib.error.HTTPError for a refusal)."""
+        """Send a request once, and yield its response from byte `start`, or from 0 if the server has no ranges.
+
+        The reader knows the received bytes, and can request the rest. Raises OSError and HTTPException of the network
+        (urllib.error.HTTPError for a refusal).
+        """
         if url.startswith("file:"):
             with _path(url).open("rb") as file:
                 size = file.seek(0, 2)
@@ -117,10 +120,10 @@ class Http:
 
     @contextmanager
     def _open(self, request: urllib.request.Request) -> Iterator[Any]:
-        """Open a request. Raises OSError and HTTPException as the network does."""
+        """Open a request. Raises OSError and HTTPException of the network."""
         try:
             answer = self._opener_for(request).open(request, timeout=self._timeout)
-        except ValueError as e:  # a redirect to what is no address
+        except ValueError as e:  # a redirect to an invalid address
             raise connections.AnswerError(f"it redirects to an invalid address: {e}") from e
         with answer:
             yield answer
@@ -128,13 +131,13 @@ class Http:
     def _opener_for(self, request: urllib.request.Request) -> urllib.request.OpenerDirector:
         host = urllib.parse.urlsplit(request.full_url)
         trusted = bool({host.hostname, host.netloc} & self._trusted)
-        with self._lock:  # made when it is needed: certificates take 30 ms to read, and a folder needs none
+        with self._lock:  # opened at first use: reading certificates takes 30 ms, and a folder needs none
             if trusted not in self._openers:
                 self._openers[trusted] = opener(_proxies(self._config), self._context(trusted))
             return self._openers[trusted]
 
     def _context(self, trusted: bool) -> ssl.SSLContext:
-        """What is taken for a certificate; of hosts that the user trusts whatever they show."""
+        """Return the TLS context. Certificates of hosts that the user trusts are not checked."""
         if trusted:
             return _believing()
         return ssl.create_default_context(cafile=self._config.cert if self._config else None)
@@ -148,7 +151,7 @@ class Http:
                 with self._open(request) as answer:
                     headers = {k.lower(): v for k, v in answer.headers.items()}
                     connections.number(answer.headers, "Content-Length")
-                    # A server that gives no parts would send gigabytes: the answer's status is enough.
+                    # A server without range support would send gigabytes: the status is enough.
                     whole = answer.status == 200 and request.has_header("Range")
                     empty = whole or request.get_method() == "HEAD"
                     return Response(
@@ -162,14 +165,14 @@ class Http:
                 if e.code not in PASSING or not left or wait is None:
                     raise read_error(url, e) from None
             except (OSError, http.client.HTTPException, EOFError) as e:
-                if not left or lasting(e):
+                if not left or is_permanent(e):
                     raise read_error(url, e) from None
                 wait = connections.delay(self._tries - 1 - left)
             time.sleep(wait)
         raise AssertionError("internal error: the last retry neither returned nor raised")
 
     def sizes(self, urls: Iterable[str]) -> dict[str, int | None]:
-        """The size in bytes of each URL's file, by HEAD; None where the server does not tell."""
+        """Return the size in bytes of each URL's file, by HEAD, or None if the server does not state it."""
 
         def size(url: str) -> int | None:
             answer = self.get(url, head=True, missing_ok=True)
@@ -182,10 +185,10 @@ class Http:
 
 def _request(url: str, headers: Mapping[str, str], method: str = "GET") -> urllib.request.Request:
     url, credentials = _split_credentials(url)
-    told = {"User-Agent": f"gpuenv/{__version__}", "Accept-Encoding": "identity", **headers}
+    all_headers = {"User-Agent": f"gpuenv/{__version__}", "Accept-Encoding": "identity", **headers}
     if credentials:
-        told["Authorization"] = credentials
-    return urllib.request.Request(url, headers=told, method=method)  # noqa: S310
+        all_headers["Authorization"] = credentials
+    return urllib.request.Request(url, headers=all_headers, method=method)  # noqa: S310
 
 
 def _place(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:
@@ -197,7 +200,7 @@ def _place(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:
 
 
 def content_range(text: str | None) -> tuple[int, int, int | None]:
-    """Return the first and last byte of a part, and the size of the whole. Raises AnswerError."""
+    """Return the first and last byte of a range, and the size of the file. Raises AnswerError."""
     said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
     if not said:
         raise connections.AnswerError(
@@ -206,37 +209,23 @@ def content_range(text: str | None) -> tuple[int, int, int | None]:
     return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])
 
 
-def lasting(error: Exception) -> bool:
-    """Whether asking again would fail in the same way."""
-    final = (
-        connections.AnswerError,
-        FileNotFoundError,
-        PermissionError,
-        IsADirectoryError,
-        NotADirectoryError,
-    )
-    return isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError) or isinstance(
-        error, final
-    )
-
-
 def _proxies(config: PipConfig | None) -> dict[str, str] | None:
-    """Proxies by scheme: pip's, else those of the environment, of which urllib does not know ALL_PROXY."""
+    """Return proxies by scheme: pip's, else those of the environment. urllib ignores ALL_PROXY."""
     if config and config.proxy:
         return {"http": config.proxy, "https": config.proxy}
-    found = urllib.request.getproxies()
-    return {"http": found["all"], "https": found["all"], **found} if "all" in found else None
+    proxies = urllib.request.getproxies()
+    return {"http": proxies["all"], "https": proxies["all"], **proxies} if "all" in proxies else None
 
 
 def _believing() -> ssl.SSLContext:
-    """For hosts that the user trusts whatever certificate they show."""
+    """Return a TLS context without checks, for hosts that the user trusts."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
 def _split_credentials(url: str) -> tuple[str, str | None]:
-    """A URL without user and password, and the Authorization header that they make."""
+    """Return a URL without user and password, and their Authorization header."""
     try:
         parts = urllib.parse.urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -282,20 +271,3 @@ def _local(
         "content-range": f"bytes {start}-{start + len(body) - 1}/{total}",
     }
     return Response(206 if span else 200, headers, body, url)
-
-
-def read_error(url: str, error: Exception) -> LockError:
-    """Return the error for a URL whose request failed with a status or an exception."""
-    if isinstance(error, urllib.error.HTTPError):
-        refusal: Refusal | None = connections.explain_refusal(error)
-    else:
-        refusal = connections.explain_error(error)
-    if refusal:
-        return unreadable(url, f"the server {refusal.words}", refusal.hint)
-    return unreadable(url, str(getattr(error, "reason", None) or error or type(error).__name__))
-
-
-def unreadable(url: str, reason: str, hint: str = NETWORK_HINT) -> LockError:
-    """Return the error for a URL that cannot be read."""
-    shown = redact(url)
-    return LockError(f"cannot read {shown}: {reason}", hint=hint, unreachable=shown)

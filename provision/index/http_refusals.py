@@ -1,7 +1,7 @@
-"""One table of HTTP refusals and network failures: what each means, and what to do.
+"""One table of HTTP refusals and network failures, with causes and hints.
 
-uv, rattler and gpuenv's own requests fail in the same ways. Each failure has one cause here, however it is reported:
-as a status, as an exception of Python or as text of the HTTP library that uv and rattler share.
+uv, rattler and gpuenv's own requests fail in the same ways. Each failure has one cause here. It is reported as a
+status, as an exception of Python, or as text of the HTTP library of uv and rattler.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Cause = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerKind:
-    """A kind of server: its name in messages, and the hints that differ from the table's."""
+    """A kind of server: its name in messages, and the hints that differ from the table."""
 
     name: str
     hints: Mapping[Cause, str] = field(default_factory=dict)
@@ -36,8 +36,10 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Row:
-    """`words` follow the name of the server; {item} is the file or the package that was requested. `pattern` is how
-    the HTTP library of uv and rattler reports the cause where no status came."""
+    """`words` follow the name of the server. {item} is the file or the package that was requested.
+
+    `pattern` matches the cause without a status in texts of the HTTP library of uv and rattler.
+    """
 
     words: str
     hint: str
@@ -74,7 +76,7 @@ CONDA_CHANNEL = ServerKind(
 _OF_STATUS: dict[int, Cause] = {
     401: "credentials", 403: "forbidden", 404: "missing", 407: "proxy", 410: "withdrawn", 429: "rate_limited",
 }  # fmt: skip
-# Of a text, the first pattern that fits decides: specific causes come before general ones.
+# The first matching pattern decides: specific causes are before general ones.
 _ROWS: dict[Cause, _Row] = {
     "credentials": _Row(words="requires credentials for {item}", hint=_CREDENTIALS),
     "forbidden": _Row(words="denies access to {item}", hint=_CREDENTIALS),
@@ -150,7 +152,7 @@ def explain_cause(cause: Cause, item: str = "the file", server: ServerKind = PAC
 def explain_status(
     code: int, reason: str = "", item: str = "the file", server: ServerKind = PACKAGE_INDEX
 ) -> Refusal:
-    """Return what an error status means for a request for `item`."""
+    """Return the meaning of an error status for a request for `item`."""
     if 300 <= code < 400:
         return explain_cause("redirects", item, server)
     cause = _OF_STATUS.get(code, "failing" if code >= 500 else "refused")
@@ -160,7 +162,7 @@ def explain_status(
 
 
 def find_refusal(log: str, item: str = "the file", server: ServerKind = PACKAGE_INDEX) -> Refusal | None:
-    """Return the refusal that a log of uv or rattler reports, None where it reports none."""
+    """Return the refusal that a log of uv or rattler reports, or None."""
     if status := STATUS_OF_URL.search(log) or _STATUS.search(log):
         return explain_status(int(status[1]), status[2] or "", item, server)
     for cause, row in _ROWS.items():

@@ -1,12 +1,14 @@
-"""What a library's bytes say, read as a stream, so that little of a wheel at an index has to be fetched.
+"""Reads GPU architectures and search folders from a library's bytes, as a stream.
 
-Which GPUs its code is for: a CUDA fat binary begins with the magic 0xBA55ED50, a version (1), its header's length
-and the length of what follows: entries, each with a kind (1 PTX, 2 ELF), its own header's length, its payload's
-length and, at byte 28, the architecture number (90 for sm_90).
+A stream needs only the start of a wheel from an index.
 
-Which folders of the NVIDIA wheels it tells the loader to search: a RUNPATH is one string of the dynamic string table,
-which linkers put near a library's start; no other string there begins with $ORIGIN (ELF gABI, "Dynamic Section";
-ld.so(8))."""
+The GPU architectures are in CUDA fat binaries. A fat binary starts with the magic 0xBA55ED50, a version (1), the
+length of its header and the length of its entries. Each entry has a kind (1 PTX, 2 ELF), the lengths of its header
+and payload, and at byte 28 the architecture number (90 for sm_90).
+
+The search folders in the NVIDIA wheels are the RUNPATH, one string of the dynamic string table. Linkers put that
+table near a library's start. No other string there starts with $ORIGIN (ELF gABI, "Dynamic Section"; ld.so(8)).
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,19 @@ PTX, ELF = 1, 2
 CHUNK = 1 << 18
 
 
-class Found(NamedTuple):
-    """What was read: `kinds` are (kind, architecture number), `fatbins` how many were seen whole."""
+class FatBinaries(NamedTuple):
+    """The fat binaries of a library.
+
+    `kinds` are (kind, architecture number). `fatbins` is the number of complete ones, and `read` the bytes read.
+    """
 
     kinds: frozenset[tuple[int, int]]
     fatbins: int
     read: int
 
 
-class _Stream:
-    """A forward-only buffer over a file that cannot seek cheaply."""
+class _ForwardReader:
+    """A forward-only buffer over a file with expensive seeks."""
 
     def __init__(self, file: IO[bytes], budget: int) -> None:
         self._file, self._budget = file, budget
@@ -58,7 +63,7 @@ class _Stream:
         return True
 
     def seek_magic(self) -> bool:
-        """Go on to just behind the next magic."""
+        """Skip to the first byte after the next magic. Return whether there is one."""
         while True:
             at = self._buffer.find(MAGIC)
             if at >= 0:
@@ -71,12 +76,12 @@ class _Stream:
 
 def read_fatbins(
     file: IO[bytes], *, enough: int, budget: int, until: frozenset[tuple[int, int]] = frozenset()
-) -> Found:
-    """The kernels of the first `enough` fat binaries of a library, or of its first `budget` bytes.
+) -> FatBinaries:
+    """Read the first `enough` fat binaries of a library, in its first `budget` bytes.
 
-    With `until`, reading ends as soon as all of these (kind, architecture) were seen.
+    With `until`, reading ends after all of these (kind, architecture).
     """
-    stream = _Stream(file, budget)
+    stream = _ForwardReader(file, budget)
     kinds: set[tuple[int, int]] = set()
     whole = 0
     while whole < enough and stream.seek_magic():
@@ -85,28 +90,28 @@ def read_fatbins(
             break
         version, length, size = struct.unpack("<HHQ", header)
         if version != 1 or length != 16:
-            continue  # the magic's bytes, but no fat binary
+            continue  # the bytes of the magic, but no fat binary
         left, seen = size, set()
         while left >= 64:
             entry = stream.take(64)
             if entry is None:
                 break
-            kind, _, own, payload = struct.unpack_from("<HHIQ", entry)
-            if kind not in (PTX, ELF) or own < 64:
+            kind, _, header_size, payload = struct.unpack_from("<HHIQ", entry)
+            if kind not in (PTX, ELF) or header_size < 64:
                 break
             seen.add((kind, struct.unpack_from("<I", entry, 28)[0]))
-            if not stream.skip(own - 64 + payload):
+            if not stream.skip(header_size - 64 + payload):
                 break
-            left -= own + payload
+            left -= header_size + payload
         kinds |= seen
         whole += bool(seen)
         if until and until <= kinds:
             break
-    return Found(frozenset(kinds), whole, stream.read)
+    return FatBinaries(frozenset(kinds), whole, stream.read)
 
 
 def capability(arch: int | str) -> str:
-    """Capability of an architecture number: "9.0" for 90, "12.0" for 120, "9.0a" for "90a"."""
+    """Return the capability of an architecture number: "9.0" for 90, "12.0" for 120, "9.0a" for "90a"."""
     digits = re.match(r"\d+", str(arch))
     assert digits, arch
     number = digits[0]
@@ -119,29 +124,29 @@ def _sort_key(word: str) -> tuple[int, int, str]:
 
 
 def kernels(sass: set[str], ptx: set[str]) -> str:
-    """Capabilities with machine code and with PTX as TORCH_CUDA_ARCH_LIST writes them.
+    """Return capabilities with machine code and with PTX in the form of TORCH_CUDA_ARCH_LIST.
 
-    That list cannot say "PTX without machine code"; such PTX ("7.0" alone) is written "7.0+PTX"
-    too only where machine code of the same number is there, else it is left out.
+    That form has no "PTX without machine code". PTX ("7.0" alone) is written as "7.0+PTX" if machine code of the same
+    number exists, and is otherwise omitted.
     """
     return " ".join(f"{c}+PTX" if c in ptx else c for c in sorted(sass, key=_sort_key))
 
 
-def from_found(found: Found) -> str:
-    """The kernels of fat binaries."""
-    sass = {capability(a) for k, a in found.kinds if k == ELF}
-    ptx = {capability(a) for k, a in found.kinds if k == PTX}
+def from_binaries(binaries: FatBinaries) -> str:
+    """Return the kernels of fat binaries."""
+    sass = {capability(a) for k, a in binaries.kinds if k == ELF}
+    ptx = {capability(a) for k, a in binaries.kinds if k == PTX}
     return kernels(sass, ptx)
 
 
 def machine_code(words: list[str]) -> frozenset[tuple[int, int]]:
-    """What fat binaries must hold for a list like torch's: an ELF entry for each sm_XY."""
+    """Return the entries that fat binaries need for a list like torch's: an ELF entry for each sm_XY."""
     numbers = (re.match(r"sm_(\d+)", w) for w in words)
     return frozenset((ELF, int(m[1])) for m in numbers if m)
 
 
 def from_words(words: list[str]) -> str:
-    """The kernels of a list like torch's ("sm_90", "compute_90")."""
+    """Return the kernels of a list like torch's ("sm_90", "compute_90")."""
     sass = {capability(w[3:]) for w in words if w.startswith("sm_")}
     ptx = {capability(w[8:]) for w in words if w.startswith("compute_")}
     return kernels(sass, ptx)
@@ -154,11 +159,11 @@ _LONGEST = 1 << 16
 
 
 def nvidia_folders(library: IO[bytes]) -> frozenset[str]:
-    """The folders of nvidia/ in a library's RUNPATH ("cublas", "cudnn"); empty where it names none."""
+    """Return the folders of nvidia/ in a library's RUNPATH ("cublas", "cudnn")."""
     kept = b""
     while piece := library.read(_PIECE):
         text = kept + piece
-        if found := _RUNPATH.search(text):
-            return frozenset(m.decode() for m in _FOLDER.findall(found[1]))
+        if runpath := _RUNPATH.search(text):
+            return frozenset(m.decode() for m in _FOLDER.findall(runpath[1]))
         kept = text[-_LONGEST:]
     return frozenset()

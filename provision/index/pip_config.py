@@ -1,7 +1,7 @@
-"""pip's own configuration (pip.conf and PIP_*), and which URL the default index has.
+"""pip's configuration (pip.conf and PIP_*), and the URL of the default index.
 
-Order and file names are those of pip's documentation, "Configuration": global, user, site, the
-file that PIP_CONFIG_FILE names, then the environment; in each, [global] before [install].
+Order and file names are those of pip's documentation, "Configuration". The files are global, user, site, and the one
+that PIP_CONFIG_FILE names, followed by the environment. In each, [global] is before [install].
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _TRUE = ("1", "true", "yes", "on", "y", "t")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipConfig:
-    """What pip is configured with, as far as it says where packages come from.
+    """pip's settings for the sources of packages.
 
-    URLs are as written, credentials included: show them through `redact` only.
+    URLs are as written, with credentials. Show them only after `redact`.
     """
 
     index_url: str | None = None
@@ -48,7 +48,7 @@ class PipConfig:
 
 
 def pip_files(environ: Mapping[str, str]) -> list[Path]:
-    """The configuration files that pip would read, weakest first, whether they exist or not."""
+    """Return the configuration files of pip, weakest first, including missing ones."""
     named = environ.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return []
@@ -64,7 +64,7 @@ def pip_files(environ: Mapping[str, str]) -> list[Path]:
 
 
 def parse_pip_conf(text: str) -> dict[str, dict[str, str]]:
-    """The sections of a pip.conf, keys as pip's options are named. Raises ValueError."""
+    """Return the sections of a pip.conf. Keys have the names of pip's options. Raises ValueError."""
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(text)
@@ -74,7 +74,7 @@ def parse_pip_conf(text: str) -> dict[str, dict[str, str]]:
 
 
 def pip_configuration(environ: Mapping[str, str]) -> PipConfig:
-    """Pip's configuration for `pip install`. Raises LockError naming a file that is no pip.conf."""
+    """Return pip's configuration for `pip install`. Raises LockError with the name of an invalid file."""
     options: dict[str, dict[str, str]] = {"global": {}, "install": {}}
     for path in pip_files(environ):
         try:
@@ -86,8 +86,8 @@ def pip_configuration(environ: Mapping[str, str]) -> PipConfig:
                 f"{path} is not a valid configuration of pip: {e}",
                 hint="correct or move the file; pip reads it too",
             ) from e
-        for section, mine in options.items():
-            mine.update(sections.get(section, {}))
+        for section, values in options.items():
+            values.update(sections.get(section, {}))
     merged = {**options["global"], **options["install"]}
     for key in _KEYS:
         if value := environ.get("PIP_" + key.upper().replace("-", "_")):
@@ -105,19 +105,19 @@ def pip_configuration(environ: Mapping[str, str]) -> PipConfig:
 
 
 def _seconds(text: str | None) -> float | None:
-    """A time-out as pip reads it; one that pip would refuse is left to pip to complain about."""
+    """Return a time-out as pip reads it, or None for an invalid one, which pip reports itself."""
     try:
-        found = float(text or 0)
+        seconds = float(text or 0)
     except ValueError:
         return None
-    return found if 0 < found < 1e6 else None
+    return seconds if 0 < seconds < 1e6 else None
 
 
 def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) -> str:
-    """The URL of the default index, with no slash at its end.
+    """Return the URL of the default index, without a slash at its end.
 
-    It is what pip or uv is configured with; where nothing is, uv is asked which index it takes,
-    and its answer kept in `cache_dir`. Raises LockError when uv does not say.
+    It is configured for pip or uv, else uv's default. The latter is kept in `cache_dir`. Raises LockError if uv does
+    not report it.
     """
     settings = uv_config.variables(environ)
     configured = (
@@ -132,24 +132,25 @@ def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) 
         return url
     url = _ask_uv()
     if kept:
-        with contextlib.suppress(OSError):  # a cache that cannot be written to is done without
+        with contextlib.suppress(OSError):  # the cache is optional
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_file(kept, url + "\n")
     return url
 
 
 def _key(settings: Mapping[str, str]) -> str:
-    """Return a digest of all that decides uv's answer: its settings, files and variables alike, and the uv."""
+    """Return a digest of everything that decides uv's default: its settings from files and variables, and its
+    version."""
     from . import uv
 
     program = Path(uv.program())
-    found = program.stat()
-    decided = [sorted(settings.items()), str(program.resolve()), found.st_size, found.st_mtime_ns]
+    status = program.stat()
+    decided = [sorted(settings.items()), str(program.resolve()), status.st_size, status.st_mtime_ns]
     return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16]
 
 
 def _kept(path: Path) -> str | None:
-    """Return the address that an earlier run wrote, None where there is none or the file is damaged."""
+    """Return the address that an earlier run wrote, or None for a missing or damaged file."""
     try:
         url = untrusted_files.read_text(path, 1 << 16).strip()
     except OSError:
@@ -164,14 +165,14 @@ def _ask_uv() -> str:
     options = ["--no-deps", "--no-header", "--emit-index-annotation", "--quiet"]
     settings = uv.Settings(alone=True, locked=True, timeout=120)
     with scratch_folders.scratch("index") as folder:
-        asked = folder / "asked.in"
-        asked.write_text("packaging\n", encoding="utf-8")
-        words = ["pip", "compile", str(asked), *options]
+        requirements = folder / "requirements.in"
+        requirements.write_text("packaging\n", encoding="utf-8")
+        words = ["pip", "compile", str(requirements), *options]
         done = uv.run_uv(words, PackageSources(), python=sys.executable, settings=settings)
-    found = re.search(r"#\s*from\s+(\S+)", done.stdout)
-    if not found:
+    index = re.search(r"#\s*from\s+(\S+)", done.stdout)
+    if not index:
         raise _unknown_index(done.stderr)
-    return found[1].rstrip("/")
+    return index[1].rstrip("/")
 
 
 def _unknown_index(log: str) -> LockError:

@@ -13,13 +13,14 @@ _OLD_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
 def markers_of(platform: str) -> dict[str, str]:
-    """Return the variables that a platform decides ("linux-x86_64"); of a system without builds, the machine only."""
+    """Return the variables that a platform decides ("linux-x86_64"). For a system without builds, return only the
+    machine."""
     system, _, machine = platform.partition("-")
     return {**_SYSTEMS.get(system, {}), "platform_machine": "AMD64" if system == "windows" else machine}
 
 
 def wheel_tags(python: str, platform: str, glibc: str | None) -> list[Tag]:
-    """Return the tags that CPython of a minor version ("3.12") takes on a platform with a glibc, best first."""
+    """Return the tags that CPython of a minor version ("3.12") supports on a platform with a glibc, best first."""
     kind, _, machine = platform.partition("-")
     platforms = ["win_amd64"] if kind == "windows" else _manylinux(glibc or "2.17", machine)
     parts = tuple(int(p) for p in python.split("."))
@@ -28,9 +29,9 @@ def wheel_tags(python: str, platform: str, glibc: str | None) -> list[Tag]:
 
 
 def _manylinux(glibc: str, machine: str) -> list[str]:
-    found = []
+    tags = []
     for minor in range(int(glibc.split(".")[1]), min(_OLD_TAGS) - 1, -1):
-        found.append(f"manylinux_2_{minor}_{machine}")
+        tags.append(f"manylinux_2_{minor}_{machine}")
         if minor in _OLD_TAGS:
-            found.append(f"{_OLD_TAGS[minor]}_{machine}")
-    return [*found, f"linux_{machine}"]
+            tags.append(f"{_OLD_TAGS[minor]}_{machine}")
+    return [*tags, f"linux_{machine}"]

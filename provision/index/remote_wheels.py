@@ -1,4 +1,4 @@
-"""Read members and metadata of wheels, also by range requests without a download."""
+"""Reads members and metadata of wheels, also by range requests without a download."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from .simple_api import File
 TAIL = 1 << 16
 STEP = 1 << 16
 MOST = 1 << 22
+"""`TAIL` bytes at the end of the zip are requested first. Then requests have `STEP` bytes, and twice as many each time
+that reading continues, up to `MOST`."""
 LONGEST = 1 << 28
-"""Bytes that may be read at once: a directory of a wheel has at most some megabytes."""
-"""Bytes of a range request: the tail of the zip first, then steps that double while reading on."""
+"""The most bytes of one read. A directory of a wheel has at most some megabytes."""
 
 
 class RangeFile(io.RawIOBase):
-    """A file at a URL, read by range requests; `fetched` counts the bytes that came over. `step` is the size of every
-    request, for a file of which most is read: one request can take longer than its bytes."""
+    """A file at a URL, read by range requests.
+
+    `fetched` counts the bytes received. `step` is the size of every request for a file that is read almost
+    completely, because one request can take longer than its bytes.
+    """
 
     def __init__(self, http: Http, url: str, step: int | None = None) -> None:
         self._http, self._url, self._fixed = http, url, step
@@ -45,8 +49,8 @@ class RangeFile(io.RawIOBase):
             first, _, size = content_range(answer.headers.get("content-range"))
         except OSError as error:
             raise self._unusable(str(error)) from error
-        asked = first if span[0] < 0 else span[0]
-        if first != asked or size is None or not answer.body or first + len(answer.body) > size:
+        start = first if span[0] < 0 else span[0]
+        if first != start or size is None or not answer.body or first + len(answer.body) > size:
             raise self._unusable("its server sent a different byte range than the requested one")
         self.fetched += len(answer.body)
         self.size = size
@@ -93,14 +97,15 @@ class RangeFile(io.RawIOBase):
         kept = [] if self._fixed else self._spans[1:][-3:]
         self._spans[1:] = kept
         span = self._fetch((start, length))
-        self._spans.append(span)  # the tail holds the directory and stays
+        self._spans.append(span)  # the tail has the directory and is kept
         return span[1][: end - start]
 
 
 def open_wheel(http: Http, url: str, step: int | None = None) -> tuple[zipfile.ZipFile, RangeFile]:
-    """A wheel at a URL as a zip whose members are read by range requests (of `step` bytes), and what counts them.
+    """Open a wheel at a URL as a zip, read by range requests (of `step` bytes), and return also the file that counts
+    them.
 
-    Raises LockError when it cannot be read in parts or is no zip.
+    Raises LockError if it cannot be read in parts or is not a zip.
     """
     file = RangeFile(http, url, step)
     try:
@@ -110,20 +115,20 @@ def open_wheel(http: Http, url: str, step: int | None = None) -> tuple[zipfile.Z
 
 
 def member(wheel: zipfile.ZipFile, pattern: str) -> str | None:
-    """The first member whose whole name matches a regular expression."""
+    """Return the first member whose complete name matches a regular expression."""
     return next((n for n in wheel.namelist() if re.fullmatch(pattern, n)), None)
 
 
 def metadata_of(wheel: zipfile.ZipFile, name: str) -> str:
-    """The METADATA of an open wheel. Raises LockError where it has none."""
-    found = member(wheel, r"[^/]+\.dist-info/METADATA")
-    if not found:
+    """Return the METADATA of an open wheel. Raises LockError if it is missing."""
+    path = member(wheel, r"[^/]+\.dist-info/METADATA")
+    if not path:
         raise LockError(f"{name} has no METADATA", hint="remove it: it is not a wheel")
-    return read_member(wheel, found, name).decode("utf-8", "replace")
+    return read_member(wheel, path, name).decode("utf-8", "replace")
 
 
 def metadata(http: Http, file: File) -> str:
-    """A wheel's METADATA: the file beside it (PEP 658), else from the zip by range requests."""
+    """Return a wheel's METADATA: the file beside it (PEP 658), else from the zip by range requests."""
     beside = http.get(file.url + ".metadata", missing_ok=True)
     if beside and beside.body.startswith((b"Metadata-Version", b"Name")):
         return beside.body.decode("utf-8", "replace")
@@ -132,7 +137,7 @@ def metadata(http: Http, file: File) -> str:
 
 
 def local_metadata(path: Path) -> str:
-    """The METADATA of a wheel on disk. Raises LockError when it cannot be read."""
+    """Return the METADATA of a wheel on disk. Raises LockError if it cannot be read."""
     try:
         with zipfile.ZipFile(path) as wheel:
             return metadata_of(wheel, path.name)

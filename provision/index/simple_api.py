@@ -31,8 +31,11 @@ ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+ht
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class File:
-    """A file that an index lists. `size` is in bytes, `yanked` the reason ("" without one) or None, `uploaded` the
-    time that the index states (PEP 700)."""
+    """A file on an index.
+
+    `size` is in bytes. `yanked` is the reason ("" without one), or None. `uploaded` is the time of the upload (PEP
+    700).
+    """
 
     name: str
     url: str
@@ -44,22 +47,22 @@ class File:
 
 
 def project_files(http: Http, index: str, project: str) -> list[File]:
-    """The files of a project, in the index's order; empty where the index does not have it.
+    """Return the files of a project, in the index's order, or [] for an unknown project.
 
-    `index` is a simple index (http, https or file). Raises LockError when it does not answer.
+    `index` is a simple index (http, https or file). Raises LockError if it does not answer.
     """
     answer = http.get(project_url(index, project), accept=ACCEPT, missing_ok=True)
     return parse_project(answer) if answer else []
 
 
 def project_url(index: str, project: str) -> str:
-    """Where an index lists the files of a project; an index in a folder has a page per project."""
+    """Return the URL of a project's page. An index in a folder has a page per project."""
     base = index.rstrip("/") + "/" + canonicalize_name(project) + "/"
     return base + "index.html" if base.startswith("file:") else base
 
 
 def parse_project(answer: Response) -> list[File]:
-    """The files in an index's answer. Raises LockError where it is neither HTML nor JSON."""
+    """Return the files in an index's response. Raises LockError if it is neither HTML nor JSON."""
     text = answer.body.decode("utf-8", "replace")
     if "json" in answer.headers.get("content-type", "") or text.lstrip().startswith("{"):
         try:
@@ -77,7 +80,7 @@ def parse_project(answer: Response) -> list[File]:
 
 
 def _file_name(url: str) -> str | None:
-    """Return the file name that a link ends in, None where it has none that a file may have."""
+    """Return the file name at the end of a link, or None without a valid one."""
     try:
         return file_name_of_url(url)
     except ValueError:
@@ -100,12 +103,14 @@ def _no_index(url: str, what: str) -> LockError:
 
 
 _ABSOLUTE = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9/._+~!-]+")
-"""An address of which no part is encoded or relative."""
+"""An address without encoded or relative parts."""
 
 
 def _from_json(base: str, entry: dict[str, object]) -> File | None:
     name, url = str(entry["filename"]), str(entry["url"])
-    if not _ABSOLUTE.fullmatch(url) or not url.endswith(f"/{name}"):  # else the name is that of the address
+    if not _ABSOLUTE.fullmatch(url) or not url.endswith(
+        f"/{name}"
+    ):  # otherwise the name is that of the address
         url = urllib.parse.urljoin(base, url)
         if _file_name(url) is None:
             return None
@@ -125,17 +130,17 @@ def _from_json(base: str, entry: dict[str, object]) -> File | None:
 
 
 class _Links(html.parser.HTMLParser):
-    """Collects the anchors of a simple index page."""
+    """A parser of the links on a simple index page."""
 
     def __init__(self, base: str) -> None:
         super().__init__()
         self._base = base
         self.files: list[File] = []
-        self.foreign = False  # what a page of links has no use for and a login page cannot do without
+        self.foreign = False  # elements of a login page that a page of links never has
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        href = given.get("href")
+        attributes = dict(attrs)
+        href = attributes.get("href")
         self.foreign |= tag in ("form", "input", "script", "iframe")
         if tag == "base" and href:
             self._base = urllib.parse.urljoin(self._base, href)
@@ -146,13 +151,13 @@ class _Links(html.parser.HTMLParser):
         if name is None or not name.endswith((".whl", ".tar.gz", ".zip")):
             return
         hashed = urllib.parse.parse_qs(fragment).get("sha256", [None])[0]
-        yanked = (given.get("data-yanked") or "") if "data-yanked" in given else None
+        yanked = (attributes.get("data-yanked") or "") if "data-yanked" in attributes else None
         self.files.append(
             File(
                 name=name,
                 url=url,
                 sha256=hashed,
-                requires_python=given.get("data-requires-python") or None,
+                requires_python=attributes.get("data-requires-python") or None,
                 yanked=yanked,
             )
         )
@@ -186,30 +191,32 @@ def allows_python(bounds: str | None, python: str) -> bool:
 
 
 def holdings(http: Http, indexes: Iterable[str], package: str) -> list[str]:
-    """A sentence for each index: which versions it has, that it has none, or why it cannot tell."""
-    told = []
+    """Return a sentence for each index: its versions, or that it has none, or its error."""
+    sentences = []
     for index in dict.fromkeys(indexes):
         try:
-            found = _versions(project_files(http, index, package))
+            versions = _versions(project_files(http, index, package))
         except LockError as error:
-            told.append(error.message.rstrip("."))
+            sentences.append(error.message.rstrip("."))
             continue
         where = redact(index)
-        if not found:
-            told.append(f"{where} has no wheel of {package}")
-        elif len(found) == 1:
-            told.append(f"{where} has only {package} {found[0]}")
+        if not versions:
+            sentences.append(f"{where} has no wheel of {package}")
+        elif len(versions) == 1:
+            sentences.append(f"{where} has only {package} {versions[0]}")
         else:
-            told.append(f"{where} has {len(found)} versions of {package}, {found[0]} to {found[-1]}")
-    return told
+            sentences.append(
+                f"{where} has {len(versions)} versions of {package}, {versions[0]} to {versions[-1]}"
+            )
+    return sentences
 
 
 def _versions(files: Iterable[File]) -> list[Version]:
-    """The versions that have a wheel, oldest first."""
-    found = set()
+    """Return the versions with a wheel, oldest first."""
+    versions = set()
     for file in files:
         try:
-            found.add(parse_wheel_filename(file.name)[1])
+            versions.add(parse_wheel_filename(file.name)[1])
         except (InvalidWheelFilename, InvalidVersion):
             continue
-    return sorted(found)
+    return sorted(versions)

@@ -1,13 +1,14 @@
-"""uv, the installer: the only module that starts it.
+"""Runs uv, the installer. No other module starts it.
 
-uv runs in a private folder with an empty uv.toml, without a search for configuration, with an explicit Python
-and a filtered environment. So nothing in the current folder, in a folder for temporary files or in one of
-their parents decides what uv does. What the user configured reaches uv as variables (`uv_config`).
+uv runs in a private folder with an empty uv.toml, without a search for configuration. It gets an explicit Python and
+a filtered environment. So files in the current folder, in temporary folders or in their parents have no effect. The
+user's configuration reaches uv as variables (`uv_config`).
 
-Addresses go to uv through its environment and never through its arguments, which any user of the
-machine can read in the process list and which may hold credentials. uv hands git an address as it finds it in a
-requirement, user and password included. Here they are taken out, and git gets them from a file that only this user
-can read, through its own credential helper `store` (gitcredentials(7))."""
+Addresses may contain credentials, and every user of the machine can read arguments in the process list. So uv gets
+addresses through its environment. uv passes addresses of requirements to git unchanged, with user and password. So
+they are removed here. git gets them from a file that only this user can read, through its credential helper `store`
+(gitcredentials(7)).
+"""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ from ..system.redaction import redact_text
 from . import pytorch_index, uv_config
 
 _CHOOSING = (("pip", "compile"), ("pip", "install"))
-"""The commands that choose versions or take files from places."""
+"""The commands that choose versions or take files from indexes."""
 
 _RULES_OF_VERSIONS = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_EXCLUDE_NEWER", "UV_PRERELEASE",
                       "UV_RESOLUTION")  # fmt: skip
 _DROPPED = re.compile(r"UV_|PIP_|PYTHON|VIRTUAL_ENV$|GIT_")
-# How git reaches a server and which configuration of the user it reads. The rest (GIT_DIR, GIT_WORK_TREE, ...)
-# says which repository to use, and is set for example in a hook.
+# The connection of git to a server, and the user's configuration of git. The rest (GIT_DIR, GIT_WORK_TREE, ...) names
+# the repository to use, and is set for example in a hook.
 _GIT = re.compile(
     r"GIT_(SSH|SSL|ASKPASS|PROXY|HTTP|TRACE|CURL|LFS|TERMINAL_PROMPT$|ALLOW_PROTOCOL$|PROTOCOL|"
     r"CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_\d+|VALUE_\d+)$)"
@@ -42,12 +43,12 @@ _PATHS = ("TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NETRC")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How one command of uv runs.
+    """The settings of one command of uv.
 
-    `only_wheels` leaves just the find-links, `alone` no index but the default one of the sources. `locked` says
-    that a lock chose the versions: no rule about versions applies. `variables` stand over all others. `git_logins`
-    are credentials for git's store (`git_credentials.without_credentials`).
-    `on_line` gets each line of stderr; `terminal` makes that a terminal.
+    `only_wheels` allows only the find-links. `alone` allows only the default index of the sources. `locked` says that
+    a lock chose the versions, so that rules about versions do not apply. `variables` replace all others. `git_logins`
+    are credentials for git's store (`without_credentials`). `on_line` gets each line of stderr. `terminal` makes
+    stderr a terminal.
     """
 
     only_wheels: bool = False
@@ -66,8 +67,8 @@ _LOOKING = threading.Lock()
 
 @cache
 def program() -> str:
-    """The uv that was installed along with gpuenv. Raises FileNotFoundError without it."""
-    with _LOOKING:  # `sysconfig` gives a second thread a table that the first one has not filled yet
+    """Return the path of the uv that is installed with gpuenv. Raises FileNotFoundError if it is missing."""
+    with _LOOKING:  # `sysconfig` gives a second thread a table that the first one is still filling
         from uv import find_uv_bin
 
         return find_uv_bin()
@@ -80,8 +81,11 @@ def run_uv(
     python: str | Path | None,
     settings: Settings = PLAIN,
 ) -> process.Finished:
-    """Run a command of uv, isolated; paths in `arguments` are absolute. `python` is the interpreter, None for a
-    command that has none. Raises OSError when uv cannot be started or the private folder cannot be made."""
+    """Run a command of uv in isolation. Paths in `arguments` are absolute.
+
+    `python` is the interpreter, or None for a command without one. Raises OSError if uv cannot be started or the
+    private folder cannot be created.
+    """
     env = environment(sources, process.environ(), settings)
     argv = [program(), *arguments, "--no-config"]
     if python is not None:
@@ -100,11 +104,11 @@ def run_uv(
 def environment(
     sources: PackageSources, environ: Mapping[str, str], settings: Settings = PLAIN
 ) -> dict[str, str]:
-    """The environment for uv: the user's own without what would take over, the configured indexes, and no
-    surprise downloads.
+    """Return the environment for uv: the user's own, filtered, with the configured indexes and no downloads of
+    Python.
 
-    Several indexes are merged as pip merges them: the best version of all of them is taken, and hashes decide
-    what is installed. The PyTorch index is never one of them: it is asked for what is named for it, alone.
+    Several indexes are merged as in pip: the best version of all is taken, and hashes decide what is installed. The
+    PyTorch index is never one of them. It serves only the packages that name it.
     """
     env = filtered(environ) | uv_config.variables(environ)
     if settings.locked:
@@ -129,7 +133,7 @@ def environment(
 
 
 def _set_places(env: dict[str, str], sources: PackageSources, settings: Settings) -> None:
-    """Name the indexes and the folders and pages of wheels."""
+    """Add the indexes and the folders and pages of wheels."""
     if sources.default:
         env["UV_DEFAULT_INDEX"] = sources.default
     named = [*sources.extra, *uv_config.extra_indexes(env)]
@@ -142,15 +146,17 @@ def _set_places(env: dict[str, str], sources: PackageSources, settings: Settings
         env["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     if sources.find_links:
         links = [p if "://" in p else str(Path(p).absolute()) for p in sources.find_links]
-        given = [*links, *filter(None, env.get("UV_FIND_LINKS", "").split(","))]
-        env["UV_FIND_LINKS"] = ",".join(dict.fromkeys(given))
+        all_links = [*links, *filter(None, env.get("UV_FIND_LINKS", "").split(","))]
+        env["UV_FIND_LINKS"] = ",".join(dict.fromkeys(all_links))
     if settings.only_wheels or sources.no_index:
         env["UV_NO_INDEX"] = "1"
 
 
 def filtered(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's variables without those of uv, pip, Python and git that decide what is run or read; relative
-    paths are resolved, as uv runs in another folder."""
+    """Return the user's variables without those of uv, pip, Python and git that decide what is run or read.
+
+    Relative paths are resolved, because uv runs in another folder.
+    """
     kept = {k: v for k, v in environ.items() if not _DROPPED.match(k) or _GIT.match(k)}
     for name in _PATHS:
         if value := kept.get(name):
@@ -167,17 +173,19 @@ _ADDRESS = re.compile(r"git\+(https?://)([^\s/?#\"'`<>]+)@(?=[^\s@/?#\"'`<>]+(?:
 
 
 def without_credentials(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a text of requirements without user and password of its git addresses, and these as git's credential
-    store has them: "https://user:password@host:port"."""
-    found: dict[str, None] = {}
+    """Return a text of requirements without user and password of its git addresses, and these separately.
+
+    They have the form of git's credential store: "https://user:password@host:port".
+    """
+    logins: dict[str, None] = {}
 
     def bare(match: re.Match[str]) -> str:
         scheme, login = match[1], match[2]
         host = urlsplit(f"{scheme}{_authority_after(text, match.end())}").netloc
-        found[f"{scheme}{login if ':' in login else f'{login}:'}@{host}"] = None
+        logins[f"{scheme}{login if ':' in login else f'{login}:'}@{host}"] = None
         return f"git+{scheme}"
 
-    return _ADDRESS.sub(bare, text), tuple(found)
+    return _ADDRESS.sub(bare, text), tuple(logins)
 
 
 def _authority_after(text: str, start: int) -> str:
@@ -185,8 +193,10 @@ def _authority_after(text: str, start: int) -> str:
 
 
 def variables(folder: Path, credentials: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Write credentials into a file of a private folder, and return the variables that make git use it beside the
-    user's own helpers. Raises OSError."""
+    """Write credentials into a file of a private folder, and return the variables that make git use it.
+
+    The user's own credential helpers stay. Raises OSError.
+    """
     if not credentials:
         return {}
     path = folder / "git-credentials"

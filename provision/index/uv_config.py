@@ -1,9 +1,9 @@
-"""Read the configuration of uv: uv.toml of user and system, and UV_* variables.
+"""Reads the configuration of uv: uv.toml of user and system, and UV_* variables.
 
-uv itself never searches for a configuration: it would find the files of the current folder and of its
-parents. What is not listed here does not apply. File names and precedence are those of uv's documentation,
-"Configuration files": the environment, then the user's file, then the system's; UV_CONFIG_FILE replaces both
-files, UV_NO_CONFIG ignores them.
+uv itself never searches for a configuration, because it would find the files of the current folder and its parents.
+Only the settings listed here apply. File names and precedence are those of uv's documentation, "Configuration files":
+the environment, then the user's file, then the system's. UV_CONFIG_FILE replaces both files, and UV_NO_CONFIG ignores
+them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SWITCHES = {
     "system-certs": "UV_SYSTEM_CERTS",
     "no-build": "UV_NO_BUILD",
     "no-cache": "UV_NO_CACHE",
-    "no-index": "UV_NO_INDEX",  # uv has no such variable: `uv.run_uv` makes an option of it
+    "no-index": "UV_NO_INDEX",  # uv has no such variable: `uv.run_uv` passes it as an option
     "offline": "UV_OFFLINE",
 }
 _ENVIRONMENT = {
@@ -58,42 +58,43 @@ _TRUE = ("1", "true", "yes", "on", "y", "t")
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """uv's settings as the variables that uv reads, relative paths resolved. Raises LockError naming a file that
-    cannot be read."""
-    found: dict[str, str] = {}
+    """Return uv's settings as its variables, with relative paths resolved.
+
+    Raises LockError with the name of an unreadable file.
+    """
+    settings: dict[str, str] = {}
     for path in _files(environ):
         for name, value in _of_file(path).items():
-            found.setdefault(name, value)
+            settings.setdefault(name, value)
     named = {k: v for k, v in environ.items() if k in _ENVIRONMENT or _OF_AN_INDEX.fullmatch(k)}
     if "UV_DEFAULT_INDEX" in named or "UV_INDEX_URL" in named:
-        found.pop("UV_DEFAULT_INDEX", None)
-    return found | {name: _resolved(name, value) for name, value in named.items() if value}
+        settings.pop("UV_DEFAULT_INDEX", None)
+    return settings | {name: _resolved(name, value) for name, value in named.items() if value}
 
 
 def default_index(settings: Mapping[str, str]) -> str | None:
-    """The address of the default index that uv is configured with; a name before it ("mine=https://...") is
-    left out."""
-    told = settings.get("UV_DEFAULT_INDEX") or settings.get("UV_INDEX_URL")
-    return address(told) if told else None
+    """Return the address of uv's default index, without a name before it ("mine=https://...")."""
+    index = settings.get("UV_DEFAULT_INDEX") or settings.get("UV_INDEX_URL")
+    return address(index) if index else None
 
 
 def extra_indexes(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """The other indexes that uv is configured with, as uv takes them, names included."""
+    """Return uv's other indexes in uv's form, with names."""
     return tuple(" ".join(settings.get(name, "") for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL")).split())
 
 
 def address(index: str) -> str:
-    """The address in "[NAME=]ADDRESS"."""
+    """Return the address in "[NAME=]ADDRESS"."""
     return re.sub(r"^[\w.-]+=", "", index)
 
 
 def is_on(text: str | None) -> bool:
-    """Whether a variable's value means yes."""
+    """Return whether a variable's value means yes."""
     return (text or "").strip().lower() in _TRUE
 
 
 def _files(environ: Mapping[str, str]) -> list[Path]:
-    """The configuration files, strongest first, whether they exist or not."""
+    """Return the configuration files, strongest first, including missing ones."""
     if is_on(environ.get("UV_NO_CONFIG")):
         return []
     if named := environ.get("UV_CONFIG_FILE"):
@@ -111,7 +112,7 @@ def _windows(environ: Mapping[str, str], name: str) -> list[Path]:
 
 
 def _of_file(path: Path) -> dict[str, str]:
-    """A uv.toml as variables; the table [pip] stands over the rest, as in uv. Raises LockError."""
+    """Return a uv.toml as variables. The table [pip] replaces the rest, as in uv. Raises LockError."""
     try:
         text = untrusted_files.read_strictly(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -126,25 +127,25 @@ def _of_file(path: Path) -> dict[str, str]:
         raise _unreadable(path, error) from error
     pip = data.get("pip")
     data |= {k: v for k, v in pip.items() if k not in ("target", "prefix")} if isinstance(pip, dict) else {}
-    found = {name: data[key] for key, name in _TEXTS.items() if isinstance(data.get(key), str)}
-    found |= {name: str(data[key]) for key, name in _NUMBERS.items() if isinstance(data.get(key), int)}
-    found |= {
+    as_variables = {name: data[key] for key, name in _TEXTS.items() if isinstance(data.get(key), str)}
+    as_variables |= {name: str(data[key]) for key, name in _NUMBERS.items() if isinstance(data.get(key), int)}
+    as_variables |= {
         name: "1" if data[key] else "0" for key, name in _SWITCHES.items() if isinstance(data.get(key), bool)
     }
     if isinstance(data.get("cache-dir"), str):
-        found["UV_CACHE_DIR"] = str(path.parent / data["cache-dir"])
+        as_variables["UV_CACHE_DIR"] = str(path.parent / data["cache-dir"])
     if hosts := _texts(data, "allow-insecure-host") + _texts(data, "trusted-host"):
-        found["UV_INSECURE_HOST"] = " ".join(hosts)
+        as_variables["UV_INSECURE_HOST"] = " ".join(hosts)
     if constraints := _texts(data, "no-build-package"):
-        found["UV_NO_BUILD_PACKAGE"] = " ".join(constraints)
+        as_variables["UV_NO_BUILD_PACKAGE"] = " ".join(constraints)
     if isinstance(data.get("no-proxy"), list):
-        found["NO_PROXY"] = ",".join(_texts(data, "no-proxy"))
-    return found | _indexes(data, path)
+        as_variables["NO_PROXY"] = ",".join(_texts(data, "no-proxy"))
+    return as_variables | _indexes(data, path)
 
 
 def _indexes(data: Mapping[str, Any], path: Path) -> dict[str, str]:
-    """Where packages come from. An index that is for sources alone is asked for nothing else."""
-    found: dict[str, str] = {}
+    """Return the variables of indexes and find-links. An index for explicit sources is ignored."""
+    as_variables: dict[str, str] = {}
     extra, links = [], _texts(data, "find-links")
     for row in data.get("index") or ():
         if not isinstance(row, dict) or not isinstance(row.get("url"), str) or row.get("explicit") is True:
@@ -153,16 +154,16 @@ def _indexes(data: Mapping[str, Any], path: Path) -> dict[str, str]:
         if row.get("format") == "flat":
             links.append(row["url"])
         elif row.get("default") is True:
-            found.setdefault("UV_DEFAULT_INDEX", named)
+            as_variables.setdefault("UV_DEFAULT_INDEX", named)
         else:
             extra.append(named)
     if isinstance(data.get("index-url"), str):
-        found.setdefault("UV_DEFAULT_INDEX", data["index-url"])
+        as_variables.setdefault("UV_DEFAULT_INDEX", data["index-url"])
     if extra := [*extra, *_texts(data, "extra-index-url")]:
-        found["UV_INDEX"] = " ".join(extra)
+        as_variables["UV_INDEX"] = " ".join(extra)
     if links:
-        found["UV_FIND_LINKS"] = ",".join(_resolved_place(place, path.parent) for place in links)
-    return found
+        as_variables["UV_FIND_LINKS"] = ",".join(_resolved_place(place, path.parent) for place in links)
+    return as_variables
 
 
 def _texts(data: Mapping[str, Any], key: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Explain failures of the network, an index, a file or a disk that a log of uv reports."""
+"""Explains failures of the network, an index, a file or a disk that a log of uv reports."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from .http_refusals import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UvFailure:
-    """A failure of uv with its cause. `address` is the requested URL, None if uv does not name it.
-    `index_unavailable` is true if other requests to the same index would fail too."""
+    """A failure of uv with its cause. `address` is the requested URL, or None if uv does not name it.
+
+    `index_unavailable` is True if other requests to the same index would fail too.
+    """
 
     message: str
     hint: str
@@ -49,33 +51,33 @@ _FOLDER_HINT = "correct the folder's owner and permissions, or name other folder
 
 
 def find_storage_failure(log: str) -> UvFailure | None:
-    """Return the failure of a disk or a folder that a log of uv reports, None if it reports none."""
-    found = _STORAGE.search(log)
-    if found is None:
+    """Return the failure of a disk or a folder that a log of uv reports, or None."""
+    match = _STORAGE.search(log)
+    if match is None:
         return None
-    paths = re.findall(r"[`'\"](/[^`'\"\n]+)[`'\"]", log[: found.start()])
+    paths = re.findall(r"[`'\"](/[^`'\"\n]+)[`'\"]", log[: match.start()])
     path = paths[-1] if paths else None
-    if found[1].startswith(("No space", "Disk quota")):
+    if match[1].startswith(("No space", "Disk quota")):
         disk = f"the disk of {path}" if path else "the disk"
-        return UvFailure(message=f"{disk} is full: {found[1]}", hint=SPACE_HINT)
-    return UvFailure(message=f"{path or 'a folder'} is not writable: {found[1]}", hint=_FOLDER_HINT)
+        return UvFailure(message=f"{disk} is full: {match[1]}", hint=SPACE_HINT)
+    return UvFailure(message=f"{path or 'a folder'} is not writable: {match[1]}", hint=_FOLDER_HINT)
 
 
 def find_failure(
     log: str, indexes: Mapping[str, str | None] | None = None, *, configured: str | None = None
 ) -> UvFailure | None:
-    """Return the failure of the network, an index or a wheel that a log of uv reports, None if it reports none.
+    """Return the failure of the network, an index or a wheel that a log of uv reports, or None.
 
-    `indexes` are the indexes that a lock names by package, `configured` names the indexes of all others. The log
-    must be without credentials.
+    `indexes` are the indexes that a lock names by package. `configured` names the indexes of all others. The log must
+    be without credentials.
     """
-    found = _ADDRESS.search(log)
-    address = redact(found[0].rstrip(".,:")) if found else None
+    match = _ADDRESS.search(log)
+    address = redact(match[0].rstrip(".,:")) if match else None
     package = _find_package(log, address)
     index = (indexes or {}).get(package or "") or (_index_of(address) if address else configured)
     server = f"{PACKAGE_INDEX.name} {index}" if index else PACKAGE_INDEX.name
     if denied := _DENIED.search(log):
-        # uv writes this status beside a missing package: the address before it is of another request.
+        # uv reports this status for a missing package. The address before it is of another request.
         url, package = denied[1], find_absent_package(log)
         refusal = explain_status(int(denied[2]), denied[3], package or url)
         return _describe(f"{PACKAGE_INDEX.name} {url}", refusal, url, package)
@@ -99,8 +101,8 @@ def _describe(server: str, refusal: Refusal, address: str | None, package: str |
 
 def _find_package(log: str, address: str | None) -> str | None:
     for pattern in _NAMES:
-        if found := re.search(pattern, log):
-            return normalize_name(found[1])
+        if match := re.search(pattern, log):
+            return normalize_name(match[1])
     if not address:
         return None
     *_, before, last = ["", *(unquote(p) for p in urlsplit(address).path.split("/") if p)]
@@ -125,6 +127,6 @@ _ABSENT = re.compile(
 
 
 def find_absent_package(log: str) -> str | None:
-    """Return the package that no index has in a requested version, None if the log of uv names none."""
-    found = _ABSENT.search(" ".join(log.split()))
-    return normalize_name(found[1] or found[2]) if found else None
+    """Return the package that no index has in a requested version, or None if the log of uv names none."""
+    match = _ABSENT.search(" ".join(log.split()))
+    return normalize_name(match[1] or match[2]) if match else None

@@ -1,4 +1,7 @@
-"""Folders of wheels on disk, and the address of a locked file. No HTTP here, as every plan reads them."""
+"""Folders of wheels on disk, and the address of a locked file.
+
+This module imports no HTTP, because every plan uses it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ..system import process, variable_references
 
 
 def find_links(places: Sequence[str | Path]) -> tuple[model.AvailableWheel, ...]:
-    """The wheels in folders (or wheel files) on disk, sorted by file name; other files are passed by.
+    """Return the wheels in folders (or wheel files) on disk, sorted by file name. Other files are ignored.
 
     Raises LockError for a folder that does not exist.
     """
@@ -30,7 +33,7 @@ def find_links(places: Sequence[str | Path]) -> tuple[model.AvailableWheel, ...]
 
 
 def wheel_named(filename: str, url: str) -> model.AvailableWheel | None:
-    """A Wheel from its file name, or None where that is no wheel's."""
+    """Return a wheel by its file name, or None for a name that is not a wheel's."""
     try:
         name, version, _, tags = parse_wheel_filename(filename)
     except InvalidWheelFilename:

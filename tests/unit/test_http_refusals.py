@@ -12,8 +12,8 @@ import urllib.error
 import pytest
 
 from provision.index import connections, http_refusals, uv_failures
-from provision.index.http import read_error
 from provision.index.http_refusals import CONDA_CHANNEL, PACKAGE_INDEX
+from provision.index.request_errors import read_error
 
 INDEX = "https://index.example/simple"
 STATUSES = {

@@ -480,10 +480,10 @@ def fatbin(*entries):
 def test_kernels_of_fat_binaries():
     library = bytes(1000) + fatbin((2, 70), (2, 90), (1, 90)) + bytes(77) + fatbin((2, 120))
     found = library_bytes.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
-    assert library_bytes.from_found(found) == "7.0 9.0+PTX 12.0"
+    assert library_bytes.from_binaries(found) == "7.0 9.0+PTX 12.0"
     assert found.fatbins == 2
     first = library_bytes.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
-    assert library_bytes.from_found(first) == "7.0 9.0+PTX"
+    assert library_bytes.from_binaries(first) == "7.0 9.0+PTX"
 
 
 def test_the_magic_alone_is_no_fat_binary():
@@ -500,7 +500,7 @@ def test_the_magic_alone_is_no_fat_binary():
 def test_the_magic_across_two_reads_is_seen():
     library = bytes(library_bytes.CHUNK - 2) + fatbin((2, 86))
     assert (
-        library_bytes.from_found(library_bytes.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20))
+        library_bytes.from_binaries(library_bytes.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20))
         == "8.6"
     )
 

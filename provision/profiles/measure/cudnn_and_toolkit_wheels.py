@@ -7,7 +7,7 @@ import re
 import zipfile
 from typing import Any
 
-from provision.index.library_bytes import from_found, read_fatbins
+from provision.index.library_bytes import from_binaries, read_fatbins
 from provision.index.remote_wheels import member
 
 from . import wheel_requirements as rq
@@ -30,7 +30,7 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
         found = read_fatbins(file, enough=1, budget=1 << 27)
     if not found.fatbins:
         raise ValueError(f"{ops} has no fat binary")
-    return {"kernels": from_found(found), "libraries": libraries}
+    return {"kernels": from_binaries(found), "libraries": libraries}
 
 
 def cudnn_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:

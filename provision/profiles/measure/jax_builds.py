@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from provision import model
 from provision.index.archive_members import MOST_LIBRARY, read_member
-from provision.index.library_bytes import from_found, read_fatbins
+from provision.index.library_bytes import from_binaries, read_fatbins
 from provision.index.remote_wheels import member
 
 from . import wheel_requirements as rq
@@ -51,7 +51,7 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
         found = read_fatbins(file, enough=4, budget=1 << 26)
     if not found.fatbins:
         raise ValueError(f"{prng} has no fat binary")
-    return {"cuda": built.pop(), "kernels": from_found(found), "numbers": cudnn_numbers(code)}
+    return {"cuda": built.pop(), "kernels": from_binaries(found), "numbers": cudnn_numbers(code)}
 
 
 def cuda_in_code(library: bytes, major: int) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from packaging.version import Version
 
 from provision.index.archive_members import read_member
-from provision.index.library_bytes import Found, from_found
+from provision.index.library_bytes import FatBinaries, from_binaries
 from provision.index.remote_wheels import member
 
 from . import library_symbols, wheel_requirements as rq
@@ -35,7 +35,7 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
         "cuda": found[1] if found else None,
         "majors": sorted(library_symbols.cuda_majors(names)),
         "cudnn": sorted(library_symbols.cudnn_majors(names)),
-        "kernels": from_found(Found(kinds, 0, 0)),
+        "kernels": from_binaries(FatBinaries(kinds, 0, 0)),
     }
 
 

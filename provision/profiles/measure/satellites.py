@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from provision import model
-from provision.index.library_bytes import Found, from_found
+from provision.index.library_bytes import FatBinaries, from_binaries
 
 from . import library_symbols, wheel_requirements as rq
 from .source_releases import Source, source_facts, sources
@@ -179,7 +179,7 @@ def _row(libraries: list[dict[str, Any]], here: set[str], known: Known) -> dict[
     if kind == "exact" and (strings := library_symbols.cxx11_of(symbols)):
         row["cxx11"] = strings
     kinds = frozenset((kind, arch) for lib in libraries for kind, arch in lib["kernels"])
-    if kernels := from_found(Found(kinds, 0, 0)):
+    if kernels := from_binaries(FatBinaries(kinds, 0, 0)):
         row["kernels"] = kernels
     if glibcs := [lib["glibc"] for lib in libraries if lib["glibc"]]:
         row["glibc"] = max(glibcs, key=number)
