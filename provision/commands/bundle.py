@@ -31,6 +31,7 @@ from ..model import (
     PlannedBuild,
     Preview,
     drop_event,
+    make_lock_name,
 )
 from ..model.command_options import argument, group, option
 from ..request import environment_paths as where
@@ -231,7 +232,7 @@ class _BundleWriter:
     def _begun(self, made_lock: Lock, items: Sequence[Item]) -> Bundle:
         """Write the lock, and a manifest of what is to come, in place of what was there before."""
         plan = made_lock.plan
-        name = locking(plan.manager).LOCK_NAME
+        name = make_lock_name(plan.manager)
         path = self.folder / name
         planned = [
             BundleFile(path=i.path, size=i.wanted.size, sha256=i.wanted.hashes.get("sha256")) for i in items
@@ -248,7 +249,7 @@ class _BundleWriter:
     def _manifest(self, made_lock: Lock, files: Sequence[BundleFile]) -> Bundle:
         plan = made_lock.plan
         return Bundle(
-            gpuenv=__version__, manager=plan.manager, lock=locking(plan.manager).LOCK_NAME, target=made_lock.target,
+            gpuenv=__version__, manager=plan.manager, lock=make_lock_name(plan.manager), target=made_lock.target,
             device=plan.device, frameworks=tuple(_describe_options(b) for b in plan.builds), python=plan.python,
             asked=self.got.asked, archive=self.before.archive if self.before else None, files=tuple(files),
         )  # fmt: skip

@@ -9,8 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..index.download_files import is_right
-from ..managers.protocol import locking, name_of
-from ..model import Bundle, Emit, Event, Lock, PackageSources, Plan, Profiles
+from ..model import (
+    Bundle,
+    Emit,
+    Event,
+    Lock,
+    PackageSources,
+    Plan,
+    Profiles,
+    find_lock_manager,
+    make_lock_name,
+)
 from ..request import load_profiles, project_options as inproject, read_options
 from ..request.options import Choices
 from ..request.project_folder import locate_project_file
@@ -54,7 +63,7 @@ def of(
         return _fresh(emit, choices, asked, allow_md5=allow_md5)
     words = "continuing with the lock of this unfinished bundle" if begun else f"the lock {path}"
     emit(Event(kind="note", stage="bundle", text=words))
-    of_lock = dataclasses.replace(choices, manager=name_of(path, choices.manager))
+    of_lock = dataclasses.replace(choices, manager=find_lock_manager(path, choices.manager))
     platform = read_target(choices.target).platform if choices.target else None
     made = read_lock(path, of_lock, platform)
     get_locking(of_lock).check_hashes(made, str(path), allow_md5=allow_md5)
@@ -99,5 +108,5 @@ def _bare(choices: Choices) -> bool:
 
 def _here(choices: Choices) -> Path | None:
     """The lock of this folder, where no project's file says what it is for."""
-    path = Path.cwd() / locking(choices.manager).LOCK_NAME
+    path = Path.cwd() / make_lock_name(choices.manager)
     return path if path.exists() and locate_project_file() is None else None

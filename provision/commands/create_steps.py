@@ -12,8 +12,18 @@ from ..environment import place, state
 from ..environment.repair import changed_packages, compare_locks
 from ..errors import BuildError, ResolveError, UsageError
 from ..managers import venv
-from ..managers.protocol import manager, name_of
-from ..model import CreateResult, Emit, Event, Lock, Machine, PackageSources, Plan, RequestContext
+from ..managers.protocol import manager
+from ..model import (
+    CreateResult,
+    Emit,
+    Event,
+    Lock,
+    Machine,
+    PackageSources,
+    Plan,
+    RequestContext,
+    find_lock_manager,
+)
 from ..request import (
     environment_paths as where,
     load_profiles,
@@ -46,7 +56,7 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
     place.check_place(env)
     if how.lock is None or choices.target:
         choices = inproject.apply_project(choices)
-    choices = dataclasses.replace(choices, manager=name_of(how.lock, choices.manager))
+    choices = dataclasses.replace(choices, manager=find_lock_manager(how.lock, choices.manager))
     read_request.get_locking(choices).require()
     if how.dry_run:
         lock = require_lock(env, choices, how, emit)

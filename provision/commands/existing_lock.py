@@ -13,7 +13,7 @@ from pathlib import Path
 from ..environment import place
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..managers.protocol import locking
-from ..model import Emit, Event, Lock, Plan, RequestContext
+from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..request import load_profiles, project_options as inproject, recorded_options, upload_limits
 from ..request.options import Choices
 from ..request.project_folder import find_project_folder
@@ -184,7 +184,7 @@ def require_lock(env: Path, choices: Choices, how: CreateOptions, emit: Emit) ->
         return pylock.read_in(env / place.MARK) if _names_nothing(env, choices) else None
     path = how.lock or find_project_folder() / lock_name(choices)
     if not how.lock:
-        _require(path, env / place.MARK / locking(choices.manager).LOCK_NAME, how)
+        _require(path, env / place.MARK / make_lock_name(choices.manager), how)
     lock = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed on this machine
     locking(choices.manager).check_hashes(lock, str(path), allow_md5=how.allow_md5)
     if how.locked and not how.lock:

@@ -11,7 +11,17 @@ from .. import export as stage
 from ..environment import place, state
 from ..errors import LockError, UsageError
 from ..managers.protocol import locking
-from ..model import Emit, Event, ExportResult, Lock, drop_event
+from ..model import (
+    CONDA_LOCK,
+    LOCK_NAMES,
+    VENV_LOCKS,
+    Emit,
+    Event,
+    ExportResult,
+    Lock,
+    drop_event,
+    make_lock_name,
+)
 from ..model.command_options import REQUIRED, argument, group, option
 from ..project.config.project_file import find_in_folder
 from ..request import environment_paths as where, load_profiles, project_folder as projects
@@ -137,7 +147,7 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
         return _read_file_source(file, path, choices)
     if (path / place.MARK).is_dir():
         return _read_env_source(path)
-    for name in ("pylock.toml", "conda-lock.yml") if env is None else ():
+    for name in LOCK_NAMES.values() if env is None else ():
         if (projects.find_project_folder() / name).is_file():
             return _read_file_source(projects.find_project_folder() / name, path, choices)
     if env is None:
@@ -171,10 +181,10 @@ def installed_parts(source: ExportSource) -> tuple[tuple[stage.InstalledPart, ..
 
 def _choose_lock_file(lock: Lock) -> Path:
     """Return the project's lock file that an environment was built from, or only its name if it is elsewhere."""
-    name = Path(locking(lock.manager).LOCK_NAME)
+    name = Path(make_lock_name(lock.manager))
     if name.suffix != ".toml":
         return name
-    for file in sorted(projects.find_project_folder().glob("pylock*.toml")):
+    for file in sorted(projects.find_project_folder().glob(VENV_LOCKS)):
         try:
             if state.lock_digest(pylock.read(file)) == state.lock_digest(lock):
                 return file
@@ -200,7 +210,7 @@ def warn_of_missing_lock(form: str, source: ExportSource, subject: stage.Subject
     needed = folder / subject.lock_file
     if form not in ("apptainer", "devcontainer", "dockerfile", "github") or needed.exists():
         return None
-    kind = Path(locking(source.lock.manager).LOCK_NAME).stem
+    kind = Path(make_lock_name(source.lock.manager)).stem
     command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(needed)])
     return f"{subject.lock_file} must be in the same folder, but it is missing: {command}"
 
@@ -212,7 +222,7 @@ def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:
 
     lock = lock_acceptance.read_lock(file, dataclasses.replace(choices, manager="conda"))
     written = file if file.suffix in (".yml", ".yaml") else None
-    name = file if written else file.with_name("conda-lock.yml")
+    name = file if written else file.with_name(CONDA_LOCK)
     return ExportSource(lock=_public(lock), file=name, env=env, written=written)
 
 

@@ -8,7 +8,17 @@ from pathlib import Path
 
 from ..errors import LockError
 from ..fleet import FleetAnswer
-from ..model import Emit, Event, FleetLock, FleetLocks, HostClass, Lock, RequestContext
+from ..model import (
+    VENV_CLASS_LOCKS,
+    Emit,
+    Event,
+    FleetLock,
+    FleetLocks,
+    HostClass,
+    Lock,
+    RequestContext,
+    make_lock_name,
+)
 from ..request import project_options as inproject
 from ..request.options import Choices
 from ..request.project_folder import find_project_folder
@@ -70,14 +80,14 @@ class _Task:
 
 def _files(answer: FleetAnswer, choices: Choices) -> Sequence[Path]:
     """Return the lock file of each plan, relative if the project is the current folder."""
-    folder, way = find_project_folder(), get_locking(choices)
-    names = [way.lock_name(plan.classes[0]) for plan in answer.fleet.plans]
+    folder = find_project_folder()
+    names = [make_lock_name(choices.manager, plan.classes[0]) for plan in answer.fleet.plans]
     return [Path(n) if folder == Path.cwd() else folder / n for n in names]
 
 
 def _without_plan(files: Sequence[Path]) -> Iterator[str]:
     """Yield a warning for each fleet lock that no current plan uses."""
-    for path in sorted(find_project_folder().glob("pylock.*.toml")):
+    for path in sorted(find_project_folder().glob(VENV_CLASS_LOCKS)):
         if path.name in {file.name for file in files}:
             continue
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError, UsageError
-from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event
+from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, make_lock_name
 from ..model.command_options import argument, group, option
 from ..request import project_options as inproject
 from ..request.options import Choices
@@ -125,7 +125,7 @@ def _project_lock(choices: Choices) -> Path:
 
 def lock_name(choices: Choices) -> str:
     """Return the name of the project's lock file, or of that of the named target."""
-    return get_locking(choices).lock_name(choices.target_name)
+    return make_lock_name(choices.manager, choices.target_name)
 
 
 def _describe_next_step(choices: Choices, output: Path) -> str:

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from ..environment import place
 from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
-from ..model import CreateResult, Emit, Event, Lock, Preview
+from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..project.config.key_forms import CONFIG_NAME
 from ..request import (
     environment_paths as where,
@@ -72,7 +72,7 @@ def apply_edit(edit: PackageEdit, at: EditPlace, emit: Emit) -> CreateResult | L
 
     path, file = where.make_absolute(choose_env_to_change(emit, at.env)), locate_project_file()
     place.check_place(path)
-    names = [locking(name).lock_name(at.choices.target_name) for name in NAMES]
+    names = [make_lock_name(name, at.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
     with (
         interrupted_run.describe_by(interrupted_run.remember_state(path, kept).look),

@@ -59,7 +59,8 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         place.refuse_half_changed(path)
         lock = _lock_of(path)
         return _preview(
-            path, repairs.find_work(lock, compare_wheels.find_drift(path, lock, thorough=True, deep=options.deep))
+            path,
+            repairs.find_work(lock, compare_wheels.find_drift(path, lock, thorough=True, deep=options.deep)),
         )
     with place.lock_place(path, emit):
         place.recover(path)

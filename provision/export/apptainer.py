@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Lock
+from ..model import Lock, make_lock_name
 from . import base_images, export_source as s
 from .dockerfile import ENV, EXACTLY, local
 from .export_source import Subject
@@ -42,7 +42,7 @@ def _nv(lock: Lock) -> str:
 
 
 def _held(subject: Subject) -> str:
-    return f"{_HELD}/{s.VENV_LOCK if subject.lock.manager == 'venv' else s.CONDA_LOCK}"
+    return f"{_HELD}/{make_lock_name(subject.lock.manager)}"
 
 
 def _files(subject: Subject) -> list[str]:

@@ -15,8 +15,6 @@ from urllib.parse import unquote, urlsplit
 from ..errors import UsageError
 from ..model import BaseImage, Lock, LockedPackage
 
-VENV_LOCK, CONDA_LOCK = "pylock.toml", "conda-lock.yml"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledPart:

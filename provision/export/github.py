@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import PurePosixPath
 
 from ..errors import UsageError
+from ..model import find_lock_target
 from . import base_images, export_source as s
 from .export_source import Subject
 
@@ -102,11 +102,9 @@ def lock_options(subject: Subject) -> list[str]:
     A lock of project files (`inputs`) does not name them, so only its own machine can reproduce it.
     """
     lock, plan = subject.lock, subject.lock.plan
-    named = re.fullmatch(
-        r"pylock\.([^.]+)\.toml|([^.]+)\.conda-lock\.yml", PurePosixPath(subject.lock_file).name
-    )
-    if subject.project and named:
-        return ["--target", named[1] or named[2]]
+    target = find_lock_target(PurePosixPath(subject.lock_file).name)
+    if subject.project and target:
+        return ["--target", target]
     if lock.inputs:
         return []
     options = ["--output", subject.lock_file, "--python", plan.python or "", "--device", plan.device]

@@ -1,8 +1,9 @@
 """The protocols of a manager, and the tables that choose venv or conda by name.
 
-A manager has two modules. `locking` solves, reads and writes locks, also where nothing is built. `manager` builds
-environments from locks. Steps that are the same for both managers are in `commands/`. Both use `PreferredVersions` in
-their search for a lock."""
+A manager has two modules. `locking` solves, reads and writes locks, also without building. `manager` builds
+environments from locks. Steps that are the same for both managers are in `commands/`. Both use `Preferred` in their
+search for a lock.
+"""
 
 from __future__ import annotations
 
@@ -90,8 +91,8 @@ class Manager(Protocol):
 class Stages:
     """The functions of the stages `resolve` and `detect` that a manager needs. The command passes them in.
 
-    `plan` returns the plan of a request, `spoken_cuda` the CUDA that a target's driver supports, `how_they_run` whether
-    kernels run on a GPU, and `interpreter` the path of a Python of a minor version.
+    `plan` returns the plan of a request, and `spoken_cuda` the CUDA that a target's driver supports. `how_they_run`
+    returns whether kernels run on a GPU. `interpreter` returns the path of a Python of a minor version.
     """
 
     plan: Callable[[RequestContext], Plan]
@@ -119,7 +120,7 @@ class Task:
     near: Near = Near()
 
 
-class Search(Protocol):
+class LockSearch(Protocol):
     """A search for a lock. It keeps the results of one attempt for the next."""
 
     def solve(self, context: RequestContext) -> tuple[Plan, Lock | None]:
@@ -132,8 +133,6 @@ class Search(Protocol):
 class Locking(Protocol):
     """The module of a manager that solves, reads and writes locks."""
 
-    LOCK_NAME: str
-    """The name of a project's lock file."""
     OPTION: str
     """The option for this manager after a space, or an empty text for the default manager."""
     PLANS_FIRST: bool
@@ -145,9 +144,6 @@ class Locking(Protocol):
     """Whether a lock can exclude newer uploads (--exclude-newer)."""
     EXTRAS: tuple[str, ...]
     """The extras of gpuenv that the manager requires."""
-
-    def lock_name(self, target: str | None) -> str:
-        """Return the name of the lock file of the project, or of a named target."""
 
     def require(self) -> None:
         """Raise UsageError for a missing library that locking needs."""
@@ -172,7 +168,7 @@ class Locking(Protocol):
     def check(self, lock: Lock, context: RequestContext, stages: Stages) -> None:
         """Raise LockError for a lock that does not fit the target."""
 
-    def search(self, task: Task) -> Search:
+    def search(self, task: Task) -> LockSearch:
         """Return a new search for a lock."""
 
 
@@ -190,11 +186,6 @@ def manager(name: str) -> Manager:
 def locking(name: str) -> Locking:
     """Import and return the module of a manager that locks."""
     return cast("Locking", importlib.import_module(_LOCKING[name], __package__))
-
-
-def name_of(lock_file: Path | None, chosen: str) -> str:
-    """Return the name of the manager of a lock file, or `chosen` without a lock file."""
-    return "conda" if lock_file and lock_file.suffix != ".toml" else chosen
 
 
 Solve = Callable[[Mapping[str, str]], Lock]

@@ -14,14 +14,13 @@ from ..environment.place import MARK, not_writable
 from ..environment.repair import RepairWork, compare_locks
 from ..errors import BuildError
 from ..index import uv
-from ..model import Lock, LockedPackage, PackageSources
+from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources
 from ..system import process, untrusted_files
 from ..system.safe_write import write_file
 from ..wheels import pylock
 from ..wheels.install import install_wheels
 from ..wheels.reinstall import put_back as put_back_wheels, take_out
 from .protocol import Building
-from .venv_locks import LOCK_NAME
 
 transaction = transactions.beside
 
@@ -66,7 +65,7 @@ def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh
 def record(lock: Lock, prefix: Path) -> None:
     """Write the lock into the environment. Raises BuildError."""
     state.write(prefix, "lock.json", {"digest": state.lock_digest(lock)})
-    pylock.write(prefix / MARK / LOCK_NAME, lock, root=prefix)
+    pylock.write(prefix / MARK / VENV_LOCK, lock, root=prefix)
 
 
 def settle(env: Path) -> None:
@@ -183,10 +182,10 @@ def fetch_python(version: str) -> str:
     allowed = uv.Settings(variables={"UV_PYTHON_DOWNLOADS": "manual"}, timeout=1800)
     done = uv.run_uv(["python", "install", version], PackageSources(), python=None, settings=allowed)
     words = ["python", "find", "--managed-python", "--no-python-downloads", version]
-    found = uv.run_uv(words, PackageSources(), python=None)
-    if not found.ok:
+    located = uv.run_uv(words, PackageSources(), python=None)
+    if not located.ok:
         raise BuildError(
             f"Python {version} is not on this machine and cannot be downloaded",
             log=uv.redacted(done.stderr), hint="install it, or choose another version with --python",
         )  # fmt: skip
-    return found.stdout.strip()
+    return located.stdout.strip()

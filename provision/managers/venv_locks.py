@@ -32,17 +32,11 @@ from .protocol import Preferred, Stages, Task
 if TYPE_CHECKING:
     from ..wheels.repeat_last_solve import EarlySolve
 
-LOCK_NAME = "pylock.toml"
 OPTION = ""
 PLANS_FIRST = True
 BRINGS_PYTHON = False
 KEEPS_UPLOAD_LIMITS = True
 EXTRAS: tuple[str, ...] = ()
-
-
-def lock_name(target: str | None) -> str:
-    """Return pylock.toml, or pylock.NAME.toml for a named target."""
-    return f"pylock.{target}.toml" if target else LOCK_NAME
 
 
 def require() -> None:
@@ -103,17 +97,17 @@ def check(lock: Lock, context: RequestContext, stages: Stages) -> None:
             )
 
 
-def search(task: Task) -> Search:
+def search(task: Task) -> VenvSearch:
     """Return a new search for a lock."""
     from ..wheels.repeat_last_solve import begin_early
 
     packages = task.near.lock.packages if task.near.lock else ()
     versions = {p.name: p.version for p in packages if p.name not in task.near.moving and not p.unhashed}
-    return Search(task, Preferred(versions, task.emit), begin_early(task.first))
+    return VenvSearch(task, Preferred(versions, task.emit), begin_early(task.first))
 
 
 @dataclasses.dataclass
-class Search:
+class VenvSearch:
     """A search that makes a plan before each attempt."""
 
     task: Task

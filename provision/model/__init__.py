@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # type checkers need all names
     from provision.model.fleet import *
     from provision.model.fleet_classes import *
     from provision.model.fleet_results import *
+    from provision.model.lock_names import *
     from provision.model.machine import *
     from provision.model.package_catalog import *
     from provision.model.package_names import *
@@ -53,6 +54,7 @@ _NOUNS = {
     "package_sets": "PackageRelease NamedPackage PassedOverBuild HeldBackPackage PackageSet JointSolution",
     "request_context": "TransitiveFrameworks RequestContext",
     "plan_and_lock": "RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock",
+    "lock_names": "VENV_LOCK CONDA_LOCK LOCK_NAMES VENV_LOCKS VENV_CLASS_LOCKS UV_LOCK_FORMAT make_lock_name find_lock_target find_lock_manager is_venv_lock",
     "fleet_classes": "FleetHost HostClass",
     "fleet": "FleetPlan PlanDifference UnservedHosts Fleet FleetLock FleetLocks",
     "fleet_results": "HostVerdict HostResult FleetResults",

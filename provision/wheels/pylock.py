@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 from ..errors import LockError
 from ..model import (
+    VENV_LOCK,
     ExcludeNewer,
     HostClass,
     Lock,
@@ -34,8 +35,6 @@ from ..system.output_file import signed, write_output
 from ..system.redaction import redact, redact_value
 from ..system.safe_write import suggest_fix, write_file
 from ..system.untrusted_names import UnsafeNameError, file_name_of_url, last_segments
-
-_ABOUT = "pylock.toml"
 
 
 def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
@@ -243,8 +242,8 @@ def check_file_name(package: LockedPackage) -> LockedPackage:
 def read_in(folder: Path) -> Lock:
     """The lock that an environment carries in its folder: pylock.toml, or of a conda environment the
     value itself, which needs no conda-lock to be read. Raises LockError."""
-    if (folder / "pylock.toml").exists():
-        return read(folder / "pylock.toml")
+    if (folder / VENV_LOCK).exists():
+        return read(folder / VENV_LOCK)
     path = folder / "lock.json"
     try:
         data = json.loads(untrusted_files.read_bytes(path))

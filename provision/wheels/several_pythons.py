@@ -16,7 +16,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from ..errors import LockError
 from ..index import uv
 from ..index.platform_tags import CPYTHON, markers_of, wheel_tags
-from ..model import LockedPackage, PackageSources, Plan
+from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
 from ..system import scratch_folders
 from ..system.redaction import redact
 from .index_metadata import IndexMetadata
@@ -39,7 +39,7 @@ def wheels_for(
         wanted.write_text("\n".join(requirements) + "\n", encoding="utf-8")
         words = [
             "pip", "compile", str(wanted), "--universal", "--python-version", minors[-1],
-            "--format", "pylock.toml", "--only-binary", ":all:", "--no-header", "--quiet",
+            "--format", UV_LOCK_FORMAT, "--only-binary", ":all:", "--no-header", "--quiet",
         ]  # fmt: skip
         settings = uv.Settings(only_wheels=only_files(sources), timeout=_TIMEOUT)
         done = uv.run_uv(words, sources, python=sys.executable, settings=settings)

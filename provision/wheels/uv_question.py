@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from ..errors import LockError
 from ..index import pytorch_index, uv
 from ..index.uv import without_credentials
-from ..model import PackageSources, Plan, RequirementLine
+from ..model import UV_LOCK_FORMAT, PackageSources, Plan, RequirementLine
 from ..system import scratch_folders
 from .allowed_source_builds import SourceBuilds
 from .solve_failure import TIMEOUT, failure
@@ -69,17 +69,17 @@ class Ask:
     def _solved(self, pins: list[str], prefer: Mapping[str, str]) -> str:
         source = self.source(pins)
         if not prefer:
-            return self.compiled(source, "pylock.toml")
+            return self.compiled(source, UV_LOCK_FORMAT)
         # First exactly as it was, which is mostly possible. What uv calls preferences are not enough:
         # with several indexes it was seen to leave a version that fits (ml-dtypes, 0.13.8).
         held = self.scratch / "held.txt"
         held.write_text(_rows(prefer), encoding="utf-8")
         with contextlib.suppress(LockError):
-            return self.compiled(source, "pylock.toml", "--constraints", str(held))
+            return self.compiled(source, UV_LOCK_FORMAT, "--constraints", str(held))
         kept = self.scratch / "before.txt"
         kept.write_text(_rows(prefer), encoding="utf-8")
         found = self.compiled(source, "requirements.txt", "--output-file", str(kept))
-        return self._again(source, versions_of(found), "pylock.toml")
+        return self._again(source, versions_of(found), UV_LOCK_FORMAT)
 
     def _again(self, source: Path, versions: Mapping[str, str], form: str) -> str:
         """The same solution in another form. uv's cache has what it takes, unless it cannot be written to."""

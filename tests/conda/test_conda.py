@@ -132,7 +132,7 @@ def test_what_the_gpus_want_of_cuda():
 
 def test_a_cudnn_that_dropped_the_gpu_is_led_away_from():
     volta = Target(platform="linux-x86_64", gpus=(TargetGpu(capability="7.0"),))
-    asked = specs.Question(
+    asked = specs.SolverQuestion(
         request=Request(frameworks=(FrameworkRequest(name="torch"),)), target=volta, rows=(), channels=(), virtual=(),
         bounds=specs.Bounds(),
     )  # fmt: skip
@@ -169,7 +169,7 @@ def test_every_row_of_an_old_build_says_what_its_build_string_says():
 
 
 def test_a_cpu_build_in_a_cuda_plan_is_an_error():
-    asked = specs.Question(
+    asked = specs.SolverQuestion(
         request=Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda"), target=H200, rows=KNOWN.conda,
         channels=("conda-forge",), virtual=(), bounds=specs.Bounds(cuda="13.0"),
     )  # fmt: skip
@@ -184,7 +184,7 @@ def test_of_several_frameworks_one_apart_may_help():
         device="cpu",
         manager="conda",
     )
-    asked = specs.Question(
+    asked = specs.SolverQuestion(
         request=request, target=H200, rows=KNOWN.conda, channels=(), virtual=(), bounds=specs.Bounds()
     )
     told = dict(conda_target.alternatives(asked, KNOWN))
@@ -292,10 +292,10 @@ def locked(depends=(), cuda="12.9"):
 def test_a_lock_is_held_against_the_machine(depends, bounds, told):
     here = specs.virtual_packages(H200, cuda="13.0", kernel=None, archspec=None)
     if told is None:
-        foreign.held_against(locked(depends), here, specs.Bounds(**bounds))
+        foreign.check_target(locked(depends), here, specs.Bounds(**bounds))
     else:
         with pytest.raises(LockError, match=told):
-            foreign.held_against(locked(depends), here, specs.Bounds(**bounds))
+            foreign.check_target(locked(depends), here, specs.Bounds(**bounds))
 
 
 def test_a_channel_under_another_name_follows_conda_forges_names():

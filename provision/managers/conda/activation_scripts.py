@@ -70,11 +70,11 @@ def activated(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:
     done = process.run([shell, "-c", _ACTIVATED, shell, str(prefix)], env=environ, timeout=60)
     if not done.ok:
         raise BuildError(f"a script in {prefix}/etc/conda/activate.d fails", log=done.stderr)
-    found = dict(row.partition("=")[::2] for row in done.stdout.split("\0") if "=" in row)
+    variables = dict(row.partition("=")[::2] for row in done.stdout.split("\0") if "=" in row)
     for name in ("_", "SHLVL", "PWD", "OLDPWD"):  # variables of the shell
-        found.pop(name, None)
-        found |= {name: environ[name]} if name in environ else {}
-    return found
+        variables.pop(name, None)
+        variables |= {name: environ[name]} if name in environ else {}
+    return variables
 
 
 # --- the list of environments --------------------------------------------------------------------

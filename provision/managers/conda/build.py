@@ -47,8 +47,8 @@ def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
 def install(lock: Lock, prefix: Path, how: Building) -> None:
     """Fill an empty prefix. Raises BuildError."""
     channelled, wheels = _split(lock.packages)
-    told = f"installing {len(channelled)} conda packages"
-    how.emit(Event(kind="start", stage="build", text=told, total=len(channelled)))
+    text = f"installing {len(channelled)} conda packages"
+    how.emit(Event(kind="start", stage="build", text=text, total=len(channelled)))
     link(lock, prefix, how, distrust=how.distrust)
     conda_scripts.write(prefix, channelled, specs_of(lock))
     install_wheels_on_top(lock, wheels, prefix, how)
@@ -134,7 +134,7 @@ def _teller(emit: Emit) -> Callable[[dict[str, Any]], None]:
     fetched: dict[str, int] = {}
     total = 0
 
-    def told(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         nonlocal total
         if event["event"] == "fetching":
             total = event["total"]
@@ -154,7 +154,7 @@ def _teller(emit: Emit) -> Callable[[dict[str, Any]], None]:
             emit(Event(kind="progress", stage="build", text=text, done=event["done"], total=event["total"],
                        unit="packages"))  # fmt: skip
 
-    return told
+    return on_event
 
 
 def install_wheels_on_top(lock: Lock, wheels: Sequence[LockedPackage], prefix: Path, how: Building) -> None:
@@ -176,16 +176,16 @@ def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedP
 
     Raises BuildError if the conda package has another version, which the wheel would overwrite.
     """
-    there = {name: found[-1].version for name, found in read_distributions(prefix).items()}
+    installed = {name: several[-1].version for name, several in read_distributions(prefix).items()}
     for wheel in wheels:
-        version = there.get(normalize_name(wheel.name), "")
+        version = installed.get(normalize_name(wheel.name), "")
         if version and version != wheel.version.partition("+")[0]:
             raise BuildError(
                 f"the conda package of {wheel.name} has version {version}, but the lock's wheel has {wheel.version}. "
                 "One would overwrite the other",
                 hint=f"request conda's version with --with '{wheel.name}=={version}'",
             )
-    return [w for w in wheels if normalize_name(w.name) not in there]
+    return [w for w in wheels if normalize_name(w.name) not in installed]
 
 
 def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPackage]) -> BuildError:
@@ -217,9 +217,9 @@ def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPa
         words = refusal.words if place in refusal.words else f"{refusal.words}: {place}"
         return BuildError(f"{CONDA_CHANNEL.name} {words}", hint=refusal.hint, log=text)
     where = _where(text, packages)
-    told = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
+    message = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
     return BuildError(
-        f"{told}: {where}" if where else told, log=text, hint="read the messages of the engine above"
+        f"{message}: {where}" if where else message, log=text, hint="read the messages of the engine above"
     )
 
 

@@ -10,21 +10,15 @@ from ...errors import LockError
 from ...model import Lock, Profiles, RequestContext
 from ..protocol import Stages
 from . import engine, foreign_locks, lock_file
-from .lock_file import NAME as LOCK_NAME
 from .lock_search import begin as search
 from .solver_question import assumed_gpu, question
 
-__all__ = ["LOCK_NAME", "assumed_gpu", "search"]
+__all__ = ["assumed_gpu", "search"]
 OPTION = " --manager conda"
 PLANS_FIRST = False
 BRINGS_PYTHON = True
 KEEPS_UPLOAD_LIMITS = False
 EXTRAS = ("conda",)
-
-
-def lock_name(target: str | None) -> str:
-    """Return conda-lock.yml, or NAME.conda-lock.yml for a named target: conda-lock requires that suffix."""
-    return f"{target}.{LOCK_NAME}" if target else LOCK_NAME
 
 
 def require() -> None:
@@ -65,5 +59,5 @@ def virtual_packages(context: RequestContext, stages: Stages) -> tuple[Mapping[s
 def check(lock: Lock, context: RequestContext, stages: Stages) -> None:
     """Raise LockError for a lock that needs a missing virtual package, or a CUDA that the target does not support."""
     context = dataclasses.replace(context, request=foreign_locks.request_of(lock))
-    found, _ = question(context, stages)
-    foreign_locks.held_against(lock, found.virtual, found.bounds)
+    built, _ = question(context, stages)
+    foreign_locks.check_target(lock, built.virtual, built.bounds)

@@ -1,10 +1,11 @@
 """Reads conda's configuration: .condarc files, CONDA_* variables and auth files.
 
-Paths and order follow conda's documentation ("Using the .condarc conda configuration file"): later files override
-earlier ones, lists are joined, maps are merged. Values may contain credentials and go only to the engine.
+Paths and order follow conda's documentation ("Using the .condarc conda configuration file"). Later files override
+earlier ones, lists are joined, and maps are merged. Values may contain credentials and go only to the engine.
 
-For a mirror the engine reads credentials from rattler's auth files and ignores those in the mirror's address. So gpuenv
-writes them into an auth file for one run."""
+For a mirror the engine reads credentials from rattler's auth files and ignores those in the mirror's address. So
+gpuenv writes them into an auth file for one run.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ def configuration(environ: Mapping[str, str]) -> Configuration:
     for path in _files(environ):
         data = _read(path, environ)
         unserved |= {f"{key} in {path}": None for key in _UNSERVED if data.get(key)}
-        values = _laid(values, {k: data[k] for k in (*_LISTS, *_MAPS, *_WORDS) if data.get(k) is not None})
-    values = _laid(values, _of_variables(environ))
+        values = _merged(values, {k: data[k] for k in (*_LISTS, *_MAPS, *_WORDS) if data.get(k) is not None})
+    values = _merged(values, _of_variables(environ))
     said = [f"{words} is ignored: gpuenv does not support it" for words in unserved]
     if values.get("offline") is True:
         said.append("conda is configured to be offline: gpuenv contacts no channel")
@@ -62,9 +63,9 @@ def configuration(environ: Mapping[str, str]) -> Configuration:
     return Configuration(values=values, said=tuple(said))
 
 
-def _certificates(told: object) -> str | None:
-    named = isinstance(told, str) and told not in ("", "truststore")
-    return str(Path(str(told)).expanduser()) if named else None
+def _certificates(ssl_verify: object) -> str | None:
+    named = isinstance(ssl_verify, str) and ssl_verify not in ("", "truststore")
+    return str(Path(str(ssl_verify)).expanduser()) if named else None
 
 
 def _plain(text: object) -> str:
@@ -84,21 +85,21 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
     folders += [home / ".config" / "conda", home / ".conda"]
     for folder in dict.fromkeys(folders):
         yield from _in(folder)
-    yield from _there(home / ".condarc")
+    yield from _existing(home / ".condarc")
     if environ.get("CONDA_PREFIX"):
         yield from _in(Path(environ["CONDA_PREFIX"]))
     if environ.get("CONDARC"):
-        yield from _there(Path(environ["CONDARC"]).expanduser())
+        yield from _existing(Path(environ["CONDARC"]).expanduser())
 
 
 def _in(folder: Path) -> Iterator[Path]:
-    yield from _there(folder / ".condarc")
-    yield from _there(folder / "condarc")
+    yield from _existing(folder / ".condarc")
+    yield from _existing(folder / "condarc")
     if (folder / "condarc.d").is_dir():
         yield from sorted(p for p in (folder / "condarc.d").iterdir() if p.suffix in (".yml", ".yaml"))
 
 
-def _there(path: Path) -> Iterator[Path]:
+def _existing(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
 
@@ -136,8 +137,8 @@ def _checked(path: Path | str, key: str, value: Any) -> Any:
         return words
     if key in _MAPS and value is not None and not isinstance(value, dict):
         raise ValueError(f"{path}: {key} is not a map")
-    for name, told in value.items() if key in _MAPS and value else ():
-        words = told if isinstance(told, list) and key in _GROUPS else [told]
+    for name, entry in value.items() if key in _MAPS and value else ():
+        words = entry if isinstance(entry, list) and key in _GROUPS else [entry]
         if not all(isinstance(w, str) for w in words if w is not None):
             raise ValueError(f"{path}: {key} has an invalid address: {_plain(name)}")
     if key == "channel_alias" and not isinstance(value, str | None):
@@ -157,18 +158,18 @@ def _expanded(text: str, environ: Mapping[str, str]) -> str:
 
 def _of_variables(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the keys from CONDA_* variables, with lists separated by commas."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key in (*_LISTS, *_WORDS):
         variable = f"CONDA_{key.upper()}"
-        told = environ.get(variable)
-        if told and key in _LISTS:
-            found[key] = [w.strip() for w in told.split(",") if w.strip()]
-        elif told:
-            found[key] = _checked(variable, key, _BOOLEANS.get(told.lower(), told))
-    return found
+        text = environ.get(variable)
+        if text and key in _LISTS:
+            values[key] = [w.strip() for w in text.split(",") if w.strip()]
+        elif text:
+            values[key] = _checked(variable, key, _BOOLEANS.get(text.lower(), text))
+    return values
 
 
-def _laid(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two files as conda does."""
     merged = dict(below)
     for key, value in above.items():
@@ -197,9 +198,9 @@ def read(environ: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
     named = environ.get("RATTLER_AUTH_FILE")
     if not named:
         return {}, None
-    found = _hosts(Path(named))
-    said = None if found is not None else f"RATTLER_AUTH_FILE names {named}, which does not exist"
-    return found or {}, said
+    hosts = _hosts(Path(named))
+    said = None if hosts is not None else f"RATTLER_AUTH_FILE names {named}, which does not exist"
+    return hosts or {}, said
 
 
 def _hosts(path: Path) -> dict[str, Any] | None:
@@ -212,7 +213,7 @@ def _hosts(path: Path) -> dict[str, Any] | None:
     except (ValueError, RecursionError) as error:
         line = f": line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise ValueError(f"the auth file {path} cannot be read: it is not JSON{line}") from None
-    if not isinstance(data, dict) or not all(isinstance(told, dict) for told in data.values()):
+    if not isinstance(data, dict) or not all(isinstance(entry, dict) for entry in data.values()):
         raise ValueError(f"the auth file {path} cannot be read: expected a mapping of hosts to credentials")
     return data
 
@@ -228,18 +229,18 @@ def of_mirrors(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
             known[parts.hostname] = {"BasicHTTP": {"username": user, "password": password}}
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
-    told = {
+    mirrors = {
         channel: [plain(a) for a in ([places] if isinstance(places, str) else places or ())]
         for channel, places in (values.get("mirrored_channels") or {}).items()
     }
-    return {**values, "mirrored_channels": told}, known
+    return {**values, "mirrored_channels": mirrors}, known
 
 
-def lend(known: Mapping[str, Any], held: Mapping[str, Any], scratch: Path) -> dict[str, str]:
+def lend(known: Mapping[str, Any], credentials: Mapping[str, Any], scratch: Path) -> dict[str, str]:
     """Write an auth file for one run, and return its variable. Return nothing without credentials to add."""
     if not known:
         return {}
     path = scratch / "auth.json"
     path.touch(mode=0o600)
-    path.write_text(json.dumps({**held, **known}), encoding="utf-8")
+    path.write_text(json.dumps({**credentials, **known}), encoding="utf-8")
     return {"RATTLER_AUTH_FILE": str(path)}

@@ -64,21 +64,23 @@ def _configured(
     """Return the user's configuration for a request, and the engine's variables. Emit a note for each ignored key."""
     environ = process.environ()
     try:
-        found = configuration(environ)
-        held, absent = conda_auth.read(environ)
+        configured = configuration(environ)
+        credentials, absent = conda_auth.read(environ)
     except ValueError as error:
         raise failure(
             str(error), hint="correct the file, or name another with CONDARC or RATTLER_AUTH_FILE"
         ) from error
-    for text in (*found.said, *filter(None, [absent])):
+    for text in (*configured.said, *filter(None, [absent])):
         on_progress({"event": "note", "text": text})
-    values, lent = found.values, {}
+    values, lent = configured.values, {}
     if operation != "addresses":  # its answer contains addresses with credentials
         values, known = conda_auth.of_mirrors(values)
-        lent = conda_auth.lend(known, held, scratch)
+        lent = conda_auth.lend(known, credentials, scratch)
         environ |= lent
-    if found.certificates:
-        environ["SSL_CERT_DIR" if Path(found.certificates).is_dir() else "SSL_CERT_FILE"] = found.certificates
+    if configured.certificates:
+        environ["SSL_CERT_DIR" if Path(configured.certificates).is_dir() else "SSL_CERT_FILE"] = (
+            configured.certificates
+        )
     more = {"offline": True} if values.get("offline") is True else {}
     return {"rc": values, "lent": environ["RATTLER_AUTH_FILE"] if lent else None, **more}, environ
 
@@ -113,21 +115,25 @@ def ask(
             stdin=json.dumps({**whole, "patience": _patience(), **more}), timeout=_TIMEOUT, on_line=on_line,
         )  # fmt: skip
         if answer.exists():
-            found = dict(json.loads(answer.read_text(encoding="utf-8")))
-            if found.get("error", {}).get("kind") == "ConfigurationError":
-                raise failure(
-                    redact_text(found["error"]["text"]), hint="correct the configuration named above"
-                )
-            return found
+            reply = dict(json.loads(answer.read_text(encoding="utf-8")))
+            if reply.get("error", {}).get("kind") == "ConfigurationError":
+                text = redact_text(reply["error"]["text"])
+                raise failure(text, hint="correct the configuration named above")
+            return reply
         if not scratch.is_dir():
             raise failure(
                 f"{scratch} was removed while the conda engine ran {operation}",
                 hint="keep temporary files during a run, or choose another folder with TMPDIR",
             )
+    raise _describe_crash(operation, done, failure)
+
+
+def _describe_crash(operation: str, done: process.Finished, failure: type[GpuenvError]) -> GpuenvError:
+    """Return the error for a worker that ended without an answer."""
     log = redact_text("\n".join(x for x in done.stderr.splitlines() if not x.startswith('{"event"')))
     how = done.signal or ("it exceeded its deadline" if done.timed_out else f"exit code {done.returncode}")
     first = next((x.strip() for x in log.splitlines() if x.strip() and "panicked at" not in x), "")
-    raise failure(
+    return failure(
         f"the conda engine (py-rattler) failed in {operation}: {how}" + (f": {first}" if first else ""),
         log=log[-4000:] or None,
         hint="read the messages of the engine above; nothing was changed",

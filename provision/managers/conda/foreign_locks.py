@@ -67,7 +67,7 @@ def _explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]
 
     A hash of 64 digits is a sha256, one of 32 digits an md5.
     """
-    found = []
+    packages = []
     for number, line in enumerate(text.splitlines(), start=1):
         entry = line.strip()
         if not entry or entry.startswith(("#", "@")):
@@ -76,12 +76,12 @@ def _explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]
         digest = digest.removeprefix("sha256:").removeprefix("md5:")
         if "://" not in url or not re.fullmatch(r"([0-9a-f]{32}|[0-9a-f]{64})?", digest):
             raise LockError(f"{path}:{number}: expected a package address with a hash: {entry[:120]}")
-        found.append(
+        packages.append(
             _package(path, url, platform, **{"sha256" if len(digest) == 64 else "md5": digest or None})
         )
-    if not found:
+    if not packages:
         raise LockError(f"{path} is an @EXPLICIT list without a package")
-    return tuple(found)
+    return tuple(packages)
 
 
 def _package(path: Path, url: str, platform: str, **fields: Any) -> LockedPackage:
@@ -210,7 +210,7 @@ def request_of(lock: Lock) -> Request:
     return Request(frameworks=wanted, device=lock.plan.device, manager="conda", python=lock.plan.python)
 
 
-def held_against(lock: Lock, virtual: Sequence[Mapping[str, str]], bounds: Bounds) -> None:
+def check_target(lock: Lock, virtual: Sequence[Mapping[str, str]], bounds: Bounds) -> None:
     """Raise LockError for a lock that does not fit this machine.
 
     A package requires a missing virtual package, or the driver or a GPU does not support the lock's CUDA.
@@ -248,10 +248,10 @@ def _meets(have: str | None, wanted: str) -> bool:
     if have is None:
         return False
     for part in re.split(r"[,\s]", wanted):
-        found = re.fullmatch(r"(>=|<=|==|!=|>|<|=)?(\d[\w.]*)(\.\*|\*)?", part)
-        if not found:
+        match = re.fullmatch(r"(>=|<=|==|!=|>|<|=)?(\d[\w.]*)(\.\*|\*)?", part)
+        if not match:
             continue  # a build string, or a form that only the solver supports
-        operator, number = found[1] or "=", _numbers(found[2])
+        operator, number = match[1] or "=", _numbers(match[2])
         version = _numbers(have)
         size = max(len(version), len(number))
         left, right = (t + (0,) * (size - len(t)) for t in (version, number))

@@ -1,6 +1,6 @@
 """Reads and writes conda-lock.yml with the models of conda-lock.
 
-The conda section has the solver's packages, the pip section the wheels with their hashes. The custom metadata has
+The conda section has the solver's packages, and the pip section the wheels with their hashes. The custom metadata has
 gpuenv's plan and target for each platform of the file. gpuenv does not run conda-lock's solver and installer, because
 they would download conda.
 """
@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import LockError, OtherPlatformError
-from ...model import Lock, LockedPackage, Plan, Target, as_plain, from_plain
+from ...model import CONDA_LOCK, Lock, LockedPackage, Plan, Target, as_plain, from_plain
 from ...system import scratch_folders, untrusted_files
 from ...system.output_file import is_stream, signed, write_output
 from ...system.safe_write import suggest_fix
 from . import engine as door
 from .solve import build_of, is_conda
 
-NAME = "conda-lock.yml"
 _CUSTOM = "gpuenv."
 
 
@@ -35,13 +34,13 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = (), *, 
     from conda_lock.lockfile import write_conda_lock_file
 
     content = _content(lock, virtual)
-    held = _parsed(path) if not alone and path.exists() and not is_stream(path) else None
-    if held is not None:
-        content = _merged(content, held)
+    old_lock = _parsed(path) if not alone and path.exists() and not is_stream(path) else None
+    if old_lock is not None:
+        content = _merged(content, old_lock)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folders.scratch("lock") as folder:
-            draft = folder / NAME
+            draft = folder / CONDA_LOCK
             write_conda_lock_file(content, draft, metadata_choices=None, include_help_text=False)
             write_output(path, signed(draft.read_text(encoding="utf-8")), durable=True)
     except OSError as error:
@@ -123,7 +122,7 @@ def _locked(package: LockedPackage, platform: str) -> Any:
 
     if is_conda(package) and package.md5 is None:
         raise LockError(
-            f"the channel has no md5 for {package.name} {package.version}, which conda-lock.yml requires",
+            f"the channel has no md5 for {package.name} {package.version}, which {CONDA_LOCK} requires",
             hint="index the channel again with md5 sums",
         )
     depends = {}
@@ -140,22 +139,24 @@ def _locked(package: LockedPackage, platform: str) -> Any:
     )  # fmt: skip
 
 
-def _merged(ours: Any, held: Any) -> Any:
+def _merged(new_lock: Any, old_lock: Any) -> Any:
     """Return the lock with the packages of this platform replaced, and the file's other platforms."""
-    mine = set(ours.metadata.platforms)
-    others = [p for p in held.package if p.platform not in mine]
-    rest = [p for p in held.metadata.platforms if p not in mine]
+    platforms = set(new_lock.metadata.platforms)
+    others = [p for p in old_lock.package if p.platform not in platforms]
+    rest = [p for p in old_lock.metadata.platforms if p not in platforms]
     if not rest:
-        return ours
-    meta, before = ours.metadata, held.metadata
-    custom = {k: v for k, v in (before.custom_metadata or {}).items() if k.rsplit(".", 1)[-1] not in mine}
+        return new_lock
+    meta, before = new_lock.metadata, old_lock.metadata
+    custom = {
+        k: v for k, v in (before.custom_metadata or {}).items() if k.rsplit(".", 1)[-1] not in platforms
+    }
     merged = meta.model_copy(update={
-        "content_hash": {**{k: v for k, v in before.content_hash.items() if k not in mine}, **meta.content_hash},
+        "content_hash": {**{k: v for k, v in before.content_hash.items() if k not in platforms}, **meta.content_hash},
         "channels": list(dict.fromkeys([*meta.channels, *before.channels])),
-        "platforms": sorted([*rest, *mine]),
+        "platforms": sorted([*rest, *platforms]),
         "custom_metadata": {**custom, **(meta.custom_metadata or {})},
     })  # fmt: skip
-    return ours.model_copy(update={"package": [*ours.package, *others], "metadata": merged})
+    return new_lock.model_copy(update={"package": [*new_lock.package, *others], "metadata": merged})
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -187,36 +188,43 @@ def read(
 
     Also returns plan, target and the digest of the request, if gpuenv wrote the lock.
     """
-    held = _parsed(path)
+    content = _parsed(path)
     here = door.subdir(platform)
-    mine = [p for p in held.package if p.platform == here and ("main" in p.categories or not p.categories)]
-    if not mine:
+    packages = [
+        p for p in content.package if p.platform == here and ("main" in p.categories or not p.categories)
+    ]
+    if not packages:
         raise OtherPlatformError(
-            f"{path} has no packages for {here} (only {', '.join(held.metadata.platforms)})",
+            f"{path} has no packages for {here} (only {', '.join(content.metadata.platforms)})",
             hint=f"lock for it: gpuenv lock --manager conda --platform {platform}",
         )
-    custom = held.metadata.custom_metadata or {}
+    custom = content.metadata.custom_metadata or {}
     try:
-        told = {k: json.loads(custom[f"{_CUSTOM}{k}.{here}"]) for k in ("plan", "target", "sizes", "inputs")
+        values = {k: json.loads(custom[f"{_CUSTOM}{k}.{here}"]) for k in ("plan", "target", "sizes", "inputs")
                 if f"{_CUSTOM}{k}.{here}" in custom}  # fmt: skip
-        plan = from_plain(Plan, told["plan"], "gpuenv.plan") if "plan" in told else None
-        target = from_plain(Target, told["target"], "gpuenv.target") if "target" in told else None
+        plan = from_plain(Plan, values["plan"], "gpuenv.plan") if "plan" in values else None
+        target = from_plain(Target, values["target"], "gpuenv.target") if "target" in values else None
     except (ValueError, TypeError, RecursionError) as error:
         raise LockError(
             f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
         ) from error
-    sizes = told.get("sizes", {})
-    inputs = told.get("inputs")
-    return tuple(_package(p, sizes) for p in mine), plan, target, inputs if isinstance(inputs, str) else None
+    sizes = values.get("sizes", {})
+    inputs = values.get("inputs")
+    return (
+        tuple(_package(p, sizes) for p in packages),
+        plan,
+        target,
+        inputs if isinstance(inputs, str) else None,
+    )
 
 
-def _package(held: Any, sizes: dict[str, int]) -> LockedPackage:
-    conda = held.manager == "conda"
-    rows = list(held.dependencies.items())
+def _package(package: Any, sizes: dict[str, int]) -> LockedPackage:
+    conda = package.manager == "conda"
+    rows = list(package.dependencies.items())
     if not conda:  # for a source archive gpuenv lists Python first, then the versions that it was solved with
-        rows = sorted(rows, key=lambda row: row[0] != "python") if "python" in held.dependencies else []
+        rows = sorted(rows, key=lambda row: row[0] != "python") if "python" in package.dependencies else []
     return LockedPackage(
-        name=held.name, version=held.version, url=held.url, sha256=held.hash.sha256, md5=held.hash.md5,
-        index=held.url.rsplit("/", 2)[0] if conda else None, size=sizes.get(held.name),
+        name=package.name, version=package.version, url=package.url, sha256=package.hash.sha256, md5=package.hash.md5,
+        index=package.url.rsplit("/", 2)[0] if conda else None, size=sizes.get(package.name),
         depends=tuple(f"{name} {version}".strip() for name, version in rows),
     )  # fmt: skip

@@ -21,15 +21,15 @@ from ...model import Event, Lock, LockedPackage, Plan, Request, RequestContext, 
 from ...wheels import solve_wheels
 from ..protocol import Near, Preferred, Task
 from . import solve as solver, solver_question as conda_question
-from .specs import Question
+from .specs import SolverQuestion
 
 # Each turn is a complete solve.
 _TURNS = 8
 
 
-def begin(task: Task) -> Search:
+def begin(task: Task) -> CondaSearch:
     """Return a new search for a lock."""
-    return Search(task, _conda_of(task.near), Preferred(_wheels_of(task.near), task.emit))
+    return CondaSearch(task, _conda_of(task.near), Preferred(_wheels_of(task.near), task.emit))
 
 
 def _conda_of(near: Near) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def _wheels_of(near: Near) -> dict[str, str]:
 
 
 @dataclasses.dataclass
-class Search:
+class CondaSearch:
     """A search in which the solver chooses the builds. It keeps the bounds that a solution exceeded."""
 
     task: Task
@@ -64,21 +64,21 @@ class Search:
         for _ in range(_TURNS):
             options = conda_question.alternatives(question, context.profiles)
             solution = solver.solve(question, self.task.emit, options)
-            made = solver.lock(question, solution)
-            if narrower := self._narrower(context, question, made):
+            lock = solver.lock(question, solution)
+            if narrower := self._narrower(context, question, lock):
                 question = narrower
                 continue
             if not (solution.lacking or solution.wheels or context.demands.needs):
-                return self._noted(made)
-            plan = plan_for(context, solution, made, self.task.stages.plan)
-            if plan.python != made.plan.python:  # the wheels require a Python other than the solver's
+                return self._noted(lock)
+            plan = plan_for(context, solution, lock, self.task.stages.plan)
+            if plan.python != lock.plan.python:  # the wheels require a Python other than the solver's
                 question = _with(question, dataclasses.replace(question.request, python=plan.python))
                 continue
-            return self._noted(self._with_wheels(context, plan, made))
+            return self._noted(self._with_wheels(context, plan, lock))
         raise LockError("no set of conda packages and wheels was found that fits together",
                         hint="name --python, or widen the bounds in the project's files")  # fmt: skip
 
-    def _question(self, context: RequestContext) -> tuple[RequestContext, Question]:
+    def _question(self, context: RequestContext) -> tuple[RequestContext, SolverQuestion]:
         question, said = conda_question.question(context, self.task.stages)
         for words in said if self.said is None else ():
             self.task.emit(Event(kind="note", stage="resolve", text=words))
@@ -86,7 +86,9 @@ class Search:
         context, question = _companions(dataclasses.replace(context, target=question.target), question)
         return context, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
 
-    def _narrower(self, context: RequestContext, question: Question, lock: Lock) -> Question | None:
+    def _narrower(
+        self, context: RequestContext, question: SolverQuestion, lock: Lock
+    ) -> SolverQuestion | None:
         """Return the question with the bounds that its solution exceeds, or None if it exceeds none."""
         exceeded = [
             b for b in _exceeded(context.demands.needs, lock, context.target.platform) if b not in self.limits
@@ -114,11 +116,11 @@ class Search:
         return dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *(self.said or ()))), lock
 
 
-def _with(question: Question, request: Request) -> Question:
+def _with(question: SolverQuestion, request: Request) -> SolverQuestion:
     return dataclasses.replace(question, request=request)
 
 
-def _companions(context: RequestContext, question: Question) -> tuple[RequestContext, Question]:
+def _companions(context: RequestContext, question: SolverQuestion) -> tuple[RequestContext, SolverQuestion]:
     """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
     names = {canonicalize_name(Requirement(x).name) for b in context.profiles.builds for x in b.companions}
     companions = [
@@ -149,7 +151,7 @@ def _exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> li
         "python_version": lock.plan.python or "",
         "python_full_version": f"{lock.plan.python}.99",
     }
-    found = []
+    exceeded = []
     for need in needs:
         name = canonicalize_name(need.name) if need.name and not _placed(need) else None
         if name in versions and (specifier := _specifier(need, known)):
@@ -158,8 +160,8 @@ def _exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> li
             except InvalidVersion:
                 continue  # PEP 440 does not allow every conda version
             if not kept:
-                found.append(VersionBound(name=name, specifier=specifier, origin=need.origin))
-    return found
+                exceeded.append(VersionBound(name=name, specifier=specifier, origin=need.origin))
+    return exceeded
 
 
 def _specifier(need: RequirementLine, known: Mapping[str, str]) -> str:
@@ -221,8 +223,8 @@ def on_top(context: RequestContext, plan: Plan, lock: Lock, task: Task, prefer: 
 
 def _brought(context: RequestContext, lock: Lock) -> dict[str, LockedPackage]:
     """Return conda's packages by the names of their wheels, such as torch for pytorch."""
-    found: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in lock.packages}
+    packages: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in lock.packages}
     for row in context.profiles.conda:
-        if row.package in found:
-            found.setdefault(row.framework, found[row.package])
-    return found
+        if row.package in packages:
+            packages.setdefault(row.framework, packages[row.package])
+    return packages

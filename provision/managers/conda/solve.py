@@ -15,7 +15,7 @@ from ...model import CondaBuild, Event, FrameworkRequest, Lock, LockedPackage, P
 from ...system.redaction import redact, redact_text
 from ...wheels import pylock
 from . import engine as channels_door, specs
-from .specs import Bounds, Question, Wish
+from .specs import Bounds, SolverQuestion, Wish
 
 Emit = Callable[[Event], None]
 _ASKED = "asked"
@@ -32,7 +32,9 @@ class Solution:
     wheels: tuple[str, ...] = ()
 
 
-def solve(question: Question, emit: Emit, alternatives: Sequence[tuple[str, Question]] = ()) -> Solution:
+def solve(
+    question: SolverQuestion, emit: Emit, alternatives: Sequence[tuple[str, SolverQuestion]] = ()
+) -> Solution:
     """Run the solver. Raises LockError if a channel does not answer, and ResolveError if nothing fits.
 
     The ResolveError has the reason and the first of `alternatives` (a hint and its question) with a solution.
@@ -57,19 +59,17 @@ def solve(question: Question, emit: Emit, alternatives: Sequence[tuple[str, Ques
     )
 
 
-def _wish(label: str, question: Question) -> Wish:
+def _wish(label: str, question: SolverQuestion) -> Wish:
     frameworks = [
         (one, specs.rows_of(one.name, question.request.device, question.rows))
         for one in question.request.frameworks
     ]
     packages = [*(specs.package_spec(p) for p in question.request.packages), "pip"]
-    return specs.wish(
-        label, question.request, frameworks, question.bounds, question.virtual, packages, question.limits
-    )
+    return specs.make_wish(label, question, frameworks, packages)
 
 
-def _ask(question: Question, wishes: Sequence[Wish], emit: Emit) -> dict[str, Any]:
-    def told(event: Mapping[str, Any]) -> None:
+def _ask(question: SolverQuestion, wishes: Sequence[Wish], emit: Emit) -> dict[str, Any]:
+    def on_event(event: Mapping[str, Any]) -> None:
         if event["event"] == "note":
             emit(Event(kind="note", stage="lock", text=event["text"]))
 
@@ -81,7 +81,7 @@ def _ask(question: Question, wishes: Sequence[Wish], emit: Emit) -> dict[str, An
         "cache": str(channels_door.cache_dir(question.cache_dir)),
         "offline": question.offline,
     }
-    answer = channels_door.ask("solve", request, told, LockError)
+    answer = channels_door.ask("solve", request, on_event, LockError)
     if "error" in answer:
         raise of_channel(answer["error"], question.channels)
     return answer
@@ -90,7 +90,7 @@ def _ask(question: Question, wishes: Sequence[Wish], emit: Emit) -> dict[str, An
 # --- from records to a plan and a lock -----------------------------------------------------------
 
 
-def lock(question: Question, solution: Solution) -> Lock:
+def lock(question: SolverQuestion, solution: Solution) -> Lock:
     """Return the lock of a solution, with its plan. Raises LockError for a variant that was not requested."""
     by_name = {r["name"]: r for r in solution.records}
     builds = []
@@ -111,7 +111,7 @@ def lock(question: Question, solution: Solution) -> Lock:
 
 
 def _planned(
-    wanted: FrameworkRequest, question: Question, solution: Solution, by_name: Mapping[str, Record]
+    wanted: FrameworkRequest, question: SolverQuestion, solution: Solution, by_name: Mapping[str, Record]
 ) -> PlannedBuild:
     rows = specs.rows_for(wanted.name, question.request.device, solution.channels, question.rows)
     row = next(r for r in rows if r.package in by_name)
@@ -236,7 +236,7 @@ _CHANNEL_FAULTS = (
 )  # fmt: skip
 
 
-def of_solver(question: Question, answer: Mapping[str, Any]) -> ResolveError:
+def of_solver(question: SolverQuestion, answer: Mapping[str, Any]) -> ResolveError:
     """Return the error with the solver's explanation, the machine, and the change that has a solution."""
     request, label = question.request, answer.get("label")
     frameworks = ", ".join(f"{w.name}{w.specifier}" for w in request.frameworks)

@@ -15,7 +15,7 @@ from ...model import Profiles, RequestContext, Target
 from ...system import process
 from ..protocol import Stages
 from . import specs
-from .specs import Bounds, Question
+from .specs import Bounds, SolverQuestion
 
 HowTheyRun = Callable[[tuple[str, ...], str, frozenset[str]], str | None]
 # The feature levels of the x86-64 psABI, each with a flag of /proc/cpuinfo that it introduced.
@@ -28,7 +28,7 @@ def assumed_gpu() -> str | None:
     return f"CONDA_OVERRIDE_CUDA is {forced}" if forced else None
 
 
-def question(context: RequestContext, stages: Stages) -> tuple[Question, tuple[str, ...]]:
+def question(context: RequestContext, stages: Stages) -> tuple[SolverQuestion, tuple[str, ...]]:
     """Return the question for the target with the overrides of the environment, and the overrides as text."""
     environ, known = process.environ(), _driver_binds(context.target) or context.target.gpus
     assumed = assumed_gpu() and not known  # the override assumes a GPU that is not described
@@ -45,13 +45,13 @@ def question(context: RequestContext, stages: Stages) -> tuple[Question, tuple[s
     )
     target = specs.overridden_target(context.target, environ)
     cuda_version = next((v["version"] for v in virtual if v["name"] == "__cuda"), cuda)
-    found = Question(
+    built = SolverQuestion(
         request=context.request, target=target, rows=context.profiles.conda,
         channels=tuple(map(_address, context.channels)), virtual=virtual,
         bounds=dataclasses.replace(gpu_bounds(target, context.profiles), cuda=cuda_version if _driver_binds(target) else None),
         offline=context.sources.offline, cache_dir=context.sources.cache_dir,
     )  # fmt: skip
-    return found, said
+    return built, said
 
 
 def _driver_binds(target: Target) -> bool:
@@ -71,14 +71,14 @@ def _spoken(context: RequestContext, stages: Stages) -> str | None:
 
 def gpu_bounds(target: Target, known: Profiles) -> Bounds:
     """Return the CUDA releases that support every GPU of the target."""
-    mine = [g for g in known.gpus if g.capability in {t.capability for t in target.gpus}]
-    oldest = max((g.first_cuda for g in mine if g.first_cuda), key=Version, default=None)
-    newest = min((g.last_cuda for g in mine if g.last_cuda), key=Version, default=None)
+    models = [g for g in known.gpus if g.capability in {t.capability for t in target.gpus}]
+    oldest = max((g.first_cuda for g in models if g.first_cuda), key=Version, default=None)
+    newest = min((g.last_cuda for g in models if g.last_cuda), key=Version, default=None)
     return Bounds(oldest=oldest, newest=newest)
 
 
 def cudnn_bounds(
-    question: Question, known: Profiles, cuda: str, cudnn: str, how_they_run: HowTheyRun
+    question: SolverQuestion, known: Profiles, cuda: str, cudnn: str, how_they_run: HowTheyRun
 ) -> tuple[str, ...]:
     """Return bounds that exclude a cuDNN without kernels for a GPU of the target.
 
@@ -94,23 +94,24 @@ def cudnn_bounds(
         r.version: all(how_they_run(r.kernels, g.capability, tegra) for g in question.target.gpus)
         for r in here if r.kernels
     }  # fmt: skip
-    mine = next((v for v in serving if v.split(".")[:3] == cudnn.split(".")[:3]), None)
-    if mine is None or serving[mine]:
+    release = next((v for v in serving if v.split(".")[:3] == cudnn.split(".")[:3]), None)
+    if release is None or serving[release]:
         return ()
-    older = [v for v, good in serving.items() if good and Version(v) < Version(mine)]
-    newer = [v for v, good in serving.items() if good and Version(v) > Version(mine)]
+    older = [v for v, good in serving.items() if good and Version(v) < Version(release)]
+    newer = [v for v, good in serving.items() if good and Version(v) > Version(release)]
     if older:
         return (f"<={max(older, key=Version)}",)
     return (f">={min(newer, key=Version)}",) if newer else (f"!={cudnn}",)
 
 
-def alternatives(question: Question, known: Profiles) -> list[tuple[str, Question]]:
+# 44 lines: one short paragraph for each part of a request that can be relaxed.
+def alternatives(question: SolverQuestion, known: Profiles) -> list[tuple[str, SolverQuestion]]:
     """Return changes that may make the question solvable, the smallest first."""
-    request, found = question.request, []
+    request, changed_questions = question.request, []
 
     def changed(sentence: str, **changes: object) -> None:
         other = dataclasses.replace(request, **changes)  # type: ignore[arg-type]  # fields of Request
-        found.append((sentence, dataclasses.replace(question, request=other)))
+        changed_questions.append((sentence, dataclasses.replace(question, request=other)))
 
     if request.python:
         changed("remove --python to allow another Python", python=None)
@@ -131,8 +132,8 @@ def alternatives(question: Question, known: Profiles) -> list[tuple[str, Questio
         changed(f"change the bound Python {request.requires_python} in {where}", requires_python="")
     for limit in question.limits:
         limits = tuple(b for b in question.limits if b is not limit)
-        told = f"change the bound {limit.name}{limit.specifier} in {limit.origin}"
-        found.append((told, dataclasses.replace(question, limits=limits)))
+        text_of_change = f"change the bound {limit.name}{limit.specifier} in {limit.origin}"
+        changed_questions.append((text_of_change, dataclasses.replace(question, limits=limits)))
     for text in request.packages:
         others = tuple(p for p in request.packages if p != text)
         changed(f"remove --with {text}", packages=others)
@@ -143,22 +144,22 @@ def alternatives(question: Question, known: Profiles) -> list[tuple[str, Questio
             frameworks=apart,
         )
     if request.device == "cuda":
-        found += _with_newer_drivers(question, known)
+        changed_questions += _with_newer_drivers(question, known)
         without = tuple(v for v in question.virtual if not v["name"].startswith("__cuda"))
         other = dataclasses.replace(request, device="cpu", cuda=None)
-        found.append(("use --device cpu: the channels have a build without CUDA",
+        changed_questions.append(("use --device cpu: the channels have a build without CUDA",
                       dataclasses.replace(question, request=other, virtual=without)))  # fmt: skip
-    return found
+    return changed_questions
 
 
-def _with_newer_drivers(question: Question, known: Profiles) -> list[tuple[str, Question]]:
+def _with_newer_drivers(question: SolverQuestion, known: Profiles) -> list[tuple[str, SolverQuestion]]:
     now = question.bounds.cuda
     if now and not any(v["name"] == "__cuda" for v in question.virtual):
         virtual = (*question.virtual, {"name": "__cuda", "version": now, "build": "0"})
-        told = f"unset CONDA_OVERRIDE_CUDA: the driver supports CUDA {now}"
-        return [(told, dataclasses.replace(question, virtual=virtual))]
+        sentence = f"unset CONDA_OVERRIDE_CUDA: the driver supports CUDA {now}"
+        return [(sentence, dataclasses.replace(question, virtual=virtual))]
     windows = question.target.driver_os == "windows"
-    found = []
+    changes = []
     for release in sorted(known.cuda, key=lambda r: Version(r.cuda)):
         floor = (release.windows if windows else release.linux) or release.linux
         if not now or Version(release.cuda) <= Version(now) or not floor:
@@ -166,17 +167,17 @@ def _with_newer_drivers(question: Question, known: Profiles) -> list[tuple[str, 
         others = [v for v in question.virtual if v["name"] != "__cuda"]
         virtual = (*others, {"name": "__cuda", "version": release.cuda, "build": "0"})
         bounds = dataclasses.replace(question.bounds, cuda=release.cuda)
-        found.append((f"install driver {floor} or newer, which supports CUDA {release.cuda}",
+        changes.append((f"install driver {floor} or newer, which supports CUDA {release.cuda}",
                       dataclasses.replace(question, virtual=virtual, bounds=bounds)))  # fmt: skip
-    return found
+    return changes
 
 
 # --- small facts of this machine -------------------------------------------------------------------
 
 
 def _kernel() -> str | None:
-    found = re.match(r"\d+(\.\d+)*", system.release())
-    return found.group(0) if found and system.system() == "Linux" else None
+    match = re.match(r"\d+(\.\d+)*", system.release())
+    return match.group(0) if match and system.system() == "Linux" else None
 
 
 def _archspec() -> str | None:

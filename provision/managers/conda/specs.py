@@ -44,7 +44,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class SolverQuestion:
     """The inputs of a solve.
 
     `channels` are names or addresses, best first. `bounds` and `virtual` come from the target, `limits` from the
@@ -76,8 +76,8 @@ class Way:
 class Wish:
     """One question to the solver.
 
-    For each framework the first way with an available package applies, and ways of other channels only if there is no
-    other. `packages` apply if a channel has them.
+    For each framework the first way with an available package applies. Ways of other channels apply only if there is
+    no other. `packages` apply if a channel has them.
     """
 
     label: str
@@ -99,17 +99,17 @@ def virtual_packages(
 ) -> tuple[dict[str, str], ...]:
     """Return the virtual packages of a target. `cuda` is what its driver supports, or None without a GPU."""
     kind, _, machine = target.platform.partition("-")
-    found = [_virtual("__archspec", "1", archspec or machine)]
+    packages = [_virtual("__archspec", "1", archspec or machine)]
     if kind == "windows":
-        found.append(_virtual("__win", "0"))
+        packages.append(_virtual("__win", "0"))
     else:
-        found += [_virtual("__unix", "0"), _virtual("__linux", kernel or _ANY_KERNEL)]
-        found += [_virtual("__glibc", target.glibc)] if target.glibc else []
+        packages += [_virtual("__unix", "0"), _virtual("__linux", kernel or _ANY_KERNEL)]
+        packages += [_virtual("__glibc", target.glibc)] if target.glibc else []
     if cuda:
-        found.append(_virtual("__cuda", cuda))
+        packages.append(_virtual("__cuda", cuda))
         least = min((g.capability for g in target.gpus), key=_numbers, default=None)
-        found += [_virtual("__cuda_arch", least)] if least else []
-    return tuple(found)
+        packages += [_virtual("__cuda_arch", least)] if least else []
+    return tuple(packages)
 
 
 def _virtual(name: str, version: str, build: str = "0") -> dict[str, str]:
@@ -123,38 +123,38 @@ def overridden(
 
     An empty value removes a package. Raises UsageError for an invalid value.
     """
-    found = {v["name"]: v for v in virtual}
+    packages = {v["name"]: v for v in virtual}
     said = []
     for name, suffix in _OVERRIDES.items():
-        value = _told(environ, name)
+        value = _override_value(environ, name)
         if value is None:
             continue
-        before = found.pop(name, None)
+        before = packages.pop(name, None)
         if value:
-            made = _virtual(name, "1", value) if name == "__archspec" else _virtual(name, value)
-            found[name] = made
+            override = _virtual(name, "1", value) if name == "__archspec" else _virtual(name, value)
+            packages[name] = override
         now, was = value or "absent", _shown(before) if before else "absent"
         words = f"{name} is {now}, set by CONDA_OVERRIDE_{suffix}"
         said.append(words if now == was else f"{words} (it was {was})")
-    return tuple(found.values()), tuple(said)
+    return tuple(packages.values()), tuple(said)
 
 
-def _told(environ: Mapping[str, str], name: str) -> str | None:
+def _override_value(environ: Mapping[str, str], name: str) -> str | None:
     """Return the value of an override: "" removes the virtual package, None keeps it."""
     variable = f"CONDA_OVERRIDE_{_OVERRIDES[name]}"
     value = environ.get(variable)
     if not value:
         return value
     # conda uses only the number of a kernel's release. A CPU has a name.
-    found = re.fullmatch(
+    match = re.fullmatch(
         {"__archspec": r"([\w.+]+)", "__linux": r"(\d+(?:\.\d+)*).*"}.get(name, _VERSION), value
     )
-    if found is None:
+    if match is None:
         expected = "the name of a CPU" if name == "__archspec" else "a version"
         raise UsageError(
             f"{variable} is `{value}`, which is not {expected}", hint=f"unset {variable}, or correct it"
         )
-    return found[1]
+    return match[1]
 
 
 def overridden_target(target: Target, environ: Mapping[str, str]) -> Target:
@@ -162,7 +162,7 @@ def overridden_target(target: Target, environ: Mapping[str, str]) -> Target:
 
     For a removed virtual package the target keeps its value, because only the solver must ignore it.
     """
-    cuda, glibc, arch = (_told(environ, n) for n in ("__cuda", "__glibc", "__cuda_arch"))
+    cuda, glibc, arch = (_override_value(environ, n) for n in ("__cuda", "__glibc", "__cuda_arch"))
     if cuda:
         target = dataclasses.replace(target, driver=None, driver_cuda=cuda, forward_compat=None)
     if glibc:
@@ -209,11 +209,11 @@ def conda_version(specifier: str) -> str:
 
     conda reads `==2.7.*` as `==2.7`, and has no labels. The plan chooses the build of a label such as "+cu128".
     """
-    found = []
+    clauses = []
     for part in (p.strip() for p in specifier.split(",")):
         clause = part.partition("+")[0].replace("===", "==").replace(" ", "")
-        found += [clause[2:] if re.fullmatch(r"==[\w.]+\.\*", clause) else clause] if clause else []
-    return ",".join(dict.fromkeys(found)) or "*"
+        clauses += [clause[2:] if re.fullmatch(r"==[\w.]+\.\*", clause) else clause] if clause else []
+    return ",".join(dict.fromkeys(clauses)) or "*"
 
 
 def framework_specs(
@@ -233,21 +233,21 @@ def package_spec(text: str) -> str:
 
 def constraints(request: Request, bounds: Bounds, limits: Sequence[VersionBound] = ()) -> tuple[str, ...]:
     """Return the constraints on packages that the solver adds as dependencies."""
-    found = [f"{b.name} {conda_version(b.specifier)}" for b in limits]
+    specs = [f"{b.name} {conda_version(b.specifier)}" for b in limits]
     if request.requires_python:
-        found.append(f"python {conda_version(request.requires_python)}")
+        specs.append(f"python {conda_version(request.requires_python)}")
     if request.device == "cuda":
         for name in CUDA_NAMES:
             if request.cuda:
-                found.append(f"{name} {request.cuda}.*")
+                specs.append(f"{name} {request.cuda}.*")
             if bounds.cuda:
-                found.append(f"{name} <{_after(bounds.cuda)}")
+                specs.append(f"{name} <{_after(bounds.cuda)}")
             if bounds.oldest:
-                found.append(f"{name} >={bounds.oldest}")
+                specs.append(f"{name} >={bounds.oldest}")
             if bounds.newest:
-                found.append(f"{name} <{_after(bounds.newest)}")
-        found += [f"{name} {b}" for name in CUDNN_NAMES for b in bounds.cudnn]
-    return tuple(dict.fromkeys(found))
+                specs.append(f"{name} <{_after(bounds.newest)}")
+        specs += [f"{name} {b}" for name in CUDNN_NAMES for b in bounds.cudnn]
+    return tuple(dict.fromkeys(specs))
 
 
 def _after(cuda: str) -> str:
@@ -260,16 +260,14 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", text))
 
 
-def wish(
+def make_wish(
     label: str,
-    request: Request,
+    question: SolverQuestion,
     frameworks: Sequence[tuple[FrameworkRequest, Sequence[CondaBuild]]],
-    bounds: Bounds,
-    virtual: Sequence[dict[str, str]],
     packages: Sequence[str],
-    limits: Sequence[VersionBound] = (),
 ) -> Wish:
-    """Return the question for frameworks with their rows. `packages` are additional conda specs."""
+    """Return a question to the solver for frameworks with their rows. `packages` are additional conda specs."""
+    request = question.request
     return Wish(
         label=label,
         python=f"python {request.python}.*" if request.python else "python",
@@ -279,6 +277,6 @@ def wish(
             for one, rows in frameworks
         ),
         packages=tuple(dict.fromkeys(packages)),
-        constraints=constraints(request, bounds, limits),
-        virtual=tuple(virtual),
+        constraints=constraints(request, question.bounds, question.limits),
+        virtual=tuple(question.virtual),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from pathlib import Path
 from provision.errors import UsageError
 from provision.system import variable_references
 
+from ...model import CONDA_LOCK, is_venv_lock
 from ..quoted_text import quote_text
 from .requirement import SourceLine
 from .requirements_text import decode_text, has_file_options, read_bytes, split_lines, split_options
@@ -182,7 +183,7 @@ _BY_NAME = {
     "pipfile.lock": "write a requirements file with `pipenv requirements > requirements.txt`",
     "poetry.lock": "name the project's folder with --project",
     "uv.lock": "name the project's folder with --project, or `uv export > requirements.txt`",
-    "conda-lock.yml": "gpuenv create --manager conda --lock conda-lock.yml",
+    CONDA_LOCK: "gpuenv create --manager conda --lock conda-lock.yml",
     "pixi.lock": "gpuenv create --manager conda --lock pixi.lock",
 }
 _CONDA = "name wheels in a requirements file, or use --manager conda: conda's packages have other names"
@@ -191,7 +192,7 @@ _CONDA = "name wheels in a requirements file, or use --manager conda: conda's pa
 def refuse_other_formats(path: Path, name: str, text: str) -> None:
     """Raise UsageError for a file of another program that is not a requirements file."""
     lower = path.name.lower()
-    if lower in _BY_NAME or (lower.startswith("pylock.") and lower.endswith(".toml")):
+    if lower in _BY_NAME or is_venv_lock(lower):
         hint = _BY_NAME.get(lower, f"gpuenv create --lock {name}")
         raise UsageError(f"{name} is not a requirements file", hint=hint)
     if lower.endswith((".yml", ".yaml")) or re.search(r"(?m)^dependencies:\s*$", text):

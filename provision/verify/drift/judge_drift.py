@@ -12,7 +12,17 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from ...model import FRAMEWORKS, WHEEL_NAMES, Confidence, EnvironmentChange, Evidence, Finding, Lock, Target
+from ...model import (
+    FRAMEWORKS,
+    VENV_LOCK,
+    WHEEL_NAMES,
+    Confidence,
+    EnvironmentChange,
+    Evidence,
+    Finding,
+    Lock,
+    Target,
+)
 from ...profiles.failure_findings import make_finding
 from ..judge_loaded import shorten_version
 from ..read_libraries import CUDNN_PACKAGE
@@ -179,7 +189,7 @@ def _fix(run: Verification, changes: Sequence[EnvironmentChange]) -> str:
     path = shlex.quote(run.env.path)
     steps = []
     if any(c.kind == "python" for c in changes):
-        lock = shlex.quote(f"{run.env.path}/.gpuenv/pylock.toml")
+        lock = shlex.quote(f"{run.env.path}/.gpuenv/{VENV_LOCK}")
         steps.append(f"Build it with the Python of its lock: gpuenv create {path} --recreate --lock {lock}")
     elif any(c.kind not in _MACHINE for c in changes):
         steps.append(f"Restore the locked packages: gpuenv repair {path}")

@@ -29,26 +29,26 @@ def config(rc: dict[str, Any]) -> Any:
         lines += ["[proxy-config]", *(f"{k} = {_quoted(v)}" for k, v in proxies.items())]
     if rc.get("mirrored_channels"):
         lines.append("[mirrors]")
-        for name, told in rc["mirrored_channels"].items():
-            lying = [told] if isinstance(told, str) else [str(place) for place in told or ()]
+        for name, mirrors in rc["mirrored_channels"].items():
+            lying = [mirrors] if isinstance(mirrors, str) else [str(place) for place in mirrors or ()]
             lines.append(
                 f"{_quoted(_root(_address(str(name), rc), rc))} = [{', '.join(map(_quoted, lying))}]"
             )
     try:
-        found = Config.from_toml("\n".join(lines))
+        config = Config.from_toml("\n".join(lines))
         for tool in ("pixi", "rattler"):
-            found = found.merge(Config.load_from_default_locations(tool))
+            config = config.merge(Config.load_from_default_locations(tool))
     except Exception as error:
         raise ConfigurationError(f"the configuration of rattler or pixi cannot be used: {error}") from error
-    return found
+    return config
 
 
 def client(settled: Any, request: dict[str, Any]) -> Any:
     """Return the engine's HTTP client. It reads credentials once, so their file for one run is then removed."""
-    made = _client(settled)
+    client = _client(settled)
     if request.get("lent"):
         Path(request["lent"]).unlink()
-    return made
+    return client
 
 
 def _client(settled: Any) -> Any:
@@ -80,11 +80,11 @@ def channels(request: dict[str, Any], settled: Any) -> list[Any]:
 
     rc = request["rc"]
     names = request["channels"] or rc.get("channels") or settled.default_channels or [_DEFAULT]
-    found = {}
+    by_address = {}
     for name in names:
         for place in _members(name, rc, bool(request["channels"])):
-            found[place] = Channel(place, _alias(rc))
-    return list(found.values()) or [Channel(_DEFAULT, _alias(rc))]
+            by_address[place] = Channel(place, _alias(rc))
+    return list(by_address.values()) or [Channel(_DEFAULT, _alias(rc))]
 
 
 def _members(name: str, rc: dict[str, Any], insisted: bool) -> list[str]:
@@ -117,8 +117,8 @@ def _address(name: str, rc: dict[str, Any]) -> str:
 def _alias(rc: dict[str, Any]) -> Any:
     from rattler import ChannelConfig
 
-    told = rc.get("channel_alias")
-    return ChannelConfig(f"{str(told).rstrip('/')}/") if told else ChannelConfig()
+    alias = rc.get("channel_alias")
+    return ChannelConfig(f"{str(alias).rstrip('/')}/") if alias else ChannelConfig()
 
 
 def _root(name: str, rc: dict[str, Any]) -> str:
@@ -147,11 +147,11 @@ def secrets(request: dict[str, Any], settled: Any) -> dict[str, str]:
     everywhere["channels"] = [
         n for n in everywhere["channels"] if n != "defaults" or rc.get("default_channels")
     ]
-    found = {plain_url(c.base_url): c.base_url for c in channels(everywhere, settled)}
+    urls = {plain_url(c.base_url): c.base_url for c in channels(everywhere, settled)}
     alias = str(rc.get("channel_alias") or "")
     if alias:
-        found[plain_url(f"{alias.rstrip('/')}/")] = f"{alias.rstrip('/')}/"
-    return {plain: told for plain, told in found.items() if plain != told}
+        urls[plain_url(f"{alias.rstrip('/')}/")] = f"{alias.rstrip('/')}/"
+    return {plain: with_credentials for plain, with_credentials in urls.items() if plain != with_credentials}
 
 
 def let_in(url: str, known: dict[str, str]) -> str:
@@ -168,23 +168,23 @@ async def addresses(request: dict[str, Any]) -> dict[str, Any]:
     gpuenv reads the answer once and never stores it.
     """
     settled = config(request["rc"])
-    mine = secrets(request, settled)
+    channel_secrets = secrets(request, settled)
     file = request["auth_file"] or settled.authentication_override_file
     known = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
-    found = {}
+    addresses_of = {}
     for url in request["urls"]:
         places = [m.rstrip("/") + url[len(c.rstrip("/")) :] for c, ms in settled.mirrors.items()
                   if url.startswith(c.rstrip("/") + "/") for m in ms]  # fmt: skip
-        found[url] = [_authorized(place, known) for place in (*places, let_in(url, mine))]
-    return {"addresses": found}
+        addresses_of[url] = [_authorized(place, known) for place in (*places, let_in(url, channel_secrets))]
+    return {"addresses": addresses_of}
 
 
 def _authorized(url: str, known: dict[str, Any]) -> str:
     """Return an address with the credentials of its host from the auth file."""
     parts = urlsplit(url)
     for host, said in known.items():
-        mine = parts.hostname or ""  # rattler's auth file has hosts without a port
-        fits = host in (mine, parts.netloc) or (host.startswith("*.") and mine.endswith(host[1:]))
+        url_host = parts.hostname or ""  # rattler's auth file has hosts without a port
+        fits = host in (url_host, parts.netloc) or (host.startswith("*.") and url_host.endswith(host[1:]))
         if fits and "BasicHTTP" in said:
             user, password = (quote(said["BasicHTTP"][k], safe="") for k in ("username", "password"))
             return parts._replace(netloc=f"{user}:{password}@{parts.netloc}").geturl()

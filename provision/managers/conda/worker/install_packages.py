@@ -36,19 +36,14 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     pool = _choose_cache(request, packages)
     cache = PackageCache.new_layered([pool], validation_mode=mode)
     cached = await cache.index()
-    absent = [
-        p for p, r in zip(packages, records, strict=True) if p in to_link and not cached.contains_record(r)
-    ]
+    pairs = zip(packages, records, strict=True)
+    absent = [p for p, r in pairs if p in to_link and not cached.contains_record(r)]
     refused = _refuse_offline(request, absent) or _refuse_full_disk(request, to_link, absent, pool)
     if refused:
         return {"error": refused}
-    fetched = [p for p in absent if not p["url"].startswith("file:")]
-    if fetched:
-        progress_and_timeouts.tell(
-            "fetching", packages=len(fetched), total=sum(p["size"] or 0 for p in fetched)
-        )
-    there = [PrefixRecord.from_path(p) for p in path_guard.check_records(prefix)]
-    others = {r.name.normalized for r in there} - {p["name"] for p in packages} - replaced
+    _announce_downloads(absent)
+    installed = {PrefixRecord.from_path(p).name.normalized for p in path_guard.check_records(prefix)}
+    others = installed - {p["name"] for p in packages} - replaced
     await install(
         records,
         prefix,
@@ -63,6 +58,14 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     )
     _complete_records(prefix, {p["url"]: p for p in to_link})
     return {"installed": len(to_link)}
+
+
+def _announce_downloads(absent: list[dict[str, Any]]) -> None:
+    """Report the number and size in bytes of the packages to download."""
+    fetched = [p for p in absent if not p["url"].startswith("file:")]
+    if fetched:
+        total = sum(p["size"] or 0 for p in fetched)
+        progress_and_timeouts.tell("fetching", packages=len(fetched), total=total)
 
 
 def _refuse_offline(request: dict[str, Any], absent: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -123,10 +126,10 @@ def _check_local_files(packages: list[dict[str, Any]]) -> None:
             continue
         name = "sha256" if package["sha256"] else "md5"
         with Path(unquote(urlsplit(package["url"]).path)).open("rb") as file:
-            found = _digest(file, name)
-        if found != package[name]:
+            actual = _digest(file, name)
+        if actual != package[name]:
             raise ValueError(
-                f"hash mismatch for {package['url']}: expected {name} {package[name]}, found {found}"
+                f"hash mismatch for {package['url']}: expected {name} {package[name]}, found {actual}"
             )
 
 

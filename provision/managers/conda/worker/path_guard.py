@@ -136,8 +136,8 @@ def check_records(prefix: Path) -> list[Path]:
 
     Raises UnsafeError for a record that lists a file outside of the prefix, or that is not a regular file.
     """
-    found = sorted((prefix / "conda-meta").glob("*.json"))
-    for path in found:
+    records = sorted((prefix / "conda-meta").glob("*.json"))
+    for path in records:
         state = path.lstat()
         if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST:
             raise UnsafeError(f"{path} is not a package record")
@@ -150,4 +150,4 @@ def check_records(prefix: Path) -> list[Path]:
         bad = next((x for x in listed if not is_inside(x)), None)
         if bad is not None:
             raise UnsafeError(f"{path} lists a file outside of the environment: {bad!r}")
-    return found
+    return records

@@ -63,8 +63,8 @@ def _chosen(attempt: dict[str, Any], missing: set[str], channels: set[str]) -> t
     """Return the specs that the channels can provide, and the frameworks that they lack."""
     specs, lacking = [attempt["python"]], []
     for framework, ways in attempt["frameworks"]:
-        mine = [way for way in ways if way["channel"] in channels] or ways
-        way = next((w for w in mine if not missing & set(map(_name, w["specs"]))), None)
+        provided = [way for way in ways if way["channel"] in channels] or ways
+        way = next((w for w in provided if not missing & set(map(_name, w["specs"]))), None)
         if way is None:
             lacking.append(framework)
         else:
@@ -97,15 +97,15 @@ class _Solver:
 
     async def missing(self, names: list[str]) -> set[str]:
         """Return the names that no channel has."""
-        held = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
-        return set(names) - {record.name.normalized for of_channel in held for record in of_channel}
+        records = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
+        return set(names) - {record.name.normalized for of_channel in records for record in of_channel}
 
     async def preferred(self, urls: list[str]) -> list[Any]:
         """Return the records of these packages that the channels still have."""
         wanted = set(urls)
         names = sorted({url.rsplit("/", 1)[1].rsplit("-", 2)[0] for url in urls})
-        held = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
-        return [record for of_channel in held for record in of_channel if plain_url(record.url) in wanted]
+        records = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
+        return [record for of_channel in records for record in of_channel if plain_url(record.url) in wanted]
 
     async def attempt(
         self, attempt: dict[str, Any], specs: list[str], *, exactly: bool
@@ -115,9 +115,9 @@ class _Solver:
         With `exactly` the preferred packages are tried unchanged first.
         """
         if exactly and self.locked:
-            held = await self._solved(attempt, specs, pinned=self.locked)
-            if isinstance(held, list):
-                return held
+            records = await self._solved(attempt, specs, pinned=self.locked)
+            if isinstance(records, list):
+                return records
         return await self._solved(attempt, specs)
 
     async def _solved(
