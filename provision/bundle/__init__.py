@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import BuildError, LockError, UsageError
 from ..index.download_files import digests, is_right, part
 from ..model import Bundle, BundleFile, as_document, from_plain
-from ..system import safe_write, untrusted_files
+from ..system import untrusted_files, write_inside_folder
 from ..system.redaction import redact_value
 from ..system.untrusted_names import UnsafeNameError, check_relative
 
@@ -55,7 +55,7 @@ def assert_writable(folder: Path) -> None:
     try:
         tempfile.TemporaryFile(dir=place).close()
         if place == folder:
-            safe_write.refuse_links_out(folder)  # uv and the channel indexer write in it by path
+            write_inside_folder.refuse_links_out(folder)  # uv and the channel indexer write in it by path
     except OSError as error:
         raise not_writable(place, error) from error
 
@@ -92,7 +92,7 @@ def settle(folder: Path, bundle: Bundle) -> None:
     text = json.dumps(redact_value(as_document(bundle)), indent=1) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        safe_write.write_file(folder / MANIFEST, text, durable=True)
+        write_inside_folder.write_file(folder / MANIFEST, text, durable=True)
     except OSError as error:
         raise not_writable(folder, error) from error
 
@@ -102,7 +102,7 @@ def not_writable(folder: Path, error: OSError) -> BuildError:
         return BuildError(
             f"the disk of {folder} is full", hint="free space, then run the same command to continue"
         )
-    hint = safe_write.suggest_fix(error, "choose another path for DIR")
+    hint = write_inside_folder.suggest_fix(error, "choose another path for DIR")
     return BuildError(f"cannot write in {folder}: {error.strerror or error}", hint=hint)
 
 
@@ -111,8 +111,8 @@ def remove_old(folder: Path, before: Bundle | None, files: Iterable[BundleFile])
     kept = {f.path for f in files}
     try:
         for path in (folder / f.path for f in (before.files if before else ()) if f.path not in kept):
-            safe_write.remove_file(path, root=folder)
-            safe_write.remove_file(part(path), root=folder)
+            write_inside_folder.remove_file(path, root=folder)
+            write_inside_folder.remove_file(part(path), root=folder)
     except OSError as error:
         raise not_writable(folder, error) from error
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..model import LockedPackage
-from ..system.safe_write import write_file
 from ..system.untrusted_names import file_name_of_url, last_segments
+from ..system.write_inside_folder import write_file
 
 
 def channel_file(package: LockedPackage) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import BuildError
 from ..index import uv
 from ..model import BundlePython, PackageSources
-from ..system import process, safe_write, scratch_folders
+from ..system import process, scratch_folders, write_inside_folder
 from ..system.untrusted_names import file_name_of_url
 from . import WORK, not_writable
 
@@ -57,13 +57,13 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
     unpacked = str((work / "unpacked").absolute())
     words = ["python", "install", row["key"], "--install-dir", unpacked, "--no-bin"]
     try:
-        safe_write.make_folder(cache, root=folder)
+        write_inside_folder.make_folder(cache, root=folder)
         done = _run(words, variables)
         held = sorted(cache.iterdir())
         if not done.ok or len(held) != 1:
             return None, f"Python {row['version']} cannot be downloaded ({_why(done.stderr)})"
         path = folder / "python" / file_name_of_url(row["url"])
-        safe_write.make_folder(path.parent, root=folder)
+        write_inside_folder.make_folder(path.parent, root=folder)
         held[0].replace(path)
     except OSError as error:
         raise not_writable(folder, error) from error

@@ -239,7 +239,7 @@ def prove_and_keep(job: BuildJob, prefix: Path) -> Verdict:
 
     `prefix` may be a draft of the environment. Everything shown and kept names the final place.
     """
-    from ..environment.bytecode_folder import move_bytecode
+    from ..environment.bytecode_cache_folder import move_bytecode
 
     def settled(text: str) -> str:
         return text.replace(str(prefix), str(job.env))

@@ -36,7 +36,7 @@ from ..model import (
 from ..model.command_options import argument, group, option
 from ..request import environment_paths as where
 from ..request.options import Choices
-from ..system.safe_write import write_file
+from ..system.write_inside_folder import write_file
 from ..wheels import solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds
 from ..wheels.cache_and_disk import size

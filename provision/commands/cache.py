@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ..environment import cache_files
+from ..environment import gpuenv_cache
 from ..model import CacheUsage, Emit, Event, drop_event
 from ..model.command_options import group
 from ..request.environment_paths import get_cache_dir
@@ -45,17 +45,17 @@ def dir(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:  # noq
 
 def prune(options: CachePruneOptions, emit: Emit = drop_event) -> CacheUsage:
     """Remove files unused for a month, and bytecode of removed folders."""
-    return _removed(emit, options.choices, cache_files.outdated(get_cache_dir(options.choices)))
+    return _removed(emit, options.choices, gpuenv_cache.outdated(get_cache_dir(options.choices)))
 
 
 def clean(options: CacheCleanOptions, emit: Emit = drop_event) -> CacheUsage:
     """Remove everything that gpuenv keeps. Later runs create it again."""
     folder = get_cache_dir(options.choices)
-    return _removed(emit, options.choices, cache_files.entries(folder))
+    return _removed(emit, options.choices, gpuenv_cache.entries(folder))
 
 
 def _removed(emit: Emit, choices: Choices, entries: list[Path]) -> CacheUsage:
-    files, freed = cache_files.remove(entries)
+    files, freed = gpuenv_cache.remove(entries)
     if choices.cache_dir is None:
         text = "packages are in the caches of uv and rattler, which other tools share: uv cache clean, pixi clean cache"
         emit(Event(kind="note", stage="cache", text=text))

@@ -37,7 +37,7 @@ from ..system.output_file import (
     write_with_digest_beside,
 )
 from ..system.redaction import redact, redact_text
-from ..system.safe_write import suggest_fix
+from ..system.write_inside_folder import suggest_fix
 from ..wheels import pylock
 from .default_env import choose_env_to_read
 from .gpuenv_from import GpuenvWheel, resolve_source, write_own_wheel

@@ -16,7 +16,7 @@ from ..request.options import STDIN
 from ..system import untrusted_files
 from ..system.output_file import refuse_to_replace, signed, write_output
 from ..system.redaction import redact_text, redact_value
-from ..system.safe_write import suggest_fix
+from ..system.write_inside_folder import suggest_fix
 
 _MOST = 64 << 20  # bytes; a hundred thousand hosts take 20 MB
 

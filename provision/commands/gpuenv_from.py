@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from ..errors import UsageError
 from ..system import scratch_folders, untrusted_files
 from ..system.redaction import redact
-from ..system.safe_write import suggest_fix, write_file
+from ..system.write_inside_folder import suggest_fix, write_file
 
 if TYPE_CHECKING:
     from ..export import GpuenvSource

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import profiles
-from ..environment.cache_files import cache_folder
+from ..environment.gpuenv_cache import cache_folder
 from ..errors import DataError, UsageError
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
@@ -22,7 +22,7 @@ from ..profiles.yaml_files import difference, documents, dump, read_file
 from ..request import load_profiles
 from ..request.environment_paths import get_cache_dir
 from ..request.options import Choices
-from ..system import process, safe_write
+from ..system import process, write_inside_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,9 +202,9 @@ def _write(path: Path, text: str) -> None:
     """Write an overlay in one step. Raises UsageError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        safe_write.write_file(path, text)
+        write_inside_folder.write_file(path, text)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}",
-            hint=safe_write.suggest_fix(error, "name another folder: --profiles DIR"),
+            hint=write_inside_folder.suggest_fix(error, "name another folder: --profiles DIR"),
         ) from error

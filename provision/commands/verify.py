@@ -18,7 +18,7 @@ from ..request.options import Choices
 from ..system import process
 from ..system.output_file import refuse_to_replace, signed, write_output
 from ..system.redaction import redact_text
-from ..system.safe_write import suggest_fix
+from ..system.write_inside_folder import suggest_fix
 from ..verify import begin, locate
 from . import project_checks, recovery
 from .activate_command import activate_line

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..model import PythonInstallation
 from ..system import process
-from ..system.safe_write import write_file
+from ..system.write_inside_folder import write_file
 from .kernel_files import absolute_entries, anybody_may_write, entries, is_there, read_text, under
 
 OLDEST = (3, 8)

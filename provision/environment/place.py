@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, drop_event
-from ..system.safe_write import suggest_fix
+from ..system.write_inside_folder import suggest_fix
 from . import place_lock
 from .protected_folders import holds_more_than_an_environment, home_folder, refuse_mounts
 

@@ -2,7 +2,7 @@
 
 The lock is a file beside the folder, because all processes share its parent. The kernel unlocks it when the process
 ends. It is removed at the end, and a file of a killed run locks nothing. If the parent is not writable, the
-environment's folder itself is locked. For other hosts the file names its process (`host_claim.py`).
+environment's folder itself is locked. For other hosts the file names its process (`claim_across_hosts.py`).
 
 filelock's lock truncates the file and needs write permission, which fails for a file of another user. Its soft lock
 is used on file systems without locks.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BuildError
-from . import host_claim
+from . import claim_across_hosts
 
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -53,16 +53,16 @@ def locked(place: Path) -> Iterator[list[str]]:
             yield notes
     except BusyError as error:
         raise BuildError(f"another gpuenv process is using {place}", hint=_HINT) from error
-    except host_claim.ClaimedError as error:
+    except claim_across_hosts.ClaimedError as error:
         raise BuildError(
             f"another gpuenv process is using {place}: {error.claim.words}",
-            hint=f"{_HINT}. If that host is no longer available, the lock expires after {host_claim.STALE:g} s without activity",
+            hint=f"{_HINT}. If that host is no longer available, the lock expires after {claim_across_hosts.STALE:g} s without activity",
         ) from error
 
 
 def assert_held(place: Path) -> None:
     """Raise BuildError if another host took the lock over because this process was stopped for too long."""
-    if claim := host_claim.read_takeover(lock_file(place)):
+    if claim := claim_across_hosts.read_takeover(lock_file(place)):
         raise BuildError(
             f"this process was paused, and another process took over the lock on {place}: {claim.words}",
             hint="run the command again",
@@ -111,7 +111,7 @@ def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> 
                 continue
             if void:
                 notes.append(
-                    f"taking over the lock on {place}, inactive for {host_claim.STALE:g} s: {void.words}"
+                    f"taking over the lock on {place}, inactive for {claim_across_hosts.STALE:g} s: {void.words}"
                 )
             if not has_locks:
                 _lock_softly(path, stack, void=void is not None)
@@ -132,26 +132,26 @@ def _has_locked(descriptor: int) -> bool:
 
 def _claim(
     opened: _Opened, path: Path, on_exit: contextlib.ExitStack, *, has_locks: bool
-) -> host_claim.Claim | None:
+) -> claim_across_hosts.Claim | None:
     """Claim the folder for this host until the end. Return the claim that was void. Raises ClaimedError."""
     void = None
     if not opened.is_writable:
         on_exit.callback(_remove, path)
         return None  # another user's file, or a full disk that a removal is to free: this kernel's lock must be enough
     if opened.is_new:
-        claim = host_claim.read(opened.descriptor)
+        claim = claim_across_hosts.read(opened.descriptor)
         if claim and not claim.is_of_this_process:
-            raise host_claim.ClaimedError(claim)
+            raise claim_across_hosts.ClaimedError(claim)
     else:
         try:
-            void = host_claim.take(opened.descriptor, path, has_locks=has_locks)
+            void = claim_across_hosts.take(opened.descriptor, path, has_locks=has_locks)
         except OSError as error:
             if error.errno not in _FULL:
                 raise
             on_exit.callback(_remove, path)
             return None
     on_exit.callback(_remove_own, path)
-    on_exit.enter_context(host_claim.keep_alive(opened.descriptor))
+    on_exit.enter_context(claim_across_hosts.keep_alive(opened.descriptor))
     return void
 
 
@@ -187,7 +187,7 @@ def _open(path: Path) -> _Opened:
         return _open_existing(path, flags)
     try:
         os.fchmod(descriptor, 0o644)  # independent of the umask, as other users lock it too
-        host_claim.write(descriptor)
+        claim_across_hosts.write(descriptor)
     except OSError as error:
         if error.errno in _FULL:
             return _Opened(descriptor, is_new=True, is_writable=False)
@@ -256,7 +256,7 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 def _remove_own(path: Path) -> None:
     """Remove the lock's file, unless another host has taken it over."""
-    if host_claim.read_takeover(path) is None:
+    if claim_across_hosts.read_takeover(path) is None:
         _remove(path)
 
 

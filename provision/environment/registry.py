@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BuildError
-from ..system import process, safe_write, untrusted_files
+from ..system import process, untrusted_files, write_inside_folder
 
 _MARK = ".gpuenv"
 _MOST = 1 << 16  # bytes of an entry
@@ -57,7 +57,7 @@ def add(env: Path) -> None:
                 "it is in the home folder of another user, and gpuenv run as root writes no files there",
             )
         entry.parent.mkdir(parents=True, exist_ok=True)
-        safe_write.write_file(entry, text)
+        write_inside_folder.write_file(entry, text)
     except OSError as error:
         raise _refused(entry, error) from error
 

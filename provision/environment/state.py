@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError
 from ..model import InstalledPackage, InstallRecord, Lock, as_document, from_plain, normalize_name
-from ..system import safe_write
+from ..system import write_inside_folder
 from ..system.redaction import redact_value
 from . import host_verdicts, state_files
 from .distributions import list_info_folders, read_distributions
@@ -29,7 +29,9 @@ def write(env: Path, name: str, document: dict[str, Any]) -> None:
     """Write one file of `.gpuenv/` atomically and without credentials. Raises BuildError."""
     folder = env / MARK
     try:
-        safe_write.write_file(folder / name, json.dumps(redact_value(document), indent=1) + "\n", root=env)
+        write_inside_folder.write_file(
+            folder / name, json.dumps(redact_value(document), indent=1) + "\n", root=env
+        )
     except OSError as error:
         raise not_writable(folder, error) from error
 

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BuildError
-from ..system.safe_write import TooDeepError, links_out, write_file
+from ..system.write_inside_folder import TooDeepError, links_out, write_file
 from . import host_verdicts, place
 from .place import MARK, not_writable
 from .protected_folders import refuse_mounts

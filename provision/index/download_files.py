@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from http import client as http_client
 from pathlib import Path
 
-from provision.system.safe_write import open_part, rename, suggest_fix
+from provision.system.write_inside_folder import open_part, rename, suggest_fix
 
 from ..errors import BuildError, LockError
 from ..model import LockedPackage

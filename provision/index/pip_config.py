@@ -21,7 +21,7 @@ from pathlib import Path
 from provision.errors import LockError
 from provision.model import PackageSources
 from provision.system import scratch_folders, untrusted_files
-from provision.system.safe_write import write_file
+from provision.system.write_inside_folder import write_file
 
 from . import uv_config
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers need all names
     from provision.model.catalog import *
-    from provision.model.checks import *
     from provision.model.cpu_build_packages import *
     from provision.model.drift import *
     from provision.model.environment import *
@@ -24,13 +23,14 @@ if TYPE_CHECKING:  # type checkers need all names
     from provision.model.fleet import *
     from provision.model.fleet_classes import *
     from provision.model.fleet_results import *
+    from provision.model.joint_search_values import *
     from provision.model.lock_names import *
     from provision.model.machine import *
     from provision.model.package_catalog import *
     from provision.model.package_names import *
-    from provision.model.package_sets import *
     from provision.model.plan_and_lock import *
     from provision.model.prebuilt_wheels import *
+    from provision.model.project_checks import *
     from provision.model.request_context import *
     from provision.model.requests import *
     from provision.model.results import *
@@ -51,7 +51,7 @@ _NOUNS = {
     "cpu_build_packages": "CPU_PACKAGES is_cpu_build",
     "package_names": "FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package",
     "requests": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources",
-    "package_sets": "PackageRelease NamedPackage PassedOverBuild HeldBackPackage PackageSet JointSolution",
+    "joint_search_values": "PackageRelease NamedPackage PassedOverBuild HeldBackPackage PackageSet JointSolution",
     "request_context": "TransitiveFrameworks RequestContext",
     "plan_and_lock": "RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock",
     "lock_names": "VENV_LOCK CONDA_LOCK LOCK_NAMES VENV_LOCKS VENV_CLASS_LOCKS UV_LOCK_FORMAT make_lock_name find_lock_target find_lock_manager is_venv_lock",
@@ -59,7 +59,7 @@ _NOUNS = {
     "fleet": "FleetPlan PlanDifference UnservedHosts Fleet FleetLock FleetLocks",
     "fleet_results": "HostVerdict HostResult FleetResults",
     "environment": "Environment InstalledPackage InstallRecord",
-    "checks": "Check CheckKind CheckResult",
+    "project_checks": "Check CheckKind CheckResult",
     "drift": "ChangeKind EnvironmentChange UnlockedPackage Drift",
     "verdict": "StageResult ConvolutionResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict Findings",
     "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult PackageChange Preview CacheUsage IssueReport ExportResult BundleFile BundlePython Bundle RunResult WrittenFile InitResult",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from provision.model.fleet_classes import HostClass
+from provision.model.joint_search_values import HeldBackPackage, PackageSet
 from provision.model.machine import Target
-from provision.model.package_sets import HeldBackPackage, PackageSet
 from provision.model.shared_words import Device, Manager
 
 

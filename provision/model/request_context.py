@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from provision.model.catalog import Profiles
+from provision.model.joint_search_values import JointSolution
 from provision.model.machine import Machine, Target
-from provision.model.package_sets import JointSolution
 from provision.model.requests import AvailableWheels, PackageSources, ProjectRequirements, Request
 
 _NO_DEMANDS = ProjectRequirements()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from provision.model.checks import Check
-from provision.model.package_sets import PassedOverBuild
+from provision.model.joint_search_values import PassedOverBuild
+from provision.model.project_checks import Check
 from provision.model.shared_words import Device, Manager
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.model.checks import CheckResult
 from provision.model.drift import EnvironmentChange
 from provision.model.machine import Evidence, Finding, LibraryFile
+from provision.model.project_checks import CheckResult
 from provision.model.shared_words import Device, Outcome, Status
 
 

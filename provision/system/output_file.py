@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from . import untrusted_files
-from .safe_write import write_file
+from .write_inside_folder import write_file
 
 _DESCRIPTORS = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 _DIGEST = re.compile(r"^(?:#|//|<!--) gpuenv-digest: ([0-9a-f]{64})(?: -->)?\n?", re.MULTILINE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..environment import bytecode_folder
+from ..environment import bytecode_cache_folder
 from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
@@ -146,7 +146,7 @@ def prepare(prefetch: Prefetch, options: Options, baseline: Baseline, emit: Emit
 def child_environ(prefetch: Prefetch, options: Options) -> dict[str, str]:
     """The variables of children that import packages: the user's, with a place for bytecode."""
     origins = [str(Path(f.origin).parent) for f in prefetch.python_paths.result().frameworks]
-    return {**bytecode_folder.choose_bytecode_folder(origins, options.cache_dir), **prefetch.environ}
+    return {**bytecode_cache_folder.choose_bytecode_folder(origins, options.cache_dir), **prefetch.environ}
 
 
 def find_suspects(run: Verification, framework: str | None = None) -> list[culprit_setting.Suspect]:

@@ -21,9 +21,9 @@ import re
 from pathlib import Path
 
 from ..errors import BuildError
-from ..index.library_bytes import nvidia_folders
+from ..index.scan_library_stream import nvidia_folders
 from ..model import Lock, normalize_name
-from ..system import safe_write, untrusted_files
+from ..system import untrusted_files, write_inside_folder
 from ..system.redaction import redact_value
 
 _NAME = "direct_url.json"
@@ -50,7 +50,7 @@ def redact_installed(lock: Lock, env: Path, target: Path | None = None) -> None:
 
 def _replace(path: Path, data: bytes, root: Path) -> None:
     """Replace a file, and its digest and size in RECORD."""
-    safe_write.write_file(path, data, root=root)
+    write_inside_folder.write_file(path, data, root=root)
     record = path.with_name("RECORD")
     rows = list(csv.reader(untrusted_files.read_bytes(record).decode("utf-8").splitlines()))
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -59,7 +59,7 @@ def _replace(path: Path, data: bytes, root: Path) -> None:
     csv.writer(text, lineterminator="\n").writerows(
         [inside, f"sha256={digest}", str(len(data))] if row[:1] == [inside] else row for row in rows
     )
-    safe_write.write_file(record, text.getvalue(), root=root)
+    write_inside_folder.write_file(record, text.getvalue(), root=root)
 
 
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+")

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..environment import state
-from ..environment.cache_files import cache_folder
 from ..environment.distributions import read_distributions
+from ..environment.gpuenv_cache import cache_folder
 from ..environment.place import MARK
 from ..errors import BuildError
 from ..model import LockedPackage, normalize_name

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.metadata import parse_email
 
-from ..environment.cache_files import cache_folder
+from ..environment.gpuenv_cache import cache_folder
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
 from ..index.http import Http, Response
@@ -23,7 +23,7 @@ from ..index.remote_wheels import local_metadata, metadata
 from ..index.simple_api import ACCEPT, File, parse_project, project_url
 from ..model import PackageSources
 from ..system import process, untrusted_files
-from ..system.safe_write import write_file
+from ..system.write_inside_folder import write_file
 from .cache_and_disk import own_cache
 
 _LONGEST = 600.0

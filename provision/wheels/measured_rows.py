@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ..environment.cache_files import cache_folder
+from ..environment.gpuenv_cache import cache_folder
 from ..model import Satellite, as_plain, from_plain
 from ..system import untrusted_files
-from ..system.safe_write import write_file
+from ..system.write_inside_folder import write_file
 
 
 @dataclass

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..environment.cache_files import cache_folder
+from ..environment.gpuenv_cache import cache_folder
 from ..index.http import AT_ONCE
 from ..model import PackageSources, Plan, RequirementLine, as_plain
 from ..system import untrusted_files
-from ..system.safe_write import write_file
+from ..system.write_inside_folder import write_file
 from .cache_and_disk import own_cache
 
 Wheels = Callable[[str], tuple[str, ...]]

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..environment.cache_files import cache_folder
+from ..environment.gpuenv_cache import cache_folder
 from ..errors import LockError
 from ..index import uv
 from ..model import PackageSources, Plan, RequestContext, RequirementLine, as_plain, drop_event, from_plain
 from ..system import scratch_folders, untrusted_files
 from ..system.redaction import redact_value
-from ..system.safe_write import write_file
+from ..system.write_inside_folder import write_file
 from .allowed_source_builds import source_builds
 from .cache_and_disk import own_cache
 from .uv_question import Ask

@@ -22,7 +22,7 @@ from pathlib import Path
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
 
-from ..environment.cache_files import cache_folder
+from ..environment.gpuenv_cache import cache_folder
 from ..errors import BuildError, LockError
 from ..index import uv_config
 from ..index.archive_members import DAMAGED, list_sdist
@@ -33,8 +33,8 @@ from ..index.simple_api import File, project_files, version_of
 from ..model import LockedPackage, PackageSources, as_plain, from_plain
 from ..system import process, scratch_folders, untrusted_files
 from ..system.redaction import redact
-from ..system.safe_write import write_file
 from ..system.untrusted_names import UnsafeNameError
+from ..system.write_inside_folder import write_file
 from .cache_and_disk import file_name, own_cache
 from .needs_compiler import is_building, read_compiling
 from .stated_requirements import is_stating, read_stated

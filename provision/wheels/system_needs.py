@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..environment.cache_files import cache_folder
 from ..environment.distributions import Distribution, read_distributions
+from ..environment.gpuenv_cache import cache_folder
 from ..index.download_files import digests
 from ..model import LockedPackage, PackageSources, as_plain, from_plain, normalize_name
 from ..system import untrusted_files
 from ..system.elf import Elf, ElfError, parse, read_elf
-from ..system.safe_write import write_file
+from ..system.write_inside_folder import write_file
 from .cache_and_disk import file_name, installer_cache, own_cache
 
 _SHARED = re.compile(r"\.so(?:\.\d+)*$")

@@ -17,7 +17,7 @@ from pathlib import Path
 import kernel_calls
 import pytest
 
-from provision.environment import host_claim, place_lock
+from provision.environment import claim_across_hosts, place_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
@@ -146,7 +146,7 @@ def test_a_host_that_died_is_waited_for_and_then_its_lock_is_taken_over(hosts, t
     (refused,) = two.tries(env)
     assert (
         "of host node1" in refused
-        and f"the lock expires after {host_claim.STALE:g} s without activity" in refused
+        and f"the lock expires after {claim_across_hosts.STALE:g} s without activity" in refused
     )
     _age(place_lock.lock_file(env))
     first, *rest = two.tries(env)
@@ -193,12 +193,12 @@ def test_a_run_that_was_stopped_too_long_does_not_commit(hosts, tmp_path):
 
 
 def _age(path):
-    old = time.time() - host_claim.STALE - 60
+    old = time.time() - claim_across_hosts.STALE - 60
     os.utime(path, (old, old))
 
 
 def test_a_long_run_gives_signs_of_life(tmp_path, monkeypatch):
-    monkeypatch.setattr(host_claim, "BEAT", 0.05)
+    monkeypatch.setattr(claim_across_hosts, "BEAT", 0.05)
     with place_lock.locked(tmp_path / "env"):
         path = place_lock.lock_file(tmp_path / "env")
         _age(path)

@@ -13,7 +13,7 @@ import pytest
 from provision import __main__
 from provision.environment import place, removal, transaction
 from provision.errors import BuildError
-from provision.system import safe_write, scratch_folders
+from provision.system import scratch_folders, write_inside_folder
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify")
@@ -243,7 +243,7 @@ def test_what_a_killed_build_left_goes_before_the_environment_is_looked_at_or_ru
 def test_a_draft_that_was_left_is_written_over(tmp_path):
     file, draft = tmp_path / "lock", tmp_path / ".lock.gpuenv-new"
     draft.write_text("half of something long")
-    safe_write.write_file(file, "new")
+    write_inside_folder.write_file(file, "new")
     assert file.read_text() == "new" and [p.name for p in tmp_path.iterdir()] == ["lock"]
     assert file.stat().st_mode & 0o777 == 0o644
 
@@ -254,7 +254,7 @@ def test_a_draft_is_never_written_through_a_link_or_a_second_name(tmp_path):
     draft = tmp_path / ".lock.gpuenv-new"
     for put in (lambda: draft.symlink_to(mine), lambda: draft.hardlink_to(mine)):
         put()
-        safe_write.write_file(tmp_path / "lock", "new")
+        write_inside_folder.write_file(tmp_path / "lock", "new")
         assert mine.read_text() == "mine" and (tmp_path / "lock").read_text() == "new"
         assert not os.path.lexists(draft)
 
@@ -262,13 +262,13 @@ def test_a_draft_is_never_written_through_a_link_or_a_second_name(tmp_path):
 def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path):
     (tmp_path / "lock").mkdir()
     with pytest.raises(OSError):
-        safe_write.write_file(tmp_path / "lock", "new")
+        write_inside_folder.write_file(tmp_path / "lock", "new")
     assert [p.name for p in tmp_path.iterdir()] == ["lock"]
 
 
 def test_many_writers_leave_one_whole_file(tmp_path):
-    code = "import sys; from pathlib import Path; from provision.system import safe_write\n"
-    code += "for i in range(40): safe_write.write_file(Path(sys.argv[1]), sys.argv[2] * 5000)"
+    code = "import sys; from pathlib import Path; from provision.system import write_inside_folder\n"
+    code += "for i in range(40): write_inside_folder.write_file(Path(sys.argv[1]), sys.argv[2] * 5000)"
     children = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "file", x]) for x in "abc"]
     assert [c.wait(60) for c in children] == [0, 0, 0]
     text = (tmp_path / "file").read_text()

@@ -13,7 +13,7 @@ from pathlib import Path
 import spoil
 from spoil import Place
 
-from provision.index.library_bytes import nvidia_folders
+from provision.index.scan_library_stream import nvidia_folders
 
 Make = Callable[[Place, contextlib.ExitStack], "str | None"]
 Runs = tuple[tuple[str, ...], ...]

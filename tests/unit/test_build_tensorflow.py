@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from provision.index.library_bytes import nvidia_folders
+from provision.index.scan_library_stream import nvidia_folders
 from provision.profiles.measure.tensorflow_builds import searched
 from provision.wheels.after_install import link_unfound
 

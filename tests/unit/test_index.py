@@ -16,7 +16,7 @@ import pytest
 
 from provision.cli import exit_codes
 from provision.errors import LockError
-from provision.index import host_addresses, library_bytes, pip_config
+from provision.index import connect_to_hosts, pip_config, scan_library_stream
 from provision.index.http import Http
 from provision.index.pip_config import PipConfig, default_index, pip_configuration, pip_files
 from provision.index.remote_wheels import local_metadata, member, metadata, open_wheel
@@ -187,7 +187,7 @@ def test_a_host_that_refuses_is_looked_up_again(web):
     for _ in range(2):
         with pytest.raises(LockError, match="the server refuses the connection"):
             web.get(f"http://localhost:{port}/simple/")
-    assert host_addresses._hosts["localhost", port].until == 0.0
+    assert connect_to_hosts._hosts["localhost", port].until == 0.0
 
 
 def test_the_size_of_a_local_file_is_read_without_its_bytes(tmp_path, web):
@@ -474,45 +474,49 @@ def fatbin(*entries):
         payload = bytes(40)
         header = struct.pack("<HHIQ", kind, 0x101, 64, len(payload)) + bytes(12) + struct.pack("<I", arch)
         body += header + bytes(64 - len(header)) + payload
-    return library_bytes.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+    return scan_library_stream.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
 
 
 def test_kernels_of_fat_binaries():
     library = bytes(1000) + fatbin((2, 70), (2, 90), (1, 90)) + bytes(77) + fatbin((2, 120))
-    found = library_bytes.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
-    assert library_bytes.from_binaries(found) == "7.0 9.0+PTX 12.0"
+    found = scan_library_stream.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
+    assert scan_library_stream.from_binaries(found) == "7.0 9.0+PTX 12.0"
     assert found.fatbins == 2
-    first = library_bytes.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
-    assert library_bytes.from_binaries(first) == "7.0 9.0+PTX"
+    first = scan_library_stream.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
+    assert scan_library_stream.from_binaries(first) == "7.0 9.0+PTX"
 
 
 def test_the_magic_alone_is_no_fat_binary():
     for junk in (
-        library_bytes.MAGIC,
-        library_bytes.MAGIC + bytes(100),
-        library_bytes.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
+        scan_library_stream.MAGIC,
+        scan_library_stream.MAGIC + bytes(100),
+        scan_library_stream.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
     ):
-        assert library_bytes.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds == frozenset()
+        assert (
+            scan_library_stream.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds == frozenset()
+        )
     half = fatbin((2, 80))[:50]
-    assert library_bytes.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
+    assert scan_library_stream.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
 
 
 def test_the_magic_across_two_reads_is_seen():
-    library = bytes(library_bytes.CHUNK - 2) + fatbin((2, 86))
+    library = bytes(scan_library_stream.CHUNK - 2) + fatbin((2, 86))
     assert (
-        library_bytes.from_binaries(library_bytes.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20))
+        scan_library_stream.from_binaries(
+            scan_library_stream.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
+        )
         == "8.6"
     )
 
 
 def test_reading_ends_with_the_budget():
-    library = bytes(3 * library_bytes.CHUNK) + fatbin((2, 86))
-    found = library_bytes.read_fatbins(io.BytesIO(library), enough=1, budget=library_bytes.CHUNK)
-    assert (found.fatbins, found.read) == (0, library_bytes.CHUNK)
+    library = bytes(3 * scan_library_stream.CHUNK) + fatbin((2, 86))
+    found = scan_library_stream.read_fatbins(io.BytesIO(library), enough=1, budget=scan_library_stream.CHUNK)
+    assert (found.fatbins, found.read) == (0, scan_library_stream.CHUNK)
 
 
 def test_kernels_from_words():
-    assert library_bytes.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
+    assert scan_library_stream.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
 
 
 def test_the_cuda_that_code_was_built_with():

@@ -12,7 +12,7 @@ from provision.project.config.edit_packages import add_packages, drop_packages
 from provision.project.config.file_digests import digest_files, name_watched_file, read_cached_config
 from provision.project.config.gpuenv_yaml import parse_config, read_config
 from provision.project.config.project_file import find_in_folder, find_project_file
-from provision.system.safe_write import suggest_fix
+from provision.system.write_inside_folder import suggest_fix
 
 YAML = 'frameworks: ["torch>=2.6"]\n'
 TABLE = '[project]\nname = "x"\n\n[tool.gpuenv]\nframeworks = ["torch>=2.6"]\n'

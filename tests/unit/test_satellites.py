@@ -15,7 +15,7 @@ import pytest
 from elf_files import library
 
 from provision import profiles
-from provision.index import library_bytes as kernels
+from provision.index import scan_library_stream as kernels
 from provision.index.http import Http
 from provision.index.pip_config import default_index, pip_configuration
 from provision.profiles import measure
@@ -193,8 +193,8 @@ def test_the_glibc_is_that_of_tag_or_symbols_whichever_is_newer(build, monkeypat
 def test_text_that_is_named_like_a_library_is_skipped_and_damage_is_reported(build):
     data = build({"demo/_C.so": {"needs": ["libcudart.so.13"]}})
     with zipfile.ZipFile(io.BytesIO(data)) as old:
-        library_bytes = old.read("demo/_C.so")
-    for content, damaged in ((b"INPUT(libdemo.so.1)\n", False), (library_bytes[:3000], True)):
+        scan_library_stream = old.read("demo/_C.so")
+    for content, damaged in ((b"INPUT(libdemo.so.1)\n", False), (scan_library_stream[:3000], True)):
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("demo/libdemo.so", content)

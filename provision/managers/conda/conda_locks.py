@@ -10,7 +10,7 @@ from ...errors import LockError
 from ...model import Lock, Profiles, RequestContext
 from ..protocol import Stages
 from . import engine, foreign_locks, lock_file
-from .lock_search import begin as search
+from .channels_then_wheels import begin as search
 from .solver_question import assumed_gpu, question
 
 __all__ = ["assumed_gpu", "search"]

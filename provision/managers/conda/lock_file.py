@@ -18,7 +18,7 @@ from ...errors import LockError, OtherPlatformError
 from ...model import CONDA_LOCK, Lock, LockedPackage, Plan, Target, as_plain, from_plain
 from ...system import scratch_folders, untrusted_files
 from ...system.output_file import is_stream, signed, write_output
-from ...system.safe_write import suggest_fix
+from ...system.write_inside_folder import suggest_fix
 from . import engine as door
 from .solve import build_of, is_conda
 

@@ -7,8 +7,8 @@ import re
 import zipfile
 from typing import Any
 
-from provision.index.library_bytes import from_binaries, read_fatbins
 from provision.index.remote_wheels import member
+from provision.index.scan_library_stream import from_binaries, read_fatbins
 
 from . import wheel_requirements as rq
 from .wheel_reader import Documents, Reader, nothing_more, number, releases, representative, yanked

@@ -15,8 +15,8 @@ from packaging.version import Version
 
 from provision import model
 from provision.index.archive_members import MOST_LIBRARY, read_member
-from provision.index.library_bytes import from_binaries, read_fatbins
 from provision.index.remote_wheels import member
+from provision.index.scan_library_stream import from_binaries, read_fatbins
 
 from . import wheel_requirements as rq
 from .wheel_reader import (

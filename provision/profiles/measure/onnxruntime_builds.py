@@ -10,8 +10,8 @@ from typing import Any
 from packaging.version import Version
 
 from provision.index.archive_members import read_member
-from provision.index.library_bytes import FatBinaries, from_binaries
 from provision.index.remote_wheels import member
+from provision.index.scan_library_stream import FatBinaries, from_binaries
 
 from . import library_symbols, wheel_requirements as rq
 from .wheel_libraries import measure_libraries

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from provision import model
-from provision.index.library_bytes import FatBinaries, from_binaries
+from provision.index.scan_library_stream import FatBinaries, from_binaries
 
 from . import library_symbols, wheel_requirements as rq
 from .source_releases import Source, source_facts, sources

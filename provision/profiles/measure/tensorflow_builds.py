@@ -11,8 +11,8 @@ from typing import Any
 from packaging.version import Version
 
 from provision.index.archive_members import read_member
-from provision.index.library_bytes import ELF, PTX, capability, kernels, nvidia_folders, read_fatbins
 from provision.index.remote_wheels import member
+from provision.index.scan_library_stream import ELF, PTX, capability, kernels, nvidia_folders, read_fatbins
 
 from . import wheel_requirements as rq
 from .wheel_reader import Documents, Reader, WheelFile, pythons, representative, row_of

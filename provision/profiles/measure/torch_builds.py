@@ -12,8 +12,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from provision.index.archive_members import MOST_LIBRARY, read_member
-from provision.index.library_bytes import from_words, machine_code, read_fatbins
 from provision.index.remote_wheels import member
+from provision.index.scan_library_stream import from_words, machine_code, read_fatbins
 
 from ...model import TORCH_COMPANIONS
 from . import wheel_requirements as rq

@@ -12,7 +12,7 @@ import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
 from provision.index.archive_members import DAMAGED
-from provision.index.library_bytes import read_fatbins
+from provision.index.scan_library_stream import read_fatbins
 from provision.system.elf import Elf, ElfError, parse
 from provision.system.elf_symbols import undefined_symbols
 

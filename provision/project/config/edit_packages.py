@@ -11,7 +11,7 @@ from typing import Any
 
 from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, ProjectConfig
-from provision.system.safe_write import Draft, resolve, suggest_fix, write_file
+from provision.system.write_inside_folder import Draft, resolve, suggest_fix, write_file
 
 from ..quoted_text import parse_requirement, quote_text, take_first_line
 from . import key_forms

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORK_ALIASES, FRAMEWORKS, InitResult, WrittenFile
-from provision.system.safe_write import suggest_fix
+from provision.system.write_inside_folder import suggest_fix
 
 from ..config.edit_packages import write_files
 from ..config.gpuenv_yaml import read_config

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .cache_files import cache_folder
+from .gpuenv_cache import cache_folder
 
 
 def choose_bytecode_folder(python_packages: Sequence[str], cache: Path | None) -> dict[str, str]:
