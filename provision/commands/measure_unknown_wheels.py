@@ -16,7 +16,7 @@ from ..environment.distributions import find_distribution, find_sites
 from ..model import Emit, Event, Lock, LockedPackage, Satellite, normalize_name
 from ..request import environment_paths, load_profiles
 from ..request.options import Choices
-from ..wheels.measured_rows import MeasuredRows
+from ..wheels.measured_rows_cache import MeasuredRows
 from ..wheels.system_needs import is_compiled_wheel
 
 _OF_NVIDIA = re.compile(r"(?:nvidia|cuda|jax-cuda\d*)-.*")

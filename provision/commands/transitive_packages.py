@@ -9,7 +9,7 @@ from ..resolve.cuda_conflicts import LockedSet, OtherCuda
 from ..resolve.question import Question
 from ..resolve.satellite_fit import SatelliteRows
 from ..wheels.cache_and_disk import own_cache
-from ..wheels.measured_rows import MeasuredRows
+from ..wheels.measured_rows_cache import MeasuredRows
 from .named_packages import read_named_packages
 
 

@@ -30,7 +30,7 @@ from ..system.redaction import redact
 from .protocol import Preferred, Stages, Task
 
 if TYPE_CHECKING:
-    from ..wheels.repeat_last_solve import EarlySolve
+    from ..wheels.early_solve import EarlySolve
 
 OPTION = ""
 PLANS_FIRST = True
@@ -99,7 +99,7 @@ def check(lock: Lock, context: RequestContext, stages: Stages) -> None:
 
 def search(task: Task) -> VenvSearch:
     """Return a new search for a lock."""
-    from ..wheels.repeat_last_solve import begin_early
+    from ..wheels.early_solve import begin_early
 
     packages = task.near.lock.packages if task.near.lock else ()
     versions = {p.name: p.version for p in packages if p.name not in task.near.moving and not p.unhashed}

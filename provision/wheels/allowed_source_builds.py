@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from ..errors import LockError
 from ..model import Event, LockedPackage, PackageSources, Plan, RequirementLine, TransitiveFrameworks
 from ..system.redaction import redact_text
-from . import remembered_refusals
+from . import packages_without_wheels
 from .missing_wheels import has_wheel
 from .pylock import is_source
 from .source_archives import SourceArchive, SourceArchives, has_pages
@@ -93,7 +93,7 @@ class SourceBuilds:
         """Allow the packages without wheels of the last answer to a question, where nothing forbids it."""
         if self.stated and not self.reading:
             archives = self.stated.archives
-            found = remembered_refusals.recall(question, archives.sources, archives.wheels)
+            found = packages_without_wheels.recall(question, archives.sources, archives.wheels)
             self.allowed += [n for n in found if n not in self.allowed and not self._forbidden(n)]
 
     def allow_chosen(self, names: Iterable[str]) -> None:
@@ -126,7 +126,9 @@ class SourceBuilds:
         """Keep which packages of the answer to a question came from source for lack of a wheel."""
         if self.stated and not self.reading:
             archives, own = self.stated.archives, self._of_indexes(needs)
-            remembered_refusals.remember(question, set(names) & set(own), archives.sources, archives.wheels)
+            packages_without_wheels.remember(
+                question, set(names) & set(own), archives.sources, archives.wheels
+            )
 
     def _of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
         """Return the allowed packages that come from an index, and note those that one index alone has."""

@@ -23,7 +23,7 @@ from ..index.simple_api import File, allows_python, version_of
 from ..model import AvailableWheels, NamedPackage, PackageRelease, PackageSources, Target
 from .cache_and_disk import own_cache
 from .index_metadata import IndexMetadata
-from .measured_rows import MeasuredRows
+from .measured_rows_cache import MeasuredRows
 from .source_archives import SourceArchive, SourceArchives, package_of
 
 _MOST_ARCHIVES = 5

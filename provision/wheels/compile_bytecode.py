@@ -15,7 +15,7 @@ from types import TracebackType
 
 from ..model import Event, LockedPackage
 from ..system import process
-from . import bytecode
+from . import bytecode_cache
 
 _SMALL = (
     10_000_000  # bytes: wheels of nothing but Python are smaller (sympy, the largest of them here, has 6 MB)
@@ -45,7 +45,7 @@ class Compiling:
     cache: Path
     emit: Callable[[Event], None]
     _found: list[LockedPackage] = field(default_factory=list)
-    _parts: list[bytecode.Part] = field(default_factory=list)
+    _parts: list[bytecode_cache.Part] = field(default_factory=list)
     _unkept: str | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _ahead: list[Future[None]] = field(default_factory=list)
@@ -71,10 +71,10 @@ class Compiling:
         jobs = [job for part in self._parts for job in part.jobs()]
         if jobs:
             self.emit(Event(kind="start", stage="build", text=f"compiling {len(jobs)} modules"))
-            self._unkept = bytecode.compile_jobs(jobs, self.python) or self._unkept
+            self._unkept = bytecode_cache.compile_jobs(jobs, self.python) or self._unkept
         self._keep()
         if self._parts:
-            bytecode.note(self.env, self._parts)
+            bytecode_cache.note(self.env, self._parts)
 
     def _stop(self) -> None:
         """End what is being compiled ahead. What it did lies in the drafts; what it could not do `finish` does,
@@ -86,11 +86,11 @@ class Compiling:
 
     def _compile_ahead(self, packages: Sequence[LockedPackage]) -> None:
         jobs = [job for part in self._find(packages) for job in part.jobs()]
-        bytecode.compile_jobs(jobs, self.python, idle=True)
+        bytecode_cache.compile_jobs(jobs, self.python, idle=True)
 
-    def _find(self, packages: Sequence[LockedPackage]) -> list[bytecode.Part]:
+    def _find(self, packages: Sequence[LockedPackage]) -> list[bytecode_cache.Part]:
         """The parts of some packages, each with its draft where something is to be compiled and there can be one."""
-        found = bytecode.filled(packages, self.env, self.python, self.cache)
+        found = bytecode_cache.filled(packages, self.env, self.python, self.cache)
         self._parts += found
         self._found += packages  # not before: what was ended while it looked is to be looked for again
         try:
@@ -107,7 +107,7 @@ class Compiling:
             for part in [] if self._unkept else lacking:
                 part.keep()
             if lacking:
-                bytecode.tidy(self.cache)
+                bytecode_cache.tidy(self.cache)
         except OSError as error:
             self._unkept = error.strerror or str(error)
         if self._unkept:

@@ -23,7 +23,7 @@ from ..index.uv import without_credentials
 from ..index.wheel_folders import address_of
 from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from ..system import process, scratch_folders
-from . import after_install, bytecode, cache_and_disk
+from . import after_install, bytecode_cache, cache_and_disk
 from .cache_and_disk import check_disk, installer_cache, own_cache, size
 from .compare_built_metadata import check_built
 from .compile_bytecode import Compiling, parted
@@ -94,7 +94,7 @@ def _compiling(
 
 def _compiles() -> bool:
     environ = process.environ()
-    return bytecode.wanted({**environ, **uv_config.variables(environ)})
+    return bytecode_cache.wanted({**environ, **uv_config.variables(environ)})
 
 
 def _install_held(whole: Wanted, emit: Callable[[Event], None], compiling: Compiling | None) -> None:
@@ -265,7 +265,7 @@ class Wanted:
         theirs, others = pytorch_index.split(self.lock.packages, self.lock.plan)
         sources = _for_lock(self.lock, self.sources, offline=offline)
         wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
-        # bytecode.fill compiles wheels
+        # bytecode_cache.fill compiles wheels
         variables = {"UV_COMPILE_BYTECODE": "0"} if wheels and _compiles() else {}
         words = [
             "pip", "install", "--no-deps", *self.options, *(["--target", str(self.target.absolute())] if self.target else []),

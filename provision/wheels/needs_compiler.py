@@ -11,7 +11,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .stated_requirements import calls_of_setup, last_name, parse_python, read_toml
+from .source_requirements import calls_of_setup, last_name, parse_python, read_toml
 
 _LANGUAGES = {
     **dict.fromkeys((".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".s"), "C/C++"),

@@ -19,9 +19,9 @@ from ..index.platform_tags import CPYTHON, markers_of, wheel_tags
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
 from ..system import scratch_folders
 from ..system.redaction import redact
+from .ask_uv import only_files
 from .index_metadata import IndexMetadata
 from .solve_failure import failure
-from .uv_question import only_files
 from .uv_solution import best_wheel, target_tags
 
 _TIMEOUT = 900.0

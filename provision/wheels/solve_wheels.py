@@ -30,13 +30,13 @@ from ..model import (
 from ..system import process, scratch_folders, variable_references
 from ..system.redaction import redact
 from .allowed_source_builds import SourceBuilds, describe_build, source_builds
+from .ask_uv import Ask, only_files
 from .assert_planned import assert_hashes, assert_is_plan, assert_no_other_framework, named_for_cpu
-from .index_of_files import FileIndexes, without_pages
+from .early_solve import EarlySolve
+from .file_indexes import FileIndexes, without_pages
+from .packages_without_wheels import question_of
 from .pylock import file_name, is_source
-from .remembered_refusals import question_of
-from .repeat_last_solve import EarlySolve
 from .source_archives import SourceArchive
-from .uv_question import Ask, only_files
 from .uv_solution import Requirers, parse_annotations, parse_pylock, versions_of
 
 

@@ -37,7 +37,7 @@ from ..system.untrusted_names import UnsafeNameError
 from ..system.write_inside_folder import write_file
 from .cache_and_disk import file_name, own_cache
 from .needs_compiler import is_building, read_compiling
-from .stated_requirements import is_stating, read_stated
+from .source_requirements import is_stating, read_stated
 
 MOST_ARCHIVE = 256 << 20
 """Bytes of a source archive that is downloaded to be described."""

@@ -15,7 +15,7 @@ import pytest
 
 from provision.model import LockedPackage
 from provision.verify.drift import compare_bytecode
-from provision.wheels import bytecode, compile_bytecode
+from provision.wheels import bytecode_cache, compile_bytecode
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -112,7 +112,7 @@ def test_an_entry_is_made_anew_beside_what_does_not_compile(tmp_path):
 
 def test_what_is_ended_at_any_moment_is_done_in_the_end(tmp_path):
     for n in range(12):
-        bytecode._asked.cache_clear()
+        bytecode_cache._asked.cache_clear()
         packages = wheel_in(tmp_path / f"{n}/env", "good.py,,\n")
         source = tmp_path / f"{n}/env/lib/python3.11/site-packages/good.py"
         source.write_text("y = 2\n")
@@ -177,7 +177,7 @@ def test_what_no_environment_asked_for_in_a_long_time_goes(tmp_path):
     ],
 )
 def test_only_the_usual_kind_of_bytecode_is_shared(environ, yes):
-    assert bytecode.wanted(environ) is yes
+    assert bytecode_cache.wanted(environ) is yes
 
 
 MARKED = "import pathlib; pathlib.Path('RAN').touch()\n"

@@ -15,7 +15,7 @@ import pytest
 
 from provision.errors import BuildError
 from provision.model import LockedPackage
-from provision.wheels import bytecode, compile_bytecode
+from provision.wheels import bytecode_cache, compile_bytecode
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 PROGRAM = Path(compile_bytecode.__file__).parents[1] / "probes" / "compile_bytecode.py"
@@ -212,7 +212,7 @@ def test_what_nobody_thought_of_is_a_failure_with_its_traceback():
 
 def test_modules_that_cannot_be_written_fail_the_environment(tmp_path):
     with pytest.raises(BuildError, match="could not be compiled") as caught:
-        bytecode.compile_jobs([("/dev/null", "/proc/no/such", "")], Path(sys.executable))
+        bytecode_cache.compile_jobs([("/dev/null", "/proc/no/such", "")], Path(sys.executable))
     assert "/proc/no" in (caught.value.log or "")
 
 

@@ -24,8 +24,8 @@ from ..system import scratch_folders, untrusted_files
 from ..system.redaction import redact_value
 from ..system.write_inside_folder import write_file
 from .allowed_source_builds import source_builds
+from .ask_uv import Ask
 from .cache_and_disk import own_cache
-from .uv_question import Ask
 
 
 @dataclass
