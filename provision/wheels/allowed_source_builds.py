@@ -22,6 +22,7 @@ from ..system.redaction import redact_text
 from . import packages_without_wheels
 from .missing_wheels import has_wheel
 from .pylock import is_source
+from .refused_questions import RefusalMemory
 from .source_archives import SourceArchive, SourceArchives, has_pages
 from .stated_metadata import StatedMetadata
 
@@ -46,7 +47,7 @@ class SourceBuilds:
 
     `reading` says that nothing may be built and that what cannot be read is left out; `forbidden_by` is the
     option that forbids all builds, `only_binary` are packages that are never built. `stated` reads the source
-    archives of packages without wheels; without it uv runs their build code.
+    archives of packages without wheels; without it uv runs their build code. `refusals` has those of earlier runs.
     """
 
     emit: Callable[[Event], None]
@@ -57,6 +58,7 @@ class SourceBuilds:
     unread: list[str] = field(default_factory=list)
     chosen: list[str] = field(default_factory=list)
     stated: StatedMetadata | None = None
+    refusals: RefusalMemory | None = None
 
     @property
     def archives(self) -> SourceArchives | None:
@@ -213,7 +215,7 @@ def source_builds(
     before = before or TransitiveFrameworks()
     return SourceBuilds(
         emit, reading=reading, forbidden_by=forbidden, only_binary=names, allowed=list(before.allowed),
-        unread=list(before.unread), stated=StatedMetadata(SourceArchives(sources), emit),
+        unread=list(before.unread), stated=StatedMetadata(SourceArchives(sources), emit), refusals=RefusalMemory(sources),
     )  # fmt: skip
 
 

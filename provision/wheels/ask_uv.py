@@ -20,8 +20,9 @@ from ..errors import LockError
 from ..index import pytorch_index, uv
 from ..index.uv import without_credentials
 from ..model import UV_LOCK_FORMAT, PackageSources, Plan, RequirementLine
-from ..system import scratch_folders
+from ..system import process, scratch_folders
 from .allowed_source_builds import SourceBuilds
+from .refused_questions import UvQuestion
 from .solve_failure import TIMEOUT, failure
 from .upload_times import UploadTimes
 from .uv_solution import versions_of
@@ -153,27 +154,55 @@ class Ask:
             "--python-version", self.plan.python or "", *self._times.options(),
             "--python-platform", _uv_platform(self.plan.platform, self.plan.target.glibc), *more,
         ]  # fmt: skip
-        output = Path(more[1]) if more[:1] == ("--output-file",) else None
-        before = output.read_text(encoding="utf-8") if output else ""
         settings = uv.Settings(
             only_wheels=only_files(self.sources), git_logins=self.git_logins, timeout=TIMEOUT,
             variables={"UV_OFFLINE": "1"} if self.cached else {},
         )  # fmt: skip
-        began = time.monotonic()
-        done = uv.run_uv(words, self.sources, python=self.python or sys.executable, settings=settings)
-        self.seconds.append(time.monotonic() - began)
-        text = output.read_text(encoding="utf-8") if output else done.stdout
-        if output:
-            output.write_text(before, encoding="utf-8")  # else uv would prefer what it has just found
+        question = UvQuestion(
+            words=words, folder=self.scratch, sources=self.sources, settings=settings, bound=self.bound
+        )
+        memory = self.builds.refusals if self._needs_releases_only else None
+        if memory and (log := memory.recall(question)):
+            raise self._refusal(log)
+        if self.builds.refusals and not self.builds.refusals.runs_uv:
+            raise LockError("uv was not asked this question before")
+        text, done = self._run(words, settings, Path(more[1]) if more[:1] == ("--output-file",) else None)
         if self._times.learn(done.stderr):
             return self._compiled(source, form, *more)
         if done.ok:
             return text
         if self.cached:
             raise LockError("uv's cache is incomplete")
+        error = self._refusal(done.stderr, done)
+        if memory and (error.contradiction or error.absent):
+            memory.remember(question, done.stderr)
+        raise error
+
+    def _run(
+        self, words: list[str], settings: uv.Settings, output: Path | None
+    ) -> tuple[str, process.Finished]:
+        """Run uv, and return its solution with what it printed."""
+        before = output.read_text(encoding="utf-8") if output else ""
+        began = time.monotonic()
+        done = uv.run_uv(words, self.sources, python=self.python or sys.executable, settings=settings)
+        self.seconds.append(time.monotonic() - began)
+        text = output.read_text(encoding="utf-8") if output else done.stdout
+        if output:
+            output.write_text(before, encoding="utf-8")  # else uv would prefer what it has just found
+        return text, done
+
+    @property
+    def _needs_releases_only(self) -> bool:
+        """Whether no folder, commit or build code has a part in the answer."""
+        stated = self.builds.stated
+        built = self.builds.allowed and (stated is None or stated.unstated)
+        return not (built or any(n.local or n.vcs or n.name is None for n in self.needs))
+
+    def _refusal(self, log: str, done: process.Finished | None = None) -> LockError:
+        """The error of a refusal; without a run of uv that of one in an earlier run of gpuenv."""
         asked = [*self.pinned.values(), *(n.text for n in self.needs if n.name)]
-        self.builds.note_refusal(done.stderr, asked, self.sources)
-        raise failure(done, self.sources, self.needs, self.builds.archives)
+        self.builds.note_refusal(log, asked, self.sources)
+        return failure(done or _refused(log), self.sources, self.needs, self.builds.archives)
 
     def _override(self, need: RequirementLine) -> str:
         """Return an override as a line. What the plan pins stays pinned, also against what others require."""
@@ -206,6 +235,10 @@ def only_files(sources: PackageSources) -> bool:
     """Whether folders and pages of wheels are all there is: offline, an index's answers in the cache would
     name files that cannot be had."""
     return sources.no_index or (sources.offline and bool(sources.find_links))
+
+
+def _refused(log: str) -> process.Finished:
+    return process.Finished(returncode=1, signal=None, timed_out=False, stdout="", stderr=log, report=b"")
 
 
 def _rows(versions: Mapping[str, str]) -> str:

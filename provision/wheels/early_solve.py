@@ -51,6 +51,9 @@ class EarlySolve:
     def _solve(self, asked: Mapping[str, Any], sources: PackageSources) -> None:
         builds = dataclasses.replace(source_builds(sources, drop_event), forbidden_by="an early solve")
         try:
+            builds.allowed += map(str, asked["allowed"])
+            if builds.stated:
+                builds.stated.runs_no_code = True
             plan = from_plain(Plan, asked["plan"])
             needs = tuple(from_plain(RequirementLine, need) for need in asked["needs"])
             with scratch_folders.scratch("early") as scratch:
@@ -68,6 +71,8 @@ class EarlySolve:
         self._thread.join()
         if self._ask is None:
             return None
+        if ask.builds.stated and self._ask.builds.stated:
+            ask.builds.stated.add(self._ask.builds.stated)
         ask.seconds += self._ask.seconds
         ask.source(self._ask.pins)
         return self._text
@@ -100,12 +105,12 @@ def begin_early(context: RequestContext) -> EarlySolve | None:
 
 def _question(ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> dict[str, Any] | None:
     """All that decides an answer, as JSON; None for what is not kept."""
-    if ask.builds.allowed or ask.builds.unread:
+    if ask.builds.unread or (ask.builds.allowed and (not ask.builds.stated or ask.builds.stated.unstated)):
         return None
     plan = dataclasses.replace(ask.plan, notes=(), hint=None, rejected=(), held_back=(), sets=())
     found = {
         "plan": as_plain(plan), "needs": as_plain(ask.needs), "sources": as_plain(ask.sources),
-        "pins": list(pins), "prefer": dict(prefer),
+        "pins": list(pins), "prefer": dict(prefer), "allowed": sorted(ask.builds.allowed),
     }  # fmt: skip
     return found if redact_value(found) == found else None
 
@@ -116,5 +121,5 @@ def _read(path: Path) -> dict[str, Any] | None:
         found = json.loads(untrusted_files.read_text(path))
     except (OSError, ValueError, RecursionError):
         return None
-    keys = {"plan", "needs", "sources", "pins", "prefer"}
+    keys = {"plan", "needs", "sources", "pins", "prefer", "allowed"}
     return found if isinstance(found, dict) and set(found) == keys else None

@@ -62,21 +62,32 @@ class IndexMetadata:
             _keep(kept, json.dumps(found))
         return found
 
+    def digest(self, name: str, index: str | None = None) -> str:
+        """The digest of the lists that name the files of a package. Raises LockError where an index does not answer."""
+        found = hashlib.sha256()
+        for place in [index] if index else self._places:
+            answer = self._answer(project_url(place, name))
+            found.update(f"{place} {len(answer.body) if answer else None}\n".encode())
+            found.update(answer.body if answer else b"")
+        return found.hexdigest()
+
     def _page(self, url: str) -> list[File]:
+        answer = self._answer(url)
+        return parse_project(answer) if answer else []
+
+    def _answer(self, url: str) -> Response | None:
+        """The list at an address, from the cache while its server allows; None where there is none."""
         if url.startswith("file:"):
-            answer = self._http.get(url, missing_ok=True)
-            return parse_project(answer) if answer else []
+            return self._http.get(url, missing_ok=True)
         kept = cache_folder(self._cache, "pages") / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
         answer = _recent(kept)
         if answer is None:
             answer = self._http.get(url, accept=ACCEPT, missing_ok=True)
-            if answer is None:
-                return []
-            if seconds := _seconds_to_keep(answer):
+            if answer and (seconds := _seconds_to_keep(answer)):
                 until = time.time() + min(seconds, _LONGEST)
                 page = {"until": until, "url": answer.url, "body": answer.body.decode("utf-8", "replace")}
                 _keep(kept, json.dumps(page))
-        return parse_project(answer)
+        return answer
 
     @cached_property
     def _places(self) -> list[str]:

@@ -20,6 +20,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from ..errors import LockError
 from ..index.http import AT_ONCE
 from ..index.platform_tags import CPYTHON, markers_of
 from ..model import Emit, Event, LockedPackage, Plan, RequirementLine
@@ -37,7 +38,8 @@ _OURS = "gpuenv-plan"  # the project that the plan's pins are of
 
 @dataclass
 class StatedMetadata:
-    """What archives state, by package and version. `unstated` are packages whose build code has to run."""
+    """What archives state, by package and version. `unstated` are packages whose build code has to run; with
+    `runs_no_code` LockError is raised instead."""
 
     archives: SourceArchives
     emit: Emit
@@ -46,6 +48,12 @@ class StatedMetadata:
     refused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     required_by: dict[str, str] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
+    runs_no_code: bool = False
+
+    def add(self, other: StatedMetadata) -> None:
+        """Add what another reader found."""
+        for name, versions in other.found.items():
+            self.found.setdefault(name, {}).update(versions)
 
     def note_refusal(self, log: str, asked: Iterable[str]) -> None:
         """Remember which versions a refusal names as without wheels, of which one is going to be taken, which
@@ -114,6 +122,8 @@ class StatedMetadata:
         return self.found.get(package.name, {}).get(package.version)
 
     def _announce(self, name: str, version: str, plan: Plan) -> None:
+        if self.runs_no_code:
+            raise LockError(f"no file of {name} {version} states its requirements")
         self.unstated.add(name)
         text = (
             f"{name} has no wheel for Python {plan.python} on {plan.platform}, and no file of {name} {version} "

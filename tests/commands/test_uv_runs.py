@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from loopback import Index, serving
+from loopback import Index, serving, wheel_bytes
 from test_newest_set import ASK, versions
 
 
@@ -113,3 +113,76 @@ def test_no_question_with_credentials_is_kept(torches, index):
     torches.env["PIP_INDEX_URL"] = index.url.replace("://", "://me:secret-word@")
     assert torches("lock", "--with", "plain", *ASK).code == 0
     assert not list(torches.work.parent.rglob("last-questions/*.json"))
+
+
+# --- refusals ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refused(torches, index):
+    """`gpuenv lock` of a request whose newest sets are refused: "many" 3.0 for want of "gone" 2."""
+    index.add("gone", "1.0")
+    index.add("many", "3.0", requires=("gone>=2",))
+    index.add("many", "2.0", requires=("other<2",))
+    index.add("other", "2.0")
+    index.add("other", "1.0")
+
+    def lock(*more):
+        (torches.work / "pylock.toml").unlink(missing_ok=True)
+        ran = torches("lock", "--json", "-v", "--with", "many", "--with", "other", *more, *ASK)
+        assert ran.code == 0, ran.err
+        return ran
+
+    return lock
+
+
+def kept_refusals(gpuenv):
+    return sorted(gpuenv.work.parent.rglob("refused-questions/*.json"))
+
+
+def test_a_refused_question_is_not_asked_twice(refused, torches):
+    first = refused()
+    assert len(runs(first)) > 1 and versions(first)["many"] == "2.0"
+    text = (torches.work / "pylock.toml").read_text()
+    second = refused()
+    assert runs(second) == [1], "only the question with an answer"
+    assert (torches.work / "pylock.toml").read_text() == text
+    assert second.json["held_back"] == first.json["held_back"]
+
+
+def test_a_refusal_counts_as_long_as_the_packages_that_it_names_have_the_same_files(refused, index):
+    refused()
+    index.add("bystander", "1.0")
+    assert runs(refused()) == [1]
+    index.add("gone", "2.0")
+    assert versions(refused())["many"] == "3.0"
+    del index.wheels["gone"]["gone-2.0-py3-none-any.whl"]
+    index.yanked["other-1.0-py3-none-any.whl"] = "broken"
+    index.add("other", "1.5")
+    assert (versions(found := refused())["many"], versions(found)["other"]) == ("2.0", "1.5")
+
+
+def test_a_damaged_refusal_is_passed_over(refused, torches):
+    refused()
+    text = (torches.work / "pylock.toml").read_text()
+    for damaged in ("{", "[]", '{"log": 1, "pages": 2}', "[" * 100_000):
+        assert kept_refusals(torches)
+        for kept in kept_refusals(torches):
+            kept.write_text(damaged)
+        refused()
+        assert (torches.work / "pylock.toml").read_text() == text
+
+
+def test_a_wheel_in_a_folder_makes_another_question(refused, tmp_path):
+    (tmp_path / "wheels").mkdir()
+    links = ("--find-links", str(tmp_path / "wheels"))
+    assert versions(refused(*links))["many"] == "2.0"
+    (tmp_path / "wheels" / "gone-2.0-py3-none-any.whl").write_bytes(wheel_bytes("gone", "2.0"))
+    assert versions(refused(*links))["many"] == "3.0"
+
+
+def test_no_credentials_are_kept_with_a_refusal(refused, torches, index):
+    torches.env["PIP_INDEX_URL"] = index.url.replace("://", "://me:secret-word@")
+    refused()
+    assert kept_refusals(torches)
+    assert not any("secret-word" in kept.read_text() + kept.name for kept in kept_refusals(torches))

@@ -1,0 +1,151 @@
+"""Questions that uv refused, remembered for the next run that asks them again.
+
+A refusal is a proof. Its reasons name each package whose releases make the question impossible. So the refusal holds while
+the indexes list the same files of these packages; metadata of a file never changes. A question is all that uv reads
+otherwise: its options, its input files, its settings, and the files in folders of wheels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from ..environment.gpuenv_cache import cache_folder
+from ..errors import LockError
+from ..index import uv
+from ..index.http import AT_ONCE
+from ..model import PackageSources
+from ..system import process, untrusted_files
+from ..system.write_inside_folder import write_file
+from .cache_and_disk import own_cache
+from .index_metadata import IndexMetadata
+
+_MOST_NAMES = 200
+"""Packages that a remembered refusal may name. Lists of more files cost more than the solve."""
+_FILES_OF_VERSIONS = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE")
+"""Settings that name files, which are not part of a question."""
+_RELEASE = re.compile(
+    r"([A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?)(?:\[[^\]\s]{0,200}\])?([<>=!~]\S*)?"
+)
+_ENGLISH = frozenset(
+    [
+        "all", "also", "an", "and", "any", "are", "available", "be", "because", "but", "can", "cannot", "cause", "conclude",
+        "depend", "dependencies", "depends", "following", "found", "has", "have", "in", "incompatible", "is", "know",
+        "no", "not", "of", "on", "only", "or", "requirements", "resolving", "solution", "that", "the", "there", "to",
+        "unsatisfiable", "usable", "used", "version", "versions", "was", "we", "wheels", "when", "with", "your",
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class UvQuestion:
+    """A question to uv: the words of its command, the folder with its input files, its settings, and the packages with
+    one index."""
+
+    words: Sequence[str]
+    folder: Path
+    sources: PackageSources
+    settings: uv.Settings
+    bound: Mapping[str, str]
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether nothing but lists of files can change the answer."""
+        sources = self.sources
+        environment = self._environment
+        changing = sources.offline or sources.no_index or sources.exclude_newer or self.settings.variables
+        named = [*sources.find_links, *environment.get("UV_FIND_LINKS", "").split(",")]
+        return not (
+            changing
+            or any("://" in place for place in named)
+            or any(environment.get(n) for n in _FILES_OF_VERSIONS)
+        )
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return uv.environment(self.sources, process.environ(), self.settings)
+
+    def path(self) -> Path:
+        """Return where a refusal of this question is kept."""
+        said = [word.replace(str(self.folder), "") for word in self.words]
+        files = [Path(word) for word in self.words if word.startswith(str(self.folder))]
+        texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+        environment = {k: v for k, v in self._environment.items() if k.startswith("UV_")}
+        folders = [p for p in environment.get("UV_FIND_LINKS", "").split(",") if p]
+        parts = [metadata.version("uv"), said, texts, environment, dict(self.bound), _contents(folders)]
+        digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return cache_folder(own_cache(self.sources), "refused-questions") / f"{digest}.json"
+
+
+@dataclass
+class RefusalMemory:
+    """Refusals of earlier runs. Without `runs_uv` a question that is not known is not asked."""
+
+    sources: PackageSources
+    runs_uv: bool = True
+    _digests: dict[tuple[str, str | None], str] = field(default_factory=dict, repr=False)
+
+    def recall(self, question: UvQuestion) -> str | None:
+        """Return the log of the refusal of a question; None where it was not refused, or where releases changed."""
+        if not question.is_stable:
+            return None
+        try:
+            kept = json.loads(untrusted_files.read_text(question.path()))
+            log, before = str(kept["log"]), dict(kept["pages"])
+            return log if self._pages(before, question.bound) == before else None
+        except (LockError, OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def remember(self, question: UvQuestion, log: str) -> None:
+        """Keep the log of a refusal. A cache that cannot be written to is done without."""
+        names = find_names(log)
+        if not question.is_stable or not 0 < len(names) <= _MOST_NAMES:
+            return
+        try:
+            path = question.path()
+            kept = {"log": uv.redacted(log), "pages": self._pages(names, question.bound)}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, json.dumps(kept))
+        except (LockError, OSError):
+            return
+
+    def _pages(self, names: Iterable[str], bound: Mapping[str, str]) -> dict[str, str]:
+        """Return a digest of the lists of files of each package; `bound` has the one index of some. Each list is asked
+        for once in a run. Raises LockError for an index that does not answer."""
+        places = {name: bound.get(name) for name in names}
+        missing = [place for place in places.items() if place not in self._digests]
+        indexes = IndexMetadata(self.sources)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            self._digests |= zip(
+                missing, pool.map(lambda place: indexes.digest(*place), missing), strict=True
+            )
+        return {name: self._digests[name, index] for name, index in places.items()}
+
+
+def find_names(log: str) -> list[str]:
+    """Return what can be a package's name in the reasons of a refusal; without a version a word of English is none."""
+    reasons = log.partition("hint:")[0]
+    found: dict[str, None] = {}
+    for word in reasons.split():
+        named = _RELEASE.fullmatch(word.strip("(),:;.`'\""))
+        if named and (named[2] or named[1].lower() not in _ENGLISH) and not named[1].isdigit():
+            found[str(canonicalize_name(named[1]))] = None
+    return [name for name in found if name not in ("python", "gpuenv-plan")]
+
+
+def _contents(folders: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return names, sizes and times of the files in folders of wheels."""
+    found = []
+    for folder in map(Path, folders):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            about = path.stat()
+            found.append((str(path), about.st_size, about.st_mtime_ns))
+    return sorted(found)
