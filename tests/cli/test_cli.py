@@ -17,27 +17,27 @@ GPU = ("--driver", "550.54.15", "--gpu", "7.5", "--python", "3.12")
 
 
 @pytest.mark.parametrize("command", [(), ("create",), ("verify",), ("detect",), ("resolve",), ("lock",)])
-def test_help(gpuenv, command):
+def test_help_shows_the_usage_and_the_common_options(gpuenv, command):
     ran = gpuenv(*command, "--help")
     assert ran.code == 0 and "Usage: gpuenv" in ran.out
     for word in ("--json", "--quiet", "--verbose") if command else ("create", "verify", "resolve"):
         assert word in ran.out
 
 
-def test_nothing_typed_is_answered_with_what_there_is(gpuenv):
+def test_a_command_line_without_a_command_shows_the_usage(gpuenv):
     for words in ((), ("profiles",)):
         ran = gpuenv(*words)
         assert ran.code == 2 and ran.err.startswith("Usage: gpuenv") and "error" not in ran.err.split("\n")[0]
 
 
-def test_version(gpuenv):
+def test_version_flags_print_the_version(gpuenv):
     from provision import __version__
 
     for flag in ("--version", "-V"):
         assert gpuenv(flag).out == f"gpuenv {__version__}\n"
 
 
-def test_completion_can_be_had(gpuenv):
+def test_show_completion_prints_a_script_for_bash(gpuenv):
     """Asked from bash, whose name is read off the process above."""
     line = f"{sys.executable} -m provision --show-completion; exit $?"
     done = subprocess.run(
@@ -46,7 +46,7 @@ def test_completion_can_be_had(gpuenv):
     assert "gpuenv" in done.stdout and "complete" in done.stdout
 
 
-def test_resolve_document(gpuenv):
+def test_resolve_prints_a_plan_with_all_its_keys(gpuenv):
     ran = gpuenv("resolve", "--framework", "torch", *GPU, "--json")
     plan = ran.json
     assert ran.code == 0 and ran.err == ""
@@ -68,7 +68,7 @@ def test_resolve_document(gpuenv):
     assert "driver_too_old" in {r["code"] for r in plan["rejected"][0]["reasons"]}
 
 
-def test_detect_document(gpuenv):
+def test_detect_prints_a_machine_with_all_its_keys(gpuenv):
     ran = gpuenv("detect", "--json")
     machine = ran.json
     assert ran.code == 0 and machine["schema"] == "gpuenv.machine/1"
@@ -79,7 +79,7 @@ def test_detect_document(gpuenv):
     assert any(Path(p["path"]).samefile(sys.executable) for p in machine["pythons"])
 
 
-def test_what_detect_says_is_a_target(gpuenv):
+def test_the_output_of_detect_can_be_used_as_a_target(gpuenv):
     (gpuenv.work / "node.json").write_text(gpuenv("detect", "--json").out)
     ran = gpuenv("resolve", "--framework", "torch", "--target", "node.json", "--device", "cuda", "--json")
     assert (
@@ -168,7 +168,7 @@ def test_a_plan_for_the_cpu_that_nobody_asked_for_says_why(gpuenv):
     assert not any("a CPU environment" in n for n in gpuenv(*asked, "--device", "cpu").json["notes"])
 
 
-def test_another_platform_takes_nothing_from_this_one(gpuenv):
+def test_a_plan_for_another_platform_uses_no_facts_of_this_machine(gpuenv):
     args = (
         "resolve",
         "--framework",
@@ -243,7 +243,7 @@ def on_a_terminal(argv, env, cwd):
     return seen.decode()
 
 
-def test_colour_only_on_a_terminal_and_never_under_no_color(gpuenv):
+def test_colour_appears_only_on_a_terminal_and_never_under_no_color(gpuenv):
     argv = [sys.executable, "-m", "provision", "resolve", "--framework", "torch", *GPU]
     assert "\x1b[" in on_a_terminal(argv, gpuenv.env, gpuenv.work)
     assert "\x1b[" not in on_a_terminal(argv, {**gpuenv.env, "NO_COLOR": "1"}, gpuenv.work)

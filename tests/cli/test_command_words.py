@@ -41,17 +41,17 @@ RUN = [
 
 
 @pytest.mark.parametrize(("typed", "ours", "command"), RUN)
-def test_the_command_of_run(here, typed, ours, command):
+def test_run_separates_its_own_words_from_the_command(here, typed, ours, command):
     found = argument_order.split(["run", *typed.split()])
     assert found == (["run", *ours.split()], command.split())
 
 
 @pytest.mark.parametrize("typed", ["", "env", "--help", "--keep-env", "--no-such"])
-def test_run_without_a_command(here, typed):
+def test_run_without_a_command_finds_none(here, typed):
     assert argument_order.split(["run", *typed.split()]) == (["run", *typed.split()], None)
 
 
-def test_an_environment_without_dashes_is_noted(here):
+def test_run_notes_an_environment_that_is_named_without_dashes(here):
     assert "env is an environment. python runs in it" in argument_order.read(["run", "env", "python"]).note
     assert argument_order.read(["run", "env", "--", "python"]).note is None
     assert argument_order.read(["run", "python"]).note is None
@@ -69,7 +69,7 @@ def test_an_environment_without_dashes_is_noted(here):
         ("list --json", "list --json"),
     ],
 )
-def test_options_before_a_command(here, typed, read):
+def test_options_before_a_command_are_moved_behind_it(here, typed, read):
     assert argument_order.split(typed.split())[0] == read.split()
 
 

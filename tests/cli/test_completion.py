@@ -76,7 +76,7 @@ def in_bash(gpuenv, line):
         ("gpuenv create --target lo", "login"),
     ],
 )
-def test_bash(made, line, last):
+def test_bash_completes_environments_targets_and_paths(made, line, last):
     """The words that bash makes of it: a blank in a path is no end of a word."""
     (made.work / "gpuenv.yaml").write_text('frameworks: [torch]\ntargets: {login: {driver: "535.129.03"}}\n')
     words, text = in_bash(made, line)
@@ -84,7 +84,7 @@ def test_bash(made, line, last):
     assert words and words[-1] == expected, text
 
 
-def test_bash_offers_what_there_is(made):
+def test_bash_offers_known_environments_and_versions(made):
     _, text = in_bash(made, "gpuenv remove ")
     assert all(x in text for x in ("envs/tf", "my\\ env", str(made.folder / "home" / "elsewhere"))), text
     _, text = in_bash(made, "gpuenv create --framework torch")
@@ -97,7 +97,7 @@ def test_bash_completes_files_where_no_environment_fits(made):
     assert words[-1] == "notes.txt", text
 
 
-def test_fish(made):
+def test_fish_completes_commands_and_environments(made):
     fish = shutil.which("fish")
     if not fish:
         pytest.skip("fish is not installed")
@@ -119,7 +119,7 @@ def test_fish(made):
     assert row.startswith("torch==2.15.0\tCUDA ")
 
 
-def test_zsh(made):
+def test_zsh_completes_commands_and_environments(made):
     """What zsh would hand on to `_arguments`, with the quoting of every word taken off by zsh itself."""
     zsh = shutil.which("zsh")
     if not zsh:
@@ -142,7 +142,7 @@ def test_zsh(made):
     assert offered("verify", "no-such") == "files\n"
 
 
-def test_what_is_broken_completes_to_nothing(made):
+def test_broken_files_complete_to_nothing_and_show_no_traceback(made):
     (made.work / "gpuenv.yaml").write_text("frameworks: {")
     overlay = made.folder / "config" / "gpuenv" / "profiles"
     overlay.mkdir(parents=True)

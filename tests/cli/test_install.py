@@ -55,7 +55,7 @@ def test_the_installed_command_answers_as_the_checkout_does(wheel, tmp_path):
     assert str(tmp_path) in where.stdout, "the test must not have asked the checkout"
 
 
-def test_uv_tool_install(wheel, tmp_path):
+def test_uv_tool_install_makes_a_working_command(wheel, tmp_path):
     places = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
     run(uv.program(), "tool", "install", "--python", sys.executable, ROOT, env=places)
     done = run(tmp_path / "bin" / "gpuenv", "--version", cwd="/")

@@ -44,7 +44,7 @@ def test_a_variable_is_an_option_and_the_command_line_replaces_it(forked):
     assert [b["framework"] for b in plan["builds"]] == ["jax"]
 
 
-def test_an_error_is_one_document_as_well(forked):
+def test_gpuenv_json_makes_an_error_one_document(forked):
     forked.env["GPUENV_JSON"] = "true"
     assert forked("nonsense").json["error"]["code"] == 2
 
@@ -55,7 +55,7 @@ def test_a_wrong_value_is_refused_like_an_option(forked):
     assert ran.code == 2 and "--device gpu: not one of auto, cuda, cpu" in ran.err
 
 
-def test_an_empty_variable_is_none(forked):
+def test_an_empty_variable_counts_as_unset(forked):
     forked.env |= {"GPUENV_DEVICE": "", "GPUENV_FRAMEWORK": ""}
     ran = forked("resolve")
     assert ran.code == 2 and "no gpuenv.yaml here, and no --framework given" in ran.err
@@ -105,12 +105,12 @@ def test_values_of_options_are_completed(forked, words, values):
     assert [value for value in found if not value.startswith("cuda:")] == values
 
 
-def test_the_blank_of_a_board_is_escaped(forked):
+def test_completion_escapes_the_blank_in_a_board_name(forked):
     found = completed(forked, "create", "--gpu", "RTX")
     assert r"RTX\ 4090" in found and all(value.startswith("RTX") for value in found)
 
 
-def test_the_targets_of_the_project_are_completed_below_it(forked):
+def test_targets_are_completed_in_a_folder_below_the_project(forked):
     (forked.work / "gpuenv.yaml").write_text("targets: {node-a: {device: cpu}, laptop: {device: cpu}}\n")
     (forked.work / "src").mkdir()
     forked.work = forked.work / "src"

@@ -50,7 +50,7 @@ def by_name(rows):
 
 
 @pytest.mark.parametrize("words", EXPECTED, ids=lambda words: words.replace(" ", "-") or "gpuenv")
-def test_a_command_has_the_options_that_it_had(words):
+def test_each_command_has_the_options_in_the_recorded_list(words):
     command, context = prepared(words.split())
     expected = EXPECTED[words]
     assert (command.help, command.get_usage(context)) == (expected["help"], expected["usage"])
@@ -58,7 +58,7 @@ def test_a_command_has_the_options_that_it_had(words):
     assert by_name(found) == by_name(expected["params"])
 
 
-def test_no_command_came_or_went():
+def test_the_commands_are_those_in_the_recorded_list():
     command, context = prepared(())
     groups = set(GROUPS)
     words = {"", *command.list_commands(context)}
@@ -222,6 +222,6 @@ def test_what_a_command_line_names_is_known_with_its_default_too():
     assert commands.Choices(framework=["jax"]).asked() == {"framework"}
 
 
-def test_output_is_of_every_command():
+def test_every_command_has_the_output_options():
     for name, verb in COMMANDS.items():
         assert issubclass(verb.output, Output), name

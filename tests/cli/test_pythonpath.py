@@ -61,7 +61,7 @@ main()
 """
 
 
-def test_gpuenv_starts_itself_once_more_and_keeps_the_other_variables(gpuenv, folder):
+def test_gpuenv_restarts_itself_once_and_keeps_the_other_variables(gpuenv, folder):
     done = ran(
         gpuenv, [sys.executable, "-c", SEEN, "--version"], PYTHONDONTWRITEBYTECODE="1", PYTHONNOUSERSITE="1",
         PYTHONUTF8="1", PYTHONPYCACHEPREFIX="/nowhere/cache",

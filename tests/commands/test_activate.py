@@ -75,7 +75,7 @@ def told(argv, script, env, cwd):
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_the_line_that_create_ends_with(venv, name):
+def test_the_last_line_of_create_activates_the_environment(venv, name):
     """Asked inside the shell, pasted into it."""
     argv = shell_called(name)
     command = " ".join(f"'{w}'" for w in (sys.executable, "-m", "provision", *venv.again))
@@ -92,7 +92,7 @@ def test_the_line_that_create_ends_with(venv, name):
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_from_another_folder_and_out_again(venv, name, monkeypatch, tmp_path):
+def test_activation_works_from_another_folder_and_can_be_left(venv, name, monkeypatch, tmp_path):
     """The line with a whole path, whose every letter must survive."""
     argv = shell_called(name)
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,7 @@ def test_from_another_folder_and_out_again(venv, name, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
-def test_pythonhome_is_put_aside_and_comes_back(venv, name):
+def test_pythonhome_is_unset_while_active_and_restored_afterwards(venv, name):
     argv = shell_called(name)
     env = {**venv.env, "PYTHONHOME": "/nowhere"}
     script = '. .venv/bin/activate\necho "${PYTHONHOME-~}"\ndeactivate\necho "$PYTHONHOME"\n'
@@ -113,7 +113,7 @@ def test_pythonhome_is_put_aside_and_comes_back(venv, name):
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_a_conda_environment(tmp_path, name, monkeypatch):
+def test_a_conda_environment_is_activated_and_left_by_our_scripts(tmp_path, name, monkeypatch):
     """Our own scripts, with what conda packages bring in activate.d."""
     argv = shell_called(name)
     prefix = tmp_path / ODD / "env"
@@ -145,7 +145,7 @@ def test_a_conda_environment(tmp_path, name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_conda_environments_entered_one_after_another(tmp_path, name, monkeypatch):
+def test_a_second_conda_environment_replaces_the_active_one(tmp_path, name, monkeypatch):
     """The second takes the place of the first, and leaving brings back what an outer conda had set. Scripts
     for other shells alone (zsh stops at a pattern that fits nothing) are none."""
     argv = shell_called(name)
@@ -189,7 +189,7 @@ def test_a_program_gets_what_activation_would_set(tmp_path):
         conda_scripts.activated(tmp_path, before)
 
 
-def test_powershell_and_nushell_lines(tmp_path, monkeypatch):
+def test_powershell_and_nushell_get_lines_quoted_by_their_rules(tmp_path, monkeypatch):
     """By their documentation: a string alone is no command to PowerShell, & calls it, '' is an apostrophe;
     in Nushell only double quotes know escapes. Neither shell is here to try it."""
     monkeypatch.chdir(tmp_path)

@@ -45,7 +45,7 @@ def test_a_line_of_a_file_keeps_its_bounds(go):
     assert both(names) and names["onnxruntime-gpu"] == "1.30.0" and ADDED in plan["notes"]
 
 
-def test_what_the_user_names_already_is_not_said(go):
+def test_extras_that_the_user_named_are_not_in_the_note(go):
     names, plan, _ = go("--with", "onnxruntime-gpu[cudnn,cuda]")
     assert both(names) and not [n for n in plan["notes"] if "these extras" in n]
     names, plan, _ = go("--with", "onnxruntime-gpu[cuda]")
@@ -56,7 +56,7 @@ def test_what_the_user_names_already_is_not_said(go):
     )
 
 
-def test_not_for_the_cpu_nor_for_a_release_without_them(go):
+def test_no_extras_are_added_for_the_cpu_or_a_release_without_them(go):
     names, plan, _ = go("--with", "onnxruntime-gpu", device=("--framework", "jax", "--device", "cpu"))
     assert plan["packages"] == ["onnxruntime-gpu"] and not both(names)
     names, plan, _ = go("--with", "onnxruntime-gpu==1.27.0")

@@ -85,7 +85,7 @@ def test_every_wheel_of_the_lock_is_in_it_and_gpuenv_with_what_it_requires(bundl
     ]
 
 
-def test_gpuenvs_own_wheel_is_what_is_running(bundle, tmp_path):
+def test_the_gpuenv_wheel_in_a_bundle_holds_the_running_code(bundle, tmp_path):
     wheel = next((bundle / "gpuenv").glob("gpuenv-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -187,7 +187,7 @@ def test_a_second_run_fetches_nothing_and_people_see_size_room_and_the_next_step
     assert ran.out.splitlines()[-1].startswith("gpuenv create ENV --bundle ")
 
 
-def test_only_what_is_missing_or_changed_is_fetched_and_what_is_not_of_it_goes(again):
+def test_a_second_run_fetches_missing_or_changed_files_and_removes_old_ones(again):
     gone, changed, part = sorted((again.folder / "wheels").glob("nvidia_c*.whl"))[:3]
     gone.unlink()
     changed.write_bytes(changed.read_bytes()[:-1] + b"?")
@@ -218,7 +218,7 @@ def wait_for_all_others(folder):
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_a_run_that_is_ended_is_gone_on_with(site, sent, code):
+def test_the_next_run_continues_a_bundle_that_was_interrupted(site, sent, code):
     file = next(iter(site.index.wheels["nvidia-cudnn-cu13"]))
     site.index.faults[file] = "stalled"
     argv = [sys.executable, "-m", "provision", "bundle", "out", *ASK]
@@ -263,7 +263,7 @@ def test_a_file_that_is_not_what_was_locked_is_named(site):
     assert not (site.out / "wheels" / file).exists()
 
 
-def test_a_disk_without_the_room_is_told_before_anything_is_fetched(site):
+def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(site):
     lock = site.lock()
     first = lock.read_text().index("size = ")
     lock.write_text(
@@ -309,7 +309,7 @@ def test_a_manifest_that_names_a_path_outside_is_refused(again):
 # --- which lock ----------------------------------------------------------------------------------
 
 
-def test_the_lock_that_is_named_is_the_one_and_without_any_something_must_be_named(site):
+def test_a_bundle_is_made_of_the_named_lock_and_needs_a_lock_or_a_framework(site):
     site.lock("--output", "other.toml")
     site.index.add("pip", "99.0")
     ran = site.make("--lock", "other.toml", ask=())
@@ -319,7 +319,7 @@ def test_the_lock_that_is_named_is_the_one_and_without_any_something_must_be_nam
     assert ran.code == 2 and "no --framework given" in ran.json["error"]["message"]
 
 
-def test_offline_the_wheels_at_hand_will_do(site, tmp_path):
+def test_a_bundle_can_be_made_offline_from_a_folder_of_wheels(site, tmp_path):
     links = tmp_path / "links"
     links.mkdir()
     for held in site.index.wheels.values():
@@ -374,7 +374,7 @@ def test_an_environment_from_a_bundle_without_any_network_interface(target):
     assert again.returncode == 0 and json.loads(again.stdout)["environment"]["changed"] is False
 
 
-def test_what_the_target_is_configured_with_does_not_matter(target):
+def test_a_bundle_ignores_the_index_settings_of_the_target(target):
     """pip.conf of a machine that has no network often names indexes and folders that are not there."""
     target.env |= {
         "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": "file:///nowhere/simple",
@@ -391,7 +391,7 @@ def one_wheel(target):
 
 
 @pytest.mark.parametrize("how", ["changed", "short", "gone"])
-def test_a_damaged_bundle_is_told_with_the_file(target, how):
+def test_a_damaged_bundle_is_refused_with_the_file(target, how):
     wheel = one_wheel(target)
     data = wheel.read_bytes()
     if how == "gone":
@@ -406,7 +406,7 @@ def test_a_damaged_bundle_is_told_with_the_file(target, how):
     assert not list(target.work.iterdir()) and "copy the bundle again" in ran.json["error"]["hint"]
 
 
-def test_a_lock_that_was_changed_in_the_bundle_is_told(target):
+def test_a_changed_lock_in_the_bundle_is_refused(target):
     lock = target.bundle / "pylock.toml"
     lock.write_text(lock.read_text().replace("26.0", "26.1"))
     ran = target.create()
@@ -429,7 +429,7 @@ def test_a_bundle_that_does_not_fit_is_exit_6(target, change, told):
     assert ran.code == 6 and told in ran.json["error"]["message"], ran.json["error"]
 
 
-def test_wheels_for_a_newer_glibc_are_told(target):
+def test_create_names_a_bundled_wheel_that_needs_a_newer_glibc(target):
     data = manifest(target.bundle)
     data["files"].append(
         {"path": "wheels/far-1.0-cp311-cp311-manylinux_2_99_x86_64.whl", "size": 1, "sha256": "0" * 64}
@@ -443,7 +443,7 @@ def test_wheels_for_a_newer_glibc_are_told(target):
     )
 
 
-def test_what_is_no_bundle_and_what_contradicts_it(target):
+def test_create_refuses_a_folder_that_is_no_bundle_and_other_frameworks(target):
     assert target("create", "--bundle", target.work / "none").code == 2
     ran = target("create", "--bundle", target.work, "--json")
     assert ran.code == 6 and "is not a bundle" in ran.json["error"]["message"]

@@ -51,7 +51,7 @@ def test_the_second_environment_has_the_first_ones_bytecode_where_that_is_for_it
     assert compiled(gpuenv.work / "two", "triton").read_bytes()[8:12] == b"\1\0\0\0"
 
 
-def test_without_the_wish_nothing_is_compiled(create, gpuenv):
+def test_nothing_is_compiled_without_uv_compile_bytecode(create, gpuenv):
     del gpuenv.env["UV_COMPILE_BYTECODE"]
     assert create("one").code == 0
     assert not compiled(gpuenv.work / "one", "torch").exists()
@@ -74,7 +74,7 @@ def wheel_in(env: Path, record: str) -> list[LockedPackage]:
     ]
 
 
-def test_what_a_record_lists_outside_is_left_alone_and_what_does_not_compile_is_not_tried_again(tmp_path):
+def test_files_outside_are_left_alone_and_a_failure_is_not_tried_again(tmp_path):
     outside = tmp_path / "outside.py"
     outside.write_text("x = 1\n")
     packages = wheel_in(
@@ -92,7 +92,7 @@ def test_what_a_record_lists_outside_is_left_alone_and_what_does_not_compile_is_
     assert [p.name for p in (site / "__pycache__").iterdir()] == [f"good.{sys.implementation.cache_tag}.pyc"]
 
 
-def test_an_entry_is_made_anew_beside_what_does_not_compile(tmp_path):
+def test_changed_modules_are_compiled_again_beside_one_that_does_not_compile(tmp_path):
     packages = wheel_in(tmp_path / "env", "odd.py,,\ngood.py,,\nsame.py,,\n")
     site = tmp_path / "env/lib/python3.11/site-packages"
     (site / "odd.py").write_text("{{ a template }\n")
@@ -110,7 +110,7 @@ def test_an_entry_is_made_anew_beside_what_does_not_compile(tmp_path):
     assert len([*index.parent.rglob("*.pyc")]) == 2
 
 
-def test_what_is_ended_at_any_moment_is_done_in_the_end(tmp_path):
+def test_compiling_that_is_finished_at_any_moment_is_complete(tmp_path):
     for n in range(12):
         bytecode_cache._asked.cache_clear()
         packages = wheel_in(tmp_path / f"{n}/env", "good.py,,\n")
@@ -141,7 +141,7 @@ def test_bytecode_that_lies_there_already_is_not_handed_on(tmp_path):
     assert kept.read_bytes() == mine
 
 
-def test_what_cannot_be_kept_is_compiled_all_the_same_and_told(tmp_path):
+def test_modules_are_compiled_with_a_note_where_the_cache_cannot_be_written(tmp_path):
     packages = wheel_in(tmp_path / "env", "good.py,,\n")
     source = tmp_path / "env/lib/python3.11/site-packages/good.py"
     source.write_text("y = 2\n")
@@ -155,7 +155,7 @@ def test_what_cannot_be_kept_is_compiled_all_the_same_and_told(tmp_path):
     assert (source.parent / "__pycache__").exists() and (tmp_path / "cache").read_text() == "no folder\n"
 
 
-def test_what_no_environment_asked_for_in_a_long_time_goes(tmp_path):
+def test_bytecode_that_was_unused_for_long_is_removed_from_the_cache(tmp_path):
     packages = wheel_in(tmp_path / "env", "good.py,,\n")
     (tmp_path / "env/lib/python3.11/site-packages/good.py").write_text("y = 2\n")
     old = tmp_path / "cache/compiled/cpython-39/older/index.json"
@@ -316,7 +316,7 @@ def test_what_python_would_run_is_a_change(how, tmp_path):
     assert changed(env, module)
 
 
-def test_a_python_that_does_not_answer_leaves_all_as_changed(tmp_path):
+def test_all_bytecode_counts_as_changed_where_python_does_not_answer(tmp_path):
     env, _, module = noted(tmp_path)
     module.write_bytes(module.read_bytes() + b"x")
     (env / "bin" / "python").unlink()

@@ -298,7 +298,7 @@ def test_a_pipe_in_the_place_of_the_file_holds_nobody(env):
     assert "is not a regular file" in last(judged(env)).detail
 
 
-def test_a_project_that_is_gone(env):
+def test_checks_are_skipped_where_gpuenv_yaml_is_missing(env):
     (env.parent / "gpuenv.yaml").unlink()
     found = judged(env)
     assert (last(found).status, found.verdict) == ("skip", "cpu")
@@ -331,7 +331,7 @@ def fake(gpuenv):
     return lambda *more: gpuenv("verify", "env", "--quick", "--device", "cpu", *more)
 
 
-def test_verify_with_a_check_for_once(fake, gpuenv):
+def test_verify_runs_the_checks_of_its_command_line(fake, gpuenv):
     ran = fake("--check", "import torch", "--check", f"{sys.executable} -c 'print(1)'")
     assert ran.code == 0, ran.out + ran.err
     assert "  pass  checks                   2 passed: import torch" in ran.out

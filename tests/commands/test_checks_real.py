@@ -91,7 +91,7 @@ def test_a_check_that_fails_leaves_the_environment_in_place(project):
     assert project.env.stat().st_ino == before
 
 
-def test_a_change_and_a_repair_stay_where_a_check_fails(project):
+def test_a_failed_check_does_not_undo_a_change_or_a_repair(project):
     project.asks(BAD, "einops<0.8.1")
     code, value, err = project("create")
     assert code == 8 and checks(value["verdict"])[0] == "fail" and "in place: einops" in err

@@ -47,7 +47,7 @@ def names(lock):
     return {p["name"] for p in lock["packages"]}
 
 
-def test_beside_torch_they_stay_packages(go):
+def test_cpu_packages_beside_torch_stay_packages(go):
     alone = go("lock", lines=["torch"])
     made = go("lock", lines=["torch", *CPU_LINES])
     assert builds(made["plan"]) == [("torch", True)]
@@ -65,7 +65,7 @@ def test_beside_torch_they_stay_packages(go):
     assert not [n for n in notes if "read as" in n or "taken as" in n or "the plan chooses it" in n]
 
 
-def test_with_options_and_packages_of_the_project(go, gpuenv):
+def test_cpu_packages_of_options_and_gpuenv_yaml_are_locked_alike(go, gpuenv):
     wanted = [word for line in CPU_LINES for word in ("--with", line)]
     made = go("lock", "--framework", "torch", *wanted)
     assert builds(made["plan"]) == [("torch", True)]
@@ -78,7 +78,7 @@ def test_with_options_and_packages_of_the_project(go, gpuenv):
     assert names(go("lock", "--output", "other.toml")) == names(made)
 
 
-def test_their_bounds_and_constraints_hold(go, gpuenv, index):
+def test_a_constraint_on_a_cpu_package_holds(go, gpuenv, index):
     index.add("jax", "0.4.30")
     (gpuenv.work / "limits.txt").write_text("jax<0.5\n")
     made = go("lock", lines=["torch", "jax", "-c limits.txt"])
@@ -95,7 +95,7 @@ def test_an_extra_a_plugin_or_a_label_asks_for_the_gpu(go, gpuenv, line):
     assert not [n for n in ran.json["notes"] if "for the CPU" in n]
 
 
-def test_alone_they_mean_a_cpu_environment_and_say_so(go, gpuenv):
+def test_cpu_packages_alone_give_a_cpu_environment_and_a_note(go, gpuenv):
     plan = go("resolve", lines=["jax"])
     assert plan["device"] == "cpu" and builds(plan) == [("jax", False)]
     said = "a CPU environment: jax (asked.txt line 1) is a CPU package. To use the GPU: --framework jax"

@@ -137,7 +137,7 @@ def test_lock_check_tells_what_is_asked_for_and_not_in_the_lock(torch, index):
     assert ran.code == 6 and "pip: 26.0 -> 26.1" in ran.err
 
 
-def test_a_lock_serves_a_mirror(torch, gpuenv, index):
+def test_a_lock_is_installed_from_another_index_with_the_same_files(torch, gpuenv, index):
     """The address in the lock is gone; another index with the same files does."""
     assert torch(verb="lock").code == 0
     lock = gpuenv.work / "pylock.toml"
@@ -162,7 +162,7 @@ def test_a_wheel_with_another_hash_is_refused_and_nothing_stays(torch, gpuenv, i
     assert sorted(p.name for p in gpuenv.work.iterdir()) == ["pylock.toml"]
 
 
-def test_an_index_that_refuses_connections(torch, gpuenv):
+def test_an_index_that_refuses_connections_is_named_without_its_password(torch, gpuenv):
     gpuenv.env["PIP_INDEX_URL"] = "http://user:secret@127.0.0.1:9/simple"
     gpuenv.env["UV_HTTP_RETRIES"] = "0"
     ran = torch("--json")
@@ -311,7 +311,7 @@ def test_a_build_that_is_ended_leaves_the_old_environment_or_none(torch, gpuenv,
 # --- places ------------------------------------------------------------------------------------
 
 
-def test_env_that_is_a_file(torch, gpuenv):
+def test_create_refuses_a_file_in_the_place_of_the_environment(torch, gpuenv):
     (gpuenv.work / ".venv").write_text("mine")
     ran = torch("--json")
     assert ran.code == 2 and "is a file" in ran.json["error"]["message"]
@@ -336,12 +336,12 @@ def test_a_project_folder_gets_the_environment_and_nothing_else(torch, gpuenv):
     assert sorted(p.name for p in gpuenv.work.iterdir()) == [".venv", "env2", "pyproject.toml"]
 
 
-def test_an_empty_folder_is_taken(torch, gpuenv):
+def test_create_uses_an_empty_folder(torch, gpuenv):
     (gpuenv.work / ".venv").mkdir()
     assert torch().code == 0
 
 
-def test_a_place_that_cannot_be_written(torch, gpuenv):
+def test_a_folder_that_cannot_be_written_is_named(torch, gpuenv):
     ran = torch("--json", "/proc/nowhere/env")
     assert ran.code == 7 and "/proc" in ran.json["error"]["message"]
 
@@ -363,7 +363,7 @@ def test_a_failing_recreate_keeps_the_old_environment(torch, gpuenv, index):
     assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
 
 
-def test_odd_paths(torch, gpuenv):
+def test_a_path_with_blanks_quotes_and_umlauts_works(torch, gpuenv):
     env = gpuenv.work / "umgebung für Jürgen's GPU" / "my env"
     ran = torch(env)
     assert ran.code == 0, ran.err
@@ -379,7 +379,7 @@ def test_odd_paths(torch, gpuenv):
     assert shell.stdout.strip() == str(env)
 
 
-def test_a_second_create_of_the_same_place_waits_for_nobody(torch, gpuenv):
+def test_a_second_create_of_the_same_environment_is_refused_at_once(torch, gpuenv):
     assert torch().code == 0
     with place.lock_place(gpuenv.work / ".venv"):
         ran = torch("--json")
@@ -387,7 +387,7 @@ def test_a_second_create_of_the_same_place_waits_for_nobody(torch, gpuenv):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-def test_a_disk_that_fills_up_during_the_install(torch, gpuenv, index):
+def test_a_disk_that_fills_up_is_named_and_nothing_is_left(torch, gpuenv, index):
     index.add("triton", "3.9.0", content=f"blob = {os.urandom(2_000_000).hex()!r}\n")
     pinned = next(r for r in torch.plan["builds"][0]["requirements"] if r.startswith("triton"))
     assert "3.9.0" in pinned
@@ -419,7 +419,7 @@ def test_a_disk_that_fills_up_during_the_install(torch, gpuenv, index):
         (lambda t: t.replace('platform = "linux-x86_64"', 'platform = "linux-aarch64"'), "linux-aarch64"),
     ],
 )
-def test_a_lock_that_cannot_be_used(torch, gpuenv, spoil, said):
+def test_a_damaged_lock_is_refused_with_its_reason(torch, gpuenv, spoil, said):
     assert torch(verb="lock").code == 0
     path = gpuenv.work / "pylock.toml"
     path.write_text(spoil(path.read_text()))
@@ -429,7 +429,7 @@ def test_a_lock_that_cannot_be_used(torch, gpuenv, spoil, said):
     assert [p.name for p in gpuenv.work.iterdir()] == ["pylock.toml"]
 
 
-def test_a_lock_that_is_not_there(gpuenv):
+def test_create_locked_names_the_missing_lock(gpuenv):
     ran = gpuenv("create", "--locked", "--no-verify", "--json")
     assert ran.code == 6 and "pylock.toml" in ran.json["error"]["message"]
 
@@ -478,7 +478,7 @@ def test_wrong_usage_names_the_nearest_right_word(gpuenv, args, code, said):
         ("--framework", "torch", "--driver", "390.48", "--gpu", "9.0"),
     ],
 )
-def test_what_cannot_be_is_exit_5_with_every_objection(gpuenv, args):
+def test_a_request_that_nothing_fits_ends_with_5_and_every_objection(gpuenv, args):
     ran = gpuenv("create", *args, "--device", "cuda", "--platform", "linux-x86_64", "--json", *(
         () if "--driver" in args else GPU))  # fmt: skip
     assert ran.code == 5, ran.err
@@ -530,7 +530,7 @@ def test_a_first_environment_that_fails_stays_with_its_verdict(torch, gpuenv, in
     assert stages["framework"] == "fail" and stages["convolution"] == stages["loaded"] == "skip"
 
 
-def test_a_folder_named_as_conda_names_its_tokens(torch, gpuenv):
+def test_a_folder_named_t_is_not_taken_for_a_token(torch, gpuenv):
     """What is kept of the options leaves passwords and tokens out: /t/TOKEN is one in an address."""
     links = gpuenv.work / "t" / "links"
     links.mkdir(parents=True)

@@ -73,7 +73,7 @@ def test_init_and_create_take_the_dependencies_alone(detector):
     assert ran.code == 0 and ran.json["environment"]["changed"] is False
 
 
-def test_its_dependencies_still_count_for_what_is_up_to_date(detector):
+def test_a_changed_dependency_makes_the_environment_out_of_date(detector):
     assert detector("init").code == 0
     assert created(detector, "lock").code == 0
     assert created(detector).code == 0
@@ -85,7 +85,7 @@ def test_its_dependencies_still_count_for_what_is_up_to_date(detector):
     assert installed(detector)["more"] == "1.0"
 
 
-def test_add_and_export_keep_it(detector):
+def test_add_and_export_do_not_install_the_folder_either(detector):
     assert detector("init").code == 0
     assert created(detector).code == 0
     file = detector.work / "gpuenv.yaml"
@@ -101,7 +101,7 @@ def test_add_and_export_keep_it(detector):
         assert ("plain" in text) == (form != "dockerfile")
 
 
-def test_the_key_is_what_decides(detector):
+def test_only_the_key_install_decides_whether_the_folder_is_installed(detector):
     """The installing of the folder is left out by the key alone: without it, it is asked for."""
     write(
         detector.work, {"gpuenv.yaml": 'project: {path: ".", install: false}\n', "requirements.txt": "-e .\n"}
@@ -146,7 +146,7 @@ def test_the_key_is_what_decides(detector):
         ),
     ],
 )  # fmt: skip
-def test_each_shape_gets_the_key_and_its_dependencies(gpuenv, files, reason):
+def test_init_writes_the_key_for_every_kind_of_unbuildable_project(gpuenv, files, reason):
     write(gpuenv.work, {"train.py": "import torch\n", **files})
     ran = gpuenv("init")
     assert ran.code == 0, ran.err

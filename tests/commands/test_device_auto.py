@@ -55,14 +55,14 @@ def test_no_driver_at_all_under_cuda_is_exit_4_and_under_auto_a_cpu_environment(
     assert ran.code == 4 and "--driver" in ran.json["error"]["hint"]
 
 
-def test_a_target_is_judged_by_itself(on):
+def test_a_target_on_the_command_line_ignores_the_driver_of_this_machine(on):
     plan = on("no-driver", "--driver", "580.65.06", "--gpu", "9.0").json
     assert plan["device"] == "cuda"
     plan = on("580-h200", "--platform", "linux-aarch64").json
     assert plan["device"] == "cpu", "another platform: nothing is taken from this machine's driver"
 
 
-def test_cards_can_be_left_out(on):
+def test_gpus_can_be_selected_by_number(on):
     plan = on("535-v100-t4", "--gpus", "1").json
     assert [g["capability"] for g in plan["target"]["gpus"]] == ["7.5"]
     ran = on("535-v100-t4", "--gpus", "2")
@@ -137,7 +137,7 @@ def test_a_gpu_environment_stays_one_where_no_gpu_is_found(gpuenv, index, librar
     assert made.code == 0 and made.json["plan"]["device"] == "cpu"
 
 
-def test_a_login_node_s_lock_for_a_compute_node(on, gpuenv, libraries):
+def test_a_login_node_plans_with_the_facts_of_the_compute_node(on, gpuenv, libraries):
     """detect --json on the node, resolve --target on the login node: the node's facts decide."""
     gpuenv.env |= scenario(libraries, "535-v100-t4")
     (gpuenv.work / "node.json").write_text(gpuenv("detect", "--json").out)

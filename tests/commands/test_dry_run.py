@@ -63,7 +63,7 @@ def tried(go, *words):
     return ran, value
 
 
-def test_create_says_where_and_how_much(go):
+def test_create_shows_the_path_and_the_sizes(go):
     ran, value = tried(go, "create")
     assert value["schema"] == "gpuenv.plan/1"
     assert f"would make {go.work / '.venv'}" in ran.err and not (go.work / ".venv").exists()
@@ -75,7 +75,7 @@ def test_create_says_where_and_how_much(go):
     assert f"would change {go.work / '.venv'}: 0 packages differ" in ran.err
 
 
-def test_add_and_drop(made):
+def test_add_and_drop_show_their_changes_and_files(made):
     ran, value = tried(made, "add", "more", "kept<2")
     assert value["schema"] == "gpuenv.preview/1" and value["command"] == "add"
     changes = {p["name"]: (p["before"], p["after"]) for p in value["packages"]}
@@ -97,13 +97,13 @@ def test_add_and_drop(made):
     assert "- kept 2.0" in ran.out and value["command"] == "drop"
 
 
-def test_add_outside_of_a_project(made):
+def test_add_outside_of_a_project_writes_no_file(made):
     (made.work / "gpuenv.yaml").unlink()
     _, value = tried(made, "add", "more")
     assert [p["name"] for p in value["packages"]] == ["more"] and value["writes"] == []
 
 
-def test_repair(made):
+def test_repair_shows_what_it_would_reinstall(made):
     ran, value = tried(made, "repair")
     assert value["packages"] == [] and "would not change .venv" in ran.out
     (package,) = (made.work / ".venv").glob("lib/python3*/site-packages/kept")
@@ -113,7 +113,7 @@ def test_repair(made):
     assert "kept" in ran.out and not package.exists()
 
 
-def test_remove(made):
+def test_remove_shows_the_paths_and_the_freed_space(made):
     ran, value = tried(made, "remove", ".venv")
     assert value["removes"] == [str(made.work / ".venv")] and value["freed_bytes"] > 1000
     assert "would remove .venv" in ran.out and "would free" in ran.out
@@ -121,7 +121,7 @@ def test_remove(made):
     assert refused.code == 2 and "never removes it" in refused.err
 
 
-def test_bundle(made, index_of_gpuenv):
+def test_bundle_shows_its_files_and_its_download(made, index_of_gpuenv):
     ran, value = tried(made, "bundle", "stick")
     names = {Path(path).name.partition("-")[0] for path in value["writes"]}
     assert {"jax", "kept", "typer"} <= names and value["download_bytes"] > 0 < value["free_bytes"]
@@ -132,7 +132,7 @@ def test_bundle(made, index_of_gpuenv):
 # --- -q ----------------------------------------------------------------------------------------------
 
 
-def test_quiet_leaves_the_last_line(go):
+def test_quiet_prints_only_the_last_line(go):
     ran = ok(go("create", "--no-verify", "-q"))
     assert (ran.out, ran.err) == ("source .venv/bin/activate\n", "")
     ran = ok(go("lock", "-q"))
@@ -149,7 +149,7 @@ def test_a_checked_lock_is_one_line_and_the_next_step(go):
     assert ok(go("lock", "--check", "--json")).json["schema"] == "gpuenv.lock/1"
 
 
-def test_quiet_leaves_errors_and_what_was_asked_for(go):
+def test_quiet_still_prints_errors_and_requested_output(go):
     ran = go("remove", "missing", "-q")
     assert ran.code == 2 and "missing does not exist" in ran.err
     assert "jax" in ok(go("resolve", "-q")).out

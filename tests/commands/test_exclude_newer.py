@@ -162,7 +162,7 @@ def test_a_projects_create_takes_a_lock_with_a_limit_as_it_stands(gpuenv, dated)
         (("7 days", "--manager", "conda"), "--manager venv"),
     ],
 )
-def test_what_is_no_limit_is_a_usage_error(gpuenv, words, told):
+def test_a_text_that_is_no_limit_is_a_usage_error(gpuenv, words, told):
     ran = gpuenv("lock", *ASK, "--exclude-newer", *words)
     assert ran.code == 2 and told in " ".join(ran.err.split()), ran.err
 
@@ -172,7 +172,7 @@ def test_an_exception_without_a_limit_is_a_usage_error(gpuenv):
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/Los_Angeles"])
-def test_the_forms_mean_what_they_mean_to_uv(index, tmp_path, monkeypatch, zone):
+def test_dates_and_durations_mean_the_same_as_to_uv(index, tmp_path, monkeypatch, zone):
     """uv names the moment in the warning on a file without an upload time."""
     import time
 
@@ -203,6 +203,6 @@ def _of_uv(index, folder, text):
 
 
 @pytest.mark.parametrize("text", ["9" * 100000 + " days", "P" + "9" * 7 + "W", "99999999 days", "1 " * 50000])
-def test_hostile_texts_are_refused_at_once(text):
+def test_texts_of_huge_numbers_are_refused_at_once(text):
     with pytest.raises(UsageError):
         exclude_newer(text)

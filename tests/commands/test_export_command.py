@@ -50,7 +50,7 @@ def test_standard_output_holds_the_text_and_nothing_else(gpuenv, held):
     assert ran.err == ""
 
 
-def test_json_is_one_document(gpuenv, held):
+def test_export_with_json_prints_one_document(gpuenv, held):
     ran = gpuenv("export", "--format", "dockerfile", "--json")
     made = ran.json
     assert set(made) == {"schema", "format", "path", "text"}
@@ -88,7 +88,7 @@ def test_an_unknown_format_names_the_nearest(gpuenv, word, near):
 # --- where the lock comes from ---------------------------------------------------------------------
 
 
-def test_without_any_lock_the_way_to_one_is_told(gpuenv):
+def test_export_without_a_lock_names_the_command_that_makes_one(gpuenv):
     for words in ((), ("there",)):
         ran = gpuenv("export", *words, "--format", "requirements")
         assert ran.code == 2 and "gpuenv lock" in ran.err
@@ -187,7 +187,7 @@ def test_a_workflow_runs_in_the_projects_folder_wherever_it_lies_itself(gpuenv):
     assert written == gpuenv(*ask).out
 
 
-def test_pylock_goes_round(gpuenv):
+def test_an_exported_pylock_is_read_back_as_the_same_lock(gpuenv):
     made = el.of(el.MIXED, notes=("a note",))
     path = el.written(gpuenv.work / "pylock.toml", made)
     ran = gpuenv("export", "--format", "pylock", "-o", "pylock.again.toml")
@@ -196,7 +196,7 @@ def test_pylock_goes_round(gpuenv):
     assert gpuenv("create", "--lock", "pylock.again.toml", "--dry-run").code == 0
 
 
-def test_what_the_reader_must_know_is_said(gpuenv):
+def test_export_warns_of_packages_that_others_cannot_install(gpuenv):
     el.written(gpuenv.work / "pylock.toml", el.of(el.MIXED))
     told = gpuenv("export", "--format", "requirements").err
     assert "thing, mine" in told and "local" not in told.partition("hash")[0]
@@ -284,19 +284,19 @@ def test_the_dockerfiles_command_builds_the_gpu_environment_without_a_gpu(gpuenv
     assert (gpuenv.work / "opt/env/bin/python").exists()
 
 
-def test_without_the_target_such_a_lock_is_refused_here(gpuenv, torch):
+def test_a_gpu_lock_is_refused_here_without_its_target(gpuenv, torch):
     assert gpuenv("create", "--locked", "--no-verify").code == 6
 
 
 @pytest.mark.parametrize(
     ("target", "words"), [(("--driver", "450.80.02"), "driver"), (("--gpu", "3.5"), "3.5")]
 )
-def test_a_lock_is_held_against_the_target_that_is_told(gpuenv, torch, target, words):
+def test_a_lock_that_does_not_fit_the_given_target_is_refused(gpuenv, torch, target, words):
     ran = gpuenv("create", "--locked", "--no-verify", *target)
     assert ran.code == 6 and "does not fit" in ran.err and words in ran.err
 
 
-def test_a_conda_lock_is_held_against_the_target_that_is_told(gpuenv):
+def test_a_conda_lock_is_compared_with_the_given_target(gpuenv):
     pytest.importorskip("conda_lock")
     pytest.importorskip("rattler")
     from provision.managers.conda import lock_file as conda_file
@@ -317,7 +317,7 @@ def test_a_conda_lock_is_held_against_the_target_that_is_told(gpuenv):
     assert not (gpuenv.work / "env").exists()
 
 
-def test_the_workflows_commands_hold(gpuenv, torch):
+def test_the_commands_of_the_workflow_run_and_detect_a_changed_lock(gpuenv, torch):
     steps = yaml.safe_load(gpuenv("export", "--format", "github").out)["jobs"]["environment"]["steps"]
     runs = [shlex.split(s["run"])[1:] for s in steps if s.get("run", "").startswith("gpuenv ")]
     check, create = runs[0], runs[1]
@@ -358,7 +358,7 @@ def test_the_help_names_every_format(gpuenv):
     assert not [f for f in el.FORMS if f not in said.replace("- ", "-")]
 
 
-def test_profiles_may_name_images_of_ones_own(gpuenv, held):
+def test_profiles_of_the_user_can_name_another_base_image(gpuenv, held):
     folder = gpuenv.work / "mine"
     folder.mkdir()
     (folder / "images.yaml").write_text(

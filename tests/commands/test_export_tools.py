@@ -117,7 +117,7 @@ def test_uv_installs_the_requirements_with_hashes(two, tmp_path):
     assert installed(python) == locked(gpuenv) and meant(python)
 
 
-def test_another_file_than_the_locked_one_is_refused(two, tmp_path):
+def test_pip_refuses_a_file_with_another_hash(two, tmp_path):
     gpuenv, index = two
     file = exported(gpuenv, "requirements", "requirements.txt")
     python = venv(tmp_path / "env", pip=True)
@@ -214,7 +214,7 @@ def test_conda_lock_reads_environment_yml_of_wheels(two, tmp_path):
     assert {d.name for d in found if d.manager == "conda"} == {"python", "pip"}
 
 
-def test_pip_reads_the_section_as_conda_hands_it_over(two, tmp_path):
+def test_pip_installs_the_pip_section_as_conda_passes_it_on(two, tmp_path):
     """conda, mamba and micromamba write the list into a requirements file and call pip."""
     gpuenv, _ = two
     made = yaml.safe_load(exported(gpuenv, "environment.yml", "environment.yml").read_text())
@@ -235,7 +235,7 @@ def test_pip_reads_the_section_as_conda_hands_it_over(two, tmp_path):
     not importlib.util.find_spec("check_jsonschema"), reason="check-jsonschema is not installed"
 )
 @pytest.mark.parametrize("made", [el.of(), el.of(el.MIXED), el.of_conda()], ids=["gpu", "mixed", "conda"])
-def test_the_workflow_is_one_to_githubs_schema(made, tmp_path):
+def test_the_workflow_is_valid_under_the_schema_of_github(made, tmp_path):
     file = tmp_path / "environment.yml"
     file.write_text(el.text("github", made))
     argv = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", file]
@@ -247,7 +247,7 @@ DOCKERFILES = [el.of(), el.of(el.MIXED), el.of_conda()]
 
 
 @pytest.mark.parametrize("made", DOCKERFILES, ids=["gpu", "mixed", "conda"])
-def test_a_parser_of_dockerfiles_reads_it(made, tmp_path):
+def test_a_dockerfile_parser_reads_the_dockerfile(made, tmp_path):
     dockerfile_parse = pytest.importorskip("dockerfile_parse")
     (tmp_path / "Dockerfile").write_text(el.text("dockerfile", made))
     read = dockerfile_parse.DockerfileParser(path=str(tmp_path))
@@ -271,7 +271,7 @@ def test_a_parser_of_dockerfiles_reads_it(made, tmp_path):
 
 @pytest.mark.skipif(not shutil.which("hadolint"), reason="hadolint (54 MB) is not on PATH")
 @pytest.mark.parametrize("made", DOCKERFILES, ids=["gpu", "mixed", "conda"])
-def test_hadolint_has_nothing_to_say(made):
+def test_hadolint_finds_no_mistake_in_the_dockerfile(made):
     done = subprocess.run(
         ["hadolint", "--ignore", "DL3008", "-"], input=el.text("dockerfile", made), capture_output=True, text=True,
         check=False,
@@ -281,7 +281,7 @@ def test_hadolint_has_nothing_to_say(made):
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck (16 MB) is not on PATH")
 @pytest.mark.parametrize("form", ["sbatch", "prolog", "healthcheck", "taskprolog"])
-def test_shellcheck_has_nothing_to_say(form):
+def test_shellcheck_finds_no_mistake_in_the_scripts(form):
     done = subprocess.run(
         ["shellcheck", "-"], input=el.text(form), capture_output=True, text=True, check=False
     )

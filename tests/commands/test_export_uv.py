@@ -108,7 +108,7 @@ def project(gpuenv, name, dependencies, keys):
 
 
 @pytest.mark.parametrize("dependency", ["torch", "trainer==1.0"])
-def test_the_tables_hold_another_project_to_the_lock(locked, dependency):
+def test_another_project_with_the_exported_tables_gets_the_locked_files(locked, dependency):
     """It requires one package: what that requires comes in the locked releases from the locked indexes."""
     folder = project(locked, dependency.replace("=", "-"), [dependency], ())
     uv(locked, "lock", folder=folder)
@@ -117,7 +117,7 @@ def test_the_tables_hold_another_project_to_the_lock(locked, dependency):
     assert {"torch", "nvidia-cudnn-cu12"} <= set(got) and "extra" not in got
 
 
-def test_without_the_tables_uv_takes_other_files(locked):
+def test_uv_takes_other_files_without_the_exported_tables(locked):
     """What the test above would see if the tables held nothing."""
     folder = project(locked, "free", ["torch"], ("index",))
     uv(locked, "lock", folder=folder)

@@ -72,7 +72,7 @@ def test_files_lines_and_folders_say_the_same(gpuenv, hosts):
     assert json.loads(done.stdout) == folder.json
 
 
-def test_one_file_is_one_plan_as_before(gpuenv, hosts):
+def test_one_target_file_gives_a_single_plan(gpuenv, hosts):
     ran = gpuenv("resolve", "-f", "torch", "--target", "hosts/node1.json", "--json")
     assert ran.json["schema"] == "gpuenv.plan/1" and ran.json["target"]["driver"] == "535.129.03"
     same = gpuenv(
@@ -83,7 +83,7 @@ def test_one_file_is_one_plan_as_before(gpuenv, hosts):
     assert gpuenv("resolve", "-f", "torch", "--json").json == ran.json
 
 
-def test_names_of_the_project_keep_what_they_say(gpuenv, hosts):
+def test_targets_of_gpuenv_yaml_keep_their_own_device_and_python(gpuenv, hosts):
     (gpuenv.work / "gpuenv.yaml").write_text(
         "frameworks: [torch]\ntargets:\n  ci: {device: cpu, python: '3.11'}\n"
         "  node: {driver: '535.129.03', gpus: [A100], glibc: '2.35'}\n"

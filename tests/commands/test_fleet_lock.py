@@ -63,7 +63,7 @@ def test_a_lock_of_a_fleet_is_for_each_of_its_hosts_and_no_other(gpuenv, fleet):
             check_lock(lock, choices, read_target(gpuenv.work / "hosts" / f"{other}.json"), None)
 
 
-def test_a_lock_again_writes_the_same_files(gpuenv, fleet):
+def test_a_second_lock_writes_the_same_files(gpuenv, fleet):
     assert gpuenv("lock", *CHOICE).code == 0
     before = {name: (gpuenv.work / name).read_bytes() for name in NAMES}
     ran = gpuenv("lock", *CHOICE)

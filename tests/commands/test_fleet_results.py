@@ -75,7 +75,7 @@ def test_the_page_has_the_same_rows_and_loads_nothing(gpuenv, results):
     assert gpuenv("report", "--hosts", results, "--output", "page.html", "--force").code == 0
 
 
-def test_results_on_standard_input(gpuenv, results):
+def test_results_are_read_from_standard_input(gpuenv, results):
     done = subprocess.run(
         [sys.executable, "-m", "provision", "report", "--hosts", "-", "--json"], env=gpuenv.env, cwd=gpuenv.work,
         input=results.read_text(), text=True, capture_output=True, check=True,
@@ -108,7 +108,7 @@ def test_a_document_that_is_no_result_is_refused(gpuenv, results, text, said):
     assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
 
 
-def test_options_that_do_not_go_together(gpuenv, results):
+def test_report_refuses_options_that_exclude_each_other(gpuenv, results):
     ran = gpuenv("report", "env", "--hosts", results)
     assert ran.code == 2 and "ENV and --hosts are both given" in ran.err
     ran = gpuenv("report", "--output", "page.html")

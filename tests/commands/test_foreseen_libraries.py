@@ -68,14 +68,14 @@ def test_a_wheel_is_read_as_soon_as_it_is_fetched(go, gpuenv):
     assert ran.err.count("needs libgpuenv_gone") == 1, "it is known before, and said once"
 
 
-def test_a_package_that_is_added_is_read_too(go, gpuenv):
+def test_a_package_that_is_added_to_an_environment_is_read_too(go, gpuenv):
     assert not warned(go("create", *CPU, "--no-verify"))
     ran = go("create", *CPU, "--with", "drawn", "--no-verify")
     assert warned(ran)
     assert ran.err.index("in place") < ran.err.index("needs libgpuenv_gone")
 
 
-def test_another_machines_libraries_are_not_known(go):
+def test_a_lock_for_another_machine_warns_of_no_library(go):
     ask = (*CPU, "--with", "drawn")
     assert warned(go("create", *ask, "--no-verify"))
     assert not warned(go("lock", *ask, "--glibc", "2.31"))

@@ -27,7 +27,7 @@ def folder(gpuenv, index):
 
 
 @pytest.mark.parametrize("form", ["./d2", "-e ./d2", "detectron2 @ ./d2"])
-def test_the_hint_builds_the_folder_in_the_environment(gpuenv, folder, form):
+def test_the_hint_is_to_build_the_folder_inside_the_environment(gpuenv, folder, form):
     (gpuenv.work / "r.txt").write_text(f"{form}\n")
     ran = gpuenv("lock", "--framework", "torch", "--index", "pypi", "-r", "r.txt", *CPU)
     assert ran.code == 6
@@ -37,7 +37,7 @@ def test_the_hint_builds_the_folder_in_the_environment(gpuenv, folder, form):
     assert f"gpuenv run -- python -m pip install --no-build-isolation {editable}{folder}" in said
 
 
-def test_the_same_for_the_project_itself(gpuenv, folder):
+def test_the_hint_also_builds_the_project_itself(gpuenv, folder):
     ran = gpuenv("lock", "--framework", "torch", "--index", "pypi", "--project", "d2", *CPU)
     assert ran.code == 6
     assert f"pip install --no-build-isolation -e {folder}" in " ".join(ran.err.split())

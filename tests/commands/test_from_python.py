@@ -79,7 +79,7 @@ def test_no_other_name_is_a_command():
     assert callable(commands.profiles.check) and "provision.commands.profiles" in sys.modules
 
 
-def test_the_example_of_the_reference(jax, here):
+def test_the_example_of_the_reference_runs_and_returns_what_json_prints(jax, here):
     """As it is written, and its value is the document of the same command."""
     example = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL).group(1)
     example = example.replace('device="cpu"', f'device="cpu", python="{HERE}", index="pypi"')
@@ -145,7 +145,7 @@ def test_run_returns_how_the_program_ended(here):
         commands.run(commands.RunOptions(env=root))
 
 
-def test_list_remove_and_profiles(jax, here):
+def test_list_remove_and_profiles_return_what_json_prints(jax, here):
     commands.create(commands.CreateOptions(env=Path("env"), choices=jax, verify=False))
     listed = commands.list(commands.ListOptions())
     assert [e.path for e in listed.environments] == [str(here.work / "env")]

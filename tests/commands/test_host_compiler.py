@@ -26,7 +26,7 @@ def go(gpuenv):
     return run
 
 
-def test_a_gcc_that_nvcc_takes_is_no_matter(go):
+def test_a_gcc_that_nvcc_accepts_gives_no_warning(go):
     assert go({"gcc": "12.2.0", "g++": "12.2.0"}) == []
     assert go({"gcc": "15.1.0", "g++": "15.1.0"}) == []
 
@@ -60,7 +60,7 @@ def test_an_environment_without_nvcc_and_another_machine_are_not_compared(go):
     assert go({}, *TORCH, "--platform", "linux-aarch64", "--with", "nvcc") == []
 
 
-def test_lock_and_create_warn(gpuenv, index, tmp_path):
+def test_lock_and_create_warn_of_a_missing_gcc(gpuenv, index, tmp_path):
     plan = gpuenv("resolve", *TORCH, "--with", "nvcc", "--json").json
     index.add_plan(plan)
     for text in plan["packages"]:
@@ -75,6 +75,6 @@ def test_lock_and_create_warn(gpuenv, index, tmp_path):
     assert ran.code == 0 and "warning: gcc is missing on this machine" in ran.err, ran.err
 
 
-def test_nvcc_has_no_bounds_of_its_own(gpuenv):
+def test_a_version_of_nvcc_is_refused_in_favour_of_cuda(gpuenv):
     ran = gpuenv("resolve", *TORCH, "--with", "nvcc==12.4", "--json")
     assert ran.code == 2 and "--cuda" in ran.json["error"]["hint"]

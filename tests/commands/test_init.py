@@ -58,7 +58,7 @@ def contents(folder):
 # --- the whole command -------------------------------------------------------------------------
 
 
-def test_a_new_project(gpuenv, work):
+def test_init_writes_gpuenv_yaml_makefile_and_gitignore(gpuenv, work):
     write(work, {"requirements.txt": YOLO, "train.py": "import torch\nimport tensorflow\n"})
     ran = gpuenv("init")
     assert ran.code == 0, ran.err
@@ -89,7 +89,7 @@ def test_the_second_run_changes_nothing_and_says_so(gpuenv, work):
     assert contents(work) == before
 
 
-def test_one_document(gpuenv, work):
+def test_init_with_json_prints_one_document(gpuenv, work):
     write(work, {"requirements.txt": YOLO})
     document = gpuenv("init", "--json").json
     assert document["schema"] == "gpuenv.init/1"
@@ -141,7 +141,7 @@ def test_an_existing_gpuenv_yaml_is_kept(gpuenv, work):
     assert not (work / "Makefile").exists()
 
 
-def test_all_files_or_none(gpuenv, work):
+def test_init_writes_all_files_or_none(gpuenv, work):
     write(work, {"requirements.txt": YOLO})
     (work / ".gitignore").mkdir()
     ran = gpuenv("init")
@@ -158,7 +158,7 @@ def found(folder):
     return read_config(folder / "gpuenv.yaml"), (folder / "gpuenv.yaml").read_text()
 
 
-def test_a_pyproject_and_the_files_that_it_does_not_read(tmp_path):
+def test_requirements_files_that_pyproject_does_not_read_are_listed_too(tmp_path):
     write(
         tmp_path,
         {
@@ -184,7 +184,7 @@ def test_a_pyproject_of_settings_only_is_no_project(tmp_path):
     assert config.project is None and config.frameworks == ("tensorflow",)
 
 
-def test_a_setup_py_that_computes_is_told_and_never_run(tmp_path):
+def test_a_setup_py_that_computes_is_named_and_never_run(tmp_path):
     write(
         tmp_path,
         {
@@ -224,7 +224,7 @@ def test_imports_of_programs_and_notebooks_are_counted(tmp_path):
     assert "jax" not in text.replace("torch, tensorflow, jax", "")
 
 
-def test_looking_at_a_folder_is_bounded(tmp_path, monkeypatch):
+def test_init_reads_a_bounded_number_of_files_and_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(imports, "MOST_FILES", 20)
     monkeypatch.setattr(imports, "MOST_FOLDERS", 10)
     for i in range(30):
@@ -337,7 +337,7 @@ def test_the_file_that_make_reads_is_the_one_that_is_changed(tmp_path, names):
     assert make(work, "-s", "env")[0] == 0
 
 
-def test_permissions_and_links_stay(tmp_path):
+def test_permissions_and_links_of_the_makefile_stay(tmp_path):
     write(tmp_path, {"a.py": "import jax\n", "real/Makefile": "all: ; true\n"})
     (tmp_path / "real" / "Makefile").chmod(0o750)
     (tmp_path / "Makefile").symlink_to("real/Makefile")
@@ -357,7 +357,7 @@ def test_permissions_and_links_stay(tmp_path):
         (b"# .venv\n", b"# .venv\n.venv/\n"),
     ],
 )
-def test_the_line_of_gitignore(tmp_path, before, after):
+def test_gitignore_gets_its_line_once_in_its_own_line_ends(tmp_path, before, after):
     write(tmp_path, {"a.py": "import jax\n", ".gitignore": before})
     found(tmp_path)
     assert (tmp_path / ".gitignore").read_bytes() == (before if after is None else after)

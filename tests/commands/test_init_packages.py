@@ -126,7 +126,7 @@ def test_every_kind_of_entry_is_taken_over_or_named(gpuenv):
         ("nonsense", None),
     ],
 )
-def test_a_conda_version_as_pep_440(conda, expected):
+def test_a_conda_version_is_converted_to_pep_440(conda, expected):
     assert conda_environment.convert_specifier(conda)[0] == expected
 
 
@@ -164,7 +164,7 @@ def test_bounds_on_python_are_kept_by_resolve(gpuenv):
 
 
 @pytest.mark.parametrize("python", [">=3.8", "3.11", "3.11.4", ">=3.9,<3.13", "==3.10.*", "~=3.10", "!=3.11"])
-def test_forms_of_python_that_gpuenv_yaml_takes(tmp_path, python):
+def test_gpuenv_yaml_accepts_these_forms_of_python(tmp_path, python):
     (tmp_path / "gpuenv.yaml").write_text(f'frameworks: [jax]\npython: "{python}"\n')
     assert read_config(tmp_path / "gpuenv.yaml").python == python
 
@@ -350,7 +350,7 @@ def test_a_package_that_one_program_can_do_without_is_suggested_beside_requireme
     assert "#   comet-ml  # optional import (inside try/except) in log.py" in text
 
 
-def test_without_requirements_it_is_a_package(gpuenv):
+def test_an_optional_import_is_a_package_where_no_requirements_exist(gpuenv):
     files = {"log.py": "try:\n    import comet_ml\nexcept ImportError:\n    comet_ml = None\n"}
     config, _, _ = found(gpuenv, {**files, "sweep.py": "import torch, comet_ml\n"})
     assert config.packages == ("comet-ml",)
@@ -385,7 +385,7 @@ def test_what_a_side_folder_with_its_own_readme_imports_is_suggested(gpuenv):
         {"detection/README.md": "", "models/net.py": "import torch, einops\nfrom data.load import load\n"},
     ],
 )
-def test_it_is_a_package_where_nothing_sets_the_folder_apart(gpuenv, more):
+def test_imports_of_a_side_folder_are_packages_where_it_is_not_separate(gpuenv, more):
     """Without documents of its own, run by the project's document, or imported (also with the folder in the path)."""
     config, _, _ = found(gpuenv, {**_CLASSIFIER, **more})
     assert config.packages == ("einops", "flask", "lmdb", "mmcv", "timm")
@@ -415,7 +415,7 @@ def test_beside_a_requirements_file_side_programs_add_no_packages(gpuenv):
     )
 
 
-def test_what_another_requirements_file_has_is_suggested(gpuenv):
+def test_a_package_of_another_requirements_file_is_suggested(gpuenv):
     files = {
         "requirements.txt": "torch\n", "requirements-extras.txt": "mmcv-full==1.5.0\n",
         "requirements-dev.txt": "pytest\n", "net/__init__.py": "import torch\n", "net/eval.py": "import mmcv, timm\n",

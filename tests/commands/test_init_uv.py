@@ -97,7 +97,7 @@ def test_a_framework_that_only_uv_lock_names_is_listed(locked):
     assert "uv.lock has torch 2.7.1; write torch==2.7.1 to keep it" in text
 
 
-def test_the_sources_count_before_the_lock(locked):
+def test_uv_sources_decide_before_uv_lock(locked):
     path = locked.work / "pyproject.toml"
     path.write_text(path.read_text() + INDEXES + "[tool.uv.sources]\ntorch = {index = 'cpu'}\n")
     found, _ = initialised(locked)

@@ -45,7 +45,7 @@ def kept(ran, path, text, why):
 
 
 @pytest.mark.parametrize("command", commands())
-def test_a_file_of_the_users_is_kept(locked, work, command):
+def test_a_file_of_the_user_is_kept_without_force(locked, work, command):
     argv, out = commands()[command], work / "out"
     out.write_text("my own notes\n")
     kept(locked.gpuenv(*argv), out, "my own notes\n", "was not written by gpuenv")

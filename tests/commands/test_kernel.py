@@ -113,7 +113,7 @@ def jupyter(gpuenv, jax):
 
 
 @pytest.mark.network
-def test_jupyter_starts_interrupts_and_ends_it(gpuenv, jupyter):
+def test_jupyter_starts_interrupts_and_ends_the_kernel(gpuenv, jupyter):
     other = gpuenv.folder / "other"
     other.mkdir()
     (other / "libcudnn.so.9").write_bytes(b"")
@@ -170,7 +170,7 @@ def test_ipykernel_is_locked_along_and_the_kernel_is_described(gpuenv, jax):
     ]  # fmt: skip
 
 
-def test_again_and_without_the_option_the_kernel_stays(gpuenv, jax):
+def test_a_later_create_with_or_without_the_option_keeps_the_kernel(gpuenv, jax):
     assert jax("--kernel").code == 0
     before = (gpuenv.work / ".venv").stat().st_ino
     shutil.rmtree(kernels(gpuenv))
@@ -199,7 +199,7 @@ def test_names_of_others_are_never_taken(gpuenv, jax):
     assert [p.name for p in kernels(gpuenv).iterdir()] == ["work"]
 
 
-def test_the_kernel_of_an_environment_that_was_deleted_by_hand(gpuenv, jax):
+def test_remove_takes_the_kernel_of_an_environment_deleted_by_hand(gpuenv, jax):
     assert jax("--kernel").code == 0
     shutil.rmtree(gpuenv.work / ".venv")
     ran = gpuenv("remove", ".venv")
@@ -213,7 +213,7 @@ def test_jupyters_own_folder_is_honoured(gpuenv, jax):
     assert (gpuenv.folder / "jupyter data" / "kernels" / "work" / "kernel.json").exists()
 
 
-def test_a_folder_that_cannot_be_written(gpuenv, jax):
+def test_a_jupyter_folder_that_cannot_be_written_gives_a_warning(gpuenv, jax):
     gpuenv.env["JUPYTER_DATA_DIR"] = "/proc/nowhere"
     ran = jax("--kernel", "--json")
     assert ran.code == 7 and ran.json["schema"] == "gpuenv.create/1"
@@ -228,7 +228,7 @@ def test_a_lock_without_ipykernel_says_how_to_get_it(gpuenv, jax):
     assert not kernels(gpuenv).exists()
 
 
-def test_a_dry_run_makes_none(gpuenv, jax):
+def test_a_dry_run_makes_no_kernel(gpuenv, jax):
     assert jax("--kernel", "--dry-run").code == 0 and not kernels(gpuenv).exists()
 
 
@@ -239,7 +239,7 @@ def test_a_dry_run_makes_none(gpuenv, jax):
         ("/a/..weird../.venv", "weird"), ("/.venv", "venv"),
     ],
 )  # fmt: skip
-def test_names(tmp_path, path, name):
+def test_a_kernel_is_named_after_its_folder(tmp_path, path, name):
     assert kernel._free_name(tmp_path, Path(path)) == name
 
 

@@ -94,14 +94,14 @@ def test_what_create_makes_is_listed_and_what_remove_takes_is_not(jax, gpuenv):
     assert set(listed(gpuenv)) == {str(gpuenv.work / "umgebung für Jürgen's GPU/my env")}
 
 
-def test_creates_at_once_do_not_lose_each_other(jax, gpuenv):
+def test_creates_at_the_same_time_are_all_listed(jax, gpuenv):
     with ThreadPoolExecutor(8) as pool:
         ran = list(pool.map(lambda i: jax(f"env{i}"), range(8)))
     assert [r.code for r in ran] == [0] * 8, [r.err for r in ran]
     assert set(listed(gpuenv)) == {str(gpuenv.work / f"env{i}") for i in range(8)}
 
 
-def test_many_writers_of_one_registry(gpuenv, data):
+def test_many_processes_write_one_list_and_lose_no_entry(gpuenv, data):
     """Processes that add, list and forget at the same time: what was added and not forgotten is there."""
     code = (
         "import sys; from pathlib import Path; from provision.environment import registry; n = sys.argv[1]\n"
@@ -131,7 +131,7 @@ def test_a_list_that_cannot_be_written_costs_the_entry_alone(jax, gpuenv):
     assert ran.code == 0 and not (gpuenv.work / ".venv").exists()
 
 
-def test_a_home_that_cannot_be_written(jax, gpuenv):
+def test_create_uses_a_temporary_folder_where_home_cannot_be_written(jax, gpuenv):
     """Nowhere for the cache and the list: a folder among the temporary ones, with a note, and it is built."""
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "UV_CACHE_DIR"):
         del gpuenv.env[name]
@@ -225,7 +225,7 @@ def test_a_damaged_environment_is_listed_with_what_is_known(gpuenv, made):
     assert envs[str(made[1])]["verdict"] == "works" and envs[str(made[1])]["verified"].endswith("+00:00")
 
 
-def test_a_path_that_is_no_text(gpuenv, data):
+def test_a_path_that_is_not_utf_8_is_listed(gpuenv, data):
     env = pretended(Path(os.fsdecode(os.fsencode(gpuenv.work) + b"/caf\xe9")))
     registry.add(env)
     (path,) = listed(gpuenv)
@@ -253,7 +253,7 @@ def test_the_table_fits_80_columns_and_loses_nothing(gpuenv, made, data):
         assert word in ran.out
 
 
-def test_a_home_is_short(gpuenv, data):
+def test_the_home_folder_is_listed_as_a_tilde(gpuenv, data):
     registry.add(pretended(gpuenv.folder / "home" / "p"))
     assert gpuenv("list").out.splitlines()[1].startswith("~/p ")
 
@@ -306,7 +306,7 @@ def test_fifty_environments_are_listed_in_a_moment(gpuenv, data):
     assert min(cost(50) for _ in range(2)) < 3 * empty
 
 
-def test_amounts():
+def test_sizes_are_shown_with_decimal_units():
     assert [shown.format_bytes(n) for n in (0, 999, 1000, 12_345, 999_499, 999_600, 2_440_000_000)] == [
         "0 B", "999 B", "1 kB", "12 kB", "999 kB", "1 MB", "2.4 GB",
     ]  # fmt: skip
@@ -327,7 +327,7 @@ def refused(gpuenv, *words, code=2):
     return ran.json["error"]["message"]
 
 
-def test_several_at_once(gpuenv, made):
+def test_remove_takes_several_environments_at_once(gpuenv, made):
     gpuenv.env["COLUMNS"] = "200"
     ran = gpuenv("remove", ".venv", "other", ".venv")
     assert ran.code == 0 and ran.out.count("removed") == 2 and "freed" in ran.out, ran.err
@@ -338,7 +338,7 @@ def test_nothing_goes_when_one_of_them_is_refused(gpuenv, made):
     assert "does not exist" in refused(gpuenv, ".venv", "nowhere", "other")
 
 
-def test_a_folder_of_somebody_else(gpuenv, made):
+def test_remove_refuses_a_folder_that_gpuenv_did_not_make(gpuenv, made):
     (gpuenv.work / "thesis").mkdir()
     (gpuenv.work / "thesis" / "pyvenv.cfg").write_text("")
     assert "did not make" in refused(gpuenv, "thesis")
@@ -349,7 +349,7 @@ def test_a_folder_of_somebody_else(gpuenv, made):
     assert "did not make" in refused(gpuenv, "thesis")
 
 
-def test_a_file_and_a_word_too_few(gpuenv):
+def test_remove_refuses_a_file_and_an_empty_list(gpuenv):
     (gpuenv.work / "file").write_text("")
     assert "is a file" in refused(gpuenv, "file")
     assert gpuenv("remove").code == 2
@@ -367,7 +367,7 @@ def test_a_link_is_never_followed(gpuenv, made):
     assert (gpuenv.work / "folder" / "precious").read_text() == "mine"
 
 
-def test_a_folder_that_we_are_in(gpuenv, made):
+def test_remove_refuses_the_folder_that_the_user_is_inside(gpuenv, made):
     ran = subprocess.run(
         [sys.executable, "-m", "provision", "remove", "."], env=gpuenv.env, cwd=made[0] / "lib" / "..",
         capture_output=True, text=True, check=False,
@@ -377,7 +377,7 @@ def test_a_folder_that_we_are_in(gpuenv, made):
     assert "your home folder" in refused(gpuenv, made[1])
 
 
-def test_the_environment_that_gpuenv_runs_from(gpuenv):
+def test_remove_refuses_the_environment_that_gpuenv_runs_from(gpuenv):
     """A venv that has gpuenv in it and that bears the mark."""
     env = gpuenv.work / "tool"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
@@ -393,13 +393,13 @@ def test_the_environment_that_gpuenv_runs_from(gpuenv):
     assert (env / "bin" / "python").exists()
 
 
-def test_another_gpuenv_holds_it(gpuenv, made):
+def test_remove_refuses_an_environment_that_another_gpuenv_holds(gpuenv, made):
     with place.lock_place(made[0]):
         assert "another gpuenv" in refused(gpuenv, ".venv", code=7)
     assert gpuenv("remove", ".venv").code == 0
 
 
-def test_a_disk_that_is_mounted_inside(gpuenv, made):
+def test_remove_refuses_an_environment_with_a_mounted_disk_inside(gpuenv, made):
     inside = made[0] / "lib" / "my data"
     inside.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "none", inside], capture_output=True, check=False)
@@ -461,13 +461,13 @@ def test_an_interrupted_removal_is_finished_by_the_next(gpuenv, made, sent):
     assert [p.name for p in gpuenv.work.iterdir()] == ["other"]
 
 
-def test_only_the_mark_is_left(gpuenv, made):
+def test_remove_takes_an_environment_of_which_only_the_mark_is_left(gpuenv, made):
     subprocess.run(["find", made[0], "-mindepth", "1", "!", "-path", "*/.gpuenv", "-delete"], check=True)
     assert left(made[0]) == [".gpuenv"]
     assert gpuenv("remove", ".venv").code == 0 and not made[0].exists()
 
 
-def test_one_that_was_deleted_by_hand_is_missing(gpuenv, made):
+def test_remove_says_that_an_environment_deleted_by_hand_does_not_exist(gpuenv, made):
     subprocess.run(["rm", "-r", made[0]], check=True)
     assert "does not exist" in refused(gpuenv, ".venv")
     assert gpuenv("remove", "other").code == 0
@@ -481,13 +481,13 @@ def test_a_conda_environment_leaves_condas_list(gpuenv, made):
     assert known.read_text() == "/opt/conda\n"
 
 
-def test_an_active_one_says_how_to_leave(gpuenv, made):
+def test_remove_of_the_active_environment_says_how_to_leave_it(gpuenv, made):
     gpuenv.env["VIRTUAL_ENV"] = str(made[0])
     ran = gpuenv("remove", ".venv")
     assert ran.code == 0 and "deactivate" in ran.err
 
 
-def test_a_real_conda_environment(gpuenv):
+def test_a_real_conda_environment_is_listed_and_removed(gpuenv):
     pytest.importorskip("rattler")
     pytest.importorskip("conda_lock")
     import conda_channel as cc

@@ -39,7 +39,7 @@ def other(gpuenv, held):
         yield running
 
 
-def test_a_locked_wheel_that_contradicts_another_locked_one(stack, gpuenv, held, other):
+def test_a_locked_wheel_that_contradicts_another_is_replaced(stack, gpuenv, held, other):
     other.add("helper", "1.0", ("middle==2.0",))
     other.add("middle", "2.0")
     ran = held()
@@ -62,7 +62,7 @@ def test_a_locked_wheel_that_brings_a_framework_is_not_preferred(stack, gpuenv, 
     assert ran.err.count(SOLVE) == 2, "one solve with the lock's versions, one without"
 
 
-def test_what_no_lock_causes_is_solved_without_the_lock_once(stack, gpuenv, held, other):
+def test_a_contradiction_without_the_lock_is_tried_without_it_only_once(stack, gpuenv, held, other):
     """A torch that contradicts the plan's pins does so with any lock. The lock's other versions stay."""
     other.add("torch", stack.newest, ("nvidia-cudnn-cu13==1.1",))
     other.add("torch", "2.8.0")

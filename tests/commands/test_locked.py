@@ -40,7 +40,7 @@ def test_a_lock_that_is_what_is_asked_for_is_installed_without_a_question_to_an_
     assert installed(go.work / ".venv").keys() == {"jax", "jaxlib", "pip", "listed"}
 
 
-def test_a_missing_lock_stops(go):
+def test_locked_and_frozen_stop_without_a_lock(go):
     ok(go("create", *CPU, "--no-verify"))
     (go.work / "pylock.toml").unlink()
     for option in ("--locked", "--frozen"):
@@ -79,7 +79,7 @@ def test_a_lock_that_is_not_what_is_asked_for_stops_and_frozen_takes_it(go, chan
     assert installed(go.work / "new") == before
 
 
-def test_a_change_that_asks_for_nothing_else_is_no_reason(go):
+def test_locked_accepts_a_changed_file_that_asks_for_the_same(go):
     (go.work / "asked.txt").write_text("# what we use\nlisted>=1\n")
     ran = ok(go("create", "--locked", *CPU, "--no-verify"))
     assert "is for other requirements" in ran.err
@@ -94,7 +94,7 @@ def test_the_machine_is_no_part_of_what_is_asked_for(go):
     assert ran.code == 6 and "nvidia" in ran.err, ran.err
 
 
-def test_offline_says_that_it_cannot_be_compared(go):
+def test_locked_says_offline_that_it_cannot_compare(go):
     (go.work / "asked.txt").write_text("listed\nmore\n")
     ran = go("create", "--locked", "--offline", "--cache-dir", "empty", *CPU, "--no-verify")
     assert ran.code == 6 and "cannot be compared" in ran.err and "--frozen" in ran.err

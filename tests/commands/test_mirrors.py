@@ -89,7 +89,7 @@ def test_neither_index_is_asked_for_what_is_named_for_the_other(two):
     assert "wrong index" not in two.module("torch")
 
 
-def test_the_same_when_a_lock_is_installed(two):
+def test_a_lock_is_installed_from_the_index_named_for_each_package(two):
     """Both indexes hold the very versions, with other contents: the hash alone would end in an error."""
     plant(two)
     two.default.add("torchvision", two.vision, content="# of the wrong index\n")
@@ -108,7 +108,7 @@ def test_the_same_when_a_lock_is_installed(two):
     assert "wrong index" not in two.module("torch") + two.module("torchvision")
 
 
-def test_what_comes_along_is_named_for_it_too(two):
+def test_a_transitive_torchvision_comes_from_the_pytorch_index_too(two):
     """A package that requires torchvision: uv by itself would look for that on the default index."""
     plant(two)
     two.default.add("detector", "1.0", requires=("torchvision",))
@@ -219,7 +219,7 @@ def test_a_lock_is_installed_from_the_mirrors_of_the_day(two):
     assert ran.code == 0, ran.err + ran.out
 
 
-def test_a_password_in_an_address_is_told_nowhere(two):
+def test_a_password_in_an_address_is_shown_nowhere(two):
     secret = two.base.replace("//", "//me:hunter2@")
     two.gpuenv.env |= {
         "GPUENV_INDEX_PYTORCH": secret, "GPUENV_INDEX_PYPI": two.default.url.replace("//", "//me:hunter2@")

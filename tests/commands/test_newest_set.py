@@ -37,7 +37,7 @@ def test_the_framework_follows_a_package_that_needs_an_older_one(torches, index)
     assert "not torch 2.15.0 to 2.14.1: serving 2.0 requires torch==2.14.0; it limits serving to 1.0" in said
 
 
-def test_the_same_for_a_line_of_a_requirements_file(torches, index):
+def test_the_framework_follows_a_line_of_a_requirements_file_too(torches, index):
     index.add("serving", "2.0", requires=("torch==2.14.0",))
     index.add("serving", "1.0", requires=("torch>=2.0",))
     (torches.work / "requirements.txt").write_text("torch\nserving\n")
@@ -62,7 +62,7 @@ def test_resolve_decides_by_metadata_and_shows_the_sets(torches, index):
     assert not index.downloads(), "a plan reads metadata only"
 
 
-def test_a_release_that_the_index_cannot_complete_is_passed_over_and_said(torches, index):
+def test_a_release_that_the_index_cannot_complete_is_passed_over_and_named(torches, index):
     index.add("serving", "2.0", requires=("torch==2.14.0", "not-there>=3"))
     index.add("serving", "1.9", requires=("torch==2.13.0",))
     ran = torches("lock", "--json", "--with", "serving", *ASK)
@@ -71,7 +71,7 @@ def test_a_release_that_the_index_cannot_complete_is_passed_over_and_said(torche
     assert held["serving"]["newest"] == "2.0" and "not-there" in held["serving"]["because"]
 
 
-def test_packages_that_bind_each_other(torches, index):
+def test_packages_that_bind_each_other_get_a_common_set(torches, index):
     index.add("trainer", "2.0", requires=("torch>=2.0", "models<5"))
     index.add("models", "5.1")
     index.add("models", "4.9")
@@ -97,7 +97,7 @@ def test_the_solver_chooses_what_contradicts_through_a_package_that_nobody_names
     assert "helper" in held[0]["because"] and "models" in held[0]["because"]
 
 
-def test_a_release_from_long_ago_is_found_by_the_solver_and_said(torches, index):
+def test_a_very_old_release_is_taken_only_when_allowed_and_is_named(torches, index):
     index.add("trainer", "2.0", requires=("helper",))
     index.add("helper", "1.0", requires=("models<5",))
     index.add("models", "5.1")

@@ -25,7 +25,7 @@ def take_cache(site, gpuenv, state):
 
 
 @pytest.mark.parametrize("state", CACHES)
-def test_a_bundle_with_a_cache(made, target, state):
+def test_a_bundle_is_installed_whatever_the_cache_holds(made, target, state):
     if state == "damaged":  # also what an environment was installed from
         ran = target.create("before")
         assert ran.code == 0, ran.err

@@ -36,7 +36,7 @@ def test_a_release_that_brings_another_cuda_is_passed_over(torches, index):
     ]  # fmt: skip
 
 
-def test_where_every_set_brings_it_the_newest_is_taken_with_a_warning(torches, index):
+def test_the_newest_set_is_taken_with_a_warning_where_all_bring_another_cuda(torches, index):
     for version in ("2.0", "1.0"):
         index.add("serving", version, requires=("torch", "nvidia-cublas-cu11"))
     versions, ran = locked(torches, "--with", "serving")
@@ -49,7 +49,7 @@ def test_where_every_set_brings_it_the_newest_is_taken_with_a_warning(torches, i
     assert "required_by" not in ran.json, "an internal field stays out of the document"
 
 
-def test_an_old_release_is_no_way_out(torches, index):
+def test_a_very_old_release_is_not_taken_to_avoid_another_cuda(torches, index):
     """A release of long ago is not taken for it."""
     index.add("serving", "2.0", requires=("torch", "nvidia-cublas-cu11"))
     index.add("serving", "0.1", requires=("torch",))

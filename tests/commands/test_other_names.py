@@ -27,7 +27,7 @@ PROVISION = Path(provision.__file__).parent
         (("--json", "list"), ("list", "--json")),
     ],
 )
-def test_another_name_does_the_same(gpuenv, other, own):
+def test_each_alias_does_the_same_as_its_command(gpuenv, other, own):
     first, second = gpuenv(*other), gpuenv(*own)
     assert (first.code, first.out) == (second.code, second.out) and first.code == 0 and first.out
 
@@ -56,7 +56,7 @@ def test_a_command_of_another_tool_is_answered(gpuenv, word, hint):
     assert ran.code == 2 and hint in " ".join(ran.err.split())
 
 
-def test_sync_is_for_a_project(gpuenv):
+def test_sync_needs_a_project_and_does_what_create_does(gpuenv):
     ran = gpuenv("sync", "--dry-run")
     assert ran.code == 2 and "no project here" in ran.err and "gpuenv init" in ran.err
     (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [torch]\ndevice: cpu\n")
@@ -85,7 +85,7 @@ def names(folder):
     return sorted(p.name for p in folder.iterdir())
 
 
-def test_the_folder_of_the_cache_is_one_line(gpuenv, cache):
+def test_cache_dir_prints_the_cache_folder_in_one_line(gpuenv, cache):
     assert gpuenv("cache", "dir").out == f"{cache}\n"
     assert gpuenv("cache", "dir", "--cache-dir", "other").out == f"{gpuenv.work / 'other'}\n"
     assert gpuenv("cache", "dir", "--json").json["path"] == str(cache)

@@ -40,7 +40,7 @@ def test_a_requirements_file_is_named_with_its_line(go):
     assert go("resolve", *TORCH, "-r", "asked.txt", "--json").code == 0, "not for this platform"
 
 
-def test_packages_of_the_project_and_add(go):
+def test_traps_in_gpuenv_yaml_and_add_are_refused_too(go):
     file = go.work / "gpuenv.yaml"
     file.write_text("frameworks: [torch]\npackages: [apex]\n")
     ran = go("resolve", *GPU, "--json")
@@ -51,7 +51,7 @@ def test_packages_of_the_project_and_add(go):
     assert file.read_text() == "frameworks: [torch]\n"
 
 
-def test_an_address_and_a_wheel_at_hand_are_meant(go):
+def test_a_trap_named_by_address_or_present_as_a_wheel_is_accepted(go):
     ran = go("resolve", *TORCH, "--with", "apex @ https://127.0.0.1:9/apex-0.1-py3-none-any.whl", "--json")
     assert ran.code == 0, ran.out + ran.err
     (go.work / "wheels").mkdir()
@@ -60,7 +60,7 @@ def test_an_address_and_a_wheel_at_hand_are_meant(go):
     assert ran.code == 0, ran.out + ran.err
 
 
-def test_what_can_be_meant_is_a_warning(go):
+def test_a_package_that_may_be_meant_gives_a_warning(go):
     ran = go("resolve", *TORCH, "--with", "cupy", "--json")
     assert ran.code == 0, ran.out + ran.err
     said = [n for n in ran.json["notes"] if n.startswith("cupy ")]

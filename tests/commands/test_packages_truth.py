@@ -154,13 +154,13 @@ def assert_the_same(packages, *before, **environ):
     return verify["said"]
 
 
-def test_in_this_system(packages):
+def test_the_stage_agrees_with_imports_in_this_system(packages):
     found = assert_the_same(packages)
     assert found["torchaudio"][0] == "fail"  # built for CUDA, beside a torch for the CPU
     assert found["bitsandbytes"][0] == "pass"  # its library for the CPU loads, those for CUDA do not
 
 
-def test_with_libraries_hidden(packages, tmp_path):
+def test_the_stage_agrees_with_imports_where_libraries_are_hidden(packages, tmp_path):
     folder = next((f for f in Path("/usr/lib").glob("*-linux-gnu") if (f / "libc.so.6").exists()), None)
     if os.geteuid() != 0 or not shutil.which("unshare") or folder is None:
         pytest.skip("hiding libraries takes root, a mount namespace and Debian's folder of libraries")

@@ -19,7 +19,7 @@ def test_list_counts_the_rows_of_every_file(gpuenv):
     assert all(t["count"] > 0 and t["source"] and t["read"] and t["rows"] == [] for t in tables)
 
 
-def test_show_gives_the_rows(gpuenv):
+def test_show_prints_the_rows_of_a_table(gpuenv):
     (table,) = gpuenv("profiles", "show", "gpus", "--json").json["tables"]
     assert {r["capability"] for r in table["rows"]} >= {"3.7", "7.0", "9.0", "12.0"}
     assert "Tesla V100" in gpuenv("profiles", "show", "gpus").out.replace("\n", " ")

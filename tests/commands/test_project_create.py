@@ -99,7 +99,7 @@ def test_packages_that_go_with_no_build_are_named_with_their_lines(stack, gpuenv
     assert not (gpuenv.work / "pylock.toml").exists()
 
 
-def test_a_package_that_is_not_there_is_named_with_its_line(stack, gpuenv):
+def test_a_package_that_does_not_exist_is_named_with_its_line(stack, gpuenv):
     requirements(gpuenv, "plain", "no-such-thing")
     ran = stack("lock", "-r", "requirements.txt", "--framework", "torch")
     assert ran.code == 6 and "no-such-thing (requirements.txt line 2)" in ran.err
@@ -116,7 +116,7 @@ def test_a_framework_that_comes_along_is_planned(stack, gpuenv, index):
     assert ran.code == 2 and "the packages of requirements.txt require none" in " ".join(ran.err.split())
 
 
-def test_what_carries_no_hash_comes_last_and_is_marked(stack, gpuenv, index):
+def test_folders_and_commits_without_a_hash_come_last_and_are_marked(stack, gpuenv, index):
     mine = project_packages.folder(gpuenv.folder / "mine", "mine", "1.5", requires=("plain<2",))
     repo, commit = project_packages.repository(gpuenv.folder / "repo", "fromgit", "0.3")
     requirements(gpuenv, f"-e {mine}", f"fromgit @ git+file://{repo}", "torch")
@@ -137,7 +137,7 @@ def test_what_carries_no_hash_comes_last_and_is_marked(stack, gpuenv, index):
     assert len(verdict["unhashed"]) == 2 and any(commit in u for u in verdict["unhashed"])
 
 
-def test_a_package_without_a_wheel_is_told_and_built_from_its_hashed_source(stack, gpuenv, index):
+def test_a_package_without_a_wheel_is_named_and_built_from_hashed_source(stack, gpuenv, index):
     file, data = project_packages.archive(gpuenv.folder, "sourced", "4.1")
     index.wheels["sourced"] = {file: data}
     requirements(gpuenv, "torch", "sourced")
@@ -358,7 +358,7 @@ def test_add_without_a_project_file_adds_to_what_the_environment_was_made_for(st
     assert gpuenv("add", "more", "--env", "nowhere").code == 2
 
 
-def test_a_named_target_that_is_not_there_is_told(project, gpuenv):
+def test_an_unknown_target_name_is_answered_with_the_known_ones(project, gpuenv):
     ran = gpuenv("resolve", "--target", "nodes")
     assert ran.code == 2 and "node" in ran.err
 

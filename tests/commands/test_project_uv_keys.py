@@ -18,7 +18,7 @@ HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TORCH = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
 
 
-def test_constraints_and_overrides(folder):
+def test_constraints_and_overrides_of_uv_are_read(folder):
     found = asked(folder, """\
         [project]
         name = "x"
@@ -46,7 +46,7 @@ def test_an_override_of_a_framework_replaces_its_bound(folder):
     assert found.frameworks == ("torch",) and {b.specifier for b in found.bounds} == {">=2.5"}
 
 
-def test_indexes_and_a_date(folder):
+def test_indexes_and_exclude_newer_of_uv_are_read(folder):
     found = asked(folder, """\
         [project]
         name = "x"
@@ -75,7 +75,7 @@ def test_indexes_and_a_date(folder):
     ]
 
 
-def test_a_date_of_toml(folder):
+def test_a_toml_date_is_read_as_exclude_newer(folder):
     found = asked(folder, "[project]\nname='x'\ndependencies=[]\n[tool.uv]\nexclude-newer = 2026-01-02\n")
     assert found.exclude_newer == "2026-01-02"
 
@@ -158,7 +158,7 @@ def test_a_constraint_that_contradicts_is_named(go):
     assert ran.code == 6 and "plain<2 (pyproject.toml line 6)" in ran.err
 
 
-def test_a_package_of_an_explicit_index(go, gpuenv, index):
+def test_a_package_is_taken_from_its_explicit_index(go, gpuenv, index):
     with serving(Index()) as own:
         own.add("plain", "2.5")
         own.add("strict", "9.0")
@@ -180,7 +180,7 @@ def test_a_date_before_everything_leaves_nothing_to_solve(go, gpuenv):
     assert ran.code == 6 and not (gpuenv.work / "pylock.toml").exists()
 
 
-def test_what_was_ignored_by_the_solve_does_not_rule_the_install(go, gpuenv):
+def test_a_foreign_pyproject_in_the_current_folder_is_ignored_by_the_install(go, gpuenv):
     """A pyproject.toml that is not the project's, in the current folder."""
     assert gpuenv("lock", *TORCH).code == 0
     (gpuenv.work / "pyproject.toml").write_text('[tool.uv]\nexclude-newer = "2001-01-01"\n')

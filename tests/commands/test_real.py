@@ -92,7 +92,7 @@ def test_a_package_replaced_by_hand_takes_the_standing_verdict_away(made):
     assert "verifying" in done.stderr
 
 
-def test_pip_works_in_it(made):
+def test_pip_works_in_a_made_environment(made):
     _, folder, _ = made
     done = subprocess.run([folder / ".venv/bin/pip", "check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
@@ -127,7 +127,7 @@ def test_an_environment_without_a_gpu_that_nobody_meant_for_the_cpu_fails(made, 
 
 
 @pytest.mark.slow
-def test_the_default_cuda_wheels_of_torch_on_the_cpu(tmp_path):
+def test_torch_with_cuda_from_the_default_index_works_on_the_cpu(tmp_path):
     args = ("create", "--framework", "torch", "--index", "pypi", "--device", "cpu", "--json")
     done = gpuenv(tmp_path, *args)
     result = json.loads(done.stdout)

@@ -100,7 +100,7 @@ def test_a_variable_that_is_missing_is_named_with_its_line(project):
         assert "export TOKEN=VALUE" in ran.err
 
 
-def test_addresses_of_a_pyproject(gpuenv, index):
+def test_addresses_of_a_pyproject_keep_their_references_in_the_lock(gpuenv, index):
     """uv expands variables in every address that it reads, so the lock would have the token."""
     ask = ("--framework", "jax", "--device", "cpu", "--python", HERE)
     index.add_plan(gpuenv("resolve", "--json", *ask).json)

@@ -182,7 +182,7 @@ def test_after_the_intruder_was_uninstalled_its_gaps_are_filled(made):
     assert made.everything() == files
 
 
-def test_files_that_are_gone_cut_short_or_changed(made):
+def test_missing_truncated_and_changed_files_are_put_back(made):
     """The cache's files are the environment's: what is changed in place is changed there too."""
     files = made.everything()
     torch, triton = made.site / "torch" / "__init__.py", made.site / "triton" / "__init__.py"
@@ -208,7 +208,7 @@ def test_files_that_are_gone_cut_short_or_changed(made):
     assert torch.read_bytes() != b"" and triton.read_bytes() == changed
 
 
-def test_a_package_without_its_record_or_with_its_info_gone(made):
+def test_a_package_without_its_record_or_metadata_is_put_back(made):
     files = made.everything()
     next(made.site.glob("torch-*")).joinpath("RECORD").unlink()
     shutil.rmtree(next(made.site.glob("triton-*")))
@@ -246,7 +246,7 @@ def test_offline_without_the_cache_is_refused_and_leaves_everything(made):
     assert made.everything() == files
 
 
-def test_packages_come_from_where_create_was_told(made):
+def test_packages_come_from_the_index_that_create_was_given(made):
     """An index that only an option of `create` named."""
     del made.gpuenv.env["PIP_INDEX_URL"]
     made.gpuenv.env["UV_HTTP_RETRIES"] = "0"
@@ -284,7 +284,7 @@ def room():
         yield Path(folder)
 
 
-def test_a_folder_of_another_user_is_told_before_anything_is_changed(room):
+def test_a_folder_of_another_user_is_named_before_anything_is_changed(room):
     """What `sudo pip install` leaves: a folder that its user could not remove afterwards."""
     env = room / "env"
     (env / ".gpuenv").mkdir(parents=True)
@@ -315,7 +315,7 @@ except BuildError as error:
         assert (env / "lib" / "mine.py").read_text() == "mine"
 
 
-def test_the_environments_of_others(gpuenv):
+def test_repair_refuses_an_environment_of_another_tool(gpuenv):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", gpuenv.work / "theirs"], check=True)
     for args in (("repair", "theirs"), ("verify", "theirs", "--locked"), ("repair", "nowhere")):
         ran = gpuenv(*args, "--json")
@@ -328,7 +328,7 @@ def test_another_python_cannot_be_repaired_in_place(made):
     assert "--recreate" in made.repair(code=7)["error"]["hint"]
 
 
-def test_the_words_of_a_repair(made):
+def test_repair_names_what_it_restored_and_why(made):
     made.index.add("torch", "2.0.1")
     made.uv("install", "torch==2.0.1")
     (made.site / FILE).unlink()
@@ -386,7 +386,7 @@ def test_conda_packages_are_put_back_by_the_engine(gpuenv):
 
 @pytest.mark.network
 @pytest.mark.slow
-def test_the_accident_with_a_real_framework(gpuenv):
+def test_repair_restores_a_real_framework_after_pip_replaced_it(gpuenv):
     """`pip install jax==OLD` into an environment of jax: the numbers are right, and it is not what was
     built. Then a file of it is lost."""
     for name in ("UV_CACHE_DIR", "PIP_CONFIG_FILE", "XDG_CACHE_HOME"):

@@ -67,7 +67,7 @@ SECRETS = {
         ("XLA_FLAGS=--xla_gpu_enable_triton_gemm=false", None),
     ],
 )  # fmt: skip
-def test_one_rule_at_a_time(text, shown):
+def test_each_rule_hides_its_kind_of_personal_data(text, shown):
     assert anonymize_text(text, JANE)[0] == (text if shown is None else shown)
 
 
@@ -81,7 +81,7 @@ def test_names_that_are_words_of_the_report_do_not_ruin_it():
     )
 
 
-def test_a_private_key_goes_whole():
+def test_a_private_key_is_removed_completely():
     pem = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\naC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
     assert anonymize_text(f"a\n{pem}\nb", JANE)[0] == "a\n***\nb"
 
@@ -93,7 +93,7 @@ def test_hidden_text_stays_as_it_is():
     assert anonymize_text(once, JANE)[0] == once and sum(counts.values()) >= 8
 
 
-def test_nothing_can_leave_its_fence():
+def test_hostile_values_stay_inside_their_code_block():
     machine = Machine(target=Target(platform="linux-x86_64"), environment={"TF_X": "```\n# @all\x1b[31m #1"})
     text = report.write_report(
         report.ReportFacts(gpuenv="1", python="3.12", machine=machine, when="now"), PersonalData()
@@ -155,7 +155,7 @@ def planted(gpuenv):
 
 
 @pytest.mark.parametrize("words", [(), ("--json",), (".venv",)])
-def test_nothing_planted_is_seen(gpuenv, words):
+def test_no_planted_personal_data_is_in_the_report(gpuenv, words):
     home = planted(gpuenv)
     ran = gpuenv("report", *words)
     assert ran.code == 0, ran.err
@@ -183,13 +183,13 @@ def test_a_damaged_environment_is_reported_as_such(gpuenv):
     assert SECRETS["password"] not in ran.out
 
 
-def test_a_machine_alone(gpuenv):
+def test_report_works_without_an_environment(gpuenv):
     ran = gpuenv("report")
     assert ran.code == 0 and ran.out.startswith("gpuenv ") and "### Machine" in ran.out
     assert ".venv is missing" in ran.out
 
 
-def test_an_environment_of_somebody_else_and_none(gpuenv):
+def test_report_accepts_an_environment_of_another_tool_and_refuses_none(gpuenv):
     ran = gpuenv("report", Path(sys.prefix))
     assert ran.code == 0 and "not made by gpuenv" in ran.out
     ran = gpuenv("report", "nowhere", "--json")

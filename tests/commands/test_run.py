@@ -91,25 +91,25 @@ def test_options_of_the_program_stay_its_own(gpuenv, env):
     assert (code, out) == (0, b"--json -q --help --\n")
 
 
-def test_pipelines_and_their_exit_code(gpuenv, env):
+def test_run_in_a_pipeline_keeps_output_and_exit_code(gpuenv, env):
     code, out, _ = ran(gpuenv, "--", "sh", "-c", "printf 'b\\na\\n' | sort | head -1")
     assert (code, out) == (0, b"a\n")
 
 
 @pytest.mark.parametrize(("argv", "code"), [(("no-such-program",), 127), (("./text",), 126)])
-def test_a_program_that_cannot_be_started(gpuenv, env, argv, code):
+def test_a_program_that_cannot_be_started_is_named(gpuenv, env, argv, code):
     (gpuenv.work / "text").write_text("x")
     got, _, err = ran(gpuenv, "--", *argv)
     assert got == code and argv[0].encode() in err
 
 
 @pytest.mark.parametrize("words", [(), ("--",), ("nowhere", "--", "true")])
-def test_what_cannot_be_meant_is_a_usage_error(gpuenv, env, words):
+def test_run_refuses_a_command_line_without_meaning(gpuenv, env, words):
     code, _, err = ran(gpuenv, *words)
     assert code == 2 and err.startswith(b"error")
 
 
-def test_its_death_by_a_signal_is_ours(gpuenv, env):
+def test_run_dies_by_the_signal_that_killed_the_program(gpuenv, env):
     code, _, _ = ran(gpuenv, "--", "sh", "-c", "kill -TERM $$")
     assert code == -signal.SIGTERM
     code, _, err = ran(
@@ -158,7 +158,7 @@ def test_a_success_is_not_explained(gpuenv, env):
     assert (code, err) == (0, b"OMP: Error #15: Initializing libiomp5\n")
 
 
-def test_entries_that_would_shadow_are_left_out_and_said_once(gpuenv, env):
+def test_library_paths_that_would_shadow_are_left_out_and_named_once(gpuenv, env):
     other = str(gpuenv.folder / "other")
     gpuenv.env["LD_LIBRARY_PATH"] = f"/lib:{other}"
     gpuenv.env["LD_PRELOAD"] = ""
@@ -245,14 +245,14 @@ def test_a_release_that_the_profile_does_not_know_is_read(gpuenv, env, tensorflo
     assert ran(gpuenv, *ASK)[1].decode().split(":") == wanted
 
 
-def test_memory_growth_when_asked(gpuenv, env):
+def test_memory_growth_is_set_only_when_asked_for(gpuenv, env):
     words = ("--", "sh", "-c", "echo $TF_FORCE_GPU_ALLOW_GROWTH $XLA_PYTHON_CLIENT_PREALLOCATE")
     gpuenv.env["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"
     assert ran(gpuenv, *words)[1].split() == [b"true"]
     assert ran(gpuenv, "--memory-growth", *words)[1].split() == [b"true", b"false"]
 
 
-def test_what_it_prints_is_not_kept(gpuenv, env):
+def test_output_of_the_program_is_not_kept_in_memory(gpuenv, env):
     """200 MB of stderr pass at the speed of a pipe, and our own memory stays small."""
     script = "import os\nb = b'x' * 79 + b'\\n'\nfor _ in range(2500): os.write(2, b * 1000)\nos.write(2, b'No CUDA GPUs are available\\n')\nraise SystemExit(3)"
     argv = [sys.executable, "-m", "provision", "run", "--", "python", "-c", script]

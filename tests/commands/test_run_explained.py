@@ -52,7 +52,7 @@ def test_a_package_that_the_environment_has_is_not_called_missing(gpuenv, site):
     assert "another Python" in finding["title"] and "gpuenv add" not in finding["fix"]
 
 
-def test_a_folder_of_data_is_no_module(gpuenv, site):
+def test_a_folder_of_data_is_not_taken_for_the_missing_module(gpuenv, site):
     (gpuenv.work / "cv2").mkdir()
     (gpuenv.work / "cv2" / "a.jpg").touch()
     code = "import sys; sys.path.remove(''); import cv2"

@@ -147,7 +147,7 @@ def test_a_file_keeps_its_permissions(root):
     assert stat.S_IMODE((root / "file").stat().st_mode) == 0o750
 
 
-def test_a_folder_that_may_only_be_written_in_will_do(root):
+def test_a_file_is_written_in_a_folder_that_cannot_be_listed(root):
     root.chmod(0o300)
     try:
         write_inside_folder.write_file(root / "file", "new")

@@ -110,7 +110,7 @@ def test_two_hosts_do_not_work_on_one_place_at_once(hosts, tmp_path):
     assert not env.parent.exists(), "nothing stays beside the place"
 
 
-def test_what_hosts_count_is_right(hosts, tmp_path):
+def test_hosts_that_count_in_one_file_lose_no_number(hosts, tmp_path):
     """All take the place at the same moments, and only the claims exclude one another."""
     code = """
 import sys

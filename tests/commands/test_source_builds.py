@@ -82,7 +82,7 @@ def test_where_only_code_would_tell_the_framework_resolve_says_so(gpuenv, jax, m
     assert "--framework torch (or tensorflow, jax, onnxruntime)" in told and marks.left() == []
 
 
-def test_what_files_state_is_read_and_nothing_is_left_out(gpuenv, jax, marks):
+def test_requirements_that_the_files_state_are_read_completely(gpuenv, jax, marks):
     static = marks.project("static", dynamic=False, requires=("jax",))
     asks(gpuenv, f"-e {static}")
     ran = gpuenv("resolve", *CPU, "-r", "requirements.txt", "--json")
@@ -143,7 +143,7 @@ def test_lock_names_whose_code_it_runs_and_runs_no_other(gpuenv, jax, index, mar
     assert any("committed @ git+file" in x for x in told) and any("archived" in x for x in told)
 
 
-def test_the_line_comes_before_the_code(gpuenv, jax, marks):
+def test_the_package_is_named_before_its_build_code_runs(gpuenv, jax, marks):
     folder = marks.project("folder")
     with (folder / "backend.py").open("a") as file:
         file.write("raise SystemExit('backend ran')\n")
@@ -182,7 +182,7 @@ def test_no_build_forbids_it_and_names_what_could_not_be_read(gpuenv, jax, index
     assert not (gpuenv.work / "pylock.toml").exists() and not (gpuenv.work / ".venv").exists()
 
 
-def test_uvs_own_setting_forbids_it_as_well(gpuenv, jax, marks):
+def test_the_setting_uv_no_build_forbids_building_too(gpuenv, jax, marks):
     asks(gpuenv, f"-e {marks.project('folder')}")
     ask = ("lock", "--framework", "jax", *CPU, "-r", "requirements.txt")
     for name, value in (("UV_NO_BUILD", "1"), ("UV_NO_BUILD_PACKAGE", "folder")):
@@ -244,7 +244,7 @@ def test_where_nothing_may_be_built_an_older_wheel_is_no_way_out(gpuenv, jax, in
     assert not (gpuenv.work / "pylock.toml").exists() and marks.left() == []
 
 
-def test_credentials_in_an_address_are_not_in_the_line(gpuenv, jax, marks, tmp_path):
+def test_the_message_does_not_show_credentials_of_an_address(gpuenv, jax, marks, tmp_path):
     folder = marks.project("committed")
     path = project_packages.committed(folder)
     asks(gpuenv, f"committed @ git+file://me:hunter2@localhost{path}")

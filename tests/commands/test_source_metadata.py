@@ -124,7 +124,7 @@ def test_an_older_release_is_taken_where_the_newest_does_not_fit(gpuenv, jax, in
     assert locked(gpuenv)["stated"]["version"] == "1.0" and "plain" in locked(gpuenv) and marks.left() == []
 
 
-def test_several_packages_without_wheels_and_what_they_bring(gpuenv, jax, index, marks):
+def test_sources_that_require_other_sources_are_solved_without_code(gpuenv, jax, index, marks):
     marks.stated(index, "first", "1.0", ("second", "plain"), **DYNAMIC)
     marks.stated(index, "second", "2.0", ("other",), **OLD)
     ran = gpuenv("lock", *ask(gpuenv, "first"))
@@ -158,7 +158,7 @@ def test_no_build_names_the_release_that_requires_a_source(gpuenv, jax, index, m
     assert ran.code == 6 and "stated (required by brings) has no wheel for Python" in told, ran.err
 
 
-def test_the_line_says_what_compiling_needs(gpuenv, jax, index):
+def test_the_warning_says_what_compiling_needs(gpuenv, jax, index):
     setup = (
         "from setuptools import setup\nfrom torch.utils.cpp_extension import CUDAExtension\n"
         "setup(ext_modules=[CUDAExtension('k', ['csrc/k.cu', 'csrc/k.cpp'])])\n"
@@ -273,7 +273,7 @@ def test_the_same_question_is_not_refused_twice(gpuenv, jax, index, marks):
     assert forbidden.code == 6 and "first has no wheel" in " ".join(forbidden.err.split())
 
 
-def test_sources_that_are_named_cost_no_refusal(gpuenv, jax, index, marks):
+def test_sources_that_are_pinned_by_name_need_one_solve(gpuenv, jax, index, marks):
     for name in ("first", "second", "third"):
         marks.stated(index, name, "1.0", ("plain",), **DYNAMIC)
     index.add("wheeled", "1.0")

@@ -57,7 +57,7 @@ def test_a_cpu_wheel_at_hand_is_preferred_although_it_is_older(cut_off):
     assert "only with CUDA" not in ran.err
 
 
-def test_the_same_where_a_requirements_file_names_the_framework(cut_off):
+def test_a_cpu_wheel_at_hand_is_also_taken_for_a_requirements_file(cut_off):
     folder = keep_wheel(cut_off, "torch", "2.13.0+cpu")
     (cut_off.work / "requirements.txt").write_text("torch>=2.0\n")
     ran = cut_off("lock", "-r", "requirements.txt", "--find-links", folder, "--json", *CPU)
@@ -79,7 +79,7 @@ def test_a_companion_without_a_cpu_wheel_that_comes_along_leads_to_the_cuda_buil
     assert torch_of(ran) == cut_off.newest
 
 
-def test_a_bound_learnt_from_a_wheel_with_a_label_has_none(cut_off, index):
+def test_a_bound_derived_from_a_local_version_drops_its_label(cut_off, index):
     """`torch<=2.13.0+cpu` is no specifier."""
     folder = keep_wheel(cut_off, "torch", "2.13.0+cpu")
     keep_wheel(cut_off, "torch", "2.12.0+cpu")

@@ -280,12 +280,12 @@ def files(tmp_path):
         ('[pip]\ntarget = "/x"\nprefix = "/y"', "UV_TARGET", None),
     ],
 )
-def test_keys_of_the_users_uv_toml(files, text, name, value):
+def test_keys_of_uv_toml_become_variables_of_uv(files, text, name, value):
     assert uv_config.variables(files(user=text)).get(name) == value
     assert uv_config.variables(files(system=text)).get(name) == value
 
 
-def test_the_environment_stands_over_the_users_file_and_that_over_the_systems(files):
+def test_variables_override_the_file_of_the_user_which_overrides_the_system(files):
     environ = files(user='link-mode = "copy"', system='link-mode = "clone"\ncache-dir = "/big"')
     assert uv_config.variables(environ) == {"UV_LINK_MODE": "copy", "UV_CACHE_DIR": "/big"}
     environ["UV_LINK_MODE"] = "symlink"
@@ -299,7 +299,7 @@ def test_a_file_that_uv_config_file_names_replaces_the_others(files, tmp_path):
     assert uv_config.variables(environ) == {"UV_CACHE_DIR": "/other"}
 
 
-def test_a_uv_toml_that_is_none_is_named(stack, gpuenv):
+def test_a_broken_uv_toml_is_named(stack, gpuenv):
     config = Path(gpuenv.env["XDG_CONFIG_HOME"], "uv", "uv.toml")
     config.parent.mkdir(parents=True)
     config.write_text("cache-dir = \n")

@@ -52,7 +52,7 @@ def made(tmp_path_factory):
         yield site, server, ran.json
 
 
-def test_its_packages_are_a_channel_with_an_index(made):
+def test_the_packages_of_a_bundle_form_a_channel_with_an_index(made):
     site, _server, told = made
     there = files(site.out)
     assert {"channel/conda-forge/linux-64/repodata.json", "channel/conda-forge/noarch/repodata.json",
@@ -103,7 +103,7 @@ def test_a_second_run_fetches_nothing(made):
 
 
 @pytest.mark.parametrize("way", [pytest.param("mirror", marks=pytest.mark.slow), "auth file"])
-def test_mirrors_and_passwords_of_rattlers_configuration_hold(made, tmp_path, way):
+def test_mirrors_and_passwords_of_the_rattler_configuration_are_used(made, tmp_path, way):
     site, server, _ = made
     gpuenv = Command(tmp_path)
     gpuenv.env |= {k: site.gpuenv.env[k] for k in ("PIP_INDEX_URL", "UV_PYTHON_INSTALL_MIRROR")}
@@ -135,7 +135,7 @@ def target(made, tmp_path):
 
 
 @pytest.mark.parametrize("state", ["used", "damaged"])
-def test_a_conda_environment_from_a_bundle_with_a_cache(made, target, state):
+def test_a_conda_environment_is_made_from_a_bundle_whatever_the_cache_holds(made, target, state):
     """Neither package manager follows what its cache says of a server or an index; broken files are replaced."""
     site, server, _ = made
     for name in ("uv-cache", "rattler"):
@@ -157,7 +157,7 @@ def test_a_conda_environment_from_a_bundle_with_a_cache(made, target, state):
     assert not server.requests and not site.index.requests
 
 
-def test_a_conda_environment_from_a_bundle_without_a_network(target):
+def test_a_conda_environment_is_made_from_a_bundle_without_a_network(target):
     if shutil.which("unshare") is None or no_network("true").returncode:
         pytest.skip("no network namespaces here")
     argv = [sys.executable, "-m", "provision", "create", "--bundle", target.bundle, "--no-verify", "--json"]

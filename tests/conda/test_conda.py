@@ -51,7 +51,7 @@ def test_the_weakest_gpu_is_the_architecture_by_number():
     assert virtual(target, cuda="13.0")["__cuda_arch"] == ("9.0", "0")
 
 
-def test_overrides_are_honoured_and_said():
+def test_overrides_of_virtual_packages_are_honoured_and_noted():
     before = specs.virtual_packages(H200, cuda="13.0", kernel=None, archspec=None)
     after, said = specs.overridden(before, {"CONDA_OVERRIDE_CUDA": "12.2", "CONDA_OVERRIDE_GLIBC": ""})
     names = {v["name"]: v["version"] for v in after}
@@ -77,7 +77,7 @@ def test_an_override_that_is_no_version_is_named(name, value):
         specs.overridden((), {f"CONDA_OVERRIDE_{name}": value})
 
 
-def test_what_is_overridden_is_the_targets_for_wheels_too():
+def test_overrides_change_the_target_for_wheels_too():
     given = {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_GLIBC": "2.28", "CONDA_OVERRIDE_CUDA_ARCH": "7.5"}
     target = specs.overridden_target(H200, given)
     assert (target.driver, target.driver_cuda, target.glibc) == (None, "11.8", "2.28")
@@ -95,7 +95,7 @@ def test_what_is_overridden_is_the_targets_for_wheels_too():
         ("!=2.8", "!=2.8"),
     ],
 )
-def test_bounds_in_condas_form(pep440, conda):
+def test_bounds_are_converted_to_the_form_of_conda(pep440, conda):
     assert specs.conda_version(pep440) == conda
 
 
@@ -121,7 +121,7 @@ def test_cuda_never_goes_above_what_the_driver_speaks():
     assert specs.constraints(Request(frameworks=(), device="cpu"), bounds) == ()
 
 
-def test_what_the_gpus_want_of_cuda():
+def test_the_gpus_of_a_target_bound_cuda_on_both_sides():
     bounds = conda_target.gpu_bounds(
         Target(platform="linux-x86_64", gpus=(TargetGpu(capability="7.0"), TargetGpu(capability="8.6"))),
         KNOWN,
@@ -178,7 +178,7 @@ def test_a_cpu_build_in_a_cuda_plan_is_an_error():
         solver.lock(asked, solver.Solution(records=records, channels=("https://h/conda-forge/",)))
 
 
-def test_of_several_frameworks_one_apart_may_help():
+def test_a_separate_environment_for_one_framework_is_proposed():
     request = Request(
         frameworks=(FrameworkRequest(name="torch"), FrameworkRequest(name="jax")),
         device="cpu",
@@ -209,7 +209,7 @@ def test_of_several_frameworks_one_apart_may_help():
         ("407 Proxy Authentication Required", "requires a user name and a password"),
     ],
 )
-def test_what_a_channel_answers_in_words(status, told):
+def test_a_refusal_of_a_channel_becomes_a_message_without_credentials(status, told):
     url = "https://me:s3cr3t@h/conda-forge/noarch/repodata.json"
     error = solver.of_channel({"text": f"HTTP status client error ({status}) for url ({url})"}, ("c",))
     assert told in error.message and "https://h/conda-forge/noarch/repodata.json" in error.message
@@ -219,7 +219,7 @@ def test_what_a_channel_answers_in_words(status, told):
 # --- locks that others made ----------------------------------------------------------------------
 
 
-def test_an_explicit_list(tmp_path):
+def test_an_explicit_list_is_read_as_a_lock(tmp_path):
     path = tmp_path / "spec.txt"
     path.write_text(
         "# platform: linux-64\n@EXPLICIT\n"
@@ -252,7 +252,7 @@ def test_an_explicit_list(tmp_path):
         (f"@EXPLICIT\nhttps://h/c/linux-64/numpy-2.0-h0.conda#{'a' * 64}\n", "has no python"),
     ],
 )
-def test_a_list_that_cannot_be_used(tmp_path, text, told):
+def test_an_unusable_explicit_list_is_refused_with_its_reason(tmp_path, text, told):
     path = tmp_path / "spec.txt"
     path.write_text(text)
     with pytest.raises(LockError, match=told):

@@ -82,7 +82,7 @@ def test_variables_stand_before_files_and_are_expanded_in_them(tmp_path):
     )
 
 
-def test_what_is_not_followed_is_said(tmp_path):
+def test_keys_of_condarc_that_are_not_followed_are_named(tmp_path):
     text = "client_ssl_cert: /x.pem\nproxy_servers: {http: http://p, 'http://u:pw@only.host': http://q}\noffline: true\n"
     said = "\n".join(read(tmp_path, {".condarc": text}).said)
     assert "client_ssl_cert" in said and "only.host" in said and "offline" in said and "pw" not in said
@@ -102,13 +102,13 @@ def test_what_is_not_followed_is_said(tmp_path):
         ("ssl_verify: /nowhere/ca.pem\n", "ssl_verify names /nowhere/ca.pem, which does not exist"),
     ],
 )
-def test_a_file_that_is_none_is_named(tmp_path, text, told):
+def test_a_broken_condarc_is_named_with_its_line(tmp_path, text, told):
     with pytest.raises(ValueError, match=re.escape(told)) as raised:
         read(tmp_path, {".condarc": text})
     assert str(raised.value).startswith(f"{tmp_path}/.condarc")
 
 
-def test_a_file_that_is_none_ends_the_command_in_words(gpuenv):
+def test_a_broken_condarc_ends_the_command_without_a_traceback(gpuenv):
     condarc(gpuenv, "channels: {a: b}\n")
     ran = gpuenv(*RESOLVE)
     assert ran.code == 6 and "channels is not a list" in ran.out and ".condarc" in ran.out
@@ -149,7 +149,7 @@ def test_mirrors_of_condarc_leave_the_channels_own_address_in_the_lock(gpuenv, s
     assert server.requests
 
 
-def test_channels_of_rattlers_configuration(gpuenv, server):
+def test_channels_of_the_configuration_of_rattler_are_used(gpuenv, server):
     config = gpuenv.folder / "config" / "rattler" / "config.toml"
     config.parent.mkdir(parents=True)
     config.write_text(f'default-channels = ["{server.url}"]\n')
@@ -159,7 +159,7 @@ def test_channels_of_rattlers_configuration(gpuenv, server):
     assert ran.code == 6 and "the configuration of rattler or pixi cannot be used" in ran.out
 
 
-def test_the_priority_of_channels(gpuenv, tmp_path):
+def test_the_channel_priority_of_condarc_decides(gpuenv, tmp_path):
     """Two channels with one package: only a priority that is disabled takes the newer of the second."""
     first = tmp_path / "first"
     cc.write_package(first, "jaxlib", "0.6.0", "cpu_py311h0_0", ["python 3.11.*"])
@@ -200,7 +200,7 @@ def assert_used_and_not_shown(gpuenv, *runs):
 
 
 @pytest.mark.parametrize("way", ["address", "token"])
-def test_credentials_in_channels_of_condarc(gpuenv, server, way):
+def test_credentials_in_channels_of_condarc_are_used_and_not_shown(gpuenv, server, way):
     if way == "token":
         server.token = SECRET
         condarc(gpuenv, f"channels: [{base(server)}/t/{SECRET}/conda-forge]\n")
@@ -216,7 +216,7 @@ def test_credentials_in_channels_of_condarc(gpuenv, server, way):
 
 
 @pytest.mark.parametrize("way", ["basic", "token", "netrc"])
-def test_credentials_of_an_auth_file_and_of_netrc(gpuenv, server, tmp_path, way):
+def test_credentials_of_an_auth_file_and_netrc_are_used_and_not_shown(gpuenv, server, tmp_path, way):
     if way == "netrc":
         server.needs = BASIC
         netrc = tmp_path / "home" / ".netrc"
@@ -297,7 +297,7 @@ def test_a_token_that_is_wrong_is_refused_in_words(gpuenv, server):
 # --- the way there -----------------------------------------------------------------------------------
 
 
-def test_a_proxy_of_condarc(gpuenv, server):
+def test_a_proxy_of_condarc_is_used(gpuenv, server):
     with proxying(needs=BASIC) as address:
         condarc(
             gpuenv, f"channels: [{server.url}]\nproxy_servers: {{http: 'http://me:{SECRET}@{address}'}}\n"

@@ -92,7 +92,7 @@ def test_conda_tools_find_what_they_look_for(made):
     assert "+conda-forge/linux-64::python-" in history and "# update specs: ['jaxlib ==" in history
 
 
-def test_it_is_exported_for_condas_tools(made):
+def test_the_environment_is_exported_as_environment_yml(made):
     import yaml
 
     gpuenv, result = made
@@ -105,7 +105,7 @@ def test_it_is_exported_for_condas_tools(made):
     assert pins == locked and "python" in dict(pins)
 
 
-def test_the_printed_line_enters_it_without_conda(made):
+def test_the_printed_line_activates_the_environment_without_conda(made):
     gpuenv, _ = made
     line = gpuenv("create", *JAX).out.strip().splitlines()[-1]
     assert line == "source .venv/bin/activate"
@@ -138,7 +138,7 @@ def test_without_the_extra_the_command_that_helps_is_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_torch_in_a_conda_environment(tmp_path):
+def test_torch_works_in_a_conda_environment(tmp_path):
     from framework_envs import find_links
 
     tag = f"-cp{cc.TAG[2:]}-"

@@ -43,7 +43,7 @@ def nothing_made(gpuenv):
     return not [p for p in gpuenv.work.iterdir() if p.name.startswith(".")]
 
 
-def test_a_package_of_a_file_channel_that_was_tampered_with(gpuenv, folder):
+def test_a_tampered_package_of_a_file_channel_is_refused(gpuenv, folder):
     before = spoil(package(folder, "jaxlib"))
     ran = gpuenv(*CREATE, "--channel", folder)
     assert ran.code == 7 and "hash differs" in ran.err and "jaxlib" in ran.err
@@ -53,7 +53,7 @@ def test_a_package_of_a_file_channel_that_was_tampered_with(gpuenv, folder):
     assert whole(gpuenv)
 
 
-def test_a_package_of_a_served_channel_that_was_tampered_with(gpuenv, folder):
+def test_a_tampered_package_of_a_served_channel_is_refused(gpuenv, folder):
     with cc.serving(folder) as server:
         server.faults = {"jaxlib-0.7.0-cpu_py311h0_0.conda": "tampered"}
         ran = gpuenv(*CREATE, "--channel", server.url)
@@ -76,7 +76,7 @@ def test_a_tampered_package_leaves_the_old_environment(gpuenv, folder):
     assert not mark.exists() and whole(gpuenv)
 
 
-def test_a_wrong_hash_in_the_lock(gpuenv, folder):
+def test_a_wrong_hash_in_the_lock_is_refused(gpuenv, folder):
     assert gpuenv("lock", *CREATE[1:-1], "--channel", folder).code == 0
     path = gpuenv.work / "conda-lock.yml"
     text = path.read_text()
@@ -98,7 +98,7 @@ def test_a_wrong_hash_in_the_lock(gpuenv, folder):
         ("401", "requires credentials for"),
     ],
 )
-def test_a_channel_that_does_not_serve(gpuenv, folder, fault, told):
+def test_a_channel_that_answers_with_an_error_is_named(gpuenv, folder, fault, told):
     with cc.serving(folder) as server:
         server.faults = {"": fault}
         ran = gpuenv(*CREATE, "--channel", server.url)
@@ -106,7 +106,7 @@ def test_a_channel_that_does_not_serve(gpuenv, folder, fault, told):
     assert nothing_made(gpuenv)
 
 
-def test_a_channel_that_is_not_there(gpuenv, tmp_path):
+def test_a_missing_channel_is_named_with_the_reason(gpuenv, tmp_path):
     ran = gpuenv(*CREATE, "--channel", tmp_path / "nowhere")
     assert ran.code == 6 and "no such folder" in ran.err
     ran = gpuenv(*CREATE, "--channel", "http://127.0.0.1:9/conda-forge")
@@ -116,7 +116,7 @@ def test_a_channel_that_is_not_there(gpuenv, tmp_path):
     assert ran.code == 6 and "the conda channel does not exist" in ran.err
 
 
-def test_a_package_that_is_gone_from_the_channel(gpuenv, folder):
+def test_a_package_that_left_the_channel_is_named(gpuenv, folder):
     with cc.serving(folder) as server:
         server.faults = {"jax-0.7.0-pyh0_0.conda": "404"}
         ran = gpuenv(*CREATE, "--channel", server.url)
@@ -165,7 +165,7 @@ def test_a_package_with_an_absolute_path_ends_the_engine_not_gpuenv(gpuenv, fold
     assert gpuenv(*CREATE, "--channel", folder).code == 0
 
 
-def test_a_package_of_no_known_hash_in_the_cache_stands_for_no_other(gpuenv, folder):
+def test_a_cached_package_without_a_hash_is_not_taken_for_another(gpuenv, folder):
     """What came by its md5 alone, or from who knows where, has no sha256 in the cache: the engine then takes it
     for any package of that name, version and build."""
     python = package(folder, "python")
@@ -195,7 +195,7 @@ def test_a_lock_without_a_framework_is_a_plan_too(gpuenv, folder):
     assert (ran.code, ran.json["builds"]) == (0, []), ran.err
 
 
-def test_a_channel_that_tells_no_sha256(gpuenv, folder):
+def test_a_channel_without_sha256_needs_allow_md5(gpuenv, folder):
     for path in folder.glob("*/repodata.json"):
         data = json.loads(path.read_text())
         for row in data["packages.conda"].values():
@@ -210,7 +210,7 @@ def test_a_channel_that_tells_no_sha256(gpuenv, folder):
     assert gpuenv(*CREATE, "--channel", folder, "--allow-md5").code == 0
 
 
-def test_a_temporary_folder_that_is_taken_away_from_the_engine(gpuenv, folder, tmp_path):
+def test_a_removed_temporary_folder_is_named_and_leaves_nothing(gpuenv, folder, tmp_path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     gpuenv.env |= {"TMPDIR": str(temporary)}
@@ -268,7 +268,7 @@ sys.exit(cli.run(sys.argv[1:]))
 """gpuenv that also prints what it tells its live line, which is drawn only of what takes a second."""
 
 
-def test_downloads_and_links_are_told_as_they_happen(gpuenv, folder):
+def test_downloads_and_links_are_reported_as_they_happen(gpuenv, folder):
     with cc.serving(folder) as server:
         done = subprocess.run(
             [sys.executable, "-c", EVENTS, *CREATE, "--channel", server.url], env=gpuenv.env, cwd=gpuenv.work,
@@ -281,7 +281,7 @@ def test_downloads_and_links_are_told_as_they_happen(gpuenv, folder):
     assert any("progress" in line and "jaxlib" in line for line in told), told
 
 
-def test_two_creates_at_once(gpuenv, folder):
+def test_two_creates_at_the_same_time_leave_a_whole_environment(gpuenv, folder):
     args = (*CREATE, "--channel", folder, "--recreate")
     both = [start(gpuenv, *args) for _ in range(2)]
     codes = sorted(p.wait(60) for p in both)
@@ -304,7 +304,7 @@ def test_room_is_asked_for_what_the_cache_lacks(gpuenv, folder):
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("unshare") is None, reason="no way to a small disk")
-def test_a_full_disk(gpuenv, folder, tmp_path):
+def test_a_full_disk_is_named_and_leaves_no_environment(gpuenv, folder, tmp_path):
     cc.write_package(
         folder, "jax", "0.9.0", "pyh0_0", ["jaxlib 0.7.0"],
         [cc.Member("share/big", data=os.urandom(1 << 20) * 24)], noarch="generic",

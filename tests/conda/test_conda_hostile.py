@@ -102,11 +102,11 @@ def checked(pool, *records):
 @pytest.mark.parametrize(
     "path", ["../x", "/x", "a/../../x", "..", ".", "", "a\\..\\..\\x", "C:\\x", "a\0", 7, None]
 )
-def test_paths_that_are_not_inside(path):
+def test_paths_that_lead_out_are_not_inside(path):
     assert not path_guard.is_inside(path)
 
 
-def test_entry_points_are_names(tmp_path):
+def test_an_entry_point_with_a_path_for_its_name_is_refused(tmp_path):
     checked(tmp_path, lying(tmp_path, "good", commands=["x = a:b", "py-thon3.11 = a:b"]))
     for command in ("../x", "/x", "..", "a/b"):
         with pytest.raises(path_guard.UnsafeError, match="entry point"):
@@ -137,7 +137,7 @@ def test_links_are_followed_whoever_brings_them(tmp_path, links, path, inside, l
         checked(tmp_path, *(both if links_first else reversed(both)))
 
 
-def test_records_are_plain_files(tmp_path):
+def test_a_package_record_of_another_form_is_refused(tmp_path):
     meta = tmp_path / "conda-meta"
     meta.mkdir()
     (meta / "x-1-0.json").write_text('{"files": ["lib/x"]}')

@@ -50,7 +50,7 @@ def render(gpuenv, path):
     return (gpuenv.work / "conda-linux-64.lock").read_text()
 
 
-def test_the_real_conda_lock_renders_it(locked):
+def test_conda_lock_itself_renders_our_lock(locked):
     rendered = render(*locked)
     assert "@EXPLICIT" in rendered and "/conda-forge/linux-64/jaxlib-" in rendered
 
@@ -105,7 +105,7 @@ def test_several_platforms_lie_in_one_file(locked, tmp_path):
     assert ran.code == 0, ran.err
 
 
-def test_locks_of_others(locked):
+def test_an_explicit_list_of_conda_lock_is_installed_with_allow_md5(locked):
     """An explicit list as conda-lock renders it carries md5 alone; pixi's lock carries both."""
     gpuenv, _ = locked
     text = render(*locked)
@@ -119,7 +119,7 @@ def test_locks_of_others(locked):
     assert any("another tool wrote the lock" in n for n in ran.json["plan"]["notes"])
 
 
-def test_a_cuda_plan_for_another_machine_and_why_there_is_none(made):
+def test_the_driver_of_another_machine_bounds_the_cuda_of_its_plan(made):
     gpuenv, _ = made
     target = ("--driver", "580.65.06", "--gpu", "9.0", "--glibc", "2.28")
     ran = gpuenv("resolve", "--manager", "conda", "--framework", "jax", *target, "--json")
@@ -166,7 +166,7 @@ def test_an_environment_that_fails_its_proof_gives_the_old_one_back(made):
     assert {p.name for p in gpuenv.work.iterdir() if "gpuenv-" in p.name} == set()
 
 
-def test_what_was_edited_in_place_is_mended_though_the_cache_was_edited_with_it(made):
+def test_recreate_restores_an_edited_file_that_is_linked_to_the_cache(made):
     """An environment's files are hard links into the cache: --recreate holds the cache against its hashes."""
     gpuenv, _ = made
     ran = gpuenv("create", "edited", *JAX, "--no-verify")
@@ -196,7 +196,7 @@ def test_a_lock_for_a_gpu_is_not_installed_where_there_is_none(made, tmp_path):
     assert not (gpuenv.work / "gpu").exists()
 
 
-def test_a_lock_that_pixis_own_library_wrote(made, index, tmp_path):
+def test_a_lock_that_the_library_of_pixi_wrote_is_installed(made, index, tmp_path):
     """rattler_lock writes pixi.lock for pixi too; a wheel's hash stands in it, but not in what its API tells."""
     import asyncio
     import hashlib
@@ -234,7 +234,7 @@ def test_a_lock_that_pixis_own_library_wrote(made, index, tmp_path):
     assert ran.code == 7 and "hash" in ran.err.lower() and not (gpuenv.work / "of-pixi-2").exists(), ran.err
 
 
-def test_a_lock_of_pixi_with_the_hashes_of_its_wheels(made, tmp_path):
+def test_hashes_of_wheels_are_read_from_a_lock_of_pixi(made, tmp_path):
     """rattler's reader gives the conda packages, the file itself the wheels' hashes."""
     from provision import profiles
     from provision.managers.conda import foreign_locks as conda_foreign

@@ -67,7 +67,7 @@ def test_bounds_of_a_file_bind_the_solver(gpuenv):
     assert [b["version"] for b in ran.json["builds"]] == ["0.6.0"]
 
 
-def test_bounds_that_nothing_keeps_are_told_with_their_line(gpuenv):
+def test_bounds_that_nothing_fits_are_named_with_their_line(gpuenv):
     ran = resolved(gpuenv, *files(gpuenv.work, asked="# ours\njax>=9\n"))
     assert ran.code == 5 and "jax>=9 (asked.txt line 2)" in ran.json["notes"][0]
     assert ran.json["hint"] == "change the bound jax>=9 in asked.txt line 2"
@@ -101,7 +101,7 @@ def test_a_bound_on_what_comes_along_binds_it(gpuenv, index):
     assert ran.code == 5 and "numpy>=3 (asked.txt line 2)" in ran.json["notes"][0]
 
 
-def test_what_a_wheel_needs_is_taken_in_condas_version(gpuenv, index):
+def test_a_requirement_of_a_wheel_is_taken_from_conda(gpuenv, index):
     args = files(gpuenv.work, asked="jax\nonly-a-wheel\n")
     ran = gpuenv("lock", *BARE, "--channel", cc.bare(), "--json", *args, "--index", index.url)
     assert ran.code == 0, ran.out + ran.err
@@ -221,7 +221,7 @@ def test_a_change_that_fails_its_proof_is_taken_back(project):
     assert project("create", "--no-verify", "--json").json["environment"]["changed"] is False
 
 
-def test_a_package_is_added(project):
+def test_add_installs_and_locks_a_package(project):
     ran = project("add", "einops", "--no-verify")
     assert ran.code == 0, ran.err
     assert there(project)["einops"] == "0.8.0" and "einops" in (project.work / "gpuenv.yaml").read_text()
@@ -318,7 +318,7 @@ def test_a_lock_holds_what_it_can_until_it_is_upgraded(gpuenv, tmp_path):
 # --- packages without wheels -------------------------------------------------------------------------
 
 
-def test_a_source_on_top_is_solved_by_what_it_states_and_compared_when_it_is_built(gpuenv, index, tmp_path):
+def test_a_source_is_solved_by_stated_metadata_and_compared_when_built(gpuenv, index, tmp_path):
     (tmp_path / "code").mkdir()
     marks = Marks(tmp_path / "code")
     marks.stated(

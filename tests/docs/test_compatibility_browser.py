@@ -218,7 +218,7 @@ def test_a_host_with_several_models_gets_the_command_to_ask(page, gpuenv):
         ({}, [{"capability": "19.0", "name": "X1"}]),
     ],
 )
-def test_what_the_tables_lack_is_to_be_asked(page, more, gpus):
+def test_a_machine_beyond_the_tables_gets_the_command_to_ask(page, more, gpus):
     pasted(page, machine(gpus, **more))
     command = page.run("return document.querySelector('.build code').textContent")
     assert command == "gpuenv resolve --framework torch --target machine.json"
@@ -277,7 +277,7 @@ def test_a_wrong_driver_stays_until_it_is_corrected(page):
         ("9.0", "Capability 9.0"),
     ],
 )
-def test_what_is_typed_is_taken_where_it_means_one_gpu(page, text, value):
+def test_typed_text_is_accepted_where_it_means_one_gpu(page, text, value):
     page.run(FILL, {"gpu": text})
     says = page.run("return document.getElementById('gpu-says').textContent")
     if value is None:

@@ -119,8 +119,8 @@ def locked(path):
 # --- the pages ------------------------------------------------------------------------------------------
 
 
-def test_the_quick_start(online):
-    (block,) = texts("README.md", "test_the_quick_start")
+def test_the_quick_start_runs_as_written(online):
+    (block,) = texts("README.md", "test_the_quick_start_runs_as_written")
     created, verified, run, started, made = online.types(block)
     assert WORKS_ON_CPU.search(created.words) and "no GPU was tested" in verified.words
     assert "CpuDevice" in run.out
@@ -130,22 +130,22 @@ def test_the_quick_start(online):
 
 @pytest.mark.network
 @pytest.mark.slow
-def test_install_from_a_checkout(online):
+def test_installing_and_upgrading_from_a_checkout_works(online):
     """In a clone, with uv's folders of tools and programs below the reader's own."""
     online.env |= {"UV_TOOL_DIR": str(online.folder / "tools"), "UV_TOOL_BIN_DIR": str(online.bin)}
     online.env["PATH"] = f"{online.bin}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     (online.bin / "gpuenv").unlink()
     assert online.line(f"git clone --quiet {shlex.quote(str(ROOT))} checkout && cd checkout").code == 0
-    (block,) = texts("README.md", "test_install_from_a_checkout")
+    (block,) = texts("README.md", "test_installing_and_upgrading_from_a_checkout_works")
     _, shown = online.types(block)
     assert (online.bin / "gpuenv").exists() and provision.__version__ in shown.out
-    (block,) = texts("docs/how-to/upgrade.md", "test_install_from_a_checkout")
+    (block,) = texts("docs/how-to/upgrade.md", "test_installing_and_upgrading_from_a_checkout_works")
     _, shown = online.types(block)
     assert provision.__version__ in shown.out
 
 
-def test_a_new_project(online):
-    (block,) = texts("docs/tutorial.md", "test_a_new_project")
+def test_the_tutorial_makes_a_new_project(online):
+    (block,) = texts("docs/tutorial.md", "test_the_tutorial_makes_a_new_project")
     *_, created, lock, added, run = online.types(block)
     demo = online.work
     assert demo.name == "demo"
@@ -170,14 +170,16 @@ def test_a_new_project(online):
     assert locked(clone / "built.toml") == before
 
 
-def test_an_existing_project(online):
+def test_the_page_of_an_existing_project_runs_as_written(online):
     (online.work / "requirements.txt").write_text("jax\neinops\nnvidia-cublas-cu12==12.1.3.1\n")
     (online.work / "Makefile").write_text("verify:\n\techo mine\n")
     (online.work / "train.py").write_text(MODEL)
     (online.work / "train.log").write_text(
         "epoch 1\nRuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
     )
-    (block,) = texts("docs/how-to/existing-project.md", "test_an_existing_project")
+    (block,) = texts(
+        "docs/how-to/existing-project.md", "test_the_page_of_an_existing_project_runs_as_written"
+    )
     diagnosed, started, resolved, created, _, run, tried = online.types(block)
     assert "CUDNN_STATUS_NOT_INITIALIZED" in diagnosed.words and "fix:" in diagnosed.words
     assert "make gpuenv-verify" in started.words
@@ -189,7 +191,9 @@ def test_an_existing_project(online):
     assert run.out.split()[0] == "15.0"
     assert "2 passed: import einops, python train.py --help" in tried.words
 
-    (checks,) = texts("docs/how-to/existing-project.md", "test_an_existing_project", "yaml")
+    (checks,) = texts(
+        "docs/how-to/existing-project.md", "test_the_page_of_an_existing_project_runs_as_written", "yaml"
+    )
     config = online.work / "gpuenv.yaml"
     config.write_text(config.read_text() + checks)
     verified = online.line("gpuenv verify")
@@ -233,13 +237,13 @@ def cluster(reader, index, tmp_path):
     return reader
 
 
-def test_a_cluster_login_node(cluster):
+def test_a_cluster_login_node_creates_for_the_compute_node(cluster):
     """The wheels are tiny: what `verify` proves on the node is the driver, the runtime and cuDNN, in stubs. It then
     finds that this torch is none, which is its exit code 8."""
     (cluster.work / "train.py").write_text("import torch; print('trained with', torch.__version__)\n")
     without = cluster.line("gpuenv create --framework torch")
     assert without.code == 4 and "--target node.json" in without.words
-    (block,) = texts("docs/how-to/slurm.md", "test_a_cluster_login_node")
+    (block,) = texts("docs/how-to/slurm.md", "test_a_cluster_login_node_creates_for_the_compute_node")
     _, created, proof, _, job = cluster.types(block, verify=8)
     node = json.loads((cluster.work / "node.json").read_text())
     assert node["target"]["driver"] == "550.54.15" and node["context"]["slurm"] == "job"
@@ -257,14 +261,16 @@ def test_a_cluster_login_node(cluster):
     assert "verdict: works" in job.words and f"trained with {cluster.version}" in job.out
 
 
-def test_several_gpu_models(reader):
-    (block,) = texts("docs/how-to/slurm.md", "test_several_gpu_models")
+def test_several_gpu_models_get_one_plan(reader):
+    (block,) = texts("docs/how-to/slurm.md", "test_several_gpu_models_get_one_plan")
     (planned,) = reader.types(block)
     assert "torch 2." in planned.words and "535.129.03" in planned.words
 
 
 def test_a_job_on_a_broken_node_ends_at_once_with_the_cause(cluster, tmp_path):
-    *_, create, _, export, submit = texts("docs/how-to/slurm.md", "test_a_cluster_login_node")[0].splitlines()
+    *_, create, _, export, submit = texts(
+        "docs/how-to/slurm.md", "test_a_cluster_login_node_creates_for_the_compute_node"
+    )[0].splitlines()
     cluster.line("srun gpuenv detect --json > node.json")
     for line in (create, export):
         assert cluster.line(line).code == 0
@@ -279,9 +285,9 @@ def test_a_job_on_a_broken_node_ends_at_once_with_the_cause(cluster, tmp_path):
 # --- no network ---------------------------------------------------------------------------------------------
 
 
-def test_a_bundle_for_a_machine_without_a_network(reader, index):
+def test_a_bundle_is_made_for_a_machine_without_a_network(reader, index):
     """The first block of the page: its options as they stand, its gigabytes as tiny wheels."""
-    (here,) = texts("docs/how-to/air-gapped.md", "test_a_bundle_for_a_machine_without_a_network")
+    (here,) = texts("docs/how-to/air-gapped.md", "test_a_bundle_is_made_for_a_machine_without_a_network")
     words = shlex.split(here, comments=True)
     asked = words[words.index("--framework") :]
     reader.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl", "UV_HTTP_RETRIES": "0",
@@ -299,14 +305,14 @@ def test_a_bundle_for_a_machine_without_a_network(reader, index):
     assert held["target"]["driver"] == "550.54.15"
     assert [g["capability"] for g in held["target"]["gpus"]] == ["8.0"]
     assert list(stick.glob("wheels/torch-*")) and list(stick.glob("gpuenv/gpuenv-*"))
-    (there,) = texts("docs/how-to/air-gapped.md", "test_a_machine_without_a_network")
+    (there,) = texts("docs/how-to/air-gapped.md", "test_a_machine_without_a_network_installs_the_bundle")
     assert "--no-index --find-links gpuenv gpuenv" in (stick / "README.txt").read_text()
     assert "--no-index --find-links gpuenv gpuenv" in there
 
 
 @pytest.mark.network
 @pytest.mark.slow
-def test_a_machine_without_a_network(online):
+def test_a_machine_without_a_network_installs_the_bundle(online):
     """The second block, of a bundle for this machine's CPU, with every way out turned to a port that nobody has."""
     online.env["UV_PYTHON_INSTALL_MIRROR"] = "http://127.0.0.1:9/pythons"  # this machine has the Python
     made = online.line(f"gpuenv bundle stick --framework jax --python {HERE}")
@@ -319,7 +325,7 @@ def test_a_machine_without_a_network(online):
     nowhere = "http://127.0.0.1:9"
     there.env |= {"http_proxy": nowhere, "https_proxy": nowhere, "PIP_INDEX_URL": f"{nowhere}/simple"}
     there.env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    (block,) = texts("docs/how-to/air-gapped.md", "test_a_machine_without_a_network")
+    (block,) = texts("docs/how-to/air-gapped.md", "test_a_machine_without_a_network_installs_the_bundle")
     installed, created, run = there.types(block)
     assert "Successfully installed" in installed.out
     assert WORKS_ON_CPU.search(created.words)
@@ -331,7 +337,7 @@ def test_a_machine_without_a_network(online):
 # --- a notebook ------------------------------------------------------------------------------------------------
 
 
-def test_colab(online):
+def test_the_cells_for_colab_run_as_written(online):
     """A line of a cell is what follows its `!`. The runtime's Python is a venv with jax; its `pip` is uv's, which
     takes a wheel to the same place, faster."""
     runtime, _ = venv(online.folder / "runtime")
@@ -343,7 +349,7 @@ def test_colab(online):
     online.env["COLAB_RELEASE_TAG"] = "release-colab_20261101"
     gpuenv_wheel.wheel(online.work, profiles.directory())
     (online.work / "train.py").write_text("import jax, sys; print(jax.devices(), sys.prefix)\n")
-    (block,) = texts("docs/how-to/colab.md", "test_colab")
+    (block,) = texts("docs/how-to/colab.md", "test_the_cells_for_colab_run_as_written")
     assert all(line.startswith("!") for line in block.splitlines())
     _, judged, created, run = online.types(re.sub("^!", "", block, flags=re.MULTILINE), verify=8)
     assert (runtime / "bin" / "gpuenv").exists()
@@ -357,12 +363,12 @@ def test_colab(online):
 
 @pytest.mark.network
 @pytest.mark.slow
-def test_ci(online):
+def test_the_page_of_continuous_integration_runs_as_written(online):
     """The workflow's own steps are run as well, but for GitHub's actions and the installation of gpuenv."""
-    (said,) = texts("docs/how-to/ci.md", "test_ci", "yaml")
+    (said,) = texts("docs/how-to/ci.md", "test_the_page_of_continuous_integration_runs_as_written", "yaml")
     (online.work / "gpuenv.yaml").write_text(said)
     (online.work / "test_it.py").write_text("def test_it():\n    import jax\n    assert jax.devices()\n")
-    once, always = texts("docs/how-to/ci.md", "test_ci")
+    once, always = texts("docs/how-to/ci.md", "test_the_page_of_continuous_integration_runs_as_written")
     online.types(once)
     assert {"jax", "pytest"} <= set(locked(online.work / "pylock.ci.toml"))
     _, created, tested = online.types(always)

@@ -183,8 +183,8 @@ def built(gpuenv, index):
     return gpuenv
 
 
-def test_the_exports_of_the_page(built):
-    (block,) = texts("docs/how-to/export.md", "test_the_exports_of_the_page")
+def test_the_exports_of_the_page_write_their_files(built):
+    (block,) = texts("docs/how-to/export.md", "test_the_exports_of_the_page_write_their_files")
     type_lines(built, block)
     assert "FROM " in (built.work / "Dockerfile").read_text()
     assert "--hash=sha256:" in (built.work / "requirements.lock.txt").read_text()
@@ -198,8 +198,8 @@ def test_the_page_has_every_export_format():
     assert set(re.findall(r"`([^`]+)`", "".join(rows))) == set(FORMATS)
 
 
-def test_the_repair_of_the_page(built):
-    (block,) = texts("docs/how-to/fix-a-failure.md", "test_the_repair_of_the_page")
+def test_the_repair_of_the_page_restores_the_file(built):
+    (block,) = texts("docs/how-to/fix-a-failure.md", "test_the_repair_of_the_page_restores_the_file")
     package = next((built.work / ".venv").glob("lib/python*/site-packages/torch/__init__.py"))
     package.unlink()
     verified, repaired = type_lines(built, block, verify=8)
@@ -207,9 +207,9 @@ def test_the_repair_of_the_page(built):
     assert package.exists(), repaired.err
 
 
-def test_the_diagnosis_of_the_page(built):
+def test_the_diagnosis_of_the_page_names_the_failure(built):
     (built.work / "train.log").write_text("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n")
-    (block,) = texts("docs/how-to/fix-a-failure.md", "test_the_diagnosis_of_the_page")
+    (block,) = texts("docs/how-to/fix-a-failure.md", "test_the_diagnosis_of_the_page_names_the_failure")
     first, _, alone, report = type_lines(built, block)
     assert "CUDNN_STATUS_NOT_INITIALIZED" in first.out and "CUDNN_STATUS_NOT_INITIALIZED" in alone.out
     assert "torch" in report.out

@@ -71,7 +71,7 @@ def rows(path, key):
     return {r["name"]: r for r in tomllib.loads(path.read_text(encoding="utf-8"))[key]}
 
 
-def test_both_directions(project):
+def test_a_project_moves_from_uv_to_gpuenv_and_back(project):
     gpuenv, version = project
     type_block(gpuenv, TO_GPUENV)
     found = read_config(gpuenv.work / "gpuenv.yaml")

@@ -35,19 +35,19 @@ def at():
     ],
     ids=str,
 )
-def test_a_fault_of_the_index_is_told_with_package_and_index(at, case):
+def test_a_fault_of_the_index_is_reported_with_package_and_index(at, case):
     wrong, told = tried(case, at)
     assert wrong is None, told
 
 
 @pytest.mark.parametrize("fault", ["stuck", "html"])
-def test_a_fault_of_a_channel_is_told(fault):
+def test_a_fault_of_a_channel_is_reported(fault):
     pytest.importorskip("rattler")
     wrong, told = index_faults.tried_channel(Case("conda", "package", fault), patience=1)
     assert wrong is None, told
 
 
-def test_an_index_that_asks_for_a_pause_gets_it_and_a_long_one_is_told(at):
+def test_a_pause_that_the_index_asks_for_is_kept_and_a_long_one_reported(at):
     at.cold()
     index = at.index
     index.add("jax", "99.0", ("jaxlib==99.0",))

@@ -95,7 +95,7 @@ def test_a_pipe_a_device_and_a_huge_file_are_no_records(tmp_path):
         untrusted_files.read_bytes(folder / "METADATA")
 
 
-def test_the_script_tells_a_reader_that_crashes(tmp_path):
+def test_the_fuzzer_finds_a_reader_that_crashes(tmp_path):
     """The fuzzer itself: a reader with a fault is found, and its smallest example is kept."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

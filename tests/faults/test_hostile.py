@@ -52,7 +52,7 @@ def env(tmp_path):
 # --- environments that lead out --------------------------------------------------------------------
 
 
-def test_an_environment_as_installers_make_it_leads_nowhere(env):
+def test_a_normal_environment_passes_the_search_for_links_out(env):
     transaction.check(env)
 
 
@@ -104,7 +104,7 @@ def test_a_verdict_is_not_kept_through_a_link(env, outside):
 
 
 @pytest.mark.parametrize("kind", ["symlink_to", "hardlink_to"])
-def test_the_requirements_for_the_installer_are_written_beside_no_ones(env, outside, kind):
+def test_the_requirements_file_replaces_a_link_and_does_not_follow_it(env, outside, kind):
     getattr(env / place.MARK / "requirements.txt", kind)(outside / "precious.txt")
     plan = Plan(
         builds=(),
@@ -195,7 +195,7 @@ def test_a_descriptor_that_the_user_hands_on_is_read():
         os.close(reading)
 
 
-def test_a_list_of_environments_with_pipes_in_it(tmp_path, monkeypatch):
+def test_pipes_and_devices_among_the_listed_environments_are_ignored(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     folder = tmp_path / "gpuenv" / "environments"
     folder.mkdir(parents=True)
@@ -213,7 +213,7 @@ def test_a_list_of_environments_with_pipes_in_it(tmp_path, monkeypatch):
     [("name", "jax" + LINE_MORE), ("name", "--index-url=x"), ("name", "../x"), ("version", "1" + LINE_MORE), ("sha256", "a" * 64 + LINE_MORE),
      ("url", "https://h/x-1-py3-none-any.whl" + LINE_MORE), ("url", "https://h/x.whl --index-url x"), ("name", "jax\x1b]0;x\x07")],
 )  # fmt: skip
-def test_a_locked_package_has_its_form(key, text):
+def test_a_locked_package_with_a_field_of_another_form_is_refused(key, text):
     sound = {"name": "jax", "version": "1", "url": "https://h/jax-1-py3-none-any.whl", "sha256": "a" * 64}
     assert from_plain(LockedPackage, sound).name == "jax"
     with pytest.raises(ValueError, match=key):
@@ -254,7 +254,7 @@ def test_a_pylock_with_a_line_more_is_refused(tmp_path, place_):
 @pytest.mark.parametrize(
     ("key", "text"), [("glibc", "2.35\x1b[2J"), ("glibc", "x"), ("driver", "580; rm"), ("driver", "")]
 )
-def test_a_target_has_its_form(tmp_path, key, text):
+def test_a_target_with_a_field_of_another_form_is_refused(tmp_path, key, text):
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"platform": "linux-x86_64", key: text}))
     with pytest.raises(UsageError, match=key):
@@ -269,7 +269,7 @@ def test_a_target_has_its_form(tmp_path, key, text):
     ["os.write(fd, b'{\"kind\": \"where\", \"frameworks\": 7}\\n')", "os.write(fd, b'{\"kind\": \"where\", \"run\": null}\\n' + b'[' * 9999)",
      "os.write(fd, b'half a line {')", "print('{\"kind\": \"where\"}')"],
 )  # fmt: skip
-def test_what_else_writes_to_the_report_is_not_believed(tmp_path, start):
+def test_text_that_a_startup_file_adds_to_the_report_is_ignored(tmp_path, start):
     (tmp_path / "sitecustomize.py").write_text(
         f"import os\nfd = int(os.environ.get('GPUENV_REPORT', 1))\n{start}\n"
     )
@@ -284,7 +284,7 @@ def test_what_else_writes_to_the_report_is_not_believed(tmp_path, start):
     assert told.records[0]["version"] == ".".join(map(str, sys.version_info[:3]))
 
 
-def test_a_lie_alone_is_nothing(tmp_path):
+def test_a_report_that_a_startup_file_forged_is_not_believed(tmp_path):
     lie = 'import os\nos.write(int(os.environ[\'GPUENV_REPORT\']), b\'{"kind": "where"}\\n{"kind": "done"}\\n\')\nos._exit(0)\n'
     (tmp_path / "sitecustomize.py").write_text(lie)
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}

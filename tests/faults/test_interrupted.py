@@ -47,19 +47,19 @@ def interrupt(jax, index):
     return run
 
 
-def test_a_create_that_is_interrupted(jax, interrupt):
+def test_an_interrupted_create_says_that_nothing_is_left(jax, interrupt):
     err = interrupt("create", *ASK, "--with", "aa", "--no-verify")
     assert err.endswith(f"interrupted; there is no environment at {jax.work / '.venv'}\n{AGAIN}")
     assert not [*jax.work.iterdir()]
 
 
-def test_a_create_that_is_interrupted_in_json(jax, interrupt):
+def test_an_interrupted_create_with_json_says_it_in_the_error(jax, interrupt):
     error = interrupt("create", *ASK, "--with", "aa", "--no-verify", "--json", number=signal.SIGTERM)
     assert error["message"] == f"terminated; there is no environment at {jax.work / '.venv'}"
     assert error["hint"] == "run the same command again"
 
 
-def test_an_environment_that_is_to_be_replaced_is_as_it_was(jax, interrupt):
+def test_an_interrupted_recreate_leaves_the_old_environment(jax, interrupt):
     assert jax("create", *ASK, "--no-verify").code == 0
     env = jax.work / ".venv"
     err = interrupt("create", *ASK, "--with", "aa", "--no-verify", "--recreate")
@@ -88,7 +88,7 @@ def made(env, digest="1"):
     (env / place.MARK / "lock.json").write_text(digest)
 
 
-def test_each_state_has_its_words(tmp_path):
+def test_each_state_that_is_left_has_its_own_message(tmp_path):
     env, file = tmp_path / "env", tmp_path / "gpuenv.yaml"
     nothing = interrupted_run.remember_state(env, [file])
     assert nothing.look().text == f"there is no environment at {env}"
@@ -131,5 +131,5 @@ def test_a_look_is_taken_only_for_what_was_interrupted():
         (0, 9, "0 of 9 B"),
     ],
 )
-def test_a_part_of_a_size(part, total, words):
+def test_a_part_of_a_download_is_shown_in_one_unit(part, total, words):
     assert part_of(part, total) == words

@@ -73,7 +73,7 @@ install_wheels(lock.read_in(env / ".gpuenv"), env, PackageSources(default=INDEX)
 """
 
 
-def test_what_is_fetched_for_an_environment_that_stands_leaves_nothing_in_it(jax, gpuenv, index):
+def test_a_killed_download_leaves_nothing_in_an_existing_environment(jax, gpuenv, index):
     jax("--with", "aa==1.0")
     mark = gpuenv.work / ".venv" / ".gpuenv"
     kept = sorted(p.name for p in mark.iterdir())
@@ -133,7 +133,7 @@ def test_a_draft_that_vanishes_under_its_run_is_not_in_the_next_ones_way(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_vanishes_is_told(tmp_path):
+def test_a_folder_that_another_process_removed_is_reported(tmp_path):
     def build(file):
         with place.draft(tmp_path / "env") as draft:
             shutil.rmtree(draft)
@@ -147,7 +147,7 @@ def test_a_folder_that_vanishes_is_told(tmp_path):
 
 @pytest.mark.parametrize("old", [False, True], ids=["none before", "an old one"])
 @pytest.mark.parametrize("ends", [None, BuildError("the engine's own"), KeyboardInterrupt()], ids=["well", "badly", "stopped"])  # fmt: skip
-def test_what_an_engine_makes_again_where_its_environment_vanished_goes_with_it(tmp_path, old, ends):
+def test_files_made_again_in_a_vanished_conda_environment_are_removed(tmp_path, old, ends):
     """Conda is built in its place: what is left there without a mark would be in every next run's way."""
     env = tmp_path / "env"
     if old:

@@ -89,7 +89,7 @@ def test_gpuenv_is_installed_and_runs(first, site):
         assert json.loads(named.stdout)["schema"] == "gpuenv.profiles/1"
 
 
-def test_again_nothing_changes(first, play):
+def test_a_second_run_changes_nothing(first, play):
     ran = play()
     assert ran.code == 0 and ran.changed == []
 

@@ -27,13 +27,13 @@ def test_version_and_resolve_start_nothing_and_ask_no_network(gpuenv):
         assert found == [], args
 
 
-def test_what_is_watched_for_is_seen(gpuenv, monkeypatch):
+def test_a_heavy_import_is_noticed(gpuenv, monkeypatch):
     monkeypatch.setattr(watched, "HEAVY", ("typer",))
     found, _ = watched.watched(["profiles", "check"], gpuenv.work, gpuenv.env)
     assert found == ["import typer"]
 
 
-def test_a_child_is_seen(gpuenv):
+def test_a_started_program_is_noticed(gpuenv):
     (gpuenv.work / "bin").mkdir()
     (gpuenv.work / "bin" / "python3").write_text("#!/bin/sh\nexit 3\n")
     (gpuenv.work / "bin" / "python3").chmod(0o755)
@@ -81,7 +81,7 @@ def test_the_plot_is_an_svg_for_light_and_dark():
     assert "prefers-color-scheme: dark" in ET.tostring(root, encoding="unicode")
 
 
-def test_growth_is_held_against_linear():
+def test_growth_that_is_worse_than_linear_fails():
     row, _ = growth._grown("x", "of it", (1, 10, 100), (0.1, 0.5, 12.0))
     assert round(row.found) == 120 and not row.ok
     row, _ = growth._grown("x", "of it", (50, 500), (0.1, 0.99))

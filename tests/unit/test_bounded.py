@@ -344,7 +344,7 @@ def sdist(tmp_path, suffix, members):
 
 
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tar.bz2", ".tar.xz", ".tar", ".zip"])
-def test_build_requirements_of_a_source_archive(tmp_path, suffix):
+def test_build_requirements_are_read_from_a_source_archive(tmp_path, suffix):
     text = b'[build-system]\nrequires = ["hatchling>=1"]\n'
     members = {
         "demo-1.0/a.py": b"x" * 200_000,

@@ -62,7 +62,7 @@ def said(tmp_path, backend, *, named=True, form="-e {}"):
         ("raise ValueError('https://me:secret@host/x is gone')\n", "ValueError: https://host/x is gone"),
     ],
 )  # fmt: skip
-def test_the_first_line_of_the_reason(tmp_path, backend, reason):
+def test_the_reason_is_the_first_line_of_the_error_of_the_backend(tmp_path, backend, reason):
     for named in (True, False):
         failure = read_failure(said(tmp_path, backend, named=named))
         assert failure is not None and failure.reason == reason
@@ -74,7 +74,7 @@ def test_an_error_of_another_kind_is_no_failed_build(tmp_path):
         assert read_failure(said(tmp_path, "", form=form)) is None
 
 
-def test_build_requirements_that_cannot_be_had(tmp_path):
+def test_missing_build_requirements_are_the_reason(tmp_path):
     log = said(tmp_path, "", form="-e {}")  # a backend without its functions
     assert "has no attribute" in read_failure(log).reason
     (tmp_path / "two").mkdir()

@@ -193,7 +193,7 @@ def test_what_cannot_be_compiled_is_passed_over(tmp_path):
     assert [p.name for p in (tmp_path / "c").iterdir()] == ["good"]
 
 
-def test_a_disk_that_is_full_is_told(tmp_path):
+def test_a_full_disk_is_reported(tmp_path):
     (tmp_path / "m.py").write_text(source(2000))
     limit = "import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 10000)); import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
     job = json.dumps([(str(tmp_path / "m.py"), str(tmp_path / "m.pyc"), "")])
@@ -205,7 +205,7 @@ def test_a_disk_that_is_full_is_told(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["m.py"]
 
 
-def test_what_nobody_thought_of_is_a_failure_with_its_traceback():
+def test_an_unexpected_error_fails_with_its_traceback():
     done = run([["no job"]])
     assert done.returncode == 1 and "Traceback" in done.stderr and "one(job)" in done.stderr
 
@@ -230,7 +230,7 @@ def sized(*sizes):
         ((None, 5), (None, 5)),
     ],
 )
-def test_what_is_fetched_first(sizes, first):
+def test_small_wheels_are_fetched_first_where_another_is_large(sizes, first):
     begun, rest = compile_bytecode.parted(sized(*sizes))
     assert tuple(p.size for p in begun) == first
     assert {*begun, *rest} == set(sized(*sizes)) and not set(begun) & set(rest)

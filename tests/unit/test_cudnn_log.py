@@ -46,7 +46,7 @@ def test_every_call_and_the_last_error_are_kept_of_a_log_of_many_mb(tmp_path, mo
     assert pipe or on_disk > 50_000_000
 
 
-def test_a_log_without_a_call_that_computes_is_told_from_none(tmp_path):
+def test_a_log_without_a_computing_call_differs_from_no_log(tmp_path):
     with cudnn_log.collected(tmp_path) as log:
         Path(log.environ["CUDNN_LOGDEST_DBG"]).write_text(OTHER)
     assert log.text.startswith("I! CuDNN (v91900 56) function cudnnBackendFinalize")

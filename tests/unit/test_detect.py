@@ -90,16 +90,16 @@ def program(path, text):
         ("proc_version_615.txt", "615.71.09"),
     ],
 )
-def test_kernel_module_version(file, version):
+def test_the_kernel_module_version_is_read_from_proc(file, version):
     assert proc_version(sample(file)) == version
 
 
-def test_kernel_module_version_of_something_else():
+def test_other_text_has_no_kernel_module_version():
     assert proc_version("GCC version:  gcc version 11.4.0") is None
     assert proc_version("") is None
 
 
-def test_smi_rows():
+def test_gpus_and_driver_are_read_from_nvidia_smi():
     gpus, driver = smi_rows(sample("smi_two_gpus.csv"))
     assert driver == "535.129.03"
     assert [(g.index, g.name, g.capability, g.memory_mib) for g in gpus] == [
@@ -108,18 +108,18 @@ def test_smi_rows():
     ]
 
 
-def test_smi_rows_with_unknown_memory():
+def test_unified_memory_in_nvidia_smi_is_unknown():
     gpus, _ = smi_rows(sample("smi_unified_memory.csv"))
     assert gpus[0].memory_mib is None
     assert gpus[0].capability == "12.1"
 
 
-def test_smi_rows_of_a_failure():
+def test_a_failed_nvidia_smi_gives_no_rows():
     assert smi_rows(sample("smi_failed.txt")) == ((), None)
 
 
 @given(st.text())
-def test_parsers_take_any_text(text):
+def test_no_text_breaks_the_parsers(text):
     for parse in (proc_version, library_version, uv_version, pyenv_version):
         assert parse(text) is None or text
     assert ldconfig_rows(text, None) == () or "=>" in text
@@ -132,7 +132,7 @@ def test_parsers_take_any_text(text):
 @pytest.mark.parametrize(
     ("number", "version"), [(13000, "13.0"), (12020, "12.2"), (11040, "11.4"), (0, None)]
 )
-def test_cuda_version(number, version):
+def test_a_cuda_number_becomes_a_version(number, version):
     assert cuda_version(number) == version
 
 
@@ -146,7 +146,7 @@ def test_cuda_version(number, version):
         (None, None),
     ],
 )
-def test_driver_version_in_a_file_name(path, version):
+def test_the_driver_version_is_read_from_a_file_name(path, version):
     assert library_version(path) == version
 
 
@@ -168,7 +168,7 @@ def test_ldconfig_rows_leave_other_machines_out():
         ("libcudnn.so.9", "something-else", None),
     ],
 )
-def test_library_version(soname, real, version):
+def test_a_library_version_is_read_from_its_file_name(soname, real, version):
     assert file_version(soname, real) == version
 
 
@@ -183,11 +183,11 @@ def test_library_version(soname, real, version):
         ("Darwin", "arm64", None, "macos-arm64"),
     ],
 )
-def test_platform_name(system, machine, glibc, name):
+def test_system_machine_and_libc_make_the_platform_name(system, machine, glibc, name):
     assert platform_name(system, machine, glibc) == name
 
 
-def test_glibc_version():
+def test_the_glibc_version_is_read_from_its_text():
     assert glibc_version("glibc 2.36") == "2.36"
     assert glibc_version(None) is None
     assert glibc_version("") is None
@@ -221,18 +221,18 @@ def test_platforms_with_builds_say_nothing():
         ({}, {"cgroup": "0::/init.scope"}, None),
     ],
 )
-def test_container_kind(environ, marks, kind):
+def test_the_kind_of_container_is_recognised(environ, marks, kind):
     nothing = {"dockerenv": False, "containerenv": False, "cgroup": "", "init": ""}
     assert container_kind(environ, **{**nothing, **marks}) == kind
 
 
-def test_wsl():
+def test_wsl_is_recognised():
     assert is_wsl("5.15.167.4-microsoft-standard-WSL2", driver_folder=False)
     assert is_wsl("6.6.1-mine", driver_folder=True)
     assert not is_wsl("6.8.0-45-generic", driver_folder=False)
 
 
-def test_slurm_role():
+def test_a_slurm_job_is_told_from_a_login_node():
     assert slurm_role({"SLURM_JOB_ID": "7"}, installed=True) == "job"
     assert slurm_role({}, installed=True) == "login"
     assert slurm_role({}, installed=False) is None
@@ -250,12 +250,12 @@ def test_slurm_role():
         ("0x1a03", "0x030000", None),  # a server's management console
     ],
 )
-def test_pci_device(vendor, kind, maker):
+def test_a_pci_display_device_has_its_maker(vendor, kind, maker):
     found = pci_device("0000:01:00.0", vendor, "0x2335", kind)
     assert (found.vendor if found else None) == maker
 
 
-def test_jetson_model():
+def test_a_jetson_model_is_recognised():
     assert jetson_model(sample("nv_tegra_release.txt"), None) == "NVIDIA Jetson"
     assert (
         jetson_model(None, "NVIDIA Jetson AGX Orin Developer Kit") == "NVIDIA Jetson AGX Orin Developer Kit"
@@ -273,18 +273,18 @@ def test_jetson_model():
         ("my-env", None),
     ],
 )
-def test_pyenv_version(folder, told):
+def test_a_pyenv_folder_names_its_version(folder, told):
     assert pyenv_version(folder) == told
 
 
-def test_uv_version():
+def test_a_uv_folder_names_its_version():
     assert uv_version("cpython-3.12.8-linux-x86_64-gnu") == ("3.12.8", False)
     assert uv_version("cpython-3.13.1+freethreaded-linux-x86_64-gnu") == ("3.13.1", True)
     assert uv_version("pypy-3.10.16-linux-x86_64-gnu") is None
     assert uv_version("cpython-3.12-linux-x86_64-gnu") is None  # a link to the newest of its minor
 
 
-def test_conda_version():
+def test_the_conda_records_name_the_python_version():
     assert conda_version(["numpy-1.0.json", "python-3.11.7-hab00c5b_1_cpython.json"]) == ("3.11.7", False)
     assert conda_version(["python-3.13.1-h9a34b6e_105_cp313t.json"]) == ("3.13.1", True)
     assert conda_version(["python-dateutil-2.9.0-py_0.json", "history"]) is None
@@ -296,7 +296,7 @@ def test_credentials_in_values_are_hidden():
     assert redacted("TORCH_API_TOKEN", "abc") == "***"
 
 
-def test_variables_that_matter():
+def test_only_variables_that_matter_are_read():
     environ = {
         "TF_X": "1",
         "TF_VAR_secret": "2",
@@ -315,7 +315,7 @@ def test_relative_path_entries_are_left_out():
 # --- a made machine ------------------------------------------------------------------------
 
 
-def test_hardware_of_a_made_machine(tmp_path):
+def test_pci_boards_and_device_files_are_read(tmp_path):
     pci = "/sys/bus/pci/devices"
     tree(
         tmp_path,
@@ -362,7 +362,7 @@ def test_jetson_is_one_honest_sentence(tmp_path):
     assert "Jetson" in finding.title
 
 
-def test_context_of_a_made_machine(tmp_path):
+def test_container_wsl_colab_and_slurm_are_read(tmp_path):
     tree(
         tmp_path,
         {
@@ -392,7 +392,7 @@ def libraries_of(folder, *names):
             (folder / soname).symlink_to(real)
 
 
-def test_libraries_in_the_loaders_order(tmp_path):
+def test_libraries_are_listed_in_the_order_of_the_loader(tmp_path):
     libraries_of(tmp_path / "mine", "libcudnn.so.9=libcudnn.so.9.14.0", "libcudnn_ops.so.9", "libz.so.1")
     libraries_of(
         tmp_path / "usr/local/cuda-12.8/lib64", "libcudart.so.12=libcudart.so.12.8.90", "libcudart_static.a"
@@ -423,7 +423,7 @@ LDCONFIG = shutil.which("ldconfig", path="/sbin:/usr/sbin")
 
 
 @pytest.mark.skipif(not LDCONFIG, reason="this system has no ldconfig")
-def test_a_real_loader_cache(tmp_path):
+def test_a_cache_that_ldconfig_wrote_is_read(tmp_path):
     folder = tmp_path / "lib"
     folder.mkdir()
     (tmp_path / "empty.c").write_text("int stands_for_cudnn;\n")
@@ -467,12 +467,12 @@ def interpreter(path, version, *, level="final", base="true", free="false"):
     return program(path, REPORTING.format(version=version, level=level, base=base, free=free))
 
 
-def test_this_python_is_asked():
+def test_this_python_states_its_version():
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     assert ask_python(base.resolve()) == (".".join(map(str, sys.version_info[:3])), False)
 
 
-def test_pythons_of_all_places(tmp_path):
+def test_pythons_are_found_in_all_usual_places(tmp_path):
     home = tmp_path / "home"
     interpreter(home / ".pyenv/versions/3.10.13/bin/python3", "not started")
     interpreter(home / ".pyenv/versions/2.7.18/bin/python", "2.7.18")
@@ -518,18 +518,18 @@ def test_links_to_one_python_are_one(tmp_path):
         {"version": "3.6.15"},
     ],
 )
-def test_pythons_that_will_not_do(tmp_path, bad):
+def test_unsuitable_pythons_are_left_out(tmp_path, bad):
     interpreter(tmp_path / "bin/python3", **bad)
     assert read_pythons(tmp_path / "empty", {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)}) == ()
 
 
-def test_a_virtualenvs_python_is_none(tmp_path):
+def test_the_python_of_a_virtualenv_is_left_out(tmp_path):
     interpreter(tmp_path / "venv/bin/python", "3.11.4")
     (tmp_path / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
     assert read_pythons(tmp_path / "empty", {"PATH": str(tmp_path / "venv/bin"), "HOME": str(tmp_path)}) == ()
 
 
-def test_free_threaded_only_where_there_is_nothing_else(tmp_path):
+def test_a_free_threaded_python_is_listed_only_where_it_is_the_only_one(tmp_path):
     interpreter(tmp_path / "a/python3", "3.13.1", free="true")
     environ = {"PATH": str(tmp_path / "a"), "HOME": str(tmp_path)}
     assert [p.version for p in read_pythons(tmp_path / "empty", environ)] == ["3.13.1"]
@@ -567,7 +567,7 @@ def test_a_script_before_a_python_is_always_asked(tmp_path):
     assert Answers(tmp_path / "cache").of(python) == ("3.11.5", False)
 
 
-def test_a_python_that_fails_or_is_no_program(tmp_path):
+def test_a_python_that_fails_or_hangs_or_is_missing_gives_none(tmp_path):
     assert ask_python(program(tmp_path / "python3", "#!/bin/sh\nexit 3\n")) is None
     assert ask_python(tmp_path / "absent") is None
     assert ask_python(program(tmp_path / "python", "#!/bin/sh\nsleep 60\n"), seconds=0.2) is None
@@ -584,7 +584,7 @@ esac
 """
 
 
-def test_smi_in_the_drivers_folder(tmp_path):
+def test_nvidia_smi_is_found_in_the_folder_of_the_driver(tmp_path):
     answer = f"cat {DATA / 'smi_two_gpus.csv'}"
     path = program(tmp_path / "usr/bin/nvidia-smi", SMI.format(first=answer, second="exit 9"))
     told = ask_smi(tmp_path, {"PATH": "/usr/bin:/bin"}, 20)
@@ -610,7 +610,7 @@ def test_smi_that_fails_says_so(tmp_path):
     assert "couldn't communicate" in told.error
 
 
-def test_no_smi(tmp_path):
+def test_a_machine_without_nvidia_smi_gives_none(tmp_path):
     assert ask_smi(tmp_path, {"PATH": "relative"}, 20) is None
 
 
@@ -646,7 +646,7 @@ def test_an_unknown_part_is_refused():
         detect(("driver", "colour"))
 
 
-def test_this_machine_as_a_document():
+def test_this_machine_makes_a_valid_document():
     from provision.model import Machine, as_document, from_plain
 
     document = json.loads(

@@ -74,7 +74,7 @@ def causes(machine):
 # --- drivers that work ---------------------------------------------------------------------
 
 
-def test_580_with_an_h200(detected):
+def test_driver_580_with_an_h200_is_read_completely(detected):
     machine = detected("580-h200", module("580.159.04"))
     assert machine["driver"]["source"] == "nvml"
     assert machine["driver"]["library"] == machine["driver"]["kernel_module"] == "580.159.04"
@@ -105,14 +105,14 @@ def test_580_with_an_h200(detected):
         ("590-b200", "590.48.01", "13.1", [("NVIDIA B200", "10.0")]),
     ],
 )
-def test_other_drivers_and_boards(detected, what, driver, cuda, gpus):
+def test_other_drivers_and_boards_are_read(detected, what, driver, cuda, gpus):
     machine = detected(what, driver=driver)
     assert (machine["target"]["driver"], machine["target"]["driver_cuda"]) == (driver, cuda)
     assert [(gpu["name"], gpu["capability"]) for gpu in machine["gpus"]] == gpus
     assert [gpu["index"] for gpu in machine["gpus"]] == list(range(len(gpus)))
 
 
-def test_mig_devices(detected):
+def test_mig_devices_are_listed_with_their_gpu(detected):
     (gpu,) = detected("580-h200-mig")["gpus"]
     assert gpu["mig"] == [
         "MIG-3b1f7c52-1111-5222-8333-444455556666",
@@ -149,7 +149,7 @@ def test_a_cuda_compat_libcuda_is_forward_compatibility(detected):
     assert machine["findings"] == []
 
 
-def test_driver_alone_and_gpus_alone(detected):
+def test_driver_and_gpus_can_be_read_separately(detected):
     driver = detected("580-h200", parts=("driver",))
     assert driver["gpus"] == driver["target"]["gpus"] == []
     assert driver["target"]["driver"] == "580.159.04"
@@ -161,7 +161,7 @@ def test_driver_alone_and_gpus_alone(detected):
 # --- drivers that do not -------------------------------------------------------------------
 
 
-def test_no_driver_at_all(detected):
+def test_a_machine_without_driver_and_gpu_says_so(detected):
     machine = detected("no-driver")
     assert causes(machine) == ["driver_missing"]
     assert machine["driver"]["problem"] == "No NVIDIA driver and no NVIDIA GPU found"
@@ -169,7 +169,7 @@ def test_no_driver_at_all(detected):
     assert machine["gpus"] == []
 
 
-def test_hardware_without_a_driver(detected):
+def test_a_gpu_without_a_driver_says_to_install_one(detected):
     machine = detected("no-driver", H200_PCI, leave_out=("libcuda.so.1",))
     assert causes(machine) == ["driver_missing"]
     (finding,) = machine["findings"]
@@ -178,7 +178,7 @@ def test_hardware_without_a_driver(detected):
     assert "`sudo " in finding["fix"]
 
 
-def test_stub_libcuda(detected):
+def test_a_stub_libcuda_is_the_certain_cause(detected):
     machine = detected("stub-libcuda", driver="")
     assert causes(machine)[0] == "cuda_stub_library_loaded"
     assert machine["findings"][0]["confidence"] == "certain"
@@ -213,7 +213,7 @@ def test_stub_libcuda_in_wsl_before_windows_own_is_the_whole_cause(detected):
         (999, "nvidia_uvm_stale"),
     ],
 )
-def test_cuda_that_does_not_start_where_nvml_gives_gpus(detected, code, cause):
+def test_a_cuda_that_does_not_start_is_found_only_when_asked(detected, code, cause):
     answers = spec(driver="580.159.04", cuda=13000, gpus=[H200], cu_init=code)
     unasked = detected(answers, module("580.159.04"))
     assert unasked["findings"] == [] and unasked["driver"]["problem"] is None
@@ -228,7 +228,7 @@ def test_cuda_that_starts_is_no_finding(detected):
     assert asked == detected("580-h200", module("580.159.04"))
 
 
-def test_driver_and_library_of_different_versions(detected):
+def test_a_kernel_module_of_another_version_is_named(detected):
     machine = detected("mismatch", module("570.86.15"))
     assert causes(machine) == ["driver_library_mismatch"]
     (finding,) = machine["findings"]
@@ -252,19 +252,19 @@ def test_cuinit_that_hangs_is_ended(detected):
     assert machine["driver"]["cuda"] == "13.0"  # told before the hang
 
 
-def test_cuinit_that_crashes_is_told(detected):
+def test_a_crash_in_cuinit_is_reported(detected):
     machine = detected("cuinit-crashes", {**module("580.159.04"), **H200_PCI})
     assert "cuInit was killed by SIGSEGV" in json.dumps(machine["findings"])
     assert machine["driver"]["problem"]
 
 
-def test_no_permission(detected):
+def test_missing_permission_for_the_device_files_is_named(detected):
     machine = detected("no-permission", {**module("580.159.04"), "/dev/nvidiactl": ""})
     assert causes(machine) == ["gpu_device_access_denied"]
     assert "`ls -l /dev/nvidia*`" in machine["findings"][0]["fix"]
 
 
-def test_one_gpu_of_two_denied(detected):
+def test_one_denied_gpu_of_two_is_named(detected):
     machine = detected("one-gpu-denied", module("580.159.04"))
     assert [gpu["capability"] for gpu in machine["gpus"]] == ["9.0"]
     assert machine["driver"]["problem"] is None
@@ -272,7 +272,7 @@ def test_one_gpu_of_two_denied(detected):
     assert "GPU 1" in machine["findings"][0]["title"]
 
 
-def test_every_gpu_denied(detected):
+def test_a_denied_only_gpu_makes_the_driver_unusable(detected):
     answer = spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|handle_error=4"])
     machine = detected(answer, module("580.159.04"))
     assert machine["gpus"] == []
@@ -280,14 +280,14 @@ def test_every_gpu_denied(detected):
     assert machine["driver"]["problem"].startswith("This user has no permission to open")
 
 
-def test_module_not_loaded(detected):
+def test_a_kernel_module_that_is_not_loaded_is_named(detected):
     machine = detected("not-loaded", {**H200_PCI, "/sys/module/nouveau/initstate": "live\n"})
     assert causes(machine) == ["driver_module_not_loaded"]
     assert "nouveau is loaded" in json.dumps(machine["findings"])
     assert "`sudo modprobe nvidia`" in machine["findings"][0]["fix"]
 
 
-def test_a_driver_that_serves_no_gpu(detected):
+def test_a_driver_that_serves_no_gpu_has_a_finding(detected):
     machine = detected("no-gpus", {**module("580.159.04"), **H200_PCI})
     assert causes(machine) == ["driver_module_not_loaded"]
     assert machine["driver"]["library"] == "580.159.04"
@@ -302,7 +302,7 @@ def test_a_driver_that_serves_no_gpu(detected):
         ({}, {"APPTAINER_CONTAINER": "/x.sif"}, "--nv"),
     ],
 )
-def test_a_container_on_a_gpu_machine_without_its_gpu(detected, files, env, words):
+def test_a_container_without_a_gpu_gets_the_option_of_its_runtime(detected, files, env, words):
     machine = detected("no-driver", {**module("580.159.04"), **H200_PCI, **files}, env=env)
     assert causes(machine) == ["container_without_gpu"]
     assert machine["findings"][0]["confidence"] == "certain"
@@ -310,7 +310,7 @@ def test_a_container_on_a_gpu_machine_without_its_gpu(detected, files, env, word
     assert machine["driver"]["kernel_module"] == "580.159.04"
 
 
-def test_a_notebooks_runtime_without_a_gpu(detected):
+def test_a_notebook_without_a_gpu_is_told_to_change_its_runtime(detected):
     machine = detected("no-driver", {"/.dockerenv": ""}, env={"COLAB_RELEASE_TAG": "release-colab_1"})
     assert causes(machine) == ["driver_missing"]
     assert "Change runtime type" in machine["findings"][0]["fix"] and "docker" not in str(
@@ -318,14 +318,14 @@ def test_a_notebooks_runtime_without_a_gpu(detected):
     )
 
 
-def test_wsl_that_offers_no_gpu(detected):
+def test_wsl_without_a_gpu_is_told_to_update(detected):
     files = {"/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n"}
     machine = detected("no-driver", files)
     assert causes(machine) == ["wsl_driver_missing"]
     assert "`wsl --update`" in machine["findings"][0]["fix"]
 
 
-def test_only_the_module_is_known(detected):
+def test_the_driver_version_comes_from_sys_where_nothing_else_has_it(detected):
     machine = detected(
         "no-driver", {"/sys/module/nvidia/version": "535.129.03\n"}, leave_out=("libcuda.so.1",)
     )
@@ -333,7 +333,7 @@ def test_only_the_module_is_known(detected):
     assert causes(machine) == ["driver_missing"]
 
 
-def test_only_nvidia_smi_works(detected, tmp_path):
+def test_nvidia_smi_is_used_where_it_alone_works(detected, tmp_path):
     smi = tmp_path / "root/usr/bin/nvidia-smi"
     smi.parent.mkdir(parents=True)
     smi.write_text(f"#!/bin/sh\nwhile read -r row; do echo $row; done < {DATA / 'smi_two_gpus.csv'}\n")
@@ -347,7 +347,7 @@ def test_only_nvidia_smi_works(detected, tmp_path):
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has a driver")
-def test_this_machine_without_a_driver_and_without_a_stub():
+def test_this_machine_without_a_driver_has_a_finding():
     done = subprocess.run(
         [sys.executable, "-c", CHILD, "/", "30"], capture_output=True, text=True, check=True
     )
@@ -365,7 +365,7 @@ def told(*facts):
     return "".join(json.dumps(fact) + "\n" for fact in facts)
 
 
-def test_a_child_that_ended_in_the_middle():
+def test_a_report_cut_in_the_middle_keeps_what_came_before():
     text = told(
         {"step": "load", "path": "/lib/libcuda.so.1"},
         {"step": "cuDriverGetVersion", "code": 0, "value": 12020},
@@ -374,7 +374,7 @@ def test_a_child_that_ended_in_the_middle():
     assert (answer.hung, answer.cuda, answer.ok) == ("cuInit", "12.2", False)
 
 
-def test_a_library_that_does_not_load():
+def test_a_library_that_does_not_load_gives_the_error_of_the_loader():
     answer = read_told(told({"step": "load", "error": "libcuda.so.1: cannot open shared object file"}))
     assert answer.code is None
     assert answer.error == "libcuda: libcuda.so.1: cannot open shared object file"
@@ -386,7 +386,7 @@ def test_library_chatter_is_passed_over():
     assert answer.error == "libcuda: cuInit returned 802 (CUDA_ERROR_SYSTEM_NOT_READY)"
 
 
-def test_newer():
+def test_driver_versions_are_compared_by_number():
     assert is_newer("580.65.06", "535.129.03")
     assert not is_newer("535.129.03", "535.129.03")
     assert not is_newer("535.54.03", "535.129.03")
@@ -443,7 +443,7 @@ def nvml(code, **more):
         ({}, "driver_missing"),
     ],
 )
-def test_rules(facts, cause):
+def test_each_set_of_facts_has_its_cause(facts, cause):
     problem, findings = explain(
         Facts(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": HostContext(), **facts})
     )

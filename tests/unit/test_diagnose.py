@@ -47,7 +47,7 @@ def test_the_example_of_a_rule_has_its_cause_among_the_first_three(rule):
 
 
 @pytest.mark.parametrize("rule", KNOWN.failures, ids=lambda r: r.name)
-def test_what_is_shown_has_no_holes(rule):
+def test_titles_and_fixes_have_no_unfilled_fields(rule):
     for finding in found(*rule.example.splitlines()):
         assert not re.search(r"\{\w+\}|\[\[|\]\]", f"{finding.title} {finding.fix}")
 
@@ -136,7 +136,7 @@ NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for executio
          "no_gpu_build_for_platform", "certain"),
     ],
 )  # fmt: skip
-def test_a_judge_reasons(lines, cause, confidence):
+def test_facts_in_the_log_decide_the_first_cause(lines, cause, confidence):
     first = found(*lines)[0]
     assert (first.cause, first.confidence) == (cause, confidence), first
 
@@ -193,7 +193,7 @@ def test_findings_stand_by_confidence(rule):
     assert order == sorted(order)
 
 
-def test_the_lower_layer_wins():
+def test_the_cause_in_the_lower_layer_comes_first():
     assert causes(
         "undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12",
         "Failed to initialize NVML: Driver/library version mismatch",
@@ -218,7 +218,7 @@ def test_the_variable_to_unset_is_named_with_its_value():
     assert first.fix.startswith("LD_LIBRARY_PATH is /opt/cudnn/lib64: `unset LD_LIBRARY_PATH`")
 
 
-def test_evidence_has_its_line():
+def test_evidence_has_its_line_number():
     log = ["start", "", "RuntimeError: CUDA error: invalid device ordinal"]
     assert found(*log)[0].evidence[0] == Evidence(text=log[2], source="log", line=3)
 
@@ -274,7 +274,7 @@ SEEDS = {
 
 
 @pytest.mark.parametrize(("lines", "wanted"), SEEDS.values(), ids=SEEDS)
-def test_the_failures_that_people_search_for(lines, wanted):
+def test_common_failures_have_their_causes(lines, wanted):
     assert wanted <= set(causes(*lines))
 
 

@@ -75,7 +75,7 @@ def test_people_get_one_screen(gpuenv):
     assert len(done.out.splitlines()) <= 40
 
 
-def test_the_process_that_holds_the_memory_of_this_machine(gpuenv, tmp_path):
+def test_the_process_that_holds_the_gpu_memory_is_named(gpuenv, tmp_path):
     """NVML is a stub that names a real process."""
     libraries = build(tmp_path / "driver")
     (gpuenv.work / "a.log").write_text(FULL)
@@ -92,7 +92,7 @@ def test_the_process_that_holds_the_memory_of_this_machine(gpuenv, tmp_path):
     assert str(holder.pid) not in silent.out
 
 
-def test_a_machine_from_a_file(gpuenv):
+def test_a_machine_can_be_given_as_a_file(gpuenv):
     machine = {"schema": "gpuenv.machine/1", "target": {"platform": "linux-x86_64", "driver": "535.129.03"}}
     (gpuenv.work / "m.json").write_text(json.dumps(machine))
     (gpuenv.work / "a.log").write_text("AssertionError: Torch not compiled with CUDA enabled\n")

@@ -59,7 +59,7 @@ def test_the_machine_s_gpu_is_held_against_the_build_where_the_text_names_none()
     assert other == causes(NO_KERNEL, "torch==2.15.0", "driver: 580.65.06"), "another machine's log"
 
 
-def test_what_ran_here_is_judged_by_what_is_here():
+def test_a_log_of_this_machine_is_judged_by_the_findings_of_this_machine():
     guess = dataclasses.replace(STUB, confidence="possible")
     machine = dataclasses.replace(HERE, findings=(guess,))
     status, zlib = (
@@ -130,7 +130,7 @@ COLAB = (
 )
 
 
-def test_what_a_notebook_installed_over_its_runtime_is_told():
+def test_packages_that_a_notebook_replaced_in_its_runtime_are_named():
     finding = found(*COLAB)[0]
     assert finding.cause == "cudnn_shadowed_by_other_copy"
     assert finding.title == "PyTorch requires cuDNN 8.3.2, but 8.2.1 is loaded"
@@ -142,7 +142,7 @@ def test_what_a_notebook_installed_over_its_runtime_is_told():
     assert again.fix.startswith("Restart the session first:")
 
 
-def test_elsewhere_an_install_is_evidence_only():
+def test_an_install_outside_of_a_notebook_is_only_evidence():
     lines = ("Successfully installed torch-1.12.1", *COLAB[-1:])
     finding = found(*lines)[0]
     assert finding.evidence[1].text == lines[0] and "notebook" not in finding.fix

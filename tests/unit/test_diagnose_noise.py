@@ -36,7 +36,7 @@ def test_a_line_that_is_always_printed_says_nothing(line):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_stands_around_the_lines_is_taken_off(kind):
+def test_prefixes_of_log_wrappers_are_removed(kind):
     lines = [
         "Traceback (most recent call last):",
         'File "train.py", line 3, in <module>',

@@ -54,7 +54,7 @@ def test_a_killed_program_of_which_nothing_is_known_is_possible():
     "line",
     ["Killed 3 stale workers", "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 281474976710656 bytes. Error code 12 (Cannot allocate memory)"],
 )  # fmt: skip
-def test_what_no_limit_shows_in_is_left_alone(line):
+def test_messages_that_show_no_limit_have_no_finding(line):
     assert found(USERS, line) == ()
 
 
@@ -123,7 +123,7 @@ def modules(*names):
     return f"Extension modules: {', '.join(names)} (total: {len(names)})"
 
 
-def test_two_frameworks_in_a_process_that_crashed():
+def test_two_frameworks_in_a_crashed_process_are_the_likely_cause():
     loaded = modules(
         "numpy._core._multiarray_umath", "torch._C", "tensorflow.python.framework.fast_tensor_util"
     )
@@ -133,7 +133,7 @@ def test_two_frameworks_in_a_process_that_crashed():
     assert any(e.text == "loaded: numpy, torch, tensorflow" for e in finding.evidence)
 
 
-def test_a_crash_while_an_extension_is_loaded_beside_torch():
+def test_a_crash_while_an_extension_loads_beside_torch_blames_its_build():
     loading = (
         '  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed',
         '  File "<frozen importlib._bootstrap_external>", line 1233 in create_module',
@@ -260,7 +260,7 @@ def test_a_segmentation_fault_outside_of_a_framework_gets_an_answer_where_gpuenv
          "In [2]: from sklearn import svm", "Segmentation fault (core dumped)"),
     ],
 )  # fmt: skip
-def test_two_orders_of_imports_of_which_one_crashes(lines):
+def test_an_import_order_that_crashes_beside_one_that_works_is_named(lines):
     finding = found(*lines)[0]
     assert (finding.cause, finding.confidence) == ("conflicting_frameworks_in_one_env", "likely")
     assert "crashes in one import order of" in finding.title

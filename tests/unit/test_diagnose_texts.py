@@ -42,7 +42,7 @@ def test_a_message_is_found_in_any_kind_of_log(data):
     assert [f.cause for f in find_causes([("-", pieces)], KNOWN, None)][:1] == ["duplicate_openmp_runtime"]
 
 
-def test_a_message_broken_over_two_lines():
+def test_a_message_that_is_broken_over_two_lines_is_found():
     assert causes("A module that was compiled using", "NumPy 1.x cannot be run in NumPy 2.0.0") == [
         "numpy_abi"
     ]
@@ -69,7 +69,7 @@ def test_words_of_any_script_are_no_junk(words):
 
 
 @pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
-def test_a_message_anywhere_in_a_long_log_with_its_line(place):
+def test_a_message_anywhere_in_a_long_log_is_found_with_its_line(place):
     rows = [f"step {i} gpu mem 3.1G loss 0.{i}" for i in range(120_000)]
     at = int(place * len(rows))
     rows.insert(at, "RuntimeError: CUDA error: invalid device ordinal")
@@ -98,7 +98,7 @@ WORST = [
 
 
 @pytest.mark.parametrize("data", WORST, ids=lambda d: repr(d[:20]))
-def test_no_input_is_slow(data):
+def test_no_input_takes_long(data):
     find_causes([("-", [b"x"])], KNOWN, None)  # patterns are compiled once
     started = time.process_time()
     find_causes([("-", [data])], KNOWN, None)
@@ -128,14 +128,14 @@ PIECES = st.sampled_from(
 
 @settings(max_examples=150)
 @given(st.lists(PIECES, max_size=60).map(" ".join) | st.text(max_size=300))
-def test_no_text_is_too_much(words):
+def test_any_text_is_read_and_each_finding_has_a_fix(words):
     for finding in find_causes([("-", [words.encode("utf-8", "replace")])], KNOWN, None):
         assert finding.evidence and finding.fix
 
 
 @settings(max_examples=100)
 @given(st.binary(max_size=4000), st.integers(1, 50))
-def test_no_bytes_are_too_much(data, size):
+def test_any_bytes_are_read_without_an_error(data, size):
     find_causes([("-", [data[i : i + size] for i in range(0, len(data), size)])], KNOWN, None)
 
 
@@ -167,7 +167,7 @@ BIG = {
 @pytest.mark.parametrize(
     "kind", [k if k in ("progress", "junk") else pytest.param(k, marks=pytest.mark.slow) for k in BIG]
 )
-def test_a_hundred_megabytes_in_twenty_times_wc_and_a_second(gpuenv, kind):
+def test_a_log_of_100_mb_takes_at_most_20_times_as_long_as_wc(gpuenv, kind):
     path = gpuenv.work / "big.log"
     rows = BIG[kind]()
     last = "\nRuntimeError: CUDA error: invalid device ordinal\n"

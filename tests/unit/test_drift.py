@@ -60,7 +60,7 @@ def kinds(found):
 # --- what is found -----------------------------------------------------------------------------------
 
 
-def test_nothing_has_changed(built, lock, judge):
+def test_an_unchanged_environment_has_no_drift(built, lock, judge):
     assert compare_wheels.find_drift(built, lock, thorough=True, deep=True) == compare_wheels.Drift()
     verdict = judge(lock=lock)
     assert verdict.verdict == "works" and not verdict.drift
@@ -70,7 +70,7 @@ def test_nothing_has_changed(built, lock, judge):
     assert "hardware" in stage(held, "lock").detail
 
 
-def test_another_version_one_that_is_gone_and_one_there_twice(built, lock, site):
+def test_replaced_removed_and_doubled_packages_are_found(built, lock, site):
     next(site.glob("nvidia_cuda_runtime*")).rename(site / "nvidia_cuda_runtime_cu12-12.9.79.dist-info")
     shutil.rmtree(next(site.glob("nvidia_cudnn*.dist-info")))
     found = compare_wheels.find_drift(built, lock)
@@ -92,7 +92,7 @@ def test_a_local_label_is_another_version(built, lock, site):
     assert not compare_wheels.find_drift(built, same).changes
 
 
-def test_another_record_than_was_installed(built, lock, site):
+def test_a_changed_record_is_found(built, lock, site):
     path = next(site.glob("nvidia_cudnn*.dist-info")) / "RECORD"
     path.write_text(path.read_text() + "nvidia/cudnn/other.py,,\n")
     (site / "nvidia" / "cudnn" / "other.py").touch()
@@ -209,7 +209,7 @@ def test_what_has_no_hash_is_compared_with_what_was_installed(built, lock, site)
     assert kinds(compare_wheels.find_drift(built, lock)) == {"mine": "replaced"}
 
 
-def test_names_with_commas_and_quotes_in_a_record(built, lock, site):
+def test_a_record_with_commas_and_quotes_in_its_names_is_read(built, lock, site):
     odd = site / 'a, "b".txt'
     odd.write_text("x")
     record(site, "odd", "1.0", [])
@@ -236,7 +236,7 @@ def test_names_with_commas_and_quotes_in_a_record(built, lock, site):
         (dataclasses.replace(HERE, gpus=(TargetGpu(capability="9.0"),)), []),
     ],
 )  # fmt: skip
-def test_the_driver_and_the_cards(lock, here, said):
+def test_another_driver_or_gpu_is_found(lock, here, said):
     text = " ".join(c.text for c in judge_drift.compare_machine(lock, here))
     assert bool(text) == bool(said)
     assert all(word in text for word in said)
@@ -272,7 +272,7 @@ def test_another_driver_fails_only_where_the_lock_is_held(built, lock, judge):
     assert "repair" not in held.hint and "--recreate" in held.hint
 
 
-def test_another_python(built, lock):
+def test_another_minor_version_of_python_is_found(built, lock):
     assert not compare_wheels.find_drift(built, lock, python=f"{lock.plan.python}.99").changes
     (change,) = compare_wheels.find_drift(built, lock, python="3.99.1").changes
     assert change.kind == "python" and "3.99.1" in change.text
@@ -312,7 +312,7 @@ def test_another_cudnn_names_both_versions_and_the_command(built, lock, judge, s
     assert f"gpuenv repair {built}" in verdict.hint
 
 
-def test_a_file_of_cudnn_that_is_gone(built, lock, judge, cudnn):
+def test_a_missing_file_of_cudnn_is_named_with_the_repair(built, lock, judge, cudnn):
     (cudnn / LIBRARIES[1]).unlink()
     first = judge(lock=lock).findings[0]
     assert first.cause == "cudnn_not_found" and LIBRARIES[1] in first.title and "gpuenv repair" in first.fix
@@ -326,7 +326,7 @@ def test_a_file_of_cudnn_that_was_cut_short_is_one_finding(built, lock, judge, c
     assert any("recorded" in e.text for e in finding.evidence) and "gpuenv repair" in finding.fix
 
 
-def test_a_cpu_build_in_place_of_the_locks(built, lock, judge, site):
+def test_a_cpu_build_in_place_of_the_locked_one_is_named(built, lock, judge, site):
     shutil.rmtree(site / "nvidia")
     for folder in site.glob("nvidia_*.dist-info"):
         shutil.rmtree(folder)

@@ -507,12 +507,12 @@ def test_linux_is_asked_for_where_linux_is_meant(form):
 
 
 @pytest.mark.parametrize("form", ["requirements", "pylock"])
-def test_conda_packages_are_not_pips(form):
+def test_formats_for_pip_refuse_conda_packages(form):
     with pytest.raises(UsageError, match="conda packages"):
         el.text(form, el.of_conda())
 
 
-def test_wheels_alone_make_no_conda_lock():
+def test_conda_lock_refuses_a_lock_of_wheels_alone():
     with pytest.raises(UsageError, match="also needs conda packages, at least python") as failed:
         el.text("conda-lock")
     assert "--manager conda" in failed.value.hint

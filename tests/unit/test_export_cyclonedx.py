@@ -102,7 +102,7 @@ def test_names_of_a_hostile_lock_stay_data():
     assert len(made["components"]) == 6
 
 
-def test_the_graph_and_the_licences_of_what_is_installed():
+def test_the_bill_has_the_graph_and_licences_of_installed_packages():
     installed = tuple(
         InstalledPart(
             name=p.name, version=p.version, state="locked",

@@ -103,13 +103,13 @@ def test_a_check_of_gpus_is_for_locks_with_cuda(form):
         el.text(form, CPU)
 
 
-def test_prolog_and_health_check_do_the_same():
+def test_prolog_and_health_check_run_the_same_lines():
     bodies = [el.text(form).split("# Edit these")[1] for form in ("prolog", "healthcheck")]
     assert bodies[0] == bodies[1]
     assert "HealthCheckProgram=" in el.text("healthcheck") and "Prolog=" in el.text("prolog")
 
 
 @pytest.mark.parametrize("form", ["prolog", "healthcheck", "taskprolog"])
-def test_scripts_for_slurm_are_sh(form):
+def test_scripts_for_slurm_are_valid_sh(form):
     done = subprocess.run(["sh", "-n"], input=el.text(form), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -144,7 +144,7 @@ def test_the_next_address_is_tried(server, fetch, tmp_path):
     assert [p for p, _, _ in server.seen] == ["/gone", "/wrong"]
 
 
-def test_md5_alone_will_do_where_that_is_all_there_is(fetch):
+def test_a_file_that_has_only_an_md5_hash_is_fetched(fetch):
     fetch(hashes={"md5": hashlib.md5(BODY, usedforsecurity=False).hexdigest()})
 
 
@@ -161,7 +161,7 @@ def test_a_full_disk_is_no_network_error(server, tmp_path):
     assert len(server.seen) == 1
 
 
-def test_what_the_listener_raises_ends_it_and_leaves_the_part(server, tmp_path):
+def test_an_interrupt_ends_the_download_and_keeps_the_part(server, tmp_path):
     wanted = FileRequest(path=tmp_path / "f", urls=(f"{server.url}/f",), shown="the file", hashes=SHA)
 
     def told(count):

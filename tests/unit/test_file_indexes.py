@@ -40,7 +40,7 @@ def asked(tmp_path, *extra, default=WEB, bound=None, **more):
     return FileIndexes(sources, bound or {})
 
 
-def test_what_is_fetched_comes_from_the_only_index_of_the_web(tmp_path, folder_index):
+def test_a_web_file_comes_from_the_only_web_index(tmp_path, folder_index):
     here = folder_index("../../files/plain-1.0-py3-none-any.whl")
     assert asked(tmp_path, here).indexes([package(WEB_FILE)]) == {"plain": WEB}
 
@@ -52,13 +52,13 @@ def test_a_file_of_a_folder_index_is_on_its_page(tmp_path, folder_index):
     assert asked(tmp_path, here).indexes([package(file + "x")]) is None, "no page lists it"
 
 
-def test_a_file_of_a_folder_of_wheels(tmp_path, folder_index):
+def test_a_file_in_a_folder_of_wheels_comes_from_that_folder(tmp_path, folder_index):
     file = (tmp_path / "wheels" / "plain-1.0-py3-none-any.whl").as_uri()
     places = asked(tmp_path, find_links=(str(tmp_path / "wheels"),))
     assert places.indexes([package(file)]) == {"plain": (tmp_path / "wheels").as_uri()}
 
 
-def test_what_two_places_can_have_is_left_to_uv(tmp_path, folder_index):
+def test_a_file_that_two_places_can_have_is_left_to_uv(tmp_path, folder_index):
     here = folder_index(WEB_FILE)
     assert asked(tmp_path, here).indexes([package(WEB_FILE)]) is None
     other = "https://other.example/simple"

@@ -72,7 +72,7 @@ def test_what_is_not_run_says_why_and_where_its_options_were_read():
     assert all(r["source"] for r in (*TABLES["rpm"], *DEB.values()) if r.get("where") != "debian")
 
 
-def test_settings_are_of_variables():
+def test_each_setting_in_a_fix_is_a_known_kind_of_variable():
     settings = [q for q in QUOTED if is_setting(q)]
     assert len(settings) > 5
     assert all(re.match(r"(CUDA|TF|TORCH|TRITON|XLA|NCCL|OMP)_", s) for s in settings), settings

@@ -49,7 +49,7 @@ def ages_of(chosen, candidates, weights):
 
 @settings(max_examples=400)
 @given(covers())
-def test_the_cover_is_the_best_of_all(question):
+def test_the_cover_is_the_best_of_all_choices(question):
     candidates, weights = question
     found = fewest(candidates, weights)
     size, ages = by_brute_force(candidates, weights)
@@ -58,7 +58,7 @@ def test_the_cover_is_the_best_of_all(question):
     assert ages_of(found.chosen, candidates, weights) == ages
 
 
-def test_nothing_serves_nothing():
+def test_no_candidates_or_no_use_give_an_empty_cover():
     assert fewest([], [3, 4]).chosen == ()
     assert fewest([PlanCandidate(0, 1)], [3]).chosen == ()
 
@@ -101,5 +101,5 @@ def test_forty_classes_without_structure_are_answered_exactly():
     assert found.exact and len(found.chosen) == math.ceil(count / 3)
 
 
-def test_bits_are_positions():
+def test_bits_gives_the_positions_of_the_ones():
     assert bits(0b10110) == [1, 2, 4] and bits(0) == []

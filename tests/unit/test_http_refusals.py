@@ -64,7 +64,7 @@ def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
 
 
 @pytest.mark.parametrize(("error", "words"), EXCEPTIONS, ids=lambda v: type(v).__name__)
-def test_an_exception_of_the_network_has_words_and_a_hint(error, words):
+def test_an_exception_of_the_network_has_a_message_and_a_hint(error, words):
     failure = read_error(f"{INDEX}/numpy/", error)
     assert failure.message == f"cannot read {INDEX}/numpy/: the server {words}"
     assert failure.hint == next(row.hint for row in http_refusals._ROWS.values() if row.words == words)

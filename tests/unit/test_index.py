@@ -116,7 +116,7 @@ def test_a_busy_server_is_asked_again_and_no_more_than_it_should(server, web):
     assert [path for _, path, _ in server.seen] == ["/a", "/a", "/b", "/b", "/b", "/b"]
 
 
-def test_what_is_missing_is_none_or_an_error(server, web):
+def test_a_missing_page_is_none_or_an_error(server, web):
     assert web.get(f"{server.url}/none", missing_ok=True) is None
     with pytest.raises(LockError, match=r"does not have the file \(HTTP 404") as caught:
         web.get(f"{server.url}/none")
@@ -124,7 +124,7 @@ def test_what_is_missing_is_none_or_an_error(server, web):
     assert len(server.seen) == 2
 
 
-def test_credentials_are_sent_and_never_told(server, web):
+def test_credentials_are_sent_and_never_shown(server, web):
     server.pages["/a"] = (200, {}, b"ok")
     secret = server.url.replace("//", "//bob:s%20cret@")
     web.get(f"{secret}/a")
@@ -154,7 +154,7 @@ def test_a_redirect_is_followed_but_not_to_a_file_and_not_with_credentials(serve
         web.get(f"{server.url}/file")
 
 
-def test_only_indexes_urls_are_taken(web):
+def test_an_address_of_another_scheme_is_refused(web):
     with pytest.raises(LockError, match="is not an http, https or file URL"):
         web.get("ftp://host/simple/")
 
@@ -208,7 +208,7 @@ def test_the_size_of_a_local_file_is_read_without_its_bytes(tmp_path, web):
         ("/srv/wheels", "/srv/wheels"),
     ],
 )
-def test_redact(url, shown):
+def test_credentials_are_removed_from_an_address(url, shown):
     assert redact(url) == shown
 
 
@@ -221,7 +221,7 @@ HTML = """<!DOCTYPE html><html><body><h1>Links</h1>
 <a href="/about">about</a></body></html>"""
 
 
-def test_an_html_index(server, web):
+def test_an_html_index_is_read(server, web):
     server.pages["/simple/a-demo/"] = (200, {"Content-Type": "text/html"}, HTML.encode())
     one, two, three = project_files(web, f"{server.url}/simple/", "A.demo")
     assert (one.name, one.url) == (
@@ -233,7 +233,7 @@ def test_an_html_index(server, web):
     assert (three.name, three.yanked, three.sha256) == ("demo-3.0.tar.gz", "", None)
 
 
-def test_a_json_index(server, web):
+def test_a_json_index_is_read(server, web):
     body = (
         b'{"files": [{"filename": "demo-1.0-py3-none-any.whl", "url": "../f/demo-1.0-py3-none-any.whl", "size": 7,'
         b' "hashes": {"sha256": "aa"}, "requires-python": ">=3.8", "yanked": "why"},'
@@ -253,7 +253,7 @@ def test_a_json_index(server, web):
     assert "application/vnd.pypi.simple.v1+json" in server.seen[0][2]["Accept"]
 
 
-def test_a_json_answer_that_is_no_index(server, web):
+def test_a_json_answer_that_is_no_index_is_refused(server, web):
     server.pages["/simple/demo/"] = (200, {"Content-Type": "application/json"}, b'{"message": "hello"}')
     with pytest.raises(LockError, match="is not a simple index"):
         project_files(web, f"{server.url}/simple", "demo")
@@ -263,7 +263,7 @@ def test_an_unknown_project_has_no_files(server, web):
     assert project_files(web, f"{server.url}/simple", "demo") == []
 
 
-def test_a_file_index_and_a_range_of_a_local_wheel(tmp_path, web):
+def test_an_index_in_local_files_is_read(tmp_path, web):
     (tmp_path / "simple/demo").mkdir(parents=True)
     (tmp_path / "simple/demo/index.html").write_text('<a href="../../demo-1.0-py3-none-any.whl">demo</a>')
     (tmp_path / "demo-1.0-py3-none-any.whl").write_bytes(wheel(requires=["a>1"]))
@@ -306,14 +306,14 @@ def test_steps_double_while_reading_on(server, web):
     assert len(server.seen) < 12
 
 
-def test_a_server_without_ranges_is_told(server, web):
+def test_a_server_without_range_requests_is_named(server, web):
     server.ranges = False
     server.pages["/w.whl"] = (200, {}, wheel())
     with pytest.raises(LockError, match="does not support range requests"):
         open_wheel(web, f"{server.url}/w.whl")
 
 
-def test_something_that_is_no_zip_is_told(server, web):
+def test_a_file_that_is_no_wheel_is_refused(server, web):
     server.pages["/w.whl"] = (200, {}, b"x" * 100_000)
     with pytest.raises(LockError, match="is not a wheel"):
         open_wheel(web, f"{server.url}/w.whl")
@@ -326,7 +326,7 @@ def test_metadata_beside_the_wheel_comes_first(server, web):
     assert len(server.seen) == 1
 
 
-def test_metadata_from_the_zip_when_nothing_useful_is_beside_it(server, web):
+def test_metadata_comes_from_the_wheel_where_the_file_beside_it_is_useless(server, web):
     server.pages["/demo-1.0-py3-none-any.whl.metadata"] = (200, {}, b"<html>welcome</html>")
     server.pages["/demo-1.0-py3-none-any.whl"] = (200, {}, wheel())
     file = File(name="demo-1.0-py3-none-any.whl", url=f"{server.url}/demo-1.0-py3-none-any.whl")
@@ -350,7 +350,7 @@ def test_find_links_lists_wheels_and_passes_by_the_rest(tmp_path):
         find_links([tmp_path / "none"])
 
 
-def test_metadata_of_a_local_wheel(tmp_path):
+def test_metadata_of_a_local_wheel_is_read(tmp_path):
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(wheel(requires=["numpy"]))
     assert "Requires-Dist: numpy" in local_metadata(path)
@@ -396,7 +396,7 @@ def test_pip_files_are_read_in_pips_order(tmp_path, home):
     assert pip_files(home | {"PIP_CONFIG_FILE": "/dev/null"}) == []
 
 
-def test_what_a_pip_conf_says(tmp_path, home):
+def test_all_keys_of_a_pip_conf_are_read(tmp_path, home):
     conf(
         tmp_path / "venv/pip.conf",
         "[global]\nextra_index_url =\n    https://a/simple\n    https://u:p%w@b/simple\nfind-links = /w1 /w2\n"
@@ -413,7 +413,7 @@ def test_what_a_pip_conf_says(tmp_path, home):
     )
 
 
-def test_a_broken_pip_conf_is_told_with_its_name(tmp_path, home):
+def test_a_broken_pip_conf_is_named(tmp_path, home):
     conf(tmp_path / "venv/pip.conf", "index-url = no section\n")
     with pytest.raises(LockError, match=r"venv/pip.conf is not a valid configuration of pip"):
         pip_configuration(home)
@@ -477,7 +477,7 @@ def fatbin(*entries):
     return scan_library_stream.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
 
 
-def test_kernels_of_fat_binaries():
+def test_kernels_are_read_from_fat_binaries():
     library = bytes(1000) + fatbin((2, 70), (2, 90), (1, 90)) + bytes(77) + fatbin((2, 120))
     found = scan_library_stream.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
     assert scan_library_stream.from_binaries(found) == "7.0 9.0+PTX 12.0"
@@ -515,11 +515,11 @@ def test_reading_ends_with_the_budget():
     assert (found.fatbins, found.read) == (0, scan_library_stream.CHUNK)
 
 
-def test_kernels_from_words():
+def test_kernels_are_read_from_architecture_names():
     assert scan_library_stream.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
 
 
-def test_the_cuda_that_code_was_built_with():
+def test_the_cuda_of_a_build_is_read_from_its_machine_code():
     x86 = b"\x7fELF" + bytes(14) + b"\x3e\x00" + bytes(44)
     assert jax_builds.cuda_in_code(
         x86 + b"\xbf" + struct.pack("<I", 12090) + struct.pack("<I", 12080), 12
@@ -548,7 +548,7 @@ def test_the_cuda_that_code_was_built_with():
         ("win_arm64", None),
     ],
 )
-def test_platform_tags(tag, told):
+def test_a_platform_tag_gives_platform_and_glibc(tag, told):
     assert wheel_reader.platform_of(tag) == told
 
 
@@ -632,7 +632,7 @@ def small_index(tmp_path):
     return tmp_path
 
 
-def test_rows_are_measured_and_what_cannot_be_read_is_told(small_index, web):
+def test_rows_are_measured_and_unreadable_wheels_are_reported(small_index, web):
     made = Reader(web, (small_index / "simple").as_uri(), None)
     linux, windows = torch_rows(made, {})
     assert linux["cuda"] == "12.4"
@@ -680,7 +680,7 @@ def script(folder, *arguments):
     return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_the_script_shows_a_difference_and_writes_only_when_told(small_index):
+def test_the_script_shows_a_difference_and_writes_only_when_asked(small_index):
     path = small_index / "profiles/torch.yaml"
     path.parent.mkdir()
     head = {

@@ -19,12 +19,12 @@ def kernel(tmp_path):
     return proc, cgroups
 
 
-def test_without_a_cgroup_the_machine_counts(kernel):
+def test_the_memory_of_the_machine_is_the_limit_without_a_cgroup(kernel):
     assert limits.oom_kills(*kernel) == OomKills(3, None)
     assert limits.memory(*kernel) == 16 << 30
 
 
-def test_the_second_version_of_cgroups(kernel):
+def test_limits_are_read_from_cgroups_version_2(kernel):
     proc, cgroups = kernel
     (proc / "self" / "cgroup").write_text("0::/job.slice/step_1\n")
     folder = cgroups / "job.slice" / "step_1"
@@ -36,7 +36,7 @@ def test_the_second_version_of_cgroups(kernel):
     assert limits.memory(proc, cgroups) == 4 << 30, "the limit of the folder above holds too"
 
 
-def test_the_first_version_of_cgroups(kernel):
+def test_limits_are_read_from_cgroups_version_1(kernel):
     proc, cgroups = kernel
     (proc / "self" / "cgroup").write_text("9:name=systemd:/\n4:cpu,memory:/job\n0::/\n")
     folder = cgroups / "memory" / "job"
@@ -47,7 +47,7 @@ def test_the_first_version_of_cgroups(kernel):
     assert limits.memory(proc, cgroups) == 16 << 30
 
 
-def test_where_nothing_counts_nothing_is_known(tmp_path):
+def test_limits_are_unknown_where_no_file_states_them(tmp_path):
     assert limits.oom_kills(tmp_path, tmp_path) == OomKills(None, None)
     assert limits.memory(tmp_path, tmp_path) is None
 
@@ -63,10 +63,10 @@ def test_where_nothing_counts_nothing_is_known(tmp_path):
         (OomKills(None, None), OomKills(None, None), None),
     ],
 )
-def test_what_was_ended_since(before, after, since):
+def test_kills_since_an_earlier_reading_are_counted(before, after, since):
     assert after.since(before) == since
 
 
-def test_a_limit_of_this_process():
+def test_a_limit_of_this_process_is_read():
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert limits.limit("RLIMIT_NOFILE") == (None if soft == resource.RLIM_INFINITY else soft)

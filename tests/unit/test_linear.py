@@ -71,7 +71,7 @@ READERS = {
 
 
 @pytest.mark.parametrize(("name", "piece"), [(n, p) for n, (_, pieces) in READERS.items() for p in pieces])
-def test_time_is_linear(name, piece):
+def test_every_reader_takes_linear_time(name, piece):
     assert_linear(READERS[name][0], "", piece, 12_000 if name == "what a report hides" else 120_000)
 
 

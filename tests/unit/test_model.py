@@ -72,7 +72,7 @@ def test_an_error_names_the_key_path(change, message):
         from_plain(Plan, {**as_document(PLAN), **change})
 
 
-def test_every_noun_is_found_at_its_home_and_only_there():
+def test_each_class_of_the_model_is_defined_in_its_listed_module():
     no_nouns = (
         "__init__",
         "command_options",
@@ -92,7 +92,7 @@ def test_every_noun_is_found_at_its_home_and_only_there():
         from provision.model import Plam  # noqa: F401
 
 
-def test_all_nouns_are_to_be_seen_and_are_frozen_with_slots_and_keywords():
+def test_all_model_classes_are_public_frozen_slotted_and_keyword_only():
     nouns = [
         v
         for v in (getattr(model, name) for name in model.__all__)

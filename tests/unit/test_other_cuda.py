@@ -63,7 +63,7 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
     return [(sentence_of(s), s.cuda) for s in mine.strangers()]
 
 
-def test_a_part_without_a_major_in_its_name_is_found_too():
+def test_a_cuda_package_without_a_major_in_its_name_is_found_too():
     lock = {"serving": (), "core": ("serving",), "nvidia-cufft": ("core",)}
     said = "serving brings nvidia-cufft 12.0.0.61, which is from CUDA 13, but torch uses CUDA 12"
     assert strangers(lock, cuda="12.8", nvidia_cufft="12.0.0.61") == [(said, "13")]
@@ -91,13 +91,13 @@ def test_a_package_with_its_own_cuda_may_bring_wheels_of_it():
     assert [c for _, c in strangers(lock)] == ["12"]
 
 
-def test_a_name_excuses_only_where_it_was_named():
+def test_another_cuda_is_accepted_only_where_the_user_named_the_package():
     lock = {"serving": (), "decoder-cuda120": ("serving",), "nvidia-nvjpeg2k-cu12": ("decoder-cuda120",)}
     assert [c for _, c in strangers(lock)] == ["12"]
     assert strangers(lock, named=("serving", "decoder-cuda120")) == []
 
 
-def test_a_circle_of_requirements_ends():
+def test_requirements_in_a_circle_are_followed_to_an_end():
     lock = {"serving": (), "nvidia-a-cu11": ("nvidia-b-cu11",), "nvidia-b-cu11": ("nvidia-a-cu11", "serving")}
     assert [c for _, c in strangers(lock)] == ["11", "11"]
 

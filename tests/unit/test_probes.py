@@ -72,7 +72,7 @@ def test_probes_run_on_every_python(python):
     assert where["sites"]
 
 
-def test_the_low_level_probe_without_a_driver(tmp_path):
+def test_the_low_level_probe_reports_a_driver_that_does_not_load(tmp_path):
     (tmp_path / "libcuda.so.1").touch()
     asked = {"libcudart": ["libcudart.so.12"], "libcudnn": None, "helpers": [], "ordinal": None,
              "low_memory_mib": 1, "pattern": "cuda"}  # fmt: skip
@@ -104,14 +104,14 @@ def run_text(text, timeout=300.0, stdin=None):
     )
 
 
-def test_what_was_told_before_a_crash_is_kept():
+def test_a_report_from_before_a_crash_is_kept():
     told = run_text("begin('cudnn', 'doing x')\ntell('a', n=1)\nos.kill(os.getpid(), 7)\n")
     assert told.last("a")["n"] == 1
     assert told.death == f"the process was ended by {signal.Signals(7).name} while doing x"
     assert told.stage == "cudnn"
 
 
-def test_what_was_told_before_a_hang_is_kept(tmp_path):
+def test_a_report_from_before_a_hang_is_kept(tmp_path):
     begun = tmp_path / "begun"
 
     def when_it_waits():  # the time runs from then
@@ -280,7 +280,7 @@ def drawn(shape, seed):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_reference_is_the_definition(grade, name):
+def test_the_reference_convolution_agrees_with_the_definition(grade, name):
     """Forward by the definition; the gradients by what defines them: <gy, conv(dx, w)> = <gx, dx>."""
     case = SMALL[name]
     sx, sw, sy = grade["shapes"](case)
@@ -299,7 +299,7 @@ def test_inputs_are_fixed_and_never_zero(grade):
         assert all(v and -1 <= v < 1 for flat in first for v in flat)
 
 
-def test_errors_that_a_grade_must_see(grade):
+def test_the_grade_rejects_one_wrong_element_and_nan(grade):
     """A single wrong element among 50,000 fails in every precision; no not-a-number passes."""
     error, tolerance = grade["error_of"], {d: t for d, (t, _) in grade["TOLERANCES"].items()}
     right = drawn((50_000,), 6)

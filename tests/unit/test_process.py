@@ -88,7 +88,7 @@ process.run(["sleep", "30"], timeout=1)
 """
 
 
-def test_what_a_signal_cut_short_beside_a_fork_is_not_told_and_all_else_is():
+def test_a_hook_cut_short_by_a_signal_is_silent_and_other_errors_are_shown():
     done = process.run([PY, "-c", IN_A_HOOK, "signal"], timeout=300)
     assert (done.returncode, done.stderr) == (process.TERMINATED, "")
     done = process.run([PY, "-c", IN_A_HOOK, "none"], timeout=300)
@@ -115,7 +115,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("moment", ["call", "c_call", "return"])
-def test_a_second_signal_while_the_first_is_told_of_is_neither_lost_nor_told(moment):
+def test_a_second_signal_while_the_first_is_handled_ends_without_a_traceback(moment):
     began = time.monotonic()
     done = process.run([PY, "-c", A_SECOND_SIGNAL, moment], timeout=300)
     assert (done.returncode, done.stderr) == (process.TERMINATED, "")
@@ -198,7 +198,7 @@ def test_no_descriptor_is_left_behind():
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_replace_becomes_the_other_program():
+def test_replace_turns_this_process_into_the_other_program():
     code = "from provision.system import process; process.replace(['sh', '-c', 'echo $X; exit 7'], {'X': 'y', 'PATH': '/bin:/usr/bin'})"
     done = process.run([PY, "-c", code])
     assert (done.returncode, done.stdout) == (7, "y\n")

@@ -111,7 +111,7 @@ def test_a_scalar_without_quotes_is_refused(tmp_path, written, meant):
         ("hash", {"sha256": "abc"}, "row 1, sha256: 'abc' is not a sha256"),
     ],
 )
-def test_a_mistake_is_told_with_file_row_and_key(tmp_path, name, change, told):
+def test_a_mistake_is_named_with_file_row_and_key(tmp_path, name, change, told):
     text = builds(ROW | change)
     if name == "unknown key":  # dump leaves out what no class has
         text = builds(ROW).replace('python: "3.12"', 'python: "3.12", kernel: "9.0"')
@@ -119,7 +119,7 @@ def test_a_mistake_is_told_with_file_row_and_key(tmp_path, name, change, told):
     assert [p for p in problems if p.endswith(f"torch.yaml:6: {told}")], problems
 
 
-def test_all_mistakes_of_all_files_are_told_at_once(tmp_path):
+def test_all_mistakes_of_all_files_are_reported_at_once(tmp_path):
     place = overlay(tmp_path, "torch.yaml", builds(ROW | {"platform": "mac"}, ROW | {"platform": "mac"}))
     overlay(tmp_path, "gpus.yaml", "- table: gpus\n")
     overlay(tmp_path, "tensorflow.yaml", "a: {")
@@ -144,7 +144,7 @@ def test_all_mistakes_of_all_files_are_told_at_once(tmp_path):
         assert told in text, told
 
 
-def test_a_key_that_stands_twice_in_a_row_is_told(tmp_path):
+def test_a_duplicate_key_in_a_row_is_reported(tmp_path):
     text = builds(ROW).replace('cuda: "13.0"', 'cuda: "13.0", cuda: "12.0"')
     assert [p for p in problems_of(tmp_path, "torch.yaml", text) if "duplicate key 'cuda'" in p]
 
@@ -160,7 +160,7 @@ def test_a_key_that_stands_twice_in_a_row_is_told(tmp_path):
         ("  - {", '  - "row"\n  - {', 'torch.yaml:6: row 1: expected {key: "value", ...}'),
     ],
 )
-def test_a_mistake_of_a_table_is_told(tmp_path, before, after, told):
+def test_a_mistake_in_the_head_of_a_table_is_reported(tmp_path, before, after, told):
     text = builds(ROW).replace(before, after, 1)
     if "none" in after:
         text = text[: text.index("  - {")]
@@ -168,11 +168,11 @@ def test_a_mistake_of_a_table_is_told(tmp_path, before, after, told):
 
 
 @pytest.mark.parametrize("text", ["", "{}", '"text"', "- 1\n", "- []\n"])
-def test_a_file_that_is_no_list_of_tables_is_told(tmp_path, text):
+def test_a_file_that_is_no_list_of_tables_is_reported(tmp_path, text):
     assert "torch.yaml" in problems_of(tmp_path, "torch.yaml", text)[0]
 
 
-def test_the_same_row_in_two_tables_of_one_folder_is_told(ours):
+def test_the_same_row_in_two_tables_of_one_folder_is_reported(ours):
     path = ours / "torch.yaml"
     tables, _ = read_file(path)
     path.write_text(dump([*tables, Table(head=tables[0].head, rows=tables[0].rows[:1])]))
@@ -181,14 +181,14 @@ def test_the_same_row_in_two_tables_of_one_folder_is_told(ours):
     assert "is also in torch.yaml" in caught.value.problems[0]
 
 
-def test_a_missing_file_of_ours_is_told(ours):
+def test_a_missing_shipped_file_is_reported(ours):
     (ours / "gpus.yaml").unlink()
     with pytest.raises(DataError) as caught:
         profiles.load()
     assert caught.value.problems == (f"gpus.yaml: missing in {ours}",)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     with pytest.raises(DataError, match="nowhere cannot be read"):
         profiles.load([tmp_path / "nowhere"])
 
@@ -293,7 +293,7 @@ def package(tmp_path, ours, monkeypatch):
     return whole
 
 
-def test_what_a_build_parsed_is_read_and_nothing_kept(tmp_path, package, known):
+def test_tables_parsed_at_build_time_are_read_and_no_cache_is_written(tmp_path, package, known):
     stale = package / "profiles-0.json"
     stale.write_text("{}")
     profiles.prepare()
@@ -353,7 +353,7 @@ def test_removed_releases_come_back_through_an_overlay_equal(name, ours, tmp_pat
     assert set(profiles.load([mine]).builds) == set(known.builds)
 
 
-def test_difference_of_what_is_known_is_nothing():
+def test_known_rows_show_no_difference():
     tables, _ = read_file(SHIPPED / "jax.yaml")
     assert difference(tables, tables[0].rows, {"table": "builds", "framework": "jax"}) is None
 
@@ -423,7 +423,7 @@ def test_every_cudnn_range_has_a_release_that_fits_or_says_that_none_does(known)
             assert fits or b.unresolvable, b
 
 
-def test_cudnn_of_the_specifier_is_that_of_the_requirement(known):
+def test_the_cudnn_of_a_build_is_that_of_its_requirement(known):
     for b in known.builds:
         pins = [Requirement(t).specifier for t in b.requires if t.startswith("nvidia-cudnn-cu")]
         assert not pins or SpecifierSet(b.cudnn) == pins[0], b
@@ -437,7 +437,7 @@ def test_cudnn_of_the_specifier_is_that_of_the_requirement(known):
         ("nvidia-cudnn-cu13", "9.12.0.46", "7.0", "7.5"),
     ],
 )
-def test_cudnn_lines_that_dropped_a_generation(known, package, version, lost, kept):
+def test_cudnn_releases_lack_the_gpu_generations_that_they_dropped(known, package, version, lost, kept):
     for c in known.cudnn:
         if (c.package, c.version) == (package, version):
             assert lost not in c.kernels
@@ -464,7 +464,7 @@ def test_the_known_incomplete_cudnn_wheel_is_seen_in_its_libraries(known):
         ("2.11.0", "13.0", "7.5 8.0 8.6 9.0 10.0 12.0"),
     ],
 )
-def test_torch_of_the_default_index(known, version, cuda, kernels):
+def test_torch_of_the_default_index_has_its_known_cuda_and_kernels(known, version, cuda, kernels):
     (b,) = of(known, "torch", version=version, platform="linux-x86_64", index="pypi")
     assert (b.cuda, " ".join(b.kernels)) == (cuda, kernels)
 
@@ -482,7 +482,7 @@ def test_where_both_indexes_have_a_build_they_agree(known):
         assert theirs.cudnn == ours.cudnn, theirs
 
 
-def test_torch_before_its_companions_end(known):
+def test_torch_names_torchaudio_only_as_long_as_that_was_released(known):
     (b,) = of(known, "torch", version="2.10.0", platform="linux-x86_64", index="pypi")
     assert b.companions == ("torchvision==0.25.0", "torchaudio==2.10.0")
     (b,) = of(known, "torch", version="2.12.0", platform="linux-x86_64", index="pypi")
@@ -500,7 +500,7 @@ def test_native_windows_gpu_ends_with_tensorflow_2_10(known):
     assert max(Version(b.version) for b in windows if b.cuda).release[:2] == (2, 10)
 
 
-def test_tensorflow_pythons_that_cannot_resolve(known):
+def test_pythons_that_tensorflow_cannot_resolve_are_listed(known):
     told = {
         b.version: b.unresolvable for b in of(known, "tensorflow", platform="linux-x86_64") if b.unresolvable
     }

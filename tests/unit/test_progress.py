@@ -34,7 +34,7 @@ def until(said, condition):
     ("seconds", "words"),
     [(0.9, "0 s"), (59.9, "59 s"), (60, "1:00 min"), (187, "3:07 min"), (7322, "122:02 min")],
 )
-def test_durations(seconds, words):
+def test_durations_are_shown_in_short(seconds, words):
     assert format_duration(seconds) == words
 
 
@@ -54,7 +54,7 @@ def test_the_speed_is_that_of_the_last_seconds():
     assert len(download.seen) < 15
 
 
-def test_a_line_is_said_every_so_many_seconds_in_a_pipe():
+def test_a_pipe_gets_a_line_at_each_interval():
     said = []
     shown = Progress(said.append, None, every=0.05)
     shown.take(start())
@@ -66,7 +66,7 @@ def test_a_line_is_said_every_so_many_seconds_in_a_pipe():
     assert len(said) == count, "nothing comes after stop"
 
 
-def test_what_is_over_soon_says_nothing():
+def test_a_stage_that_ends_soon_prints_nothing():
     said = []
     shown = Progress(said.append, None, every=0.3)
     for _ in range(4):
@@ -77,7 +77,7 @@ def test_what_is_over_soon_says_nothing():
     assert said == []
 
 
-def test_bytes_that_a_stage_tells_are_a_download():
+def test_bytes_that_a_stage_reports_are_shown_as_a_download():
     said = []
     shown = Progress(said.append, None, every=0.02)
     shown.take(start("downloading", "build", total=2_000_000, unit="bytes", files=2))
@@ -129,7 +129,7 @@ def test_quiet_and_a_pipe_have_no_live_line(how):
     assert "\r" not in screen.err.getvalue()
 
 
-def test_nobody_reads_any_more_and_the_thread_ends():
+def test_the_thread_ends_where_nobody_reads_any_more():
     def broken(_row):
         raise BrokenPipeError
 
@@ -165,7 +165,7 @@ def test_the_progress_of_uv_is_bytes(line, read):
         ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
     ],
 )
-def test_colours(environ, tty, coloured):
+def test_colours_depend_on_terminal_and_variables(environ, tty, coloured):
     out = Terminal() if tty else io.StringIO()
     screen = Screen(out=out, err=io.StringIO(), environ=environ)
     screen.line(screen.colour("works", "green"))

@@ -41,7 +41,7 @@ def problems(text):
     return list(caught.value.problems)
 
 
-def test_every_kind_of_check():
+def test_every_kind_of_check_is_read():
     assert parsed(EVERY) == MEANT
     assert parsed("checks:\n  - {compile: torch, timeout: 9}\n")[0].timeout == 9.0
     assert [c.label for c in MEANT] == [
@@ -53,7 +53,7 @@ def test_every_kind_of_check():
 
 
 @pytest.mark.parametrize("text", ["checks:\n", "checks: []\n", "checks: null\n", "frameworks: [jax]\n"])
-def test_no_checks(text):
+def test_an_empty_or_missing_list_means_no_checks(text):
     assert parsed(text) == ()
 
 
@@ -117,14 +117,14 @@ def test_all_mistakes_come_at_once():
         ("imports.sh", "run", "imports.sh"),
     ],
 )
-def test_a_check_of_the_command_line(text, kind, subject):
+def test_a_check_on_the_command_line_is_read(text, kind, subject):
     assert read_check(text) == Check(kind=kind, subject=subject)
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "import", "import a, b", "import a-b", "import a as b", "a | b", "'"]
 )
-def test_a_text_that_is_no_check(text):
+def test_a_text_that_is_no_check_is_refused(text):
     with pytest.raises(ValueError, match=r"expected|is not a module|do not run in a shell|cannot be split"):
         read_check(text)
 

@@ -47,7 +47,7 @@ def problems(path, text):
 # --- reading -----------------------------------------------------------------------------------
 
 
-def test_every_key(path):
+def test_every_key_is_read(path):
     text = """\
 frameworks: ["torch>=2.6,<2.9", torchvision]
 packages: [numpy>=1.26, "tqdm; sys_platform == 'linux'", "x @ git+https://host/x@v1"]
@@ -249,13 +249,13 @@ def test_an_alias_bomb_and_a_large_file_are_refused(path):
     assert len(problems(path, "a" * 100_000 + ": b")[0]) < 400
 
 
-def test_a_file_that_is_not_there(path):
+def test_a_missing_file_gets_the_hint_to_init(path):
     with pytest.raises(DataError, match="cannot be read") as caught:
         read_config(path)
     assert "init" in caught.value.hint
 
 
-def test_secrets_are_not_told(path):
+def test_messages_show_no_secrets(path):
     text = "index: https://user:hunter2@host/simple with space\npackages: ['x @ https://u:hunter2@h/x y']\n"
     assert "hunter2" not in "".join(problems(path, text))
 
@@ -271,7 +271,7 @@ _TREES = st.recursive(
 
 @settings(max_examples=300)
 @given(data=_TREES)
-def test_no_tree_is_a_bug(path, data):
+def test_no_yaml_tree_causes_an_internal_error(path, data):
     text = yaml.safe_dump(data, allow_unicode=True)
     try:
         read(path, text)
@@ -287,7 +287,7 @@ def test_no_tree_is_a_bug(path, data):
     data=st.binary(max_size=80)
     | st.text(alphabet="pythonframewks:[]{}&*!|>-'\"\n #,?%@3.1", max_size=80).map(str.encode)
 )
-def test_no_bytes_are_a_bug(path, data):
+def test_no_bytes_cause_an_internal_error(path, data):
     try:
         read(path, data)
     except DataError as error:
@@ -329,7 +329,7 @@ _CHECKS = st.builds(
         checks=st.lists(_CHECKS, unique_by=lambda c: c.label).map(tuple),
     )
 )  # fmt: skip
-def test_what_is_written_is_what_is_read(path, meant):
+def test_a_written_config_reads_back_the_same(path, meant):
     def slim(value):
         if isinstance(value, dict):
             return {k: slim(v) for k, v in value.items() if v not in (None, [], {})}

@@ -54,7 +54,7 @@ STANDARD = """\
     """
 
 
-def test_a_standard_project(folder):
+def test_a_pyproject_with_a_project_table_is_read(folder):
     found = asked(folder, STANDARD)
     assert found.frameworks == ("torch", "jax")
     assert found.bounds == (VersionBound(name="torch", specifier="==2.5.1", origin="pyproject.toml line 10"),)
@@ -69,7 +69,7 @@ def test_a_standard_project(folder):
     assert found.files == (str(folder / "pyproject.toml"),)
 
 
-def test_extras_also_through_themselves(folder):
+def test_extras_that_include_others_are_followed(folder):
     listed = texts(asked(folder, STANDARD, extras=["All"]))[1:-1]
     assert listed == [
         ("tqdm", "line 16"), ("transformers", "line 17"), ("matplotlib", "line 15"), ("numpy>=1.26", "line 15"),
@@ -77,7 +77,7 @@ def test_extras_also_through_themselves(folder):
     assert "no extra 'vis'" in refusal(folder, STANDARD, extras=["vis"])
 
 
-def test_groups_also_through_others(folder):
+def test_groups_that_include_others_are_followed(folder):
     assert texts(asked(folder, STANDARD, groups=["TEST"]))[1:-1] == [
         ("pytest>8", "line 20"), ("ruff", "line 21"),
     ]  # fmt: skip
@@ -100,7 +100,7 @@ def test_the_folder_itself_is_installed_only_where_it_is_a_package(folder, table
     assert [n.name for n in found.needs] == ["numpy"] + ["a"] * itself
 
 
-def test_a_projects_relative_folder_and_a_plain_one(folder):
+def test_a_relative_folder_is_read_and_a_missing_one_is_refused(folder):
     (folder / "sub").mkdir()
     (folder / "sub" / "pyproject.toml").write_text("[project]\nname='sub'\n")
     text = '[project]\nname="a"\ndependencies=["sub @ ./sub", "x @ file:///nowhere/x"]\n'
@@ -109,7 +109,7 @@ def test_a_projects_relative_folder_and_a_plain_one(folder):
     assert found.needs[0].local == str(folder / "sub")
 
 
-def test_poetrys_own_table(folder):
+def test_dependencies_in_the_table_of_poetry_are_read(folder):
     found = asked(
         folder,
         """\
@@ -173,12 +173,12 @@ def test_poetrys_own_table(folder):
         ("^1.2 || ^3.0", ">=1.2"),
     ],
 )
-def test_poetrys_constraints(written, meant):
+def test_constraints_of_poetry_are_converted(written, meant):
     """The table of poetry's documentation, "Dependency specification"."""
     assert SpecifierSet(poetry._convert_constraint(written, "here") or "") == SpecifierSet(meant)
 
 
-def test_dynamic_dependencies_from_files(folder):
+def test_dynamic_dependencies_are_read_from_their_files(folder):
     text = """\
         [project]
         name = "x"
@@ -227,7 +227,7 @@ def test_what_setup_py_computes_is_not_guessed(folder, computed):
     assert "computes its requirements in code" in message and "setup.py line" in message
 
 
-def test_setup_cfg_goes_first(folder):
+def test_setup_cfg_decides_before_setup_py(folder):
     cfg = """\
         [metadata]
         name = c
@@ -249,7 +249,7 @@ def test_setup_cfg_goes_first(folder):
     assert found.frameworks == ("jax",) and found.needs[0].origin == "requirements.txt line 2"
 
 
-def test_uvs_sources(folder):
+def test_sources_of_uv_are_read(folder):
     (folder / "lib").mkdir()
     (folder / "lib" / "pyproject.toml").write_text("[project]\nname='lib'\n")
     found = asked(
@@ -295,11 +295,11 @@ def test_requirements_and_a_project_together_name_files_below_the_project(folder
         ("x = " + "[" * 5000, "not TOML"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(folder, text, says):
+def test_a_mistake_is_named_with_its_place(folder, text, says):
     assert says in refusal(folder, text)
 
 
-def test_a_folder_without_a_project(folder):
+def test_a_folder_without_a_project_is_refused(folder):
     assert "no pyproject.toml" in refusal(folder)
     assert "no pyproject.toml" in refusal(folder / "gone")
 
@@ -322,7 +322,7 @@ _KEYS = st.sampled_from(
     groups=st.dictionaries(st.sampled_from(["a", "b"]), _VALUES, max_size=2),
     which=st.sets(st.sampled_from(["project", "poetry", "groups", "sources", "setuptools"])),
 )
-def test_no_table_is_a_bug(folder, project_table, poetry_table, groups, which):
+def test_no_table_causes_an_internal_error(folder, project_table, poetry_table, groups, which):
     import tomli_w
 
     data = {"tool": {}}
@@ -348,7 +348,7 @@ def test_no_table_is_a_bug(folder, project_table, poetry_table, groups, which):
 
 @settings(max_examples=150)
 @given(text=st.text(alphabet="ab[]{}()='\"\n ,*.:#\\f%;setuprqi", max_size=120))
-def test_no_setup_file_is_a_bug(folder, text):
+def test_no_setup_file_causes_an_internal_error(folder, text):
     (folder / "setup.py").write_text("from setuptools import setup\nsetup(install_requires=" + text)
     (folder / "setup.cfg").write_text("[options]\ninstall_requires=" + text)
     try:

@@ -73,7 +73,7 @@ def refusal(folder, text, **more):
 # --- lines ---------------------------------------------------------------------------------
 
 
-def test_a_training_projects_file(folder):
+def test_a_typical_file_of_a_training_project_is_read(folder):
     """The style of YOLOv5: comments everywhere, what is not wanted commented out, a line with a marker."""
     found = asked(
         folder,
@@ -105,7 +105,7 @@ def test_a_training_projects_file(folder):
     assert found.left_out == ()
 
 
-def test_a_frozen_cuda_environment(folder):
+def test_a_frozen_cuda_environment_leaves_its_stack_to_the_plan(folder):
     """`pip freeze` after an install from the PyTorch index: labels, NVIDIA's wheels and triton are the plan's."""
     nvidia = [f"nvidia-{p}-cu12==12.4.5.8" for p in ("cublas", "cuda-cupti", "cuda-nvrtc", "cudnn", "nccl")]
     lines = [
@@ -197,7 +197,7 @@ def test_two_files_that_include_the_same_one_read_it_once(folder):
     assert texts(asked(folder)) == ["numpy"]
 
 
-def test_variables_continuations_and_comments(folder):
+def test_variables_continuations_and_comments_are_read(folder):
     found = asked(
         folder,
         "numpy\\\n>=1.26\nx @ https://user:${TOKEN}@host/${lower}/$TOKEN/x.zip#egg=x # note\n  # indented\\\nsix\n",
@@ -222,7 +222,7 @@ def test_variables_continuations_and_comments(folder):
         (b"numpy\0\n", False),
     ],
 )
-def test_encodings(folder, data, good):
+def test_known_encodings_are_read_and_others_refused(folder, data, good):
     (folder / "requirements.txt").write_bytes(data)
     if good:
         assert texts(asked(folder)) == ["numpy"]
@@ -230,7 +230,7 @@ def test_encodings(folder, data, good):
         assert "requirements.txt" in refusal(folder, None).message
 
 
-def test_sources_of_packages(folder):
+def test_options_for_package_sources_are_read(folder):
     found = asked(
         folder,
         """\
@@ -308,7 +308,7 @@ def package(folder, name, **files):
     return place
 
 
-def test_local_folders_wheels_and_archives(folder):
+def test_local_folders_wheels_and_archives_are_read(folder):
     package(folder, "lib")
     package(folder, "old", setup="from setuptools import setup\nsetup(name='older')\n")
     package(folder, "unknown", setup="from setuptools import setup\nsetup(name=open('x').read())\n")
@@ -360,7 +360,7 @@ def test_a_dot_in_a_subfolder_means_the_project_where_pip_is_run(folder, monkeyp
     assert [n.local for n in found.needs] == [str(folder / "proj")]
 
 
-def test_commits(folder):
+def test_commits_and_archive_addresses_are_read(folder):
     found = asked(
         folder,
         """\
@@ -414,7 +414,7 @@ def test_commits(folder):
         ),
     ],
 )
-def test_frameworks_and_their_bounds(folder, lines, frameworks, bounds):
+def test_frameworks_and_their_bounds_are_separated(folder, lines, frameworks, bounds):
     found = asked(folder, lines)
     assert list(found.frameworks) == frameworks
     assert [b.name + b.specifier for b in found.bounds] == bounds
@@ -437,7 +437,7 @@ def test_frameworks_and_their_bounds(folder, lines, frameworks, bounds):
         ("jax; sys_platform == 'darwin'", {}),
     ],
 )
-def test_packages_that_name_the_cpu_build_alone(folder, lines, cpu):
+def test_packages_that_name_only_the_cpu_build_are_listed(folder, lines, cpu):
     found = asked(folder, lines)
     assert {one.framework: [n.text for n in one.needs] for one in found.cpu} == cpu
     assert {one.framework for one in found.cpu} <= set(found.frameworks)
@@ -461,7 +461,7 @@ def test_an_extra_of_a_framework_that_is_no_build_stays(folder):
     assert texts(asked(folder, "torch[opt-einsum]>=2\njax[cuda12,k8s]")) == ["torch[opt-einsum]", "jax[k8s]"]
 
 
-def test_the_stack_is_left_out_by_name(folder):
+def test_packages_of_the_cuda_stack_are_left_to_the_plan(folder):
     found = asked(
         folder, "cuda-toolkit[cudart]==13.0\nNVIDIA_cublas\npytorch-triton\ntensorrt==10\nnvidia-dali\n"
     )
@@ -555,7 +555,7 @@ def outcome(folder):
 
 @settings(max_examples=400)
 @given(text=st.one_of(st.lists(_WORDS, max_size=30).map("".join), st.text(max_size=200)))
-def test_no_text_is_a_bug(folder, text):
+def test_no_text_causes_an_internal_error(folder, text):
     (folder / "requirements.txt").write_bytes(text.encode("utf-8", "surrogatepass"))
     error, found = outcome(folder)
     assert error is None or error.hint
@@ -566,7 +566,7 @@ def test_no_text_is_a_bug(folder, text):
 
 @settings(max_examples=100)
 @given(data=st.binary(max_size=300))
-def test_no_bytes_are_a_bug(folder, data):
+def test_no_bytes_cause_an_internal_error(folder, data):
     (folder / "requirements.txt").write_bytes(data)
     error, _ = outcome(folder)
     assert error is None or exit_codes.get_error_code(error) == 2
@@ -591,7 +591,7 @@ _EXTRAS = st.lists(st.sampled_from(["a", "b-c", "d"]), max_size=2).map(
 @given(
     rows=st.lists(st.tuples(_NAMES, _EXTRAS, _SPECIFIERS), max_size=8), seed=st.randoms(use_true_random=False)
 )
-def test_what_is_written_is_what_is_read(folder, rows, seed):
+def test_a_written_file_reads_back_the_same(folder, rows, seed):
     lines, meant = [], []
     for name, extras, specifier in rows:
         text = name + extras + specifier

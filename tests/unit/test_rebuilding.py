@@ -37,7 +37,7 @@ def test_an_environment_of_others_is_not_to_be_recreated(tmp_path):
     assert told.findings[0].fix == told.hint == FIX.replace("--recreate", "NEW --framework jax")
 
 
-def test_one_of_ours_is_named_with_its_frameworks(tmp_path, lock):
+def test_the_command_names_our_environment_and_its_frameworks(tmp_path, lock):
     env = environment(tmp_path / "my env", ours=True)
     told = add_rebuild_commands(verdict(FIX, EXTENSION), env, lock)
     place = f"'{env.path}' --recreate"
@@ -45,13 +45,13 @@ def test_one_of_ours_is_named_with_its_frameworks(tmp_path, lock):
     assert told.findings[1].fix == EXTENSION.replace("--recreate", place)
 
 
-def test_one_of_a_project_is_made_of_what_the_project_says(tmp_path, lock):
+def test_the_command_for_a_project_names_no_frameworks(tmp_path, lock):
     (tmp_path / ".gpuenv").mkdir()
     (tmp_path / ".gpuenv" / "request.json").write_text(json.dumps({"choices": {"config": "gpuenv.yaml"}}))
     told = add_rebuild_commands(verdict(FIX), environment(tmp_path, ours=True), lock)
     assert told.hint == FIX.replace("--recreate", f"{tmp_path} --recreate")
 
 
-def test_other_verdicts_stay_what_they_are(tmp_path):
+def test_a_verdict_without_a_command_is_unchanged(tmp_path):
     one = verdict("Free the GPU's memory.")
     assert add_rebuild_commands(one, environment(tmp_path, ours=True), None) is one

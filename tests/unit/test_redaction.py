@@ -42,7 +42,7 @@ SIGNATURE = "s1gn4ture"
         ("C:\\wheels", None),
     ],
 )
-def test_one_address(url, shown):
+def test_credentials_are_removed_from_one_address(url, shown):
     assert redact(url) == (url if shown is None else shown)
     assert redact(redact(url)) == redact(url)
 
@@ -50,7 +50,7 @@ def test_one_address(url, shown):
 @pytest.mark.parametrize(
     "around", ["{}", "`{}`", "'{}'", '"{}"', "({}).", "x={},", "<{}>", "[{}]: no", "{}\n{}\0{}"]
 )
-def test_addresses_in_a_text(around):
+def test_credentials_are_removed_from_addresses_in_a_text(around):
     secret = f"https://{USER}:{WORD}@host/simple/a-1.whl?X-Sig={SIGNATURE}"
     for stars in (False, True):
         found = redact_text(around.replace("{}", secret), stars=stars)
@@ -63,12 +63,12 @@ def test_a_text_without_secrets_does_not_change():
     assert redact_text(text) == text
 
 
-def test_values_of_a_document():
+def test_credentials_are_removed_from_values_of_a_document():
     value = {"a": [f"https://{USER}:{WORD}@h/x", 1, None], f"https://{USER}@h": {"b": ("https://h/?s=1",)}}
     assert redact_value(value) == {"a": ["https://h/x", 1, None], "https://h": {"b": ["https://h/"]}}
 
 
-def test_the_command_line_of_the_process(tmp_path):
+def test_credentials_are_hidden_in_the_process_list(tmp_path):
     """Every user can read it in the process list."""
     code = (
         "import sys; from provision.system import process; process.hide_credentials();"
@@ -104,7 +104,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_time_is_linear(piece):
+def test_redaction_takes_linear_time(piece):
     """Twice the text takes about twice the time; the quadratic forms took four times, and minutes for 1 MB."""
 
     def seconds(size):

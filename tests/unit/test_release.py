@@ -56,7 +56,7 @@ def test_the_bill_of_materials_is_of_the_lock_and_always_the_same():
     )
 
 
-def test_builds_that_differ_are_told():
+def test_builds_that_differ_are_refused_by_name():
     same = {"a.whl": b"1", "a.tar.gz": b"2", "a.whl of the archive": b"1"}
     assert release.held_together(same, dict(same)) == {"a.whl": b"1", "a.tar.gz": b"2"}
     with pytest.raises(SystemExit, match=r"differ in a\.tar\.gz"):

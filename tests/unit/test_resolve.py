@@ -72,7 +72,7 @@ WINDOWS = {"platform": "windows-x86_64", "driver": "560.94", "gpus": ["8.6"]}
         ("torch", {}, "2.15.0", "13.2", ">=9"),
     ],
 )  # fmt: skip
-def test_what_a_machine_gets(framework, machine, version, cuda, cudnn):
+def test_each_machine_gets_its_newest_fitting_build(framework, machine, version, cuda, cudnn):
     plan = ask(framework, **machine)
     assert [(b.version, b.cuda) for b in plan.builds] == [(version, cuda)], plan.hint
     assert plan.cudnn in SpecifierSet(cudnn)
@@ -104,7 +104,7 @@ def test_what_a_machine_gets(framework, machine, version, cuda, cudnn):
         ("torch", {"driver": "470.256.02", "gpus": ["RTX 3090"], "forward_compat": "12.4"}, ("2.14.1", "12.6"), "driver_too_old", "525.60.13 470.256.02"),
     ],
 )  # fmt: skip
-def test_why_not(framework, machine, build, code, numbers):
+def test_a_rejected_build_has_its_reason(framework, machine, build, code, numbers):
     rejected = {(r.version, r.cuda): r.reasons for r in ask(framework, **machine).rejected}
     texts = [reason.text for reason in rejected[build] if reason.code == code]
     assert texts, rejected[build]
@@ -123,7 +123,7 @@ def test_nothing_serves_kepler_in_jax_nor_capability_3_5_in_torch():
     assert not ask("torch", **R580 | {"gpus": ["Tesla K80", "B200"]}).builds
 
 
-def test_pre_releases_only_when_allowed():
+def test_pre_releases_are_chosen_only_when_allowed():
     cpu = ARM | {"device": "cpu"}
     assert ask("tensorflow", **cpu).builds[0].version == "2.21.0"
     assert ask("tensorflow", **cpu, pre=True).builds[0].version == "2.22.0rc0"
@@ -131,7 +131,7 @@ def test_pre_releases_only_when_allowed():
     assert ask("tensorflow==2.22.0rc0", **cpu, pre=True).builds
 
 
-def test_a_yanked_release_only_by_its_exact_name_and_with_a_note():
+def test_a_yanked_release_is_chosen_only_by_its_exact_version():
     plan = ask("jax==0.4.32", **R580, gpus=["9.0"])
     assert plan.builds and "withdrawn" in " ".join(plan.notes)
     assert ask("jax<=0.4.32,>0.4.30", **R580, gpus=["9.0"]).builds[0].version == "0.4.31"

@@ -145,7 +145,7 @@ def every_set(builds, packages, rows, refused):
 
 @settings(max_examples=400)
 @given(catalogues())
-def test_no_better_set_exists(catalogue):
+def test_the_search_finds_the_best_of_all_sets(catalogue):
     builds, packages, rows, refused = catalogue
     best = search(builds, packages, satellites=rows, refused=refused).best()
     keys = list(every_set(builds, packages, rows, refused))
@@ -303,7 +303,7 @@ def test_other_compiled_packages_are_kept_from_releases_that_do_not_fit():
     assert answer(found, found.best()).limits == ("torchao!=0.16.*",)
 
 
-def test_a_companion_that_is_no_longer_made_is_said():
+def test_a_companion_that_is_no_longer_released_is_noted():
     builds = [build("2.15.0"), build("2.11.0", companions=("torchaudio==2.11.0",))]
     row = satellite("torchaudio", "2.11.0", built_for="torch>=2.11", abi="stable", cuda="13")
     asked = search(builds, [package("torchaudio", release("torchaudio", "2.11.0", 0))], satellites=[row])
@@ -361,7 +361,7 @@ def test_a_requirement_comes_before_what_a_solver_said():
     assert asked.objection(serving, serving.releases[0], candidates[-1]) == "certifi is too old"
 
 
-def test_kernels_that_no_release_has_are_said():
+def test_kernels_that_no_release_has_are_noted():
     named = [package("quants", release("quants", "2.0", 0), release("quants", "1.0", 90))]
     rows = [satellite("quants", v, cuda="13", cuda_by="needed", kernels=("10.0",)) for v in ("2.0", "1.0")]
     asked = search([build("2.15.0")], named, satellites=rows)

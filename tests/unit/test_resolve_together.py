@@ -20,7 +20,7 @@ from provision.model import AvailableWheel, AvailableWheels
     ],
 )
 @pytest.mark.parametrize("gpu", ["H200", "V100"])
-def test_frameworks_that_share_one_set_of_libraries(frameworks, index, versions, gpu):
+def test_frameworks_together_share_one_cuda_and_one_cudnn(frameworks, index, versions, gpu):
     plan = ask(*frameworks, **R580, gpus=[gpu], index=index)
     if gpu == "H200":
         assert tuple(b.version for b in plan.builds) == versions
@@ -34,7 +34,7 @@ def test_frameworks_that_share_one_set_of_libraries(frameworks, index, versions,
             assert exact[need.name].split("+")[0] in need.specifier, need
 
 
-def test_frameworks_that_clash_are_told_on_which_package_and_offered_apart():
+def test_frameworks_that_clash_are_proposed_in_two_environments_with_the_reason():
     plan = ask("torch==2.10.0", "tensorflow==2.21.0", **R580, gpus=["H200"], index="pypi")
     assert not plan.builds
     clash = "tensorflow 2.21.0 needs nvidia-nccl-cu12<3.0,>=2.27.7; torch 2.10.0 needs ==2.27.5"
@@ -111,7 +111,7 @@ def test_offline_only_the_wheels_are_candidates():
 
 
 @pytest.mark.parametrize("lacking", ["nvidia-cudnn-cu12", "nvidia-nccl-cu12", "triton", "torch"])
-def test_offline_a_wheel_that_is_lacking_is_told(lacking):
+def test_offline_a_missing_wheel_is_named(lacking):
     have = tuple(w for w in wheels(build_of("2.9.1")) if w.name != lacking)
     plan = ask("torch==2.9.1", **R580, gpus=["H200"], supply=AvailableWheels(wheels=have, only_wheels=True))
     assert not plan.builds

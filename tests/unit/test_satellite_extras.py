@@ -91,5 +91,5 @@ def test_a_lock_of_another_release_is_compared():
         ("bitsandbytes", "13", ()),
     ],
 )
-def test_the_shipped_rows(text, cuda, extras):
+def test_the_shipped_rows_name_the_needed_extras(text, cuda, extras):
     assert missing(text, cuda=cuda, rows=SHIPPED.satellites) == extras

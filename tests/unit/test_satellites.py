@@ -326,7 +326,7 @@ def test_a_series_can_be_three_numbers(build, folder):
         (["cp39-cp39", "cp313-cp313t"], ">=3.9", "3.9"),
     ],
 )
-def test_the_pythons_of_a_release(build, folder, tags, python, expected):
+def test_the_pythons_of_a_release_are_read_from_its_tags(build, folder, tags, python, expected):
     for tag in tags:
         folder.add("demo", wheel_name("1.0", f"{tag}-manylinux_2_28_x86_64"), build({}, python=python))
     (row,) = satellites.satellite_rows(reader(folder), PACKAGES)
@@ -361,7 +361,7 @@ def source(setup, project="", requires=()):
         ("url = os.environ['NVIDIA_PIP_INDEX_URL']", "# uses wheel_stub", "download", None),
     ],
 )
-def test_a_source_release(folder, setup, project, form, nvcc):
+def test_a_source_release_says_what_its_build_needs(folder, setup, project, form, nvcc):
     folder.add("demo", "demo-1.0.tar.gz", source(setup, project, ["torch>=2.4"]))
     (row,) = satellites.satellite_rows(reader(folder), PACKAGES)
     assert (row["form"], row.get("nvcc"), row["built_for"]) == (form, nvcc, "torch>=2.4")

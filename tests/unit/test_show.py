@@ -8,7 +8,7 @@ from provision import show
 from provision.model import ConvolutionResult, DeviceVerdict, FrameworkVerdict, Verdict
 
 
-def test_whatever_has_words_is_a_noun_and_its_words_are_there():
+def test_every_value_that_is_shown_has_a_schema_and_a_function_that_shows_it():
     from importlib import import_module
 
     from provision import model

@@ -334,7 +334,7 @@ def test_an_archive_above_the_limit_is_not_fetched(index, archives, monkeypatch)
     assert archives.describe([known]) == {} and index.requests.total() == before
 
 
-def test_without_a_network_a_folder_has_it(index, tmp_path):
+def test_an_archive_in_a_folder_is_read_without_a_network(index, tmp_path):
     name, data = project_packages.sdist("some", "1.0", {"PKG-INFO": ABOUT})
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / name).write_bytes(data)
@@ -349,5 +349,5 @@ def test_without_a_network_a_folder_has_it(index, tmp_path):
 @pytest.mark.parametrize(
     "name", ["some-1.0-py3-none-any.whl", "other-1.0.tar.gz", "some-1.0.exe", "some.tar.gz"]
 )
-def test_files_that_are_no_source_archive_of_the_package(name):
+def test_other_files_are_not_taken_for_the_source_archive(name):
     assert package_of("some", File(name=name, url=f"https://host/{name}")) is None

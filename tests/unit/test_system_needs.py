@@ -64,7 +64,7 @@ def test_another_file_of_the_same_name_is_not_read(wheel, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_what_was_read_is_remembered(wheel, tmp_path):
+def test_needs_that_were_read_are_remembered(wheel, tmp_path):
     sources = PackageSources(cache_dir=str(tmp_path / "cache"))
     one = package(wheel)
     assert needs_of([one], sources) == {}
@@ -89,7 +89,7 @@ def test_an_unpacked_wheel_is_read_in_uvs_cache_where_the_hash_is_the_locks(whee
     assert libraries(needs_of([one], sources)) == ["libgpuenv_gone.so.1"]
 
 
-def test_what_cannot_be_read_says_nothing(wheel, tmp_path):
+def test_a_wheel_that_cannot_be_read_states_no_needs(wheel, tmp_path):
     sources = PackageSources(cache_dir=str(tmp_path / "cache"))
     plain = package(wheel, url="https://example.invalid/drawn-1.0-py3-none-any.whl")
     conda = package(wheel, url="https://example.invalid/drawn-1.0-0.conda")
@@ -121,7 +121,7 @@ def test_a_wheel_is_read_where_it_was_installed_and_remembered(wheel, tmp_path):
     assert needs_of([one], sources) == found
 
 
-def test_a_glibc_is_compared_by_its_numbers():
+def test_glibc_versions_are_compared_by_number():
     needs = SystemNeeds(glibc="2.9")
     assert needs.exceeds("2.8") and not needs.exceeds("2.9") and not needs.exceeds("2.17")
     assert not SystemNeeds().exceeds("2.17")

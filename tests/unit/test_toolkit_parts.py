@@ -79,7 +79,7 @@ def test_what_the_framework_brings_is_left_to_it():
     assert plan.packages == ()
 
 
-def test_a_part_that_a_cuda_release_does_not_have_is_said():
+def test_a_part_that_a_cuda_release_lacks_is_left_out_with_a_note():
     plan = ask("torch==2.10.0", **R550, packages=("nvidia-nvvm",))
     assert plan.packages == () and any("nvidia-nvvm is left out: CUDA 12.8" in n for n in plan.notes)
 

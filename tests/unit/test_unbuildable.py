@@ -134,7 +134,7 @@ def test_any_top_level_is_judged_as_setuptools_judges_it(tmp_path_factory, folde
         ({"pyproject.toml": PROJECT, "a.py": "", "b.py": ""}, "setuptools refuses several top-level modules: a, b"),
     ],
 )  # fmt: skip
-def test_the_reason_is_said(tmp_path, files, reason):
+def test_an_unbuildable_project_has_its_reason(tmp_path, files, reason):
     assert find_reason(write(tmp_path, files)) == reason
 
 
@@ -152,7 +152,7 @@ def test_the_reason_is_said(tmp_path, files, reason):
         {"pyproject.toml": "[project", **SEVERAL},
     ],
 )
-def test_all_else_is_left_as_it_was(tmp_path, files):
+def test_projects_that_may_be_buildable_have_no_reason(tmp_path, files):
     assert find_reason(write(tmp_path, files)) is None
 
 
@@ -171,7 +171,7 @@ _NAMED = {
 
 
 @pytest.mark.parametrize("backend", _NAMED)
-def test_a_backend_that_finds_no_package_of_the_projects_name(tmp_path, backend):
+def test_a_backend_without_a_package_of_the_project_name_is_named(tmp_path, backend):
     text, contents = _NAMED[backend]
     folder = write(tmp_path / "a", {"pyproject.toml": text, **SEVERAL})
     assert find_reason(folder) == f"{backend} finds no package or module thing"
@@ -187,7 +187,7 @@ def test_a_backend_that_finds_no_package_of_the_projects_name(tmp_path, backend)
     [{}, {"thing/__init__.py": ""}, {"src/thing/__init__.py": ""}, {"thing.py": ""},
      {"own/thing/__init__.py": ""}, {"models/a.py": ""}],
 )  # fmt: skip
-def test_hatchling_judges_the_same(tmp_path, files):
+def test_our_judgement_is_that_of_hatchling(tmp_path, files):
     from hatchling.builders.wheel import WheelBuilder
 
     folder = write(tmp_path, {"pyproject.toml": _NAMED["hatchling"][0], **files})

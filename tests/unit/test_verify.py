@@ -56,7 +56,7 @@ def snapshot(folder):
 @pytest.mark.parametrize(
     "name", ["jax", "torch", "onnxruntime", pytest.param("tensorflow", marks=pytest.mark.slow)]
 )
-def test_a_framework_on_the_cpu(name, tmp_path, monkeypatch):
+def test_a_framework_passes_on_the_cpu_and_is_not_changed(name, tmp_path, monkeypatch):
     """The path of the environment has a space and an umlaut; the working directory would shadow the
     framework; bytecode must not land in the environment."""
     env = framework_env(name)
@@ -192,7 +192,7 @@ def test_a_missing_library_is_named_by_its_cause(fake):
     assert verdict.findings[0].cause == "cudnn_not_found"
 
 
-def test_an_environment_without_frameworks(tmp_path):
+def test_an_environment_without_frameworks_fails_or_is_unproven(tmp_path):
     env, _ = venv(tmp_path / "bare")
     verdict = judge(env)
     assert verdict.verdict == "fails"
@@ -241,7 +241,7 @@ def test_a_quick_look_on_the_cpu_imports_each_framework_and_computes_nothing(tmp
     assert "PYTHONPATH" in shadowed.findings[0].title and shadowed.findings[0].confidence == "certain"
 
 
-def test_what_cannot_be_meant_is_a_usage_error(tmp_path):
+def test_an_unknown_device_or_framework_is_a_usage_error(tmp_path):
     env, _ = venv(tmp_path / "bare")
     with pytest.raises(UsageError, match="unknown device 'gpu'"):
         judge(env, Options(device="gpu"))
@@ -318,7 +318,7 @@ def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_p
         assert prepare(begun, options, Baseline(), lambda event: None).env.python_version == real
 
 
-def test_a_venv_whose_python_is_none_is_told_as_such(tmp_path):
+def test_a_venv_whose_python_does_not_work_is_refused(tmp_path):
     env, _ = venv(tmp_path / "env")
     python = env / "bin" / "python"
     python.unlink()

@@ -33,7 +33,7 @@ def notes(env, tmp_path, monkeypatch):
     return lambda: file.read_text().splitlines()
 
 
-def test_the_import_of_the_first_stands_when_its_turn_comes(judge, notes):
+def test_an_import_that_ran_ahead_is_used_when_its_turn_comes(judge, notes):
     verdict = judge("580-h200", Options(timeout=300))
     assert notes() == ["imported", "asked for GPUs"]
     framework = stage(verdict, "framework")

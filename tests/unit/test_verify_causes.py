@@ -23,7 +23,7 @@ def test_a_masked_control_device_is_named_whatever_the_status(code):
     assert "/dev/nvidiactl" in finding.title
 
 
-def test_a_control_device_that_is_not_there():
+def test_a_missing_control_device_is_named():
     driver = {"files": FILES, "visible": None}
     finding = status_causes.explain_cuda_call({"call": "cuInit", "code": 999}, driver, driver)
     assert finding.cause == "gpu_device_access_denied"
@@ -31,7 +31,7 @@ def test_a_control_device_that_is_not_there():
 
 
 @pytest.mark.parametrize("code", [2, 46, 802, 803, 804])
-def test_a_status_that_says_it_all_wins(code):
+def test_a_status_with_one_meaning_decides_before_the_device_files(code):
     driver = {"files": MASKED, "visible": None}
     assert (
         status_causes.explain_cuda_call({"call": "cuInit", "code": code}, driver, driver).cause
@@ -58,7 +58,7 @@ def test_jax_tells_the_reason_only_in_its_log():
     assert jax("", None).cause == "cpu_only_build"
 
 
-def test_a_guilty_setting_keeps_a_cause_that_it_cannot_be():
+def test_a_guilty_setting_does_not_replace_a_cause_that_fits_better():
     """Code on PYTHONPATH forked; a variable hid the GPU while a device file was bad too."""
     path = culprit_setting.Suspect(variable="PYTHONPATH", part="/x")
     assert (

@@ -114,7 +114,7 @@ ONE = machine((REAL, ()))
         ([REAL, OTHER], machine((None, ())), False),
     ],
 )
-def test_uuids_are_a_subset(uuids, here, agrees):
+def test_reported_uuids_must_be_among_those_of_the_machine(uuids, here, agrees):
     saw = {"devices": [{"uuid": u} for u in uuids], "mig": [], "kernel_module": "580.159.04"}
     assert (check_gpus.check_driver_claims(saw, here) is None) == agrees
     assert (check_gpus.check_framework_claims("torch", saw, here) is None) == agrees

@@ -28,7 +28,7 @@ def test_search_finds_exactly_the_guilty(many, data):
         assert len(runs) <= 2 * many.bit_length() + 1
 
 
-def test_search_of_innocents_costs_one_run():
+def test_a_search_among_innocent_settings_takes_one_run():
     found = [Suspect(variable=f"V{i}", part="") for i in range(9)]
     runs = []
     assert search_guilty({}, found, lambda left: bool(runs.append(left))) == ()
@@ -130,7 +130,7 @@ def test_the_environments_own_cudnn_passes(jax_with_cudnn):
 
 
 @pytest.mark.network
-def test_one_guilty_entry_among_five_innocent(jax_with_cudnn, tmp_path, monkeypatch):
+def test_one_guilty_entry_among_five_innocent_ones_is_found(jax_with_cudnn, tmp_path, monkeypatch):
     env = jax_with_cudnn(BY_NAME)
     guilty = build_runtime(tmp_path / "guilty", "libcudnn.so.9")
     innocent = [tmp_path / f"innocent {i}" for i in range(5)]
@@ -163,7 +163,7 @@ def test_two_guilty_variables_are_both_named(jax_with_cudnn, tmp_path, monkeypat
 
 
 @pytest.mark.network
-def test_an_innocent_variable_with_the_guilty_file_elsewhere(jax_with_cudnn, tmp_path, monkeypatch):
+def test_no_variable_is_accused_where_the_guilty_file_is_elsewhere(jax_with_cudnn, tmp_path, monkeypatch):
     """The environment itself opens a copy outside: no setting is guilty, and none is accused."""
     other = build_runtime(tmp_path / "other", "libcudnn.so.9")
     innocent = build_runtime(tmp_path / "innocent", "libcudnn.so.9").parent

@@ -41,7 +41,7 @@ def test_other_bytes_of_the_same_size_are_found_by_hash_only(judge, cudnn):
     assert "different content" in verdict.findings[0].title
 
 
-def test_a_file_of_another_version_is_mixing(judge, cudnn):
+def test_a_cudnn_file_of_another_version_fails(judge, cudnn):
     path = cudnn / "libcudnn_ops.so.9"
     path.write_bytes(path.read_bytes() + b"longer than recorded")
     verdict = judge()
@@ -49,7 +49,7 @@ def test_a_file_of_another_version_is_mixing(judge, cudnn):
     assert verdict.findings[0].cause == "cudnn_shadowed_by_other_copy"
 
 
-def test_two_cudnn_packages_in_one_folder(judge, cudnn):
+def test_the_requirement_decides_between_two_cudnn_packages_in_a_folder(judge, cudnn):
     """What the framework requires decides: the other package's bytes are a failure, a leftover a warning."""
     site = cudnn.parents[2]
     record(site, "torch", "2.9.0", [], requires=["nvidia-cudnn-cu13==9.19.0.56 ; platform_system == 'Linux'"])
@@ -64,7 +64,7 @@ def test_two_cudnn_packages_in_one_folder(judge, cudnn):
     assert "nvidia-cudnn-cu12 9.14.0.64 and nvidia-cudnn-cu13 9.19.0.56" in verdict.findings[0].title
 
 
-def test_a_release_known_to_need_more_than_its_package_brings(judge):
+def test_a_cudnn_package_without_a_known_sublibrary_fails(judge):
     release = CudnnRelease(
         package="nvidia-cudnn-cu12",
         version="9.14.0.64",
@@ -86,7 +86,7 @@ def locked(cudnn_version, device="cuda"):
     return Lock(manager="venv", target=target, plan=plan, packages=(package,))
 
 
-def test_the_lock_names_another_cudnn(judge):
+def test_another_cudnn_than_the_locked_one_fails(judge):
     assert judge(lock=locked("9.14.0.64")).verdict == "works"
     verdict = judge(lock=locked("9.10.2.21"))
     assert failing(verdict) == "libraries"
@@ -118,7 +118,7 @@ def test_cudnn_bundled_in_torch_is_checked_too(judge, cudnn):
     assert "libcudnn_ops.so.9 of torch 1.12.1 is missing" in verdict.findings[0].title
 
 
-def test_a_cpu_build_on_a_gpu_machine(judge, cudnn):
+def test_a_cpu_build_on_a_gpu_machine_fails(judge, cudnn):
     site = cudnn.parents[2]
     shutil.rmtree(site / "nvidia")
     for folder in site.glob("nvidia_*.dist-info"):
@@ -149,7 +149,7 @@ def test_a_cpu_build_beside_a_gpu_build_is_a_warning_unless_asked_for(judge, cud
     assert next(s for s in asked.stages if s.framework == "torch").status == "fail"
 
 
-def test_a_framework_of_the_plan_that_is_not_there(judge):
+def test_a_missing_framework_of_the_plan_fails(judge):
     lock = locked("9.14.0.64")
     build = PlannedBuild(framework="jax", version="0.9.0", cuda="12.9", index="pypi", requirements=())
     verdict = judge(
@@ -205,7 +205,7 @@ def test_deep_reads_the_bytes_of_every_nvidia_library(judge, cudnn):
     assert deep.findings[0].cause == "package_files_damaged"
 
 
-def test_cudnn_8_by_its_own_sonames(judge, env, cudnn):
+def test_cudnn_8_passes_with_its_own_file_names(judge, env, cudnn):
     """cuDNN 8 has other sublibraries, statuses and no cudnnGetLastErrorString."""
     site = cudnn.parents[2]
     for path in [*cudnn.iterdir()]:

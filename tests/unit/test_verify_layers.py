@@ -92,7 +92,7 @@ def test_hidden_gpus_are_laid_on_the_variable_that_hides_them(judge, monkeypatch
     assert verdict.hint == "Unset CUDA_VISIBLE_DEVICES."
 
 
-def test_no_driver_at_all(judge, tmp_path, monkeypatch):
+def test_a_machine_without_a_driver_fails_at_the_driver(judge, tmp_path, monkeypatch):
     build(tmp_path / "none", leave_out=["libcuda.so.1"])
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "none"))
     env = locate(tmp_path / "env")
@@ -102,7 +102,7 @@ def test_no_driver_at_all(judge, tmp_path, monkeypatch):
     assert verdict.findings[0].cause in ("driver_missing", "container_without_gpu")
 
 
-def test_no_driver_in_a_notebook(judge, tmp_path, monkeypatch):
+def test_a_notebook_without_a_driver_is_told_to_change_its_runtime(judge, tmp_path, monkeypatch):
     build(tmp_path / "none", leave_out=["libcuda.so.1"])
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "none"))
     monkeypatch.setenv("COLAB_RELEASE_TAG", "release-colab_1")
@@ -110,7 +110,7 @@ def test_no_driver_in_a_notebook(judge, tmp_path, monkeypatch):
     assert verdict.findings[0].cause == "driver_missing" and "Change runtime type" in (verdict.hint or "")
 
 
-def test_a_status_of_cudnn_is_told_with_its_name(judge):
+def test_a_status_of_cudnn_is_named(judge):
     verdict = judge(healthy(cudnn_create=1001))
     assert failing(verdict) == "cudnn"
     assert "CUDNN_STATUS_NOT_INITIALIZED" in stage(verdict, "cudnn").detail
@@ -216,7 +216,7 @@ def test_an_nccl_that_cannot_be_used_is_a_warning_with_what_to_do(judge, cudnn):
         (healthy(cudnn_create=1008), "cudnn", "cudnn_not_found"),
     ],
 )
-def test_statuses_that_no_machine_here_can_give(judge, what, where, cause):
+def test_each_status_of_cuda_and_cudnn_has_its_layer_and_cause(judge, what, where, cause):
     verdict = judge(what)
     assert failing(verdict) == where
     assert [f.cause for f in verdict.findings][:1] == ([cause] if cause else [])

@@ -81,7 +81,7 @@ def test_the_systems_cudnn_is_a_warning_where_the_environment_brings_none():
     assert judged.foreign == ()
 
 
-def test_two_copies_inside_fail():
+def test_two_copies_of_a_library_in_the_environment_fail():
     judged = judge([*MAPPED, ["/env/lib/libcudnn_ops.so.9", None]])
     assert judged.status == "fail"
     assert "Two copies" in judged.detail
@@ -126,7 +126,7 @@ def ran(log, device, *, computed=COMPUTED):
     return {x.soname: x.ran for x in judge_loaded.list_mapped(told, ["/env"], {}, device)}
 
 
-def test_only_what_is_shown_to_run_ran():
+def test_only_libraries_with_proof_count_as_run():
     assert ran(EXECUTED, "cuda") == {
         "libcudnn.so.9": True, "libcudnn_graph.so.9": True, "libcublas.so.12": None, "libcudnn_adv.so.9": False,
     }  # fmt: skip

@@ -171,20 +171,20 @@ def changeable(path):
     return str(caught.value)
 
 
-def test_own_files_pass(tree):
+def test_files_of_the_same_user_pass(tree):
     (tree / "lib64").symlink_to("bin")
     (tree / "gone").symlink_to("nowhere")
     assert_unchangeable([tree, tree / "bin" / "python"])
 
 
 @pytest.mark.parametrize(("mode", "words"), [(0o757, "every user"), (0o777, "every user")])
-def test_folders_for_everybody_do_not(tree, mode, words):
+def test_a_folder_that_others_can_write_to_is_named(tree, mode, words):
     (tree / "bin").chmod(mode)
     assert changeable(tree) == f"{tree}/bin can be written by {words}"
 
 
 @root_only
-def test_files_and_folders_of_another_user_do_not(tree):
+def test_a_file_or_folder_of_another_user_is_named(tree):
     os.chown(tree / "bin" / "python", 65534, 0)
     assert changeable(tree) == f"{tree}/bin/python belongs to user 65534"
     os.chown(tree / "bin" / "python", 0, 0)

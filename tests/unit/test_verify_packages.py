@@ -157,7 +157,7 @@ def test_a_package_that_searches_nvidias_wheels_finds_what_they_have(made, tmp_p
     }  # fmt: skip
 
 
-def test_which_files_are_modules(made, tmp_path):
+def test_the_suffix_decides_which_files_are_modules(made, tmp_path):
     env, site = made
     gone = lib(tmp_path, "libgpuenv_gone.so")
     files = {
@@ -174,7 +174,7 @@ def test_which_files_are_modules(made, tmp_path):
     assert {p.file for p in found.problems} == {str(f) for f in (*files.values(), opened)}
 
 
-def test_of_libraries_that_a_package_opens_one_is_enough(made, tmp_path):
+def test_one_of_several_libraries_that_a_package_opens_is_enough(made, tmp_path):
     env, site = made
     gone = [lib(tmp_path, f"libgpuenv_cuda{n}.so") for n in (11, 12)]
     files = [lib(site / "alt", f"libalt_cuda{n}.so", needs=[g]) for n, g in zip((11, 12), gone, strict=True)]
@@ -256,7 +256,7 @@ def test_a_file_that_is_cut_short_is_damaged(made):
     assert imports(env, "cut")
 
 
-def test_of_a_python_of_another_libc_nothing_is_said(tmp_path, made):
+def test_a_python_of_another_libc_is_not_judged(tmp_path, made):
     _, site = made
     program = tmp_path / "musl"
     source = 'const char loader[] __attribute__((section(".interp"))) = "/lib/ld-musl-x86_64.so.1";'
@@ -310,7 +310,7 @@ def test_a_missing_library_is_a_warning_with_its_fix(gpuenv, with_jax, tmp_path)
     assert gpuenv("verify", str(env), "--device", "cpu", "--quick", "--strict").code == 8
 
 
-def test_what_imports_all_the_same_is_not_reported(gpuenv, with_jax, tmp_path):
+def test_a_package_that_imports_in_spite_of_a_missing_library_passes(gpuenv, with_jax, tmp_path):
     """The package opens the library itself before its module needs it."""
     env, site = with_jax
     data = lib(tmp_path / "elsewhere", "libgpuenv_pre.so")
@@ -348,7 +348,7 @@ def test_packages_of_conda_are_read_from_their_records(made, tmp_path):
     assert found["lacks"].package.requires_always(VERSION) == ("torch", "python")
 
 
-def test_it_is_read_after_a_framework_that_failed_and_imports_nothing(gpuenv, made, tmp_path):
+def test_the_stage_only_reads_after_a_framework_failed(gpuenv, made, tmp_path):
     """The framework's import fails for what this stage finds: the finding names the package of the system."""
     env, site = made
     gone = lib(tmp_path / "build", "libgpuenv_none.so.1")

@@ -163,7 +163,7 @@ def test_a_package_for_another_torch_is_imported_and_named(scattered):
     assert any("undefined symbol" in e.text for e in finding.evidence)
 
 
-def test_quick_warns_of_it_and_what_imports_all_the_same_passes(scattered):
+def test_quick_warns_of_another_build_without_importing_it(scattered):
     mine = row("0.18.0", None, "torch==2.9.*", needs=(), abi="exact", extras=("more",))
     stage, (finding,) = scattered(mine, "2.15.0", quick=True)
     assert stage.status == "warn" and finding.confidence == "likely"
@@ -221,7 +221,7 @@ def test_a_package_that_fits_its_framework_is_not_imported(scattered, mine, torc
         ("cv2.abi3.so", "13", None),
     ],
 )
-def test_the_wheel_that_brings_a_library(library, cuda, wheel):
+def test_a_library_is_brought_by_its_wheel(library, cuda, wheel):
     assert wheel_of(library, load().toolkits, cuda) == wheel
 
 
@@ -243,7 +243,7 @@ def test_measured_releases_of_real_packages_fit_their_framework_and_cuda():
     assert fitting_release(Package("torchao", newest.version, "/site", ()), rows, cu13) is None
 
 
-def test_what_an_environment_has_is_read(tmp_path):
+def test_packages_and_libraries_of_an_environment_are_read(tmp_path):
     (tmp_path / "env" / "lib").mkdir(parents=True)
     (tmp_path / "env" / "lib" / "libcufft.so.11").touch()
     packages = [Package("nvidia-x", "1.2", "/site", ("/site/nvidia/lib/libcudart.so.12",))]
@@ -253,7 +253,7 @@ def test_what_an_environment_has_is_read(tmp_path):
     assert beside([], "3.12.4", str(tmp_path / "gone"), tmp_path).libraries == frozenset()
 
 
-def test_the_cuda_of_libraries():
+def test_the_cuda_version_is_read_from_library_names():
     assert cuda_of(["libcudart.so.12", "libcublasLt.so.12", "libcufft.so.11"]) == "12"
     assert cuda_of(["libcudart.so.12", "libcudart.so.13"]) is None
     assert cuda_of(["libcufft.so.12"]) is None

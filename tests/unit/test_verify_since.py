@@ -45,7 +45,7 @@ def test_what_the_image_came_with_is_no_change(image):
     assert told(image) == []
 
 
-def test_what_was_installed_later_is_told_with_installer_and_time(image):
+def test_packages_installed_later_are_listed_with_installer_and_time(image):
     shutil.rmtree(next(image.glob("torch-*")))
     installed(image, "torch", "2.9.0+cu118", LATER)
     installed(image, "nvidia_cudnn_cu11", "9.1.0.70", LATER + 60, by="uv")
@@ -56,13 +56,13 @@ def test_what_was_installed_later_is_told_with_installer_and_time(image):
     ]
 
 
-def test_the_users_own_packages_are_the_users(image, tmp_path):
+def test_packages_in_the_user_folder_count_as_installed_later(image, tmp_path):
     own = tmp_path / "home/.local/lib/python3.12/site-packages"
     installed(own, "jax", "0.7.0", MADE - 5)
     assert told(image, own) == ["jax 0.7.0 (pip, 2026-09-21 14:13 UTC, in the user's site-packages)"]
 
 
-def test_a_python_that_has_grown_over_years_has_no_such_day(tmp_path):
+def test_a_python_that_grew_over_years_reports_no_later_installs(tmp_path):
     for n in range(60):
         installed(tmp_path, f"package_{n}", "1.0", MADE + 86400 * 20 * n)
     installed(tmp_path, "torch", "2.9.0", LATER)

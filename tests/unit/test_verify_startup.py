@@ -57,7 +57,7 @@ def test_a_sitecustomize_is_named_with_its_line(site, text):
     assert finding.evidence[0].line == 3
 
 
-def test_a_sitecustomize_on_pythonpath_too(site, tmp_path, monkeypatch):
+def test_a_sitecustomize_on_pythonpath_is_named_too(site, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(f"import os\n{HIDES}\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert found(site).title.startswith(f"{tmp_path}/sitecustomize.py, line 2, sets ")

@@ -46,7 +46,7 @@ class Ended:
         ("cpu", [("framework", "skip"), ("lock", "fail")], "fails"),
     ],
 )
-def test_what_ran_nothing_of_the_environment_proves_nothing(device, stages, outcome):
+def test_a_verification_that_ran_nothing_is_unproven(device, stages, outcome):
     verdict = make_verdict(Ended(device, *stages))
     assert verdict.verdict == outcome
     assert (verdict.hint is None) == (outcome in ("works", "cpu"))

@@ -55,7 +55,7 @@ def others_python():
     pytest.skip(f"no Python {wanted} here that another user may run")
 
 
-def test_another_users_environment_that_cannot_be_written(jax, others_python, gpuenv, tmp_path):
+def test_an_environment_of_another_user_is_verified_and_unchanged(jax, others_python, gpuenv, tmp_path):
     """Made and owned by root, without write permission for anyone; verified by nobody."""
     env = tmp_path / "öther's env"
     site = env / "lib" / "python{}.{}".format(*sys.version_info) / "site-packages"
@@ -98,7 +98,7 @@ def opened_for_all(*paths):
             path.chmod(mode)
 
 
-def test_a_filesystem_mounted_read_only(jax, gpuenv):
+def test_an_environment_on_a_read_only_disk_is_verified(jax, gpuenv):
     """As in a container or on a cluster's shared software: a mount that only this process sees."""
     unshare = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-r", "-m"]
     mount = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1"'
