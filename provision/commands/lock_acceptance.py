@@ -31,7 +31,7 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
     if plan.platform != machine.target.platform:
         raise LockError(
             f"the lock is for {plan.platform}; this machine is {machine.target.platform}",
-            hint=f"lock for it: gpuenv lock{way.OPTION} --platform {machine.target.platform}",
+            hint=f"create a lock for this platform: gpuenv lock{way.OPTION} --platform {machine.target.platform}",
         )
     elsewhere = described_target(choices)
     if plan.device == "cuda" and elsewhere is None and not way.assumed_gpu():

@@ -54,7 +54,7 @@ def add(env: Path) -> None:
         if process.is_anothers(entry.parent):
             raise PermissionError(
                 errno.EPERM,
-                "it is in the home folder of another user, and gpuenv run as root writes no files there",
+                "the folder is in the home folder of another user, where gpuenv writes no files when it runs as root",
             )
         entry.parent.mkdir(parents=True, exist_ok=True)
         write_inside_folder.write_file(entry, text)

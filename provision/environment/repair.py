@@ -71,10 +71,10 @@ def _restored(
         assert by is not None
         had, why = (
             package.version,
-            f"its files also belong to {by.name} {by.version}, and are removed with it",
+            f"{by.name} {by.version} contains the same files; they are removed together with it",
         )
     now = _build(package) if change and "-" in (change.found or "") else package.version
-    now = now or (change.locked if change else None) or "as found in its folder"
+    now = now or (change.locked if change else None) or "the version in its folder"
     return RestoredPackage(name=normalize_name(package.name), had=had, now=now, why=why)
 
 

@@ -64,7 +64,7 @@ CONDA_CHANNEL = ServerKind(
         "missing": "check the name given with --channel, and channel_alias in .condarc",
         "withdrawn": "check the name given with --channel, and channel_alias in .condarc",
         "proxy": "put the user name and the password into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc",
-        "certificate": "name the file of the authority: ssl_verify in .condarc, or SSL_CERT_FILE",
+        "certificate": "set the path of your CA certificates: ssl_verify in .condarc, or SSL_CERT_FILE",
         "timeout": f"check the network, proxies and mirrors; {_SLOW}",
         **dict.fromkeys(
             ("refused", "host_name", "no_connection", "tunnel", "truncated", "reset", "unreachable"),
@@ -100,7 +100,7 @@ _ROWS: dict[Cause, _Row] = {
     "refused": _Row(words="refused the request for {item}", hint=NETWORK_HINT),
     "certificate": _Row(
         words="has a certificate that is not trusted",
-        hint="name your certificates: SSL_CERT_FILE=FILE, or cert in pip.conf",
+        hint="set the path of your CA certificates: SSL_CERT_FILE=FILE, or cert in pip.conf",
         pattern=r"certificate",
     ),
     "host_name": _Row(
@@ -122,7 +122,7 @@ _ROWS: dict[Cause, _Row] = {
     "timeout": _Row(
         words="does not respond in time",
         hint=f"{NETWORK_HINT}; {_SLOW}",
-        pattern=r"timed out|timeout|nothing came for",
+        pattern=r"timed out|timeout|no data arrived for",
     ),
     "redirects": _Row(words="redirects endlessly", hint=UNREADABLE_HINT, pattern=r"redirect"),
     "content": _Row(

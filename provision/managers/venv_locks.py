@@ -230,7 +230,7 @@ def _limits(context: RequestContext) -> list[RequirementLine]:
     return [
         RequirementLine(
             text=text,
-            origin="measured needs",
+            origin="library requirements measured from the wheels",
             name=canonicalize_name(Requirement(text).name),
             constraint=True,
         )

@@ -38,8 +38,8 @@ def redact_installed(lock: Lock, env: Path, target: Path | None = None) -> None:
         if normalize_name(path.parent.name.partition("-")[0]) not in wanted:
             continue
         try:
-            found = json.loads(untrusted_files.read_bytes(path))
-            if (public := redact_value(found)) != found:
+            content = json.loads(untrusted_files.read_bytes(path))
+            if (public := redact_value(content)) != content:
                 _replace(path, json.dumps(public).encode(), root)
         except (OSError, ValueError) as error:
             raise BuildError(
@@ -73,14 +73,14 @@ def link_unfound(site_packages: Path) -> tuple[str, ...]:
     if not framework.exists():
         return ()
     with framework.open("rb") as stream:
-        found = nvidia_folders(stream)
+        named = nvidia_folders(stream)
     wheels = sorted(p for p in (site_packages / "nvidia").glob("*/lib") if p.is_dir())
-    beside = next((p for p in wheels if p.parent.name in found), None)
+    beside = next((p for p in wheels if p.parent.name in named), None)
     if beside is None:
         return ()
     linked = []
     for folder in wheels:
-        for library in sorted(folder.iterdir()) if folder.parent.name not in found else ():
+        for library in sorted(folder.iterdir()) if folder.parent.name not in named else ():
             link = beside / library.name
             if _SONAME.fullmatch(library.name) and not link.exists():
                 link.symlink_to(Path("../..") / folder.parent.name / "lib" / library.name)

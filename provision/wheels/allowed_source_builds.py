@@ -34,11 +34,11 @@ _HINT = "request releases that have wheels, or remove {}"
 def build_refused(log: str) -> str | None:
     """The package that uv refused to build: "name @ address", "name", or "" where it knows no name."""
     text = " ".join(log.split())
-    if not (found := _DISABLED.search(text)):
+    if not (disabled := _DISABLED.search(text)):
         return None
     named = _ADDRESS.search(text)
-    same = named and found[1] and named[1].partition(" ")[0] == found[1]
-    return named[1] if named and same else found[1] or ""
+    same = named and disabled[1] and named[1].partition(" ")[0] == disabled[1]
+    return named[1] if named and same else disabled[1] or ""
 
 
 @dataclass
@@ -85,18 +85,18 @@ class SourceBuilds:
         """Read the source archives of the versions that a solve took. Return whether uv has to be asked again."""
         return self.stated is not None and self.stated.learn(solved, self._of_indexes(needs), plan)
 
-    def note_refusal(self, log: str, asked: Iterable[str], sources: PackageSources) -> None:
-        """Remember which versions of packages a refusal names as without wheels; `asked` are all requirements, and
+    def note_refusal(self, log: str, requirements: Iterable[str], sources: PackageSources) -> None:
+        """Remember which versions of packages a refusal names as without wheels; `requirements` are all of them, and
         `sources` the places that were asked."""
         if self.stated:
-            self.stated.note_refusal(log, () if has_pages(sources) else asked)
+            self.stated.note_refusal(log, () if has_pages(sources) else requirements)
 
     def recall(self, question: str) -> None:
         """Allow the packages without wheels of the last answer to a question, where nothing forbids it."""
         if self.stated and not self.reading:
             archives = self.stated.archives
-            found = packages_without_wheels.recall(question, archives.sources, archives.wheels)
-            self.allowed += [n for n in found if n not in self.allowed and not self._forbidden(n)]
+            names = packages_without_wheels.recall(question, archives.sources, archives.wheels)
+            self.allowed += [n for n in names if n not in self.allowed and not self._forbidden(n)]
 
     def allow_chosen(self, names: Iterable[str]) -> None:
         """Allow the packages whose chosen releases have no wheel, where nothing forbids it, and no longer those of the
@@ -127,9 +127,9 @@ class SourceBuilds:
     def remember(self, question: str, names: Iterable[str], needs: Iterable[RequirementLine]) -> None:
         """Keep which packages of the answer to a question came from source for lack of a wheel."""
         if self.stated and not self.reading:
-            archives, own = self.stated.archives, self._of_indexes(needs)
+            archives, of_indexes = self.stated.archives, self._of_indexes(needs)
             packages_without_wheels.remember(
-                question, set(names) & set(own), archives.sources, archives.wheels
+                question, set(names) & set(of_indexes), archives.sources, archives.wheels
             )
 
     def _of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
@@ -138,8 +138,10 @@ class SourceBuilds:
         if self.stated:
             places = {str(canonicalize_name(n.name)): n.index for n in needs if n.name and n.index}
             self.stated.archives.places.update(places)
-        own = {canonicalize_name(n.name) for n in needs if n.name and (n.local or n.vcs or " @ " in n.text)}
-        return [name for name in self.allowed if name not in own]
+        direct = {
+            canonicalize_name(n.name) for n in needs if n.name and (n.local or n.vcs or " @ " in n.text)
+        }
+        return [name for name in self.allowed if name not in direct]
 
     def allow_wheelless(self, name: str, where: str) -> None:
         """Allow a package of an index that has no wheel. Raises LockError where that is forbidden."""

@@ -64,8 +64,8 @@ class Ask:
             return again._again(again.source(self.pins), versions_of(text), "requirements.txt")  # noqa: SLF001
 
     def _stray(self, text: str, pins: list[str]) -> list[str]:
-        found, bound = versions_of(text), _bound_to_pytorch(self.plan, pins, self.needs)
-        return [n for n in pytorch_index.named_for(self.plan) if n in found and n not in bound]
+        versions, bound = versions_of(text), _bound_to_pytorch(self.plan, pins, self.needs)
+        return [n for n in pytorch_index.named_for(self.plan) if n in versions and n not in bound]
 
     def _solved(self, pins: list[str], prefer: Mapping[str, str]) -> str:
         source = self.source(pins)
@@ -73,14 +73,14 @@ class Ask:
             return self.compiled(source, UV_LOCK_FORMAT)
         # First exactly as it was, which is mostly possible. What uv calls preferences are not enough:
         # with several indexes it was seen to leave a version that fits (ml-dtypes, 0.13.8).
-        held = self.scratch / "held.txt"
-        held.write_text(_rows(prefer), encoding="utf-8")
+        constraints = self.scratch / "held.txt"
+        constraints.write_text(_rows(prefer), encoding="utf-8")
         with contextlib.suppress(LockError):
-            return self.compiled(source, UV_LOCK_FORMAT, "--constraints", str(held))
+            return self.compiled(source, UV_LOCK_FORMAT, "--constraints", str(constraints))
         kept = self.scratch / "before.txt"
         kept.write_text(_rows(prefer), encoding="utf-8")
-        found = self.compiled(source, "requirements.txt", "--output-file", str(kept))
-        return self._again(source, versions_of(found), UV_LOCK_FORMAT)
+        text = self.compiled(source, "requirements.txt", "--output-file", str(kept))
+        return self._again(source, versions_of(text), UV_LOCK_FORMAT)
 
     def _again(self, source: Path, versions: Mapping[str, str], form: str) -> str:
         """The same solution in another form. uv's cache has what it takes, unless it cannot be written to."""
@@ -100,8 +100,10 @@ class Ask:
             *pins,
             *(n.text for n in self.needs if n.name in named and n.name != "torch" and not n.constraint),
         ]
-        own = [n for n in self.needs if n.index and n.name and n.name not in named and not n.constraint]
-        pins += [n.text for n in own]
+        with_index = [
+            n for n in self.needs if n.index and n.name and n.name not in named and not n.constraint
+        ]
+        pins += [n.text for n in with_index]
         self.pinned = {str(canonicalize_name(Requirement(p).name)): p for p in pins}
         lines = [
             "[project]",
@@ -111,14 +113,14 @@ class Ask:
             f"dependencies = {json.dumps(pins)}",
         ]
         bound = _bound_to_pytorch(self.plan, pins, self.needs)
-        urls = dict.fromkeys(n.index for n in own if n.index)
+        urls = dict.fromkeys(n.index for n in with_index if n.index)
         indexes = {f"project-{number}": url for number, url in enumerate(urls)}
         names = {url: name for name, url in indexes.items()}
         if bound:
             indexes["pytorch"] = pytorch_index.address(self.sources.pytorch, self.plan)
         for name, url in indexes.items():
             lines += ["[[tool.uv.index]]", f'name = "{name}"', f"url = {json.dumps(url)}", "explicit = true"]
-        chosen = {canonicalize_name(n.name or ""): names[n.index or ""] for n in own} | dict.fromkeys(
+        chosen = {canonicalize_name(n.name or ""): names[n.index or ""] for n in with_index} | dict.fromkeys(
             bound, "pytorch"
         )
         self.bound = {str(name): indexes[index] for name, index in chosen.items()}
@@ -200,8 +202,8 @@ class Ask:
 
     def _refusal(self, log: str, done: process.Finished | None = None) -> LockError:
         """The error of a refusal; without a run of uv that of one in an earlier run of gpuenv."""
-        asked = [*self.pinned.values(), *(n.text for n in self.needs if n.name)]
-        self.builds.note_refusal(log, asked, self.sources)
+        requirements = [*self.pinned.values(), *(n.text for n in self.needs if n.name)]
+        self.builds.note_refusal(log, requirements, self.sources)
         return failure(done or _refused(log), self.sources, self.needs, self.builds.archives)
 
     def _override(self, need: RequirementLine) -> str:
@@ -211,8 +213,8 @@ class Ask:
     def _files(self) -> list[str]:
         """The project's needs as files beside the pins."""
         needs, limits = self.scratch / "needs.in", self.scratch / "limits.in"
-        told = self.builds.kept(self.needs)
-        lines = (f"-e {n.local}" if n.editable and n.local else n.text for n in told if not n.constraint)
+        readable = self.builds.kept(self.needs)
+        lines = (f"-e {n.local}" if n.editable and n.local else n.text for n in readable if not n.constraint)
         text = "".join(f"{line}\n" for line in lines)
         bare, self.git_logins = without_credentials(text)
         needs.write_text(bare, encoding="utf-8")

@@ -28,8 +28,8 @@ def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackag
     locked = {p.name: p for p in packages}
     for need in needs:
         package = locked.get(canonicalize_name(need.name or ""))
-        told = {h.partition(":")[2] for h in need.hashes if h.startswith("sha256:")}
-        if package and told and package.sha256 not in told:
+        hashes = {h.partition(":")[2] for h in need.hashes if h.startswith("sha256:")}
+        if package and hashes and package.sha256 not in hashes:
             raise LockError(
                 f"{need.origin} has hashes for {package.name}, but none for {file_name(package)}",
                 hint=f"add its sha256 {package.sha256}, or remove the hashes",
@@ -40,8 +40,10 @@ def named_for_cpu(plan: Plan, needs: Sequence[RequirementLine]) -> set[str]:
     """The frameworks that are asked for as packages for the CPU, beside those of the plan. A need has the name of a
     framework in no other case."""
     named = {str(canonicalize_name(n.name)) for n in needs if n.name and not (n.constraint or n.override)}
-    asked = map(Requirement, plan.packages)
-    named |= {canonicalize_name(n.name) for n in asked if is_cpu_build(canonicalize_name(n.name), n.extras)}
+    packages = map(Requirement, plan.packages)
+    named |= {
+        canonicalize_name(n.name) for n in packages if is_cpu_build(canonicalize_name(n.name), n.extras)
+    }
     return named & set(PROJECT_FRAMEWORKS)
 
 
@@ -65,10 +67,11 @@ def assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: Pac
     for build in plan.builds:
         for text in build.requirements:
             _assert_pin(locked, text)
-        mine = locked[build.package_name]
-        if plan.device == "cuda" and mine.version.endswith("+cpu"):
+        framework = locked[build.package_name]
+        if plan.device == "cuda" and framework.version.endswith("+cpu"):
             raise LockError(
-                f"the plan needs CUDA {build.cuda}; the solver chose {file_name(mine)}", hint=_OTHER_PLACE
+                f"the plan needs CUDA {build.cuda}; the solver chose {file_name(framework)}",
+                hint=_OTHER_PLACE,
             )
     theirs, _ = pytorch_index.split(packages, plan)
     for package in theirs:
@@ -117,12 +120,12 @@ def _assert_pin(locked: dict[str, LockedPackage], text: str) -> None:
     except InvalidRequirement as error:
         raise LockError(
             f"the plan's requirement {text!r} cannot be read: {error}",
-            hint="check the rows: gpuenv profiles check",
+            hint="check the profiles: gpuenv profiles check",
         ) from error
-    got = locked.get(canonicalize_name(need.name))
+    package = locked.get(canonicalize_name(need.name))
     exact = next((s.version for s in need.specifier if s.operator == "==="), None)
-    if got is None:
+    if package is None:
         raise LockError(f"the plan needs {text}, which the solved packages do not include", hint=_OTHER_PLACE)
-    fits = got.version == exact if exact else need.specifier.contains(got.version, prereleases=True)
+    fits = package.version == exact if exact else need.specifier.contains(package.version, prereleases=True)
     if not fits:
-        raise LockError(f"the plan needs {text}; the solver chose {got.version}", hint=_OTHER_PLACE)
+        raise LockError(f"the plan needs {text}; the solver chose {package.version}", hint=_OTHER_PLACE)

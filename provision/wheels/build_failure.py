@@ -66,8 +66,8 @@ def _read_reason(log: str) -> str:
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
     if frames:
         after = [line for line in lines[frames[-1] :] if not line.startswith(" ")]
-        found = _EXCEPTION.fullmatch(after[0]) if after else None
-        return found[1] if found else "".join(after[:1])
+        exception = _EXCEPTION.fullmatch(after[0]) if after else None
+        return exception[1] if exception else "".join(after[:1])
     errors = [line for line in lines if line.startswith("error: ")]
     if errors and errors[-1].lower().startswith("error: command "):
         errors = [line for line in lines if _COMPILER.search(line)][:1]
@@ -100,7 +100,7 @@ def explain_in_solve(log: str, needs: Sequence[RequirementLine]) -> LockError | 
     only = folders if not failure.name and len(folders) == 1 else []
     need = next(iter(named or only), None)
     if need is None:
-        return LockError(f"{failure.name or 'a source'} could not be built: {failure.reason}", log=log,
+        return LockError(f"{failure.name or 'a source package'} could not be built: {failure.reason}", log=log,
                          hint="request releases that have wheels, or remove it")  # fmt: skip
     if need.origin == PROJECT_FOLDER and need.local:
         name = need.name or Path(need.local).name

@@ -55,16 +55,16 @@ Job = tuple[str, str, str]
 
 def wanted(environ: Mapping[str, str]) -> bool:
     """Whether environments are to be compiled, in the way that this module can."""
-    told = environ.get("UV_COMPILE_BYTECODE", "").lower() in ("1", "true", "yes", "on", "t", "y")
+    is_requested = environ.get("UV_COMPILE_BYTECODE", "").lower() in ("1", "true", "yes", "on", "t", "y")
     usual = environ.get("PYC_INVALIDATION_MODE", "TIMESTAMP").upper() == "TIMESTAMP"
-    return told and usual and not environ.get("SOURCE_DATE_EPOCH")
+    return is_requested and usual and not environ.get("SOURCE_DATE_EPOCH")
 
 
 def filled(packages: Sequence[LockedPackage], env: Path, python: Path, cache: Path) -> list[Part]:
     """Copy what `cache` has of the wheels of `packages` that an environment holds; return these wheels. What is to
     be compiled is their `lacking`. Bytecode that lies in the environment already is not believed: it would be
     handed on to others. Raises BuildError."""
-    tag, *rest = _asked(python)
+    tag, *rest = _tag_of(python)
     shelf = cache_folder(cache, "compiled") / "-".join((tag, *rest))
     parts = [p for p in _parts(packages, env, shelf, tag) if p.sources]
     for part in parts:
@@ -93,22 +93,22 @@ def tidy(cache: Path) -> None:
 
 
 @functools.cache
-def _asked(python: Path) -> tuple[str, ...]:
+def _tag_of(python: Path) -> tuple[str, ...]:
     """What makes a Python's bytecode another Python's not. Raises BuildError."""
-    asked = process.run([str(python), "-I", "-S", "-c", _TAG], timeout=60)
-    if not asked.ok:
-        raise BuildError(f"{python} does not run", log=asked.stderr)
-    return tuple(asked.stdout.split())
+    done = process.run([str(python), "-I", "-S", "-c", _TAG], timeout=60)
+    if not done.ok:
+        raise BuildError(f"{python} does not run", log=done.stderr)
+    return tuple(done.stdout.split())
 
 
 def _parts(packages: Iterable[LockedPackage], env: Path, shelf: Path, tag: str) -> list[Part]:
     shas = {normalize_name(p.name): p.sha256 for p in packages if p.sha256}
-    found = []
+    parts = []
     for name, one in ((n, d) for n, several in read_distributions(env).items() for d in several):
         record = one.folder / "RECORD"
         if (sha := shas.get(name)) and record.is_file():
-            found.append(Part(name, record.parent.parent, shelf / sha, tag, _sources(record)))
-    return found
+            parts.append(Part(name, record.parent.parent, shelf / sha, tag, _sources(record)))
+    return parts
 
 
 def _sources(record: Path) -> list[str]:
@@ -151,13 +151,13 @@ class Part:
         """Copy a source's bytecode from the entry; False where that is not there, or not as it was compiled."""
         if mark is None:
             return True
-        found = os.stat(f"{self.site}/{source}")  # noqa: PTH116  # thousands of files: Path takes half the time
-        if (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF) != mark[:2]:
+        status = os.stat(f"{self.site}/{source}")  # noqa: PTH116  # thousands of files: Path takes half the time
+        if (int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF) != mark[:2]:
             return False
         data = _read("/".join((str(self.entry), *self._compiled(source))))
         if data is None or hashlib.sha256(data).hexdigest() != mark[2]:
             return False
-        self._put(source, data, found.st_mode & 0o666 | 0o200)
+        self._put(source, data, status.st_mode & 0o666 | 0o200)
         self.digests[source] = mark[2]
         return True
 

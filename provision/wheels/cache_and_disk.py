@@ -34,10 +34,10 @@ def size(count: float) -> str:
 def installer_cache(sources: PackageSources) -> Path:
     if sources.cache_dir:
         return Path(sources.cache_dir, "uv")
-    if told := uv_config.variables(process.environ()).get("UV_CACHE_DIR"):
-        return Path(told)
-    asked = uv.run_uv(["cache", "dir"], sources, python=None)
-    return Path(asked.stdout.strip() or "/")
+    if configured := uv_config.variables(process.environ()).get("UV_CACHE_DIR"):
+        return Path(configured)
+    done = uv.run_uv(["cache", "dir"], sources, python=None)
+    return Path(done.stdout.strip() or "/")
 
 
 def is_cached(sources: PackageSources, name: str, version: str) -> bool:

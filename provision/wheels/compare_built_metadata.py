@@ -44,8 +44,8 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
 
 def _metadata_of(package: LockedPackage, env: Path) -> Iterator[Path]:
     """Yield the package's metadata in an environment, or in a folder that packages were unpacked into."""
-    found = (*env.glob("lib*/python3*/site-packages/*.dist-info/METADATA"), *env.glob("*.dist-info/METADATA"))
-    for path in found:
+    paths = (*env.glob("lib*/python3*/site-packages/*.dist-info/METADATA"), *env.glob("*.dist-info/METADATA"))
+    for path in paths:
         if normalize_name(path.parent.name.partition("-")[0]) == normalize_name(package.name):
             yield path
 

@@ -90,16 +90,16 @@ class Compiling:
 
     def _find(self, packages: Sequence[LockedPackage]) -> list[bytecode_cache.Part]:
         """The parts of some packages, each with its draft where something is to be compiled and there can be one."""
-        found = bytecode_cache.filled(packages, self.env, self.python, self.cache)
-        self._parts += found
+        parts = bytecode_cache.filled(packages, self.env, self.python, self.cache)
+        self._parts += parts
         self._found += packages  # not before: what was ended while it looked is to be looked for again
         try:
-            for part in found:
+            for part in parts:
                 if part.lacking:
                     part.begin()
         except OSError as error:
             self._unkept = error.strerror or str(error)
-        return found
+        return parts
 
     def _keep(self) -> None:
         try:
@@ -111,5 +111,5 @@ class Compiling:
         except OSError as error:
             self._unkept = error.strerror or str(error)
         if self._unkept:
-            told = f"the compiled modules are not cached for the next environment: {self._unkept}"
-            self.emit(Event(kind="note", stage="build", text=told))
+            text = f"the compiled modules are not cached for the next environment: {self._unkept}"
+            self.emit(Event(kind="note", stage="build", text=text))

@@ -33,7 +33,7 @@ class EarlySolve:
     """The question that is asked early, and the one that the search came to. `path` is where the next run finds that."""
 
     path: Path
-    _asked: dict[str, Any] | None = None
+    _early: dict[str, Any] | None = None
     _last: dict[str, Any] | None = None
     _ask: Ask | None = None
     _text: str | None = None
@@ -41,24 +41,26 @@ class EarlySolve:
 
     def begin(self, sources: PackageSources) -> None:
         """Ask the last question in a thread, where there is one that these sources can answer."""
-        self._asked = _read(self.path)
-        if self._asked is None or self._asked["sources"] != as_plain(sources):
+        self._early = _read(self.path)
+        if self._early is None or self._early["sources"] != as_plain(sources):
             return
         uv.program()  # looked up here: it reads `sysconfig`, which threads must not fill at the same time
-        self._thread = threading.Thread(target=self._solve, args=(self._asked, sources), daemon=True)
+        self._thread = threading.Thread(target=self._solve, args=(self._early, sources), daemon=True)
         self._thread.start()
 
-    def _solve(self, asked: Mapping[str, Any], sources: PackageSources) -> None:
-        builds = dataclasses.replace(source_builds(sources, drop_event), forbidden_by="an early solve")
+    def _solve(self, question: Mapping[str, Any], sources: PackageSources) -> None:
+        builds = dataclasses.replace(
+            source_builds(sources, drop_event), forbidden_by="the first run of the solver"
+        )
         try:
-            builds.allowed += map(str, asked["allowed"])
+            builds.allowed += map(str, question["allowed"])
             if builds.stated:
                 builds.stated.runs_no_code = True
-            plan = from_plain(Plan, asked["plan"])
-            needs = tuple(from_plain(RequirementLine, need) for need in asked["needs"])
+            plan = from_plain(Plan, question["plan"])
+            needs = tuple(from_plain(RequirementLine, need) for need in question["needs"])
             with scratch_folders.scratch("early") as scratch:
                 ask = Ask(scratch, plan, sources, None, needs, builds)
-                text = ask.solved([*asked["pins"]], asked["prefer"])
+                text = ask.solved([*question["pins"]], question["prefer"])
             self._ask, self._text = ask, text
         except (LockError, OSError, ValueError, KeyError, TypeError):
             return  # the search asks on its own, and says what is wrong
@@ -66,7 +68,7 @@ class EarlySolve:
     def answer(self, ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> str | None:
         """The early answer to a question; None where that is another one, or was refused."""
         self._last = _question(ask, pins, prefer)
-        if self._thread is None or self._last != self._asked:
+        if self._thread is None or self._last != self._early:
             return None
         self._thread.join()
         if self._ask is None:
@@ -79,7 +81,7 @@ class EarlySolve:
 
     def keep(self) -> None:
         """Remember the question that was answered. A cache that cannot be written to is done without."""
-        if self._last is None or self._last == self._asked:
+        if self._last is None or self._last == self._early:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,18 +110,18 @@ def _question(ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> dict[
     if ask.builds.unread or (ask.builds.allowed and (not ask.builds.stated or ask.builds.stated.unstated)):
         return None
     plan = dataclasses.replace(ask.plan, notes=(), hint=None, rejected=(), held_back=(), sets=())
-    found = {
+    question = {
         "plan": as_plain(plan), "needs": as_plain(ask.needs), "sources": as_plain(ask.sources),
         "pins": list(pins), "prefer": dict(prefer), "allowed": sorted(ask.builds.allowed),
     }  # fmt: skip
-    return found if redact_value(found) == found else None
+    return question if redact_value(question) == question else None
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     """The question of the last run; None without one, and for a file that is damaged."""
     try:
-        found = json.loads(untrusted_files.read_text(path))
+        question = json.loads(untrusted_files.read_text(path))
     except (OSError, ValueError, RecursionError):
         return None
     keys = {"plan", "needs", "sources", "pins", "prefer", "allowed"}
-    return found if isinstance(found, dict) and set(found) == keys else None
+    return question if isinstance(question, dict) and set(question) == keys else None

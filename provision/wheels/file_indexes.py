@@ -33,9 +33,9 @@ class FileIndexes:
 
     def indexes(self, packages: Sequence[LockedPackage]) -> dict[str, str] | None:
         """The index of each package; None where an address can be of several places, or of none of them."""
-        found = {p.name: self._index(p.name, p.url) for p in packages}
-        known = {name: index for name, index in found.items() if index is not None}
-        return known if len(known) == len(found) else None
+        indexes = {p.name: self._index(p.name, p.url) for p in packages}
+        known = {name: index for name, index in indexes.items() if index is not None}
+        return known if len(known) == len(indexes) else None
 
     def _index(self, name: str, url: str) -> str | None:
         indexes = [self.bound[name]] if name in self.bound else self._indexes

@@ -40,12 +40,12 @@ class IndexMetadata:
         """The files of a package in the indexes that a solve asks; `index` is the only one to ask. pip's extra
         indexes are asked together, uv's one after the other until one has the package. Raises LockError where an
         index does not answer."""
-        found: list[File] = []
+        files: list[File] = []
         for place in [index] if index else self._places:
-            found += self._page(project_url(place, name))
-            if found and not self.sources.extra:
+            files += self._page(project_url(place, name))
+            if files and not self.sources.extra:
                 break
-        return found
+        return files
 
     def requirements(self, file: File) -> tuple[str, ...] | None:
         """The Requires-Dist of a wheel; None where they cannot be read."""
@@ -55,12 +55,12 @@ class IndexMetadata:
         if kept and (known := _remembered(kept)) is not None:
             return known
         try:
-            found = _requirements(metadata(self._http, file))
+            requirements = _requirements(metadata(self._http, file))
         except LockError:
             return None
         if kept:
-            _keep(kept, json.dumps(found))
-        return found
+            _keep(kept, json.dumps(requirements))
+        return requirements
 
     def digest(self, name: str, index: str | None = None) -> str:
         """The digest of the lists that name the files of a package. Raises LockError where an index does not answer."""
@@ -120,8 +120,8 @@ def _remembered(path: Path) -> tuple[str, ...] | None:
 def _seconds_to_keep(answer: Response) -> int:
     """For how long the server lets its answer be kept (RFC 9111, Cache-Control: max-age)."""
     control = answer.headers.get("cache-control", "")
-    found = re.search(r"\bmax-age=(\d{1,9})", control)
-    return int(found[1]) if found and not re.search(r"no-cache|no-store|must-revalidate", control) else 0
+    age = re.search(r"\bmax-age=(\d{1,9})", control)
+    return int(age[1]) if age and not re.search(r"no-cache|no-store|must-revalidate", control) else 0
 
 
 def _recent(path: Path) -> Response | None:

@@ -46,23 +46,23 @@ def install_wheels(
     `fetched` is called with `path` whenever wheels have come into it, before anything is built or compiled.
     Raises BuildError."""
     _refuse_builds(lock, sources)
-    held = [p for p in lock.packages if not p.unhashed]
+    hashed = [p for p in lock.packages if not p.unhashed]
     words = f"{'fetching' if target else 'installing'} {_count(len(lock.packages))}"
     emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
-    check_disk(path, sum(p.size or 0 for p in held))
+    check_disk(path, sum(p.size or 0 for p in hashed))
     whole = Wanted(lock, path, sources, reinstall=reinstall, target=target, fetched=fetched)
     with _compiling(path, sources, emit) if not target else nullcontext() as compiling:
-        if held:
-            _install_held(whole, emit, compiling)
+        if hashed:
+            _install_hashed(whole, emit, compiling)
         if target:
             return
         _install_unhashed(whole, emit)
         if compiling:
-            compiling.finish([p for p in held if is_wheel(p)])
+            compiling.finish([p for p in hashed if is_wheel(p)])
     for site_packages in path.glob("lib/python3*/site-packages"):
         if linked := after_install.link_unfound(site_packages):
-            told = f"linked where TensorFlow's loader finds them: {', '.join(linked)}"
-            emit(Event(kind="note", stage="build", text=told))
+            text = f"links created for the libraries, so that TensorFlow's loader finds them: {', '.join(linked)}"
+            emit(Event(kind="note", stage="build", text=text))
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
 
 
@@ -97,16 +97,16 @@ def _compiles() -> bool:
     return bytecode_cache.wanted({**environ, **uv_config.variables(environ)})
 
 
-def _install_held(whole: Wanted, emit: Callable[[Event], None], compiling: Compiling | None) -> None:
+def _install_hashed(whole: Wanted, emit: Callable[[Event], None], compiling: Compiling | None) -> None:
     """What a hash holds: from the cache, and only where something is missing from the indexes. What is named
     for the PyTorch index is asked for there alone, all else never there."""
     lock, sources = whole.lock, whole.sources
-    held = tuple(p for p in lock.packages if not p.unhashed and is_wheel(p))
+    wheels = tuple(p for p in lock.packages if not p.unhashed and is_wheel(p))
     archives = tuple(p for p in lock.packages if not p.unhashed and not is_wheel(p))
-    at_hand, missing = cache_and_disk.may_be_here(held, sources), []
+    at_hand, missing = cache_and_disk.may_be_here(wheels, sources), []
     parts = [
         p
-        for some in filter(None, pytorch_index.split(held, lock.plan))
+        for some in filter(None, pytorch_index.split(wheels, lock.plan))
         for p in cache_and_disk.split(some, sources)
     ]
     for packages, only_files in parts:
@@ -155,12 +155,12 @@ def _build(wanted: Wanted, emit: Callable[[Event], None]) -> None:
     """One source archive, after all wheels: one that is compiled against a framework without saying so
     (flash-attn imports torch in its setup.py) is built with what the environment holds."""
     (package,) = wanted.lock.packages
-    told = f"building {package.name} {package.version} from its source"
+    text = f"building {package.name} {package.version} from its source"
     emit(
         Event(
             kind="start",
             stage="build",
-            text=f"{told} (the hash of the source is checked, the build tools have no hashes)",
+            text=f"{text} (the hash of the source is checked, the build tools have no hashes)",
         )
     )
     done = wanted.install(offline=True)
@@ -168,8 +168,8 @@ def _build(wanted: Wanted, emit: Callable[[Event], None]) -> None:
         done = wanted.install(offline=False, emit=emit)
     if not done.ok and undeclared(done.stderr):
         more = ("--no-build-isolation-package", package.name)
-        own = dataclasses.replace(wanted, options=(*wanted.options, *more))
-        done = own.install(offline=wanted.sources.offline, emit=emit)
+        without_isolation = dataclasses.replace(wanted, options=(*wanted.options, *more))
+        done = without_isolation.install(offline=wanted.sources.offline, emit=emit)
     if not done.ok:
         raise not_built(package, done)
     check_built(package, wanted.lock.plan, wanted.target or wanted.path, wanted.sources)
@@ -274,7 +274,7 @@ class Wanted:
 
         there: dict[str, int] = {}
 
-        def told(line: str) -> None:
+        def on_line(line: str) -> None:
             if emit and (bar := progress(line)):
                 name, done, _ = bar
                 there[name] = max(done, there.get(name, 0))
@@ -287,7 +287,7 @@ class Wanted:
         # The lock chose the wheels; what builds a source is chosen now, under the rules of a solve.
         settings = uv.Settings(
             alone=bool(theirs) and not others, locked=wheels, variables=variables, git_logins=logins,
-            timeout=TIMEOUT, on_line=told, terminal=watched,
+            timeout=TIMEOUT, on_line=on_line, terminal=watched,
         )  # fmt: skip
         with scratch_folders.scratch("install") as folder:  # private: the text has the values of variables
             file = folder / "requirements.txt"

@@ -34,8 +34,8 @@ def find_missing_wheel(log: str, archives: SourceArchives) -> str | None:
     for name in dict.fromkeys(str(canonicalize_name(n)) for n in _NO_WHEEL.findall(text)):
         if not _are_withdrawn(unusable.get(name, ()), archives.withdrawn(name)):
             return name
-    found = OTHER_PYTHONS.search(text)
-    return str(canonicalize_name(found[1])) if found else None
+    match = OTHER_PYTHONS.search(text)
+    return str(canonicalize_name(match[1])) if match else None
 
 
 def has_wheel(package: LockedPackage, archives: SourceArchives, plan: Plan) -> bool:
@@ -57,27 +57,27 @@ def find_unusable(log: str) -> dict[str, tuple[str, ...]]:
 
     "all of: fire==1.0 fire>=1.2,<2 have no usable wheels" has two.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    unusable: dict[str, tuple[str, ...]] = {}
     words = log.split()
     for at in range(2, len(words) - 2):
         if words[at - 1] not in ("has", "have") or not words[at + 2].startswith(_UNUSABLE[2]):
             continue
         if (words[at], words[at + 1]) == _UNUSABLE[:2]:
             for name, bounds in _releases_before(words, at - 1):
-                found[name] = (bounds, *found.get(name, ()))
-    return found
+                unusable[name] = (bounds, *unusable.get(name, ()))
+    return unusable
 
 
 def _releases_before(words: Sequence[str], end: int) -> Iterator[tuple[str, str]]:
     """Yield name and bounds of the releases of one package that come last before a word."""
     package = ""
     for word in reversed(words[:end]):
-        found = _RELEASE.fullmatch(word)
-        name = str(canonicalize_name(found[1])) if found else ""
-        if found is None or (package and name != package):
+        match = _RELEASE.fullmatch(word)
+        name = str(canonicalize_name(match[1])) if match else ""
+        if match is None or (package and name != package):
             return
         package = name
-        yield name, found[2] or ""
+        yield name, match[2] or ""
 
 
 def _are_withdrawn(bounds: Iterable[str], releases: Mapping[Version, bool]) -> bool:
@@ -87,4 +87,4 @@ def _are_withdrawn(bounds: Iterable[str], releases: Mapping[Version, bool]) -> b
     except InvalidSpecifier:
         return False
     of_each = [[gone for v, gone in releases.items() if s.contains(v, prereleases=True)] for s in specifiers]
-    return bool(of_each) and all(found and all(found) for found in of_each)
+    return bool(of_each) and all(withdrawn and all(withdrawn) for withdrawn in of_each)

@@ -93,12 +93,12 @@ def is_building(path: str) -> bool:
 
 def _native(files: Iterable[str]) -> dict[str, list[str]]:
     """Return the files in compiled languages, by language; those of tests, examples and documentation are left out."""
-    found: dict[str, list[str]] = {}
+    by_language: dict[str, list[str]] = {}
     for path in files:
         language = _LANGUAGES.get(path[path.rfind(".") :].lower()) if "." in path else None
         if language and not _ASIDE.search(path):
-            found.setdefault(language, []).append(path)
-    return found
+            by_language.setdefault(language, []).append(path)
+    return by_language
 
 
 def _tools(evidence: str, native: Mapping[str, list[str]]) -> tuple[str, ...]:
@@ -156,8 +156,8 @@ def _of_tables(pyproject: dict[str, Any]) -> str:
     hooks = [*_table(_table(_table(tool, "hatch"), "build"), "hooks")]
     targets = _table(_table(_table(tool, "hatch"), "build"), "targets")
     hooks += [*_table(_table(targets, "wheel"), "hooks")]
-    if made := next((h for h in hooks if h in ("cython", "mypyc", "scikit-build", "autorun", "rust")), None):
-        return f"pyproject.toml names the build hook {made}"
+    if hook := next((h for h in hooks if h in ("cython", "mypyc", "scikit-build", "autorun", "rust")), None):
+        return f"pyproject.toml names the build hook {hook}"
     return ""
 
 
@@ -189,15 +189,15 @@ def _of_script(
         return ""
     tree = parse_python(text)
     if tree is None:  # Python 2: its words decide
-        found = sorted(w for w in _EXTENSIONS if re.search(rf"\b{w}\(", text.decode("utf-8", "replace")))
-        return f"{path} names {found[0]}" if found and native else ""
+        words = sorted(w for w in _EXTENSIONS if re.search(rf"\b{w}\(", text.decode("utf-8", "replace")))
+        return f"{path} names {words[0]}" if words and native else ""
     calls = {last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    made = sorted((calls | _used(tree)) & (_EXTENSIONS if native else _WITHOUT_FILES))
+    compiling = sorted((calls | _used(tree)) & (_EXTENSIONS if native else _WITHOUT_FILES))
     passed = _passed_modules(tree, _MODULES if native else _WITHOUT_FILES)
-    if (made or passed) and _is_without_torch(tree, pyproject, made):
+    if (compiling or passed) and _is_without_torch(tree, pyproject, compiling):
         return ""
-    if made:
-        return f"{path} builds extension modules with {_first(made)}"
+    if compiling:
+        return f"{path} builds extension modules with {_first(compiling)}"
     if passed:
         return f"{path} passes {passed} to setup()"
     if native and (command := _BUILD_COMMAND.search(text.decode("utf-8", "replace"))):
@@ -205,8 +205,8 @@ def _of_script(
     return ""
 
 
-def _first(made: list[str]) -> str:
-    return next((name for name in made if name in _OF_TORCH and name.startswith("CUDA")), made[0])
+def _first(calls: list[str]) -> str:
+    return next((name for name in calls if name in _OF_TORCH and name.startswith("CUDA")), calls[0])
 
 
 def _passed_modules(tree: ast.Module, words: Container[str]) -> str:
@@ -222,16 +222,16 @@ def _passed_modules(tree: ast.Module, words: Container[str]) -> str:
 
 def _used(tree: ast.Module) -> set[str]:
     """Return the names that a script uses; an import alone uses none, but for one under another name."""
-    found = {last_name(n) for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute))}
+    names = {last_name(n) for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute))}
     imports = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
-    return found | {a.name for n in imports for a in n.names if a.asname and a.asname != a.name}
+    return names | {a.name for n in imports for a in n.names if a.asname and a.asname != a.name}
 
 
-def _is_without_torch(tree: ast.Module, pyproject: dict[str, Any], made: list[str]) -> bool:
+def _is_without_torch(tree: ast.Module, pyproject: dict[str, Any], calls: list[str]) -> bool:
     """Whether a script goes on without torch, and no other tool makes its extension modules. An isolated build has no
     torch unless the project names it as a build requirement, so that nothing is compiled then."""
     requires = {_name(str(r)) for r in _table(pyproject, "build-system").get("requires") or ()}
-    if "torch" in requires or set(made) - _OF_TORCH:
+    if "torch" in requires or set(calls) - _OF_TORCH:
         return False
     caught = {id(node) for t in ast.walk(tree) if isinstance(t, ast.Try) and _catches_import(t)
               for part in t.body for node in ast.walk(part)}  # fmt: skip
@@ -254,8 +254,8 @@ def _is_of_torch(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _table(value: dict[str, Any], key: str) -> dict[str, Any]:
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
+    entry = value.get(key)
+    return entry if isinstance(entry, dict) else {}
 
 
 def _name(text: str) -> str:

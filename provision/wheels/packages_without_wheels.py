@@ -38,28 +38,28 @@ def question_of(
 def recall(question: str, sources: PackageSources, wheels: Wheels) -> list[str]:
     """Return the packages that came from source in the last answer, and of which the indexes have the same wheels."""
     try:
-        found = json.loads(untrusted_files.read_text(_path(question, sources)))
+        digests = json.loads(untrusted_files.read_text(_path(question, sources)))
     except (OSError, ValueError, RecursionError):
         return []
-    if not isinstance(found, Mapping) or sources.offline:
+    if not isinstance(digests, Mapping) or sources.offline:
         return []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        now = dict(zip(found, pool.map(lambda name: _digest(wheels(name)), found), strict=True))
-    return [name for name, before in found.items() if now[name] == before]
+        now = dict(zip(digests, pool.map(lambda name: _digest(wheels(name)), digests), strict=True))
+    return [name for name, before in digests.items() if now[name] == before]
 
 
 def remember(question: str, names: Iterable[str], sources: PackageSources, wheels: Wheels) -> None:
     """Keep which packages of an answer came from source. A cache that cannot be written to is done without."""
-    found = {name: _digest(wheels(name)) for name in names}
+    digests = {name: _digest(wheels(name)) for name in names}
     path = _path(question, sources)
     if sources.offline:
         return
     try:
-        if not found:
+        if not digests:
             path.unlink(missing_ok=True)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(found))
+        write_file(path, json.dumps(digests))
     except OSError:
         return
 

@@ -196,12 +196,12 @@ def _package(package: Any, position: int) -> LockedPackage:
 def _depends(tool: Any, where: str) -> tuple[str, ...]:
     """Return the requirements that a source archive was solved with. Raises ValueError."""
     ours = (tool or {}).get("gpuenv", {})
-    found = ours.get("depends", []) if isinstance(ours, dict) else None
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+    depends = ours.get("depends", []) if isinstance(ours, dict) else None
+    if not isinstance(depends, list) or not all(isinstance(text, str) for text in depends):
         raise ValueError(f"{where}: tool.gpuenv.depends: expected a list of strings")
-    for text in found[1:]:
+    for text in depends[1:]:
         Requirement(text)  # raises ValueError
-    return tuple(found)
+    return tuple(depends)
 
 
 def vcs_url(vcs: Any) -> str:
@@ -247,11 +247,11 @@ def read_in(folder: Path) -> Lock:
     path = folder / "lock.json"
     try:
         data = json.loads(untrusted_files.read_bytes(path))
-        held = from_plain(Lock, data.get("lock") if isinstance(data, dict) else data, "lock")
-        check_file_names(held.packages, "packages")
+        lock = from_plain(Lock, data.get("lock") if isinstance(data, dict) else data, "lock")
+        check_file_names(lock.packages, "packages")
     except (OSError, ValueError, RecursionError) as error:
         raise LockError(
             f"the environment's lock {path} cannot be read: {error}",
             hint="build the environment again: gpuenv create --recreate",
         ) from error
-    return held
+    return lock

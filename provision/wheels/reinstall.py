@@ -45,16 +45,16 @@ def put_back(
     if not fresh:
         install_wheels(some, env, sources, emit, reinstall=True)
         return
-    own = env / MARK / "fetched"
-    install_wheels(some, env, dataclasses.replace(sources, cache_dir=str(own)), emit, reinstall=True)
-    shutil.rmtree(own, ignore_errors=True)
+    cache = env / MARK / "fetched"
+    install_wheels(some, env, dataclasses.replace(sources, cache_dir=str(cache)), emit, reinstall=True)
+    shutil.rmtree(cache, ignore_errors=True)
     uv.run_uv(["cache", "clean", *(p.name for p in wheels)], sources, python=None, settings=_SETTINGS)
 
 
 def _remove_unrecorded(env: Path, names: Collection[str]) -> None:
     """Remove dist-info folders without a RECORD: an installer cannot replace what they list, and would leave
     them beside the new ones."""
-    for name, found in read_distributions(env).items():
-        for one in found if name in names else ():
+    for name, several in read_distributions(env).items():
+        for one in several if name in names else ():
             if not (one.folder / "RECORD").is_file():
                 shutil.rmtree(one.folder)

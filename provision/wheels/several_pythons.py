@@ -52,8 +52,8 @@ def wheels_for(
             f"the solver's answer cannot be read: {error}",
             hint="reinstall gpuenv: its uv was replaced by another version",
         ) from error
-    found = {minor: _of(locked, replace(plan, python=minor)) for minor in minors}
-    return {minor: packages for minor, packages in found.items() if packages}
+    by_python = {minor: _of(locked, replace(plan, python=minor)) for minor in minors}
+    return {minor: packages for minor, packages in by_python.items() if packages}
 
 
 def _of(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
@@ -61,12 +61,12 @@ def _of(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
     versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
     markers = markers_of(plan.platform) | CPYTHON | versions
     ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
-    mine = [p for p in locked.packages if p.marker is None or p.marker.evaluate(markers)]
+    applying = [p for p in locked.packages if p.marker is None or p.marker.evaluate(markers)]
     try:
-        found = [best_wheel(package, ranks) for package in mine]
+        wheels = [best_wheel(package, ranks) for package in applying]
     except LockError:
         return ()
-    return tuple(replace(p, url=redact(p.url)) for p in found)
+    return tuple(replace(p, url=redact(p.url)) for p in wheels)
 
 
 def pythons_with_wheel(

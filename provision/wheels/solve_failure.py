@@ -43,7 +43,7 @@ def failure(
     if page := _PAGE.search(log):
         return LockError(
             f"the page of wheels {page[1]} cannot be read", log=log,
-            hint="check the network and --find-links; for wheels compiled against one build, "
+            hint="check the network and --find-links. If the page has no wheels for the selected framework release, "
             "request an older framework",
         )  # fmt: skip
     configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
@@ -55,15 +55,17 @@ def failure(
         return unbuilt
     if "No solution found" in log or "unsatisfiable" in log:
         name = uv_failures.find_absent_package(log)
-        held = _held(name, sources)
+        of_indexes = _holdings(name, sources)
         if absent := _ABSENT.search(log):
-            return _absent(absent[1], needs, log, held)
-        told = "the packages of this plan conflict with each other"
-        told = f"no version of {name} meets all requirements: {'; '.join(held)}" if held else told
+            return _absent(absent[1], needs, log, of_indexes)
+        message = "the packages of this plan conflict with each other"
+        message = (
+            f"no version of {name} meets all requirements: {'; '.join(of_indexes)}" if of_indexes else message
+        )
         lines = _lines_named(log, needs)
-        told += f": see {', '.join(lines)}" if lines else ""
+        message += f": see {', '.join(lines)}" if lines else ""
         return LockError(
-            told, log=log, contradiction=True, no_wheel=find_missing_wheel(log, archives or SourceArchives(sources)),
+            message, log=log, contradiction=True, no_wheel=find_missing_wheel(log, archives or SourceArchives(sources)),
             hint="relax one of the requirements in the log above",
         )  # fmt: skip
     if (refused_build := build_refused(log)) is not None:
@@ -80,16 +82,18 @@ _ABSENT = re.compile(
 )
 
 
-def _absent(name: str, needs: Sequence[RequirementLine], log: str, held: Sequence[str]) -> LockError:
+def _absent(
+    name: str, needs: Sequence[RequirementLine], log: str, holdings_of_indexes: Sequence[str]
+) -> LockError:
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
-    said = f": {'; '.join(held)}" if held else ""
+    said = f": {'; '.join(holdings_of_indexes)}" if holdings_of_indexes else ""
     return LockError(
         f"no index or folder of wheels has the package {name}{where}{said}", log=log, absent=str(canonicalize_name(name)),
         hint="check the name, --index, --find-links and pip's configuration",
     )  # fmt: skip
 
 
-def _held(name: str | None, sources: PackageSources) -> list[str]:
+def _holdings(name: str | None, sources: PackageSources) -> list[str]:
     """What each index has of a package that the solver could not find."""
     if name is None or sources.offline or sources.no_index:
         return []

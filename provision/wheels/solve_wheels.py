@@ -142,8 +142,8 @@ def allowed(
         text = ask.compiled(ask.source([*loose, *plan.packages]), "requirements.txt")
     pins = (re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", row) for row in text.splitlines())
     # without labels ("2.13.0+cpu"): <= takes none
-    found: dict[str, str] = {canonicalize_name(m[1]): m[2].partition("+")[0] for m in pins if m}
-    return {b.framework: found[b.package_name] for b in plan.builds if b.package_name in found}
+    versions: dict[str, str] = {canonicalize_name(m[1]): m[2].partition("+")[0] for m in pins if m}
+    return {b.framework: versions[b.package_name] for b in plan.builds if b.package_name in versions}
 
 
 def _described(
@@ -152,8 +152,8 @@ def _described(
     """Return a source archive with the requirements that it was solved with, and its description."""
     if builds.stated is None:
         return package, None
-    found = builds.stated.archive(package) or builds.stated.archives.describe([package]).get(package)
-    return builds.stated.recorded(package, ask.needs, ask.plan), found
+    archive = builds.stated.archive(package) or builds.stated.archives.describe([package]).get(package)
+    return builds.stated.recorded(package, ask.needs, ask.plan), archive
 
 
 def _pins(plan: Plan, sources: PackageSources) -> list[str]:
@@ -206,11 +206,11 @@ def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) ->
         for p in packages
         if p.size is None
     }
-    asked = [u for u in urls.values() if u.startswith("file:") or not sources.offline]
-    if not asked:
+    unknown = [u for u in urls.values() if u.startswith("file:") or not sources.offline]
+    if not unknown:
         return packages
     try:
-        sizes = Http(tries=1, timeout=5.0).sizes(asked)
+        sizes = Http(tries=1, timeout=5.0).sizes(unknown)
     except LockError:
         sizes = {}
     return tuple(dataclasses.replace(p, size=p.size or sizes.get(urls.get(p.url, p.url))) for p in packages)

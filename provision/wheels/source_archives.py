@@ -111,13 +111,13 @@ def has_pages(sources: PackageSources) -> bool:
 def package_of(name: str, file: File) -> LockedPackage | None:
     """Return the source archive that an index lists for a package; None for a wheel and for other files."""
     try:
-        found, version = parse_sdist_filename(file.name)
+        sdist_name, version = parse_sdist_filename(file.name)
     except (InvalidSdistFilename, ValueError):
         return None
-    if found != canonicalize_name(name):
+    if sdist_name != canonicalize_name(name):
         return None
     return LockedPackage(
-        name=str(found), version=str(version), url=file.url, sha256=file.sha256, size=file.size,
+        name=str(sdist_name), version=str(version), url=file.url, sha256=file.sha256, size=file.size,
     )  # fmt: skip
 
 
@@ -134,8 +134,8 @@ class SourceArchives:
         """Describe source archives. One that is too large, or cannot be fetched or read, is missing in the answer."""
         wanted = list(dict.fromkeys(packages))
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            found = pool.map(self._one, wanted)
-            return {package: archive for package, archive in zip(wanted, found, strict=True) if archive}
+            archives = pool.map(self._one, wanted)
+            return {package: archive for package, archive in zip(wanted, archives, strict=True) if archive}
 
     def listed(self, name: str) -> tuple[LockedPackage, ...]:
         """Return the source archives of a package on the indexes and in folders, the newest first. An index that does
@@ -154,18 +154,18 @@ class SourceArchives:
 
     def wheel_files(self, name: str) -> list[File]:
         """Return the wheels of a package on the indexes and in folders, those that are yanked left out."""
-        found = [f for f in self._files(name) if f.name.endswith(".whl") and f.yanked is None]
+        files = [f for f in self._files(name) if f.name.endswith(".whl") and f.yanked is None]
         here = [p for folder in self._folders() for p in folder.glob("*.whl")]
-        mine = [p for p in here if canonicalize_name(p.name.partition("-")[0]) == name]
-        return [*found, *(File(name=p.name, url=p.as_uri()) for p in mine)]
+        local = [p for p in here if canonicalize_name(p.name.partition("-")[0]) == name]
+        return [*files, *(File(name=p.name, url=p.as_uri()) for p in local)]
 
     def withdrawn(self, name: str) -> dict[Version, bool]:
         """Return the versions of a package on the indexes, and whether all files of each are yanked."""
-        found: dict[Version, bool] = {}
+        versions: dict[Version, bool] = {}
         for file in self._files(name):
             if version := version_of(file.name, name):
-                found[version] = found.get(version, True) and file.yanked is not None
-        return found
+                versions[version] = versions.get(version, True) and file.yanked is not None
+        return versions
 
     def _files(self, name: str) -> Sequence[File]:
         if name not in self._pages:
@@ -174,8 +174,8 @@ class SourceArchives:
 
     def correct(self, package: LockedPackage, requires: Iterable[str]) -> None:
         """Remember what a build of an archive requires, where that is not what the archive states."""
-        if package.sha256 and (found := self._one(package)):
-            corrected = dataclasses.replace(found, requires=tuple(requires), stated_in=BUILT)
+        if package.sha256 and (archive := self._one(package)):
+            corrected = dataclasses.replace(archive, requires=tuple(requires), stated_in=BUILT)
             _remember(self._kept(package), corrected)
 
     def _kept(self, package: LockedPackage) -> Path:
@@ -210,17 +210,17 @@ class SourceArchives:
 
     def _one(self, package: LockedPackage) -> SourceArchive | None:
         kept = self._kept(package)
-        if package.sha256 and (found := _recall(kept)):
-            return found
+        if package.sha256 and (archive := _recall(kept)):
+            return archive
         if (package.size or 0) > MOST_ARCHIVE:
             return None
         try:
-            found = self._fetched(package)
+            archive = self._fetched(package)
         except (LockError, BuildError, OSError, UnsafeNameError):
             return None  # the solver, or the installer, says what is wrong with it
         if package.sha256:
-            _remember(kept, found)
-        return found
+            _remember(kept, archive)
+        return archive
 
     def _fetched(self, package: LockedPackage) -> SourceArchive:
         """Download an archive, compare it with its hash and describe it. Raises LockError, BuildError, OSError."""

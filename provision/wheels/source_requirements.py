@@ -98,13 +98,13 @@ def _of_project(text: bytes | None) -> tuple[str, ...] | None:
     project = read_toml(text).get("project")
     if not isinstance(project, dict) or _DECIDING_KEYS & {str(d) for d in _list(project.get("dynamic"))}:
         return None
-    found = [str(d) for d in _list(project.get("dependencies"))]
+    requirements = [str(d) for d in _list(project.get("dependencies"))]
     extras = project.get("optional-dependencies")
     for extra, texts in extras.items() if isinstance(extras, dict) else ():
         for requirement, _, marker in (str(t).partition(";") for t in _list(texts)):
             condition = f'({marker.strip()}) and extra == "{extra}"' if marker else f'extra == "{extra}"'
-            found.append(f"{requirement.strip()} ; {condition}")
-    return tuple(found)
+            requirements.append(f"{requirement.strip()} ; {condition}")
+    return tuple(requirements)
 
 
 _DECIDING_KEYS = frozenset({"dependencies", "optional-dependencies", "requires-python"})
@@ -167,9 +167,11 @@ def _of_requires_txt(text: str) -> Iterator[str]:
 
 def _extras_of(named: Sequence[str], requires: Sequence[str]) -> tuple[str, ...]:
     """Return the extras that are named, else those in the markers of requirements."""
-    found = [extra for extra in named if _EXTRA.fullmatch(extra)]
-    found = found or [m for text in requires for m in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text)]
-    return tuple(dict.fromkeys(found))
+    extras = [extra for extra in named if _EXTRA.fullmatch(extra)]
+    extras = extras or [
+        m for text in requires for m in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text)
+    ]
+    return tuple(dict.fromkeys(extras))
 
 
 def _is_requirement(text: str) -> bool:

@@ -43,22 +43,22 @@ class StatedMetadata:
 
     archives: SourceArchives
     emit: Emit
-    found: dict[str, dict[str, SourceArchive]] = field(default_factory=dict)
+    read: dict[str, dict[str, SourceArchive]] = field(default_factory=dict)
     unstated: set[str] = field(default_factory=set)
     refused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     required_by: dict[str, str] = field(default_factory=dict)
-    asked: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
     runs_no_code: bool = False
 
     def add(self, other: StatedMetadata) -> None:
         """Add what another reader found."""
-        for name, versions in other.found.items():
-            self.found.setdefault(name, {}).update(versions)
+        for name, versions in other.read.items():
+            self.read.setdefault(name, {}).update(versions)
 
-    def note_refusal(self, log: str, asked: Iterable[str]) -> None:
+    def note_refusal(self, log: str, requirements: Iterable[str]) -> None:
         """Remember which versions a refusal names as without wheels, of which one is going to be taken, which
-        releases require them, and what was `asked` for."""
-        self.asked = tuple(asked)
+        releases require them, and all `requirements`."""
+        self.requirements = tuple(requirements)
         line = " ".join(log.split())
         self.refused |= find_unusable(line)
         for release, version, name in _DEPENDS.findall(line):
@@ -68,11 +68,11 @@ class StatedMetadata:
     def without_any_wheel(self) -> list[str]:
         """Return the packages that were asked for in one version which has a source archive and no wheel for any
         Python. uv's refusal names one of them only."""
-        exact = dict(filter(None, map(_exact, self.asked)))
+        exact = dict(filter(None, map(_exact, self.requirements)))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             has_wheel = pool.map(self._has_wheel, exact, exact.values())
-            found = [name for name, wheel in zip(exact, has_wheel, strict=True) if not wheel]
-        return [n for n in found if any(_is_same(p, exact[n]) for p in self.archives.listed(n))]
+            wheelless = [name for name, wheel in zip(exact, has_wheel, strict=True) if not wheel]
+        return [n for n in wheelless if any(_is_same(p, exact[n]) for p in self.archives.listed(n))]
 
     def _has_wheel(self, name: str, version: str) -> bool:
         parts = (file.split("-") for file in self.archives.wheels(name))
@@ -81,8 +81,8 @@ class StatedMetadata:
     def options(self, names: Iterable[str], folder: Path) -> list[str]:
         """Write what is stated of these packages into a file, and return the options with which uv reads it."""
         stated = [name for name in names if name not in self.unstated]
-        self._read_newest([name for name in stated if name not in self.found])
-        tables = [_table(a) for name in stated for a in self.found.get(name, {}).values()]
+        self._read_newest([name for name in stated if name not in self.read])
+        tables = [_table(a) for name in stated for a in self.read.get(name, {}).values()]
         tables += [{"name": name, "requires-dist": []} for name in stated if name not in self.unstated]
         if not tables:
             return []
@@ -94,14 +94,14 @@ class StatedMetadata:
         """Read the archives of the versions that a solve took without knowing them. Return whether that changes the
         question."""
         new = {n: solved[n] for n in names if n in solved and n not in self.unstated}
-        new = {name: version for name, version in new.items() if version not in self.found.get(name, {})}
+        new = {name: version for name, version in new.items() if version not in self.read.get(name, {})}
         self._read(new)
         for name, version in new.items():
-            archive = self.found.get(name, {}).get(version)
-            if archive is None or len(self.found[name]) > _MOST_VERSIONS:
+            archive = self.read.get(name, {}).get(version)
+            if archive is None or len(self.read[name]) > _MOST_VERSIONS:
                 self._announce(name, version, plan)
         return any(
-            name in self.unstated or applying(self.found[name][version].requires or (), plan, None)
+            name in self.unstated or applying(self.read[name][version].requires or (), plan, None)
             for name, version in new.items()
         )
 
@@ -119,7 +119,7 @@ class StatedMetadata:
         """Return the description of a package that was solved by its stated metadata."""
         if package.name in self.unstated:
             return None
-        return self.found.get(package.name, {}).get(package.version)
+        return self.read.get(package.name, {}).get(package.version)
 
     def _announce(self, name: str, version: str, plan: Plan) -> None:
         if self.runs_no_code:
@@ -150,7 +150,7 @@ class StatedMetadata:
         for package, archive in self.archives.describe(packages).items():
             if archive.requires is not None:
                 version = wanted[package.name]
-                self.found.setdefault(package.name, {})[version] = dataclasses.replace(
+                self.read.setdefault(package.name, {})[version] = dataclasses.replace(
                     archive, version=version
                 )
 
@@ -160,13 +160,13 @@ def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) 
     `extras` is None."""
     versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
     markers = markers_of(plan.platform) | CPYTHON | versions
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for text in requires:
         need = Requirement(text)
-        asked = ["", *(extras_in([text]) if extras is None else extras)]
-        if need.marker is None or any(need.marker.evaluate({**markers, "extra": e}) for e in asked):
-            found[_spelled(need)] = None
-    return tuple(sorted(found))
+        applied = ["", *(extras_in([text]) if extras is None else extras)]
+        if need.marker is None or any(need.marker.evaluate({**markers, "extra": e}) for e in applied):
+            lines[_spelled(need)] = None
+    return tuple(sorted(lines))
 
 
 def _spelled(need: Requirement) -> str:
@@ -185,14 +185,14 @@ def extras_in(requires: Iterable[str]) -> list[str]:
 def _extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> list[str]:
     """Return the extras of a package that a project or a plan asks for."""
     texts = [n.text for n in needs if n.name and canonicalize_name(n.name) == name]
-    found: set[str] = set()
+    extras: set[str] = set()
     for text in (*texts, *plan.packages):
         try:
             need = Requirement(text)
         except InvalidRequirement:
             continue  # a folder or a commit: not a release of an index
-        found |= set(need.extras) if canonicalize_name(need.name) == name else set()
-    return sorted(found)
+        extras |= set(need.extras) if canonicalize_name(need.name) == name else set()
+    return sorted(extras)
 
 
 def _table(archive: SourceArchive) -> dict[str, object]:

@@ -57,7 +57,7 @@ def needs_of(
 ) -> dict[LockedPackage, SystemNeeds]:
     """What each wheel needs, for those that can be read here now or were read before. `folders` have wheels beside
     those that the sources name."""
-    found: dict[LockedPackage, SystemNeeds] = {}
+    by_package: dict[LockedPackage, SystemNeeds] = {}
     places = [*folders, *(Path(p) for p in sources.find_links if "://" not in p)]
     unpacked: list[Path] | None = None
     for package in filter(is_compiled_wheel, packages):
@@ -70,8 +70,8 @@ def needs_of(
             if needs is not None:
                 _remember(kept, needs)
         if needs is not None:
-            found[package] = needs
-    return found
+            by_package[package] = needs
+    return by_package
 
 
 def needs_of_installed(
@@ -79,14 +79,14 @@ def needs_of_installed(
 ) -> dict[LockedPackage, SystemNeeds]:
     """What each wheel needs, read from its files in an environment, where it was put with its hash compared."""
     wanted = {normalize_name(p.name): p for p in packages if is_compiled_wheel(p)}
-    found: dict[LockedPackage, SystemNeeds] = {}
+    by_package: dict[LockedPackage, SystemNeeds] = {}
     for name, one in ((n, d) for n, several in read_distributions(env).items() for d in several):
         package = wanted.get(name)
         if package is None or one.record is None:
             continue
-        found[package] = _needs(_recorded(one))
-        _remember(_place(package, sources), found[package])
-    return found
+        by_package[package] = _needs(_recorded(one))
+        _remember(_place(package, sources), by_package[package])
+    return by_package
 
 
 def is_compiled_wheel(package: LockedPackage) -> bool:
@@ -175,8 +175,8 @@ def _parse(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> Elf:
 
 def _of_tree(tree: Path) -> SystemNeeds:
     files = (Path(folder, name) for folder, _, names in os.walk(tree.resolve()) for name in names)
-    found = (path for path in files if _SHARED.search(path.name))
-    return _needs((str(p), functools.partial(read_elf, p)) for p in itertools.islice(found, _MOST_FILES))
+    libraries = (path for path in files if _SHARED.search(path.name))
+    return _needs((str(p), functools.partial(read_elf, p)) for p in itertools.islice(libraries, _MOST_FILES))
 
 
 def _recorded(one: Distribution) -> Iterator[tuple[str, Callable[[], Elf]]]:

@@ -28,10 +28,10 @@ def progress(line: str) -> tuple[str, int, int] | None:
 
 def _bytes(text: str) -> int:
     """Return the bytes that uv shows as "120.5 MiB"; 0 for what is no such number."""
-    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B", text)
-    if not found:
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B", text)
+    if not match:
         return 0
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2] or " "))
 
 
 def without_progress(log: str) -> str:

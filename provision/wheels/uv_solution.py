@@ -40,8 +40,8 @@ def versions_of(text: str) -> dict[str, str]:
     if not text.startswith("lock-version"):
         pins = re.findall(r"(?m)^([A-Za-z0-9._-]+)={2,3}([^\s;]+)", text)
         return {str(canonicalize_name(name)): version for name, version in pins}
-    found = _read_pylock(text).packages
-    return {str(p.name): str(p.version) for p in found if p.version and (p.wheels or p.sdist)}
+    packages = _read_pylock(text).packages
+    return {str(p.name): str(p.version) for p in packages if p.version and (p.wheels or p.sdist)}
 
 
 @functools.lru_cache(maxsize=2)
@@ -110,7 +110,7 @@ def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
 
 def parse_annotations(text: str) -> dict[str, str]:
     """The index of each package, from `# from URL` under each pin of `uv pip compile`."""
-    found: dict[str, str] = {}
+    indexes: dict[str, str] = {}
     name = ""
     for line in text.splitlines():
         pin = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?={2,3}", line)
@@ -118,8 +118,8 @@ def parse_annotations(text: str) -> dict[str, str]:
             name = pin.group(1).lower()
         origin = re.match(r"\s+# from (\S+)", line)
         if origin and name:
-            found[name] = origin.group(1)
-    return found
+            indexes[name] = origin.group(1)
+    return indexes
 
 
 class Requirers(Mapping[str, tuple[str, ...]]):
@@ -129,29 +129,29 @@ class Requirers(Mapping[str, tuple[str, ...]]):
         self._annotated = annotated
 
     @functools.cached_property
-    def _found(self) -> dict[str, tuple[str, ...]]:
+    def _requirers(self) -> dict[str, tuple[str, ...]]:
         return parse_requirers(self._annotated())
 
     def __getitem__(self, name: str) -> tuple[str, ...]:
-        return self._found[name]
+        return self._requirers[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._requirers)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._requirers)
 
 
 def parse_requirers(text: str) -> dict[str, tuple[str, ...]]:
     """The packages that require each package, from `# via NAME` under each pin of `uv pip compile`. Files and the
     plan require packages too; they are left out."""
-    found: dict[str, tuple[str, ...]] = {}
+    requirers: dict[str, tuple[str, ...]] = {}
     name = ""
     for line in text.splitlines():
         if pin := re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?(?:={2,3}| @ )", line):
             name = pin[1].lower()
-            found[name] = ()
+            requirers[name] = ()
         elif name and (by := re.fullmatch(r"\s+#\s+(?:via\s+)?([A-Za-z0-9][A-Za-z0-9._-]*)", line)):
-            found[name] = (*found[name], by[1].lower())
-    known = found.keys()
-    return {n: tuple(b for b in by if b in known) for n, by in found.items()}
+            requirers[name] = (*requirers[name], by[1].lower())
+    known = requirers.keys()
+    return {n: tuple(b for b in by if b in known) for n, by in requirers.items()}

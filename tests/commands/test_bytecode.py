@@ -112,7 +112,7 @@ def test_changed_modules_are_compiled_again_beside_one_that_does_not_compile(tmp
 
 def test_compiling_that_is_finished_at_any_moment_is_complete(tmp_path):
     for n in range(12):
-        bytecode_cache._asked.cache_clear()
+        bytecode_cache._tag_of.cache_clear()
         packages = wheel_in(tmp_path / f"{n}/env", "good.py,,\n")
         source = tmp_path / f"{n}/env/lib/python3.11/site-packages/good.py"
         source.write_text("y = 2\n")

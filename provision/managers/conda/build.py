@@ -219,14 +219,16 @@ def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPa
     where = _where(text, packages)
     message = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
     return BuildError(
-        f"{message}: {where}" if where else message, log=text, hint="read the messages of the engine above"
+        f"{message}: {where}" if where else message,
+        log=text,
+        hint="read the messages of the conda engine (py-rattler) above",
     )
 
 
 def _where(text: str, packages: Sequence[LockedPackage]) -> str | None:
     """Return the package address for a message of the engine, which often has only the file name."""
     file = re.search(r"failed to fetch (\S+\.(?:conda|tar\.bz2))", text)
-    name = re.search(r"nothing came for \d+ s: ([^\s,]+)", text)
+    name = re.search(r"no data arrived for \d+ s: ([^\s,]+)", text)
     for package in packages:
         if (file and package.url.endswith(f"/{file[1]}")) or (name and package.name == name[1]):
             return redact(package.url)

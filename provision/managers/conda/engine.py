@@ -136,5 +136,5 @@ def _describe_crash(operation: str, done: process.Finished, failure: type[Gpuenv
     return failure(
         f"the conda engine (py-rattler) failed in {operation}: {how}" + (f": {first}" if first else ""),
         log=log[-4000:] or None,
-        hint="read the messages of the engine above; nothing was changed",
+        hint="read the messages of the conda engine (py-rattler) above. Nothing was changed",
     )

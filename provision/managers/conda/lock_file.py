@@ -196,7 +196,7 @@ def read(
     if not packages:
         raise OtherPlatformError(
             f"{path} has no packages for {here} (only {', '.join(content.metadata.platforms)})",
-            hint=f"lock for it: gpuenv lock --manager conda --platform {platform}",
+            hint=f"create a lock for this platform: gpuenv lock --manager conda --platform {platform}",
         )
     custom = content.metadata.custom_metadata or {}
     try:

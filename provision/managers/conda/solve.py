@@ -214,7 +214,7 @@ def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
     return LockError(
         f"the conda channels cannot be read: {text.splitlines()[0] if text else error['kind']}: {where}",
         log=text,
-        hint="read the messages of the engine above",
+        hint="read the messages of the conda engine (py-rattler) above",
     )
 
 

@@ -44,7 +44,7 @@ def watch(request: dict[str, Any]) -> None:
         if time.process_time() - used > _ALIVE:
             used, since = time.process_time(), time.monotonic()
         elif time.monotonic() - since > request["patience"] and _connected():
-            text = f"nothing came for {request['patience']:.0f} s: {', '.join(sorted(awaited))}"
+            text = f"no data arrived for {request['patience']:.0f} s: {', '.join(sorted(awaited))}"
             end_with(request, {"error": {"kind": "Stalled", "text": text}})
 
 
