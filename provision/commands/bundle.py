@@ -40,7 +40,7 @@ from ..system.write_inside_folder import write_file
 from ..wheels import solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds
 from ..wheels.cache_and_disk import size
-from ..wheels.install import unhashed_line
+from ..wheels.uv_install import unhashed_line
 from . import bundle_lock, interrupted_run, missing_library_warnings
 from .bundle_files import BundledPackages, get_bundle_path, solve_own_packages
 from .default_env import note_project
@@ -179,7 +179,7 @@ class _BundleWriter:
             try:
                 builds = SourceBuilds(self.emit, forbidden_by="a bundle")
                 found += solve_wheels.lock(
-                    plan, self.got.sources, lambda _event: None, builds=builds
+                    plan, self.got.sources, lambda _event: None, solve_wheels.SolveOptions(builds=builds)
                 ).packages
             except LockError as error:
                 told = f"the build requirements of {package.name} ({', '.join(wanted)}) are not in the bundle: {error.message}"

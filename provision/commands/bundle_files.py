@@ -162,7 +162,10 @@ def _solved(got: LockForBundle, wanted: Sequence[str], minor: str) -> Lock | Loc
     )  # fmt: skip
     try:
         return solve_wheels.lock(
-            plan, got.sources, _ignore, builds=SourceBuilds(_ignore, forbidden_by="a bundle")
+            plan,
+            got.sources,
+            _ignore,
+            solve_wheels.SolveOptions(builds=SourceBuilds(_ignore, forbidden_by="a bundle")),
         )
     except LockError as error:
         if error.unreachable:

@@ -20,6 +20,7 @@ from ..system.write_inside_folder import write_file
 from ..wheels import pylock
 from ..wheels.install import install_wheels
 from ..wheels.reinstall import put_back as put_back_wheels, take_out
+from ..wheels.uv_install import UvInstall
 from .protocol import Building
 
 transaction = transactions.beside
@@ -44,7 +45,7 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
     create(prefix, how.python(), prompt=how.env.name)
     _name_place(prefix, how.env)
     _make_relocatable(prefix)
-    install_wheels(lock, prefix, how.sources, how.emit, fetched=how.fetched)
+    install_wheels(UvInstall(lock, prefix, how.sources, fetched=how.fetched), how.emit)
 
 
 def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
@@ -53,7 +54,7 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     take_out(prefix, step.out)
     if step.into:
         some = dataclasses.replace(new, packages=step.into)
-        install_wheels(some, prefix, how.sources, how.emit, fetched=how.fetched)
+        install_wheels(UvInstall(some, prefix, how.sources, fetched=how.fetched), how.emit)
 
 
 def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:

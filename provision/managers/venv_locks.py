@@ -143,11 +143,11 @@ class VenvSearch:
             dataclasses.replace(n, text=_pinned_to(n.text, pins)) if _is_of_index(n) else n
             for n in context.demands.needs
         ]
-        lock = solve_wheels.lock(
-            pinned, sources, self.task.emit, python=self.task.stages.interpreter(plan.python or "", context.machine),
-            needs=(*needs, *_limits(context)), prefer=versions, builds=self.task.builds,
-            early=self.early,
+        options = solve_wheels.SolveOptions(
+            python=self.task.stages.interpreter(plan.python or "", context.machine),
+            needs=(*needs, *_limits(context)), prefer=versions, builds=self.task.builds, early=self.early,
         )  # fmt: skip
+        lock = solve_wheels.lock(pinned, sources, self.task.emit, options)
         return dataclasses.replace(lock, plan=plan)
 
     def _with_pages(self, context: RequestContext, plan: Plan) -> PackageSources:

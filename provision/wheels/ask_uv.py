@@ -100,10 +100,8 @@ class Ask:
             *pins,
             *(n.text for n in self.needs if n.name in named and n.name != "torch" and not n.constraint),
         ]
-        with_index = [
-            n for n in self.needs if n.index and n.name and n.name not in named and not n.constraint
-        ]
-        pins += [n.text for n in with_index]
+        indexed = [n for n in self.needs if n.index and n.name and n.name not in named and not n.constraint]
+        pins += [n.text for n in indexed]
         self.pinned = {str(canonicalize_name(Requirement(p).name)): p for p in pins}
         lines = [
             "[project]",
@@ -113,14 +111,14 @@ class Ask:
             f"dependencies = {json.dumps(pins)}",
         ]
         bound = _bound_to_pytorch(self.plan, pins, self.needs)
-        urls = dict.fromkeys(n.index for n in with_index if n.index)
+        urls = dict.fromkeys(n.index for n in indexed if n.index)
         indexes = {f"project-{number}": url for number, url in enumerate(urls)}
         names = {url: name for name, url in indexes.items()}
         if bound:
             indexes["pytorch"] = pytorch_index.address(self.sources.pytorch, self.plan)
         for name, url in indexes.items():
             lines += ["[[tool.uv.index]]", f'name = "{name}"', f"url = {json.dumps(url)}", "explicit = true"]
-        chosen = {canonicalize_name(n.name or ""): names[n.index or ""] for n in with_index} | dict.fromkeys(
+        chosen = {canonicalize_name(n.name or ""): names[n.index or ""] for n in indexed} | dict.fromkeys(
             bound, "pytorch"
         )
         self.bound = {str(name): indexes[index] for name, index in chosen.items()}

@@ -12,7 +12,8 @@ from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
-from .install import install_wheels, python_of
+from .install import install_wheels
+from .uv_install import UvInstall, python_of
 
 _SETTINGS = uv.Settings(timeout=600)
 
@@ -32,6 +33,7 @@ def take_out(env: Path, names: Iterable[str]) -> None:
         )  # fmt: skip
 
 
+# Six parameters: those of the managers, with the environment as the prefix.
 def put_back(
     lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, sources: PackageSources, emit: Callable[[Event], None], *,
     fresh: bool,
@@ -43,10 +45,11 @@ def put_back(
     _remove_unrecorded(env, {normalize_name(p.name) for p in wheels})
     some = dataclasses.replace(lock, packages=wheels)
     if not fresh:
-        install_wheels(some, env, sources, emit, reinstall=True)
+        install_wheels(UvInstall(some, env, sources, reinstall=True), emit)
         return
     cache = env / MARK / "fetched"
-    install_wheels(some, env, dataclasses.replace(sources, cache_dir=str(cache)), emit, reinstall=True)
+    fresh_sources = dataclasses.replace(sources, cache_dir=str(cache))
+    install_wheels(UvInstall(some, env, fresh_sources, reinstall=True), emit)
     shutil.rmtree(cache, ignore_errors=True)
     uv.run_uv(["cache", "clean", *(p.name for p in wheels)], sources, python=None, settings=_SETTINGS)
 

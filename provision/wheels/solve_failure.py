@@ -54,26 +54,33 @@ def failure(
     if unbuilt := explain_in_solve(log, needs):
         return unbuilt
     if "No solution found" in log or "unsatisfiable" in log:
-        name = uv_failures.find_absent_package(log)
-        of_indexes = _holdings(name, sources)
-        if absent := _ABSENT.search(log):
-            return _absent(absent[1], needs, log, of_indexes)
-        message = "the packages of this plan conflict with each other"
-        message = (
-            f"no version of {name} meets all requirements: {'; '.join(of_indexes)}" if of_indexes else message
-        )
-        lines = _lines_named(log, needs)
-        message += f": see {', '.join(lines)}" if lines else ""
-        return LockError(
-            message, log=log, contradiction=True, no_wheel=find_missing_wheel(log, archives or SourceArchives(sources)),
-            hint="relax one of the requirements in the log above",
-        )  # fmt: skip
+        return _no_solution(log, sources, needs, archives or SourceArchives(sources))
     if (refused_build := build_refused(log)) is not None:
         return LockError(f"{refused_build or 'a package'} was not built", log=log, unbuilt=refused_build)
     first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
     return LockError(
         f"the packages could not be solved: {first}", log=log, hint="correct the problem in the log above"
     )
+
+
+def _no_solution(
+    log: str, sources: PackageSources, needs: Sequence[RequirementLine], archives: SourceArchives
+) -> LockError:
+    """Return the error for requirements that conflict, or that no index meets."""
+    name = uv_failures.find_absent_package(log)
+    of_indexes = _holdings(name, sources)
+    if absent := _ABSENT.search(log):
+        return _absent(absent[1], needs, log, of_indexes)
+    message = "the packages of this plan conflict with each other"
+    message = (
+        f"no version of {name} meets all requirements: {'; '.join(of_indexes)}" if of_indexes else message
+    )
+    lines = _lines_named(log, needs)
+    message += f": see {', '.join(lines)}" if lines else ""
+    return LockError(
+        message, log=log, contradiction=True, no_wheel=find_missing_wheel(log, archives),
+        hint="relax one of the requirements in the log above",
+    )  # fmt: skip
 
 
 _PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")

@@ -40,42 +40,42 @@ from .source_archives import SourceArchive
 from .uv_solution import Requirers, parse_annotations, parse_pylock, versions_of
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SolveOptions:
+    """The inputs of a solve beside the plan and its sources.
+
+    `needs` are the requirements of a project. `prefer` are versions to keep if possible. `elsewhere` are packages of
+    another manager. `builds` decides what may be built from source. `early` may have the solution. `python` is the
+    interpreter that starts uv, of any version.
+    """
+
+    needs: Sequence[RequirementLine] = ()
+    prefer: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    elsewhere: Collection[str] = ()
+    builds: SourceBuilds | None = None
+    early: EarlySolve | None = None
+    python: str | None = None
+
+
 def lock(
-    plan: Plan,
-    sources: PackageSources,
-    emit: Callable[[Event], None],
-    *,
-    python: str | None = None,
-    needs: Sequence[RequirementLine] = (),
-    prefer: Mapping[str, str] | None = None,
-    builds: SourceBuilds | None = None,
-    elsewhere: Collection[str] = (),
-    early: EarlySolve | None = None,
+    plan: Plan, sources: PackageSources, emit: Callable[[Event], None], options: SolveOptions | None = None
 ) -> Lock:
     """Solve a plan's pins, and what a project needs beside them, into a lock.
 
-    `python` is an interpreter for uv to start from; any will do. `prefer` are versions that stay where
-    they still fit; `builds` says what may be built from source; `elsewhere` are packages that another
-    manager brings; `early` may know the answer. Raises LockError when the index does
-    not answer (`unreachable`), the packages contradict each other (`contradiction`), one has no wheel
-    (`no_wheel`), a framework comes along unplanned (`brought`), or the result is not the plan.
+    Raises LockError if an index does not answer (`unreachable`), the packages conflict (`contradiction`), a package has
+    no wheel (`no_wheel`), a package requires another framework (`brought`), or the solution differs from the plan.
     """
+    options = options or SolveOptions()
     emit(Event(kind="start", stage="lock", text="solving the packages of the plan"))
     with scratch_folders.scratch("lock") as scratch:
-        builds = builds or source_builds(sources, emit)
-        ask = Ask(scratch, plan, sources, python, tuple(needs), builds)
+        builds, needs = options.builds or source_builds(sources, emit), options.needs
+        ask = Ask(scratch, plan, sources, options.python, tuple(needs), builds)
         pins = _pins(plan, sources)
         question = question_of(plan, pins, needs, sources)
         builds.recall(question)
-        try:
-            known = early.answer(ask, pins, prefer or {}) if early else None
-            solved = _taking_wheels(known or ask.solved(pins, prefer or {}), ask, pins, prefer or {})
-            packages = _with_indexes(parse_pylock(solved, plan), ask, solved)
-        finally:
-            took = ", ".join(f"{s:.2f} s" for s in ask.seconds)
-            emit(Event(kind="done", stage="lock", text=f"uv took {took}" if took else "uv was not run"))
+        packages, solved = _solve(ask, pins, options, emit)
     packages = _with_sizes(without_pages(packages, sources), sources)
-    assert_no_other_framework(plan, packages, {*elsewhere, *named_for_cpu(plan, needs)})
+    assert_no_other_framework(plan, packages, {*options.elsewhere, *named_for_cpu(plan, needs)})
     assert_is_plan(plan, packages, sources)
     assert_hashes(needs, packages)
     described = {p: _described(p, builds, ask) for p in packages if is_source(p)}
@@ -83,13 +83,24 @@ def lock(
         emit(describe_build(package, archive, plan))
     packages = tuple(described[p][0] if p in described else p for p in packages)
     builds.remember(question, (p.name for p in described), needs)
-    if early:
-        early.keep()
+    if options.early:
+        options.early.keep()
     emit(Event(kind="done", stage="lock", text=f"{len(packages)} packages", done=len(packages)))
-    return Lock(
-        manager="venv", target=plan.target, plan=plan, packages=packages,
-        required_by=Requirers(lambda: ask.annotated(solved)),
-    )  # fmt: skip
+    requirers = Requirers(lambda: ask.annotated(solved))
+    return Lock(manager="venv", target=plan.target, plan=plan, packages=packages, required_by=requirers)
+
+
+def _solve(
+    ask: Ask, pins: list[str], options: SolveOptions, emit: Callable[[Event], None]
+) -> tuple[tuple[LockedPackage, ...], str]:
+    """Return the packages of a solution with their indexes, and uv's text of it. Raises LockError."""
+    try:
+        known = options.early.answer(ask, pins, options.prefer) if options.early else None
+        solved = _taking_wheels(known or ask.solved(pins, options.prefer), ask, pins, options.prefer)
+        return _with_indexes(parse_pylock(solved, ask.plan), ask, solved), solved
+    finally:
+        took = ", ".join(f"{s:.2f} s" for s in ask.seconds)
+        emit(Event(kind="done", stage="lock", text=f"uv took {took}" if took else "uv was not run"))
 
 
 def _taking_wheels(solved: str, ask: Ask, pins: list[str], prefer: Mapping[str, str]) -> str:

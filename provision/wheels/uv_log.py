@@ -52,6 +52,7 @@ def only_missing(log: str) -> bool:
     return bool(_MISSING.search(log)) and "os error 28" not in log and "Hash mismatch" not in log
 
 
+# 39 lines: one short paragraph for each cause, the most precise first.
 def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
     log = uv.redacted(without_progress(done.stderr))
     if stored := uv_failures.find_storage_failure(log):

@@ -23,7 +23,7 @@ from provision.request import target
 from provision.system import process, untrusted_files
 from provision.verify import run_probe
 from provision.wheels import pylock
-from provision.wheels.install import Wanted
+from provision.wheels.uv_install import UvInstall
 
 LINE_MORE = "\n--index-url http://127.0.0.1:9/evil"
 
@@ -115,7 +115,7 @@ def test_the_requirements_file_replaces_a_link_and_does_not_follow_it(env, outsi
         target=Target(platform="linux-x86_64"),
     )
     lock = Lock(manager="venv", target=plan.target, plan=plan, packages=())
-    Wanted(lock, env, PackageSources(), "nothing-of-this-name===1\n", ()).install(offline=True)
+    UvInstall(lock, env, PackageSources(), "nothing-of-this-name===1\n", ()).install(offline=True)
     assert (outside / "precious.txt").read_text() == "precious\n"
 
 

@@ -67,9 +67,12 @@ FETCH = """
 from pathlib import Path
 from provision.wheels import pylock as lock
 from provision.wheels.install import install_wheels
+from provision.wheels.uv_install import UvInstall
 from provision.model import PackageSources
 env = Path(".venv")
-install_wheels(lock.read_in(env / ".gpuenv"), env, PackageSources(default=INDEX), lambda told: None, target=Path("fetched"))
+install_wheels(
+    UvInstall(lock.read_in(env / ".gpuenv"), env, PackageSources(default=INDEX), target=Path("fetched")), lambda _event: None
+)
 """
 
 

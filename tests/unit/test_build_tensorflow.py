@@ -9,7 +9,7 @@ import pytest
 
 from provision.index.scan_library_stream import nvidia_folders
 from provision.profiles.measure.tensorflow_builds import searched
-from provision.wheels.after_install import link_unfound
+from provision.wheels.tensorflow_library_links import link_unfound
 
 C = "int {name}(void) {{ return 1; }}\n"
 OPENER = "#include <dlfcn.h>\nint opens(const char *n) { return dlopen(n, RTLD_NOW) != 0; }\n"

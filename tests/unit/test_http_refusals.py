@@ -101,7 +101,7 @@ def test_a_wait_that_the_server_requests_is_part_of_the_message():
 
 
 def test_hints_are_imperatives_that_a_channel_may_replace():
-    verbs = ("put", "name", "check", "wait", "try", "open", "add")
+    verbs = ("put", "set", "name", "check", "wait", "try", "open", "add")
     for cause in http_refusals._ROWS:
         for server in (PACKAGE_INDEX, CONDA_CHANNEL):
             hint = http_refusals.explain_cause(cause, server=server).hint

@@ -20,6 +20,7 @@ from ...system.redaction import redact, redact_text
 from ...wheels.cache_and_disk import size
 from ...wheels.install import install_wheels
 from ...wheels.reinstall import put_back as put_back_wheels, take_out
+from ...wheels.uv_install import UvInstall
 from ..protocol import Building
 from . import activation_scripts as conda_scripts, engine as door
 
@@ -41,7 +42,7 @@ def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
             link(dataclasses.replace(lock, packages=named), scratch / "conda", how, distrust=True)
         if wheels:
             some = dataclasses.replace(lock, packages=wheels)
-            install_wheels(some, how.env, how.sources, how.emit, target=scratch / "wheels")
+            install_wheels(UvInstall(some, how.env, how.sources, target=scratch / "wheels"), how.emit)
 
 
 def install(lock: Lock, prefix: Path, how: Building) -> None:
@@ -168,7 +169,7 @@ def install_wheels_on_top(lock: Lock, wheels: Sequence[LockedPackage], prefix: P
         )
     if wheels:
         some = dataclasses.replace(lock, packages=tuple(_find_missing(wheels, prefix)))
-        install_wheels(some, prefix, how.sources, how.emit)
+        install_wheels(UvInstall(some, prefix, how.sources), how.emit)
 
 
 def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedPackage]:

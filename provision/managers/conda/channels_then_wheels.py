@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName, default_environment
 from packaging.requirements import InvalidRequirement, Requirement
@@ -210,14 +209,15 @@ def on_top(context: RequestContext, plan: Plan, lock: Lock, task: Task, prefer: 
     conda = _brought(context, lock)
     # The plan's own pins stay. Every lock includes pip, which needs no pin.
     planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
-    beside: dict[str, Any] = {"needs": context.demands.needs, "elsewhere": tuple(conda), "prefer": prefer,
-                              "builds": task.builds}  # fmt: skip
-    wheels = solve_wheels.lock(plan, context.sources, task.emit, **beside).packages
+    options = solve_wheels.SolveOptions(
+        needs=context.demands.needs, elsewhere=tuple(conda), prefer=prefer, builds=task.builds
+    )
+    wheels = solve_wheels.lock(plan, context.sources, task.emit, options).packages
     shared = [p for p in wheels if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):
         pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
         again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
-        wheels = solve_wheels.lock(again, context.sources, task.emit, **beside).packages
+        wheels = solve_wheels.lock(again, context.sources, task.emit, options).packages
     return solver.with_wheels(lock, [p for p in wheels if p.name not in conda], plan.builds)
 
 

@@ -1,0 +1,155 @@
+"""One run of `uv pip install` for packages of a lock: its requirements, options and indexes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ..environment.place import MARK
+from ..errors import BuildError
+from ..index import pytorch_index, uv, uv_config
+from ..index.uv import without_credentials
+from ..index.wheel_folders import address_of
+from ..model import Event, Lock, LockedPackage, PackageSources
+from ..system import process, scratch_folders
+from . import bytecode_cache, cache_and_disk
+from .installed_credentials import redact_installed
+from .uv_log import TIMEOUT, progress
+
+
+def is_compiling() -> bool:
+    """Return whether the user wants environments with compiled bytecode."""
+    environ = process.environ()
+    return bytecode_cache.wanted({**environ, **uv_config.variables(environ)})
+
+
+def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
+    """Return the lock as pinned requirements with hashes: they fit any index, mirror or folder. What came from
+    an address of its own is asked for there, unless it is one of the `files` in folders."""
+    lines = []
+    for package in lock.packages:
+        if package.unhashed:
+            continue
+        if package.sha256 is None:
+            raise BuildError(f"the lock has no hash for {package.name} {package.version}")
+        direct = package.index is None and not package.url.startswith("file:")
+        direct = direct and cache_and_disk.file_name(package) not in files
+        what = f"{package.name} @ {address_of(package)}" if direct else f"{package.name}==={package.version}"
+        lines.append(f"{what} --hash=sha256:{package.sha256}")
+    return "\n".join(lines) + "\n"
+
+
+def unhashed_line(package: LockedPackage) -> str:
+    """A folder or a commit as pip and uv name it."""
+    if package.url.startswith("file:"):
+        folder = unquote(urlsplit(package.url).path)
+        return f"-e {folder}" if package.editable else folder
+    return f"{package.name} @ {address_of(package)}"
+
+
+def _sources(packages: Sequence[LockedPackage]) -> list[str]:
+    """What is built from its source archive: all else comes as a wheel or not at all."""
+    names = [p.name for p in packages if not is_wheel(p)]
+    return ["--only-binary", ":all:", *(word for name in names for word in ("--no-binary", name))]
+
+
+def is_wheel(package: LockedPackage) -> bool:
+    return urlsplit(package.url).path.endswith(".whl")
+
+
+def python_of(env: Path) -> Path:
+    return env / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+
+@dataclass(frozen=True)
+class UvInstall:
+    """Requirements to be put into an environment by uv, and how. What is fetched into another folder, a `target`
+    beside an environment that stands, leaves nothing in the environment, whenever the run is killed."""
+
+    lock: Lock
+    path: Path
+    sources: PackageSources
+    requirements: str = ""
+    options: tuple[str, ...] = ()
+    reinstall: bool = False
+    target: Path | None = None
+    fetched: Callable[[Path], None] | None = None
+
+    def only(self, packages: tuple[LockedPackage, ...], files: Collection[str] = ()) -> UvInstall:
+        """Return some of the packages with their hashes in place of all. `files` are as in `requirements_text`."""
+        lock = dataclasses.replace(self.lock, packages=packages)
+        options = ("--require-hashes", *_sources(packages))
+        return dataclasses.replace(
+            self, lock=lock, requirements=requirements_text(lock, files), options=options
+        )
+
+    def report_fetched(self) -> None:
+        """Say that wheels have come into the environment."""
+        if self.fetched and not self.target:
+            self.fetched(self.path)
+
+    def install_uncached(self) -> process.Finished:
+        """Install from files, with a cache that is empty and removed afterwards."""
+        cache = (self.target.parent if self.target else self.path / MARK) / "fetched"
+        sources = dataclasses.replace(self.sources, cache_dir=str(cache))
+        try:
+            return dataclasses.replace(self, sources=sources).install(offline=True)
+        finally:
+            shutil.rmtree(cache, ignore_errors=True)
+
+    def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
+        theirs, others = pytorch_index.split(self.lock.packages, self.lock.plan)
+        sources = _for_lock(self.lock, self.sources, offline=offline)
+        wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
+        # bytecode_cache.fill compiles wheels
+        variables = {"UV_COMPILE_BYTECODE": "0"} if wheels and is_compiling() else {}
+        words = [
+            "pip", "install", "--no-deps", *self.options, *(["--target", str(self.target.absolute())] if self.target else []),
+            *(["--reinstall"] if self.reinstall else []), "--requirements",
+        ]  # fmt: skip
+
+        there: dict[str, int] = {}
+
+        def on_line(line: str) -> None:
+            if emit and (bar := progress(line)):
+                name, done, _ = bar
+                there[name] = max(done, there.get(name, 0))
+                text = f"downloading {name}"
+                emit(Event(kind="progress", stage="build", text=text, done=sum(there.values()), unit="bytes"))
+
+        # uv tells its progress to a terminal only, and draws it again and again: not where nobody would see it
+        watched = emit is not None and os.name == "posix" and sys.stderr.isatty()
+        requirements, logins = without_credentials(self.requirements)
+        # The lock chose the wheels; what builds a source is chosen now, under the rules of a solve.
+        settings = uv.Settings(
+            alone=bool(theirs) and not others, locked=wheels, variables=variables, git_logins=logins,
+            timeout=TIMEOUT, on_line=on_line, terminal=watched,
+        )  # fmt: skip
+        with scratch_folders.scratch("install") as folder:  # private: the text has the values of variables
+            file = folder / "requirements.txt"
+            file.write_text(requirements, encoding="utf-8")
+            done = uv.run_uv([*words, str(file)], sources, python=python_of(self.path), settings=settings)
+        redact_installed(self.lock, self.path, self.target)
+        return done
+
+
+def _for_lock(lock: Lock, sources: PackageSources, *, offline: bool) -> PackageSources:
+    """The sources, with the folders that the lock names put to them; for what is named for the PyTorch index
+    that one in place of the default index, where it lies for us today."""
+    folders = [str(Path(unquote(urlsplit(p.url).path)).parent) for p in lock.packages
+               if p.url.startswith("file:") and p.index is None]  # fmt: skip
+    links = dict.fromkeys([*sources.find_links, *(f for f in folders if Path(f).is_dir())])
+    theirs, others = pytorch_index.split(lock.packages, lock.plan)
+    if theirs and not others:
+        base = sources.pytorch
+        default = pytorch_index.address(base, lock.plan) if base else theirs[0].index
+        sources = dataclasses.replace(sources, default=default, extra=())
+    else:  # the hash decides, so an index that is for single packages may be asked for all
+        sources = dataclasses.replace(sources, extra=(*sources.extra, *sources.explicit))
+    return dataclasses.replace(sources, find_links=tuple(links), offline=offline or sources.offline)
