@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import BuildError, LockError, UsageError
 from ..index.download_files import digests, is_right, part
-from ..model import Bundle, BundleFile, as_document, from_plain
+from ..model import Bundle, BundleFile, BundlePython, as_document, from_plain
 from ..system import untrusted_files, write_inside_folder
 from ..system.redaction import redact_value
 from ..system.untrusted_names import UnsafeNameError, check_relative
@@ -73,11 +73,7 @@ def read(folder: Path) -> Bundle:
         raise LockError(
             f"{path} is damaged: {error}", hint="copy it again, or create it again: gpuenv bundle DIR"
         ) from error
-    for name in [
-        found.lock,
-        *(f.path for f in found.files),
-        *([found.archive.path] if found.archive else []),
-    ]:
+    for name in [*locks_of(found), *(f.path for f in found.files), *(a.path for a in archives_of(found))]:
         try:
             check_relative(name)
         except UnsafeNameError as error:
@@ -85,6 +81,22 @@ def read(folder: Path) -> Bundle:
                 f"{path} is damaged: {error.message}", hint="create it again: gpuenv bundle DIR"
             ) from error
     return found
+
+
+def locks_of(bundle: Bundle) -> list[str]:
+    """Return the names of the lock files of a bundle."""
+    return list(dict.fromkeys([bundle.lock, *(p.lock for p in bundle.plans)]))
+
+
+def archives_of(bundle: Bundle) -> tuple[BundlePython, ...]:
+    """Return the Python archives of a bundle."""
+    found = [bundle.archive, *(p.archive for p in bundle.plans)]
+    return tuple(dict.fromkeys(a for a in found if a))
+
+
+def is_archive_for(archive: BundlePython, minor: str, platform: str) -> bool:
+    """Return whether an archive is a Python of a minor version for a platform."""
+    return archive.version.startswith(f"{minor}.") and archive.key.split("-")[2:4] == platform.split("-")
 
 
 def settle(folder: Path, bundle: Bundle) -> None:
@@ -161,7 +173,7 @@ def verify(folder: Path, files: Sequence[BundleFile], on_progress: Callable[[int
 def refuse_edited(folder: Path, before: Bundle) -> None:
     """Raise UsageError for an edited lock or README of a complete bundle. Changed wheels are downloaded again."""
     for file in before.files if before.complete else ():
-        changed = file.path in (README, before.lock) and (folder / file.path).is_file()
+        changed = file.path in (README, *locks_of(before)) and (folder / file.path).is_file()
         if changed and not is_whole(folder, file):
             raise UsageError(
                 f"{folder / file.path} was edited after gpuenv wrote it. It was not replaced",

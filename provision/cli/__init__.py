@@ -103,7 +103,7 @@ def _refuse_several_targets(ours: list[str]) -> None:
     if given > 1:
         raise UsageError(
             f"--target is used {given} times, but `gpuenv {_find_command_name(ours)}` supports only one machine",
-            hint=f"use --target once. These commands support several: {' and '.join(SEVERAL_TARGETS)}",
+            hint=f"use --target once. These commands support several: {', '.join(SEVERAL_TARGETS)}",
         )
 
 

@@ -132,7 +132,7 @@ OF_OTHER_TOOLS = {
     "exec": "gpuenv run CMD",
 }
 """Commands of uv, pixi, conda and poetry, and what to type in their place."""
-SEVERAL_TARGETS = ("resolve", "lock")
+SEVERAL_TARGETS = ("resolve", "lock", "bundle")
 """The commands that take --target for several machines."""
 ALIASES = {"ls": "list", "rm": "remove"}
 """Other names of commands, which the help does not list."""

@@ -6,7 +6,17 @@ from typing import Any
 
 from ..commands.verdict_inputs import is_expected, is_good
 from ..errors import GpuenvError
-from ..model import CreateResult, Fleet, FleetLocks, NodeVerdict, Plan, RepairResult, RunResult, Verdict
+from ..model import (
+    Bundle,
+    CreateResult,
+    Fleet,
+    FleetLocks,
+    NodeVerdict,
+    Plan,
+    RepairResult,
+    RunResult,
+    Verdict,
+)
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
 _NO_BUILD, _VERIFY = 5, 8
@@ -36,7 +46,7 @@ def get_exit_code(value: Any, options: Any) -> int:
     if isinstance(value, Plan):
         given = getattr(options, "takes_lock", False)  # a lock may have no framework
         return 0 if value.builds or given else _NO_BUILD
-    if isinstance(value, (Fleet, FleetLocks)):
+    if isinstance(value, (Bundle, Fleet, FleetLocks)):
         found = value.fleet if isinstance(value, FleetLocks) else value
         return _NO_BUILD if found.unserved else 0
     if isinstance(value, CreateResult):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ..index.download_files import is_right
+from ..bundle import is_whole, locks_of
 from ..model import (
     Bundle,
     Emit,
@@ -38,7 +38,8 @@ _BESIDE = (
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LockForBundle:
     """A lock, where packages come from, and what else the making of a bundle asks for. `asked` is a digest
-    of the options, `virtual` the virtual packages that a conda lock was solved with."""
+    of the options, `virtual` the virtual packages that a conda lock was solved with. `file` is the name of the lock
+    of one plan of several."""
 
     lock: Lock
     sources: PackageSources
@@ -46,6 +47,31 @@ class LockForBundle:
     choices: Choices
     asked: str
     virtual: tuple[Mapping[str, str], ...] = ()
+    file: str | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The name of the lock in the bundle."""
+        return self.file or make_lock_name(self.lock.manager)
+
+    @property
+    def of_fleet(self) -> bool:
+        """Whether the lock is of one plan of several machines."""
+        return self.file is not None
+
+
+def one_of_each_platform(locks: Iterable[LockForBundle]) -> list[LockForBundle]:
+    """Return the lock with the oldest glibc for each platform: its wheels serve all machines of the platform."""
+    found: dict[str, LockForBundle] = {}
+    for got in locks:
+        first = found.setdefault(got.lock.plan.platform, got)
+        if _glibc(got) < _glibc(first):
+            found[got.lock.plan.platform] = got
+    return list(found.values())
+
+
+def _glibc(got: LockForBundle) -> tuple[int, ...]:
+    return tuple(int(n) for n in (got.lock.target.glibc or "999").split("."))
 
 
 def of(
@@ -53,8 +79,8 @@ def of(
 ) -> LockForBundle | Plan:
     """The lock for a bundle (that of the file `given`, if any), or the plan that no build fits. A bundle that was
     interrupted goes on with the lock that it began with, if the same is asked for. Raises LockError, UsageError."""
-    asked = _digest(choices, given)
-    begun = before if _begun(folder, before, asked) else None
+    asked = digest_options(choices, str(given))
+    begun = before if is_begun(folder, before, asked) else None
     if given is None and begun is None and _bare(choices):
         given = _here(choices)
     choices = choices if given else inproject.apply_project(choices)
@@ -86,19 +112,19 @@ def _fresh(emit: Emit, choices: Choices, asked: str, *, allow_md5: bool) -> Lock
     )  # fmt: skip
 
 
-def _digest(choices: Choices, path: Path | None) -> str:
+def digest_options(choices: Choices, more: object) -> str:
+    """Return a digest of the options, and of a lock or hosts, that a bundle is made for."""
     plain = inproject.as_plain_options(dataclasses.replace(choices, cache_dir=None, offline=False))
-    text = json.dumps([plain, str(path)], default=str, sort_keys=True)
+    text = json.dumps([plain, more], default=str, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _begun(folder: Path, before: Bundle | None, asked: str) -> bool:
-    """Whether a bundle that was interrupted was asked for in the same words, and its lock is whole."""
+def is_begun(folder: Path, before: Bundle | None, asked: str) -> bool:
+    """Return whether a bundle was interrupted that the same options ask for, and its locks are complete."""
     if before is None or before.complete or before.asked != asked:
         return False
-    held = next((f for f in before.files if f.path == before.lock), None)
-    path = folder / before.lock
-    return bool(held and path.is_file() and is_right(path, {"sha256": held.sha256 or ""}))
+    files = {f.path: f for f in before.files}
+    return all(name in files and is_whole(folder, files[name]) for name in locks_of(before))
 
 
 def _bare(choices: Choices) -> bool:

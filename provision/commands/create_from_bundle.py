@@ -6,31 +6,23 @@ Modules that read bundles are imported only if there is one, because every `crea
 from __future__ import annotations
 
 import dataclasses
-import re
-from pathlib import Path, PurePosixPath
-
-from packaging.utils import parse_wheel_filename
+from pathlib import Path
 
 from .. import detect
 from ..errors import LockError, UsageError
 from ..managers.protocol import locking
-from ..model import Bundle, Emit, Event, Lock
+from ..model import Bundle, Emit, Event, Lock, Plan
 from ..request.options import Choices
 from ..wheels.cache_and_disk import size
 
 
-def open_bundle(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choices, Path]:
-    """Return the options for installing a bundle, and the path of its lock.
+def open_bundle(folder: Path, choices: Choices, emit: Emit) -> tuple[Choices, Path]:
+    """Return the options for installing a bundle, and the path of its lock for this machine.
 
     Raises LockError if the bundle is unfinished, or is for another platform, glibc or Python.
     """
     from .. import bundle
 
-    if lock:
-        raise UsageError(
-            "--bundle and --lock cannot be used together: a bundle contains its own lock",
-            hint="leave one of them out",
-        )
     folder = folder.expanduser().resolve()
     if not folder.is_dir():
         raise UsageError(f"--bundle {folder}: no such folder", hint="make one: gpuenv bundle DIR")
@@ -40,37 +32,38 @@ def open_bundle(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choi
             f"the bundle {folder} is unfinished: its creation was interrupted",
             hint="run the same `gpuenv bundle` command again on a machine with a network. It continues where it stopped",
         )
+    if manifest.plans:
+        from .bundle_plan_choice import choose_lock
+
+        lock = choose_lock(folder, manifest, choices, emit)
+    else:
+        _check_machine(folder, manifest, choices)
+        lock = manifest.lock
+    laid = dataclasses.replace(choices, bundle=folder, offline=True, manager=manifest.manager, find_links=[])
+    return laid, folder / lock
+
+
+def _check_machine(folder: Path, manifest: Bundle, choices: Choices) -> None:
+    """Raise LockError where a bundle for one machine is for another platform, glibc or Python."""
+    from ..bundle.wheel_glibc import find_newer_glibc
+
     here = detect.detect(()).target
     if manifest.target.platform != here.platform:
         raise LockError(
             f"the bundle {folder} is for {manifest.target.platform}; this machine is {here.platform}",
             hint=f"make one for it: gpuenv bundle DIR --platform {here.platform}",
         )
-    _glibc_fits(folder, manifest, here.glibc)
+    if newer := find_newer_glibc([f.path for f in manifest.files], here.glibc):
+        raise LockError(
+            f"{newer} of the bundle {folder} needs a newer glibc than this machine's {here.glibc}",
+            hint=f"make one for it: gpuenv bundle DIR --glibc {here.glibc}",
+        )
     minor = ".".join((choices.python or "").split(".")[:2])
     if minor and not locking(manifest.manager).BRINGS_PYTHON and minor != manifest.python:
         raise LockError(
             f"the bundle {folder} is for Python {manifest.python}, not {minor}",
             hint=f"make one for it: gpuenv bundle DIR --python {minor}",
         )
-    laid = dataclasses.replace(choices, bundle=folder, offline=True, manager=manifest.manager, find_links=[])
-    return laid, folder / manifest.lock
-
-
-def _glibc_fits(folder: Path, manifest: Bundle, glibc: str | None) -> None:
-    """Raise LockError if a wheel needs a newer glibc than this machine's. The plan of a CPU bundle does not
-    check it."""
-    if glibc is None:
-        return
-    machine_glibc = tuple(int(n) for n in glibc.split("."))
-    for path in (f.path for f in manifest.files if f.path.startswith("wheels/") and f.path.endswith(".whl")):
-        tags = parse_wheel_filename(PurePosixPath(path).name)[3]
-        wanted = [re.match(r"manylinux_(\d+)_(\d+)_", t.platform) for t in tags]
-        if all(w and (int(w[1]), int(w[2])) > machine_glibc for w in wanted):
-            raise LockError(
-                f"{path} of the bundle {folder} needs a newer glibc than this machine's {glibc}",
-                hint=f"make one for it: gpuenv bundle DIR --glibc {glibc}",
-            )
 
 
 def check_files(c: Choices, emit: Emit) -> None:
@@ -98,17 +91,18 @@ def check_files(c: Choices, emit: Emit) -> None:
     )  # pip would take a newer wheel that was put there
 
 
-def unpack_python(c: Choices, emit: Emit) -> str | None:
-    """Return the unpacked Python of the bundle, or None if it has none. Raises BuildError."""
+def unpack_python(c: Choices, plan: Plan, emit: Emit) -> str | None:
+    """Return the unpacked Python of the bundle for a plan, or None if it has none. Raises BuildError."""
     if c.bundle is None:
         return None
     from .. import bundle
     from ..bundle import python_archives
 
     manifest = bundle.read(c.bundle)
-    if manifest.archive is None:
+    minor = ".".join((plan.python or "").split(".")[:2])
+    fitting = (a for a in bundle.archives_of(manifest) if bundle.is_archive_for(a, minor, plan.platform))
+    if (archive := next(fitting, None)) is None:
         return None
-    archive = manifest.archive
     emit(Event(kind="start", stage="build", text=f"unpacking Python {archive.version}"))
     sha256 = next(f.sha256 for f in manifest.files if f.path == archive.path)
     return python_archives.install(c.bundle, archive, sha256 or "")

@@ -206,7 +206,7 @@ def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emi
     if installed:
         return installed
     wanted = choices.python or plan.python or ""
-    if packed := create_from_bundle.unpack_python(choices, emit):
+    if packed := create_from_bundle.unpack_python(choices, plan, emit):
         return packed
     if choices.offline:
         raise BuildError(

@@ -47,7 +47,7 @@ def lock_targets(
     files = _files(answer, choices)
     for path in files:
         refuse_to_replace(path, force=force)
-    locks = [_locked(_Task(place, path, answer, choices, upgrade), emit) for place, path in enumerate(files)]
+    locks = [_write_lock(task, emit) for task in make_tasks(answer, choices, upgrade)]
     for text in _without_plan(files):
         emit(Event(kind="warning", stage="lock", text=text))
     if locks:
@@ -57,8 +57,8 @@ def lock_targets(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Task:
-    """One plan of a fleet, by its position, and the path of its lock."""
+class PlanTask:
+    """One plan of a fleet, by its position, and the path of its lock in the project."""
 
     place: int
     path: Path
@@ -76,6 +76,12 @@ class _Task:
         """The classes of the plan, the one with the most hosts first."""
         by_id = {c.id: c for c in self.answer.fleet.classes}
         return tuple(by_id[i] for i in self.answer.fleet.plans[self.place].classes)
+
+
+def make_tasks(answer: FleetAnswer, choices: Choices, upgrade: Upgrade) -> list[PlanTask]:
+    """Return a task for each plan of a fleet."""
+    files = enumerate(_files(answer, choices))
+    return [PlanTask(place, path, answer, choices, upgrade) for place, path in files]
 
 
 def _files(answer: FleetAnswer, choices: Choices) -> Sequence[Path]:
@@ -101,7 +107,8 @@ def _without_plan(files: Sequence[Path]) -> Iterator[str]:
             yield f"{path.name} is a lock that belongs to no current plan (hosts {named}). Remove it, or include its hosts"
 
 
-def _locked(task: _Task, emit: Emit) -> FleetLock:
+def solve_lock(task: PlanTask, emit: Emit) -> Lock:
+    """Return the lock of a plan with its hosts, near to the existing one. Raises LockError."""
     context, choices = task.context, task.choices
     emit(Event(kind="start", stage="lock", text=f"{task.path.name}, for plan {task.place + 1}"))
     old_lock = read_old_lock(task.path, choices, context.target.platform, strict=False)
@@ -111,14 +118,14 @@ def _locked(task: _Task, emit: Emit) -> FleetLock:
             f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: no build is compatible with the requested packages",
             hint=plan.hint,
         )
-    new_lock = _with_hosts(new_lock, task, inproject.list_files(choices, context.demands))
+    files = inproject.list_files(choices, context.demands)
+    return dataclasses.replace(new_lock, inputs=inproject.digest_inputs(choices, files), classes=task.classes)
+
+
+def _write_lock(task: PlanTask, emit: Emit) -> FleetLock:
+    context, choices = task.context, task.choices
+    new_lock = solve_lock(task, emit)
     get_locking(choices).write_lock(task.path, new_lock, virtual_packages(context, choices))
     elsewhere = dataclasses.replace(choices, planned=context.target)
     MissingLibraries(emit, new_lock, elsewhere, context.sources).warn()
     return FleetLock(file=str(task.path), plan=task.place, lock=new_lock)
-
-
-def _with_hosts(lock: Lock, task: _Task, files: list[str]) -> Lock:
-    return dataclasses.replace(
-        lock, inputs=inproject.digest_inputs(task.choices, files), classes=task.classes
-    )

@@ -37,6 +37,11 @@ def group(hosts: Iterable[FleetHost]) -> tuple[HostClass, ...]:
     )  # fmt: skip
 
 
+def is_same_class(one: Target, other: Target) -> bool:
+    """Return whether no plan can tell two targets apart."""
+    return _alike(one) == _alike(other)
+
+
 def _alike(target: Target) -> Target:
     """Return the target without the number, order and names of its GPUs."""
     gpus = tuple(TargetGpu(capability=c) for c in sorted({g.capability for g in target.gpus}, key=_number))

@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers need all names
+    from provision.model.bundle import *
     from provision.model.catalog import *
     from provision.model.cpu_build_packages import *
     from provision.model.drift import *
@@ -58,11 +59,12 @@ _NOUNS = {
     "fleet_classes": "FleetHost HostClass",
     "fleet": "FleetPlan PlanDifference UnservedHosts Fleet FleetLock FleetLocks",
     "fleet_results": "HostVerdict HostResult FleetResults",
+    "bundle": "BundleFile BundlePython BundlePlan Bundle",
     "environment": "Environment InstalledPackage InstallRecord",
     "project_checks": "Check CheckKind CheckResult",
     "drift": "ChangeKind EnvironmentChange UnlockedPackage Drift",
     "verdict": "StageResult ConvolutionResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict Findings",
-    "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult PackageChange Preview CacheUsage IssueReport ExportResult BundleFile BundlePython Bundle RunResult WrittenFile InitResult",
+    "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult PackageChange Preview CacheUsage IssueReport ExportResult RunResult WrittenFile InitResult",
     "serialize": "as_plain as_document check_forms from_plain",
 }
 _HOME = {noun: home for home, nouns in _NOUNS.items() for noun in nouns.split()}

@@ -16,7 +16,7 @@ __all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
 
 # What has a value's words, by the value's name: only the one that is asked for is loaded.
 _SHOWN_BY = {
-    "Bundle": ".written_files:show_bundle",
+    "Bundle": ".bundle:show_bundle",
     "CacheUsage": ".written_files:show_cache",
     "CreateResult": ".created:show_created",
     "ExportResult": ".written_files:show_export",

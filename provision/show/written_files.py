@@ -1,11 +1,11 @@
-"""What commands write, in words: exports, bundles, a project's files, reports and tables of profiles."""
+"""What commands write, in words: exports, a project's files, reports and tables of profiles."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from ..model import Bundle, CacheUsage, ExportResult, InitResult, IssueReport, ProfileTable, ProfileTables
+from ..model import CacheUsage, ExportResult, InitResult, IssueReport, ProfileTable, ProfileTables
 from .screen import Screen, clean_text
 from .sizes import format_bytes
 from .table import show_table
@@ -21,22 +21,6 @@ def show_export(screen: Screen, value: ExportResult) -> None:
         screen.out.flush()
     else:
         screen.line(clean_text(f"{value.path}: written ({value.format})"))
-
-
-def show_bundle(screen: Screen, bundle: Bundle) -> None:
-    """What it is for, its files, its notes."""
-    gpus = ", ".join(g.name or f"compute capability {g.capability}" for g in bundle.target.gpus)
-    driver = f"driver {bundle.target.driver}" if bundle.target.driver else ""
-    meant = ", ".join(filter(None, (bundle.target.platform, f"Python {bundle.python}", driver, gpus)))
-    screen.wrapped(f"{', '.join(bundle.frameworks)} for {bundle.device}: {meant}", first="")
-    total = sum(f.size or 0 for f in bundle.files)
-    python = f", with Python {bundle.archive.version}" if bundle.archive else ", without a Python"
-    screen.line(f"{len(bundle.files)} files, {format_bytes(total)}{python}")
-    if screen.verbose:
-        for file in bundle.files:
-            screen.line(f"  {file.path}")
-    for note in bundle.notes:
-        screen.wrapped(f"note: {note}", indent="    ", first="  ")
 
 
 def show_initialised(screen: Screen, made: InitResult) -> None:

@@ -106,7 +106,7 @@ def test_an_option_for_one_machine_beside_several_is_refused(gpuenv, hosts, word
     assert ran.code == 2 and f"{words[0]} describes one machine, but --target names several" in ran.err
 
 
-@pytest.mark.parametrize("words", [["create", "env"], ["bundle", "out"]])
+@pytest.mark.parametrize("words", [["create", "env"], ["create", "out"]])
 def test_a_command_for_one_machine_refuses_a_second(gpuenv, hosts, words):
     ran = gpuenv(*words, "-f", "torch", "--target", "hosts/node1.json", "--target=hosts/node3.json")
     assert (

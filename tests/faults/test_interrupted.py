@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from provision.commands import interrupted_run
-from provision.commands.bundle import of as part_of
+from provision.commands.bundle_writer import format_part as part_of
 from provision.environment import place
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

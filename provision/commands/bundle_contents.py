@@ -1,0 +1,168 @@
+"""The files that one lock brings into a bundle: its packages, what builds them, its Python, its channels."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from .. import bundle as stage
+from ..bundle import python_archives
+from ..bundle.collect_files import Item
+from ..bundle.rebuilt_wheels import build_requires, wheel_of_unhashed
+from ..errors import BuildError, LockError
+from ..index.download_files import digests
+from ..managers.conda import engine as conda
+from ..model import Bundle, BundlePython, Emit, Event, Lock, LockedPackage
+from ..wheels import solve_wheels
+from ..wheels.allowed_source_builds import SourceBuilds
+from ..wheels.uv_install import unhashed_line
+from . import missing_library_warnings
+from .bundle_files import BundledPackages, get_bundle_path
+from .bundle_lock import LockForBundle
+from .read_request import find_interpreter
+
+
+@dataclasses.dataclass
+class BundleContents:
+    """The files of one lock. `notes` are shared by all locks of the bundle."""
+
+    folder: Path
+    got: LockForBundle
+    emit: Emit
+    notes: list[str]
+
+    @functools.cached_property
+    def files(self) -> BundledPackages:
+        """The downloads of the lock's packages."""
+        return BundledPackages(self.folder, self.got)
+
+    @functools.cached_property
+    def lock(self) -> Lock:
+        """The lock with a wheel for each folder and commit, which is built on the first use."""
+        packages = tuple(self._build_wheel(p) if p.unhashed else p for p in self.got.lock.packages)
+        return dataclasses.replace(self.got.lock, packages=packages)
+
+    def items(self) -> list[Item]:
+        """Return the packages of the lock as downloads."""
+        return self.files.items(self.lock.packages)
+
+    def _build_wheel(self, package: LockedPackage) -> LockedPackage:
+        """Build the wheel of a folder or commit, and return it as a package."""
+        line = unhashed_line(package)
+        self.emit(Event(kind="start", stage="bundle", text=f"building a wheel of {line}"))
+        python = find_interpreter(self.got.lock.plan.python or "", None, None, None) or sys.executable
+        wheels = self.folder / "wheels"
+        name = wheel_of_unhashed(package, line, wheels, python, self.got.sources)
+        self._note(
+            f"the bundle contains {package.name} as a wheel that was built earlier from {line.removeprefix('-e ')}"
+        )
+        sha256 = digests(wheels / name, ["sha256"])["sha256"]
+        return LockedPackage(
+            name=package.name, version=name.split("-")[1], url=(wheels / name).as_uri(), sha256=sha256,
+            size=(wheels / name).stat().st_size,
+        )  # fmt: skip
+
+    def warn_of_missing_libraries(self) -> None:
+        """Warn of system libraries that packages of the lock need."""
+        missing_library_warnings.MissingLibraries(
+            self.emit, self.lock, self.got.choices, self.got.sources, [self.folder / "wheels"]
+        ).warn()
+
+    def build_tools(self) -> list[Item]:
+        """Return the packages that build the lock's source archives on the target."""
+        sources = [
+            p for p in self.lock.packages
+            if get_bundle_path(p).startswith("wheels/") and not get_bundle_path(p).endswith(".whl")
+        ]  # fmt: skip
+        found: list[LockedPackage] = []
+        for package in sources:
+            wanted = build_requires(self.folder / get_bundle_path(package))
+            plan = dataclasses.replace(self.got.lock.plan, builds=(), packages=wanted)
+            self._note(
+                f"{package.name} {package.version} has no wheel: it is built from source on the target"
+            )
+            try:
+                builds = SourceBuilds(self.emit, forbidden_by="a bundle")
+                found += solve_wheels.lock(
+                    plan, self.got.sources, lambda _event: None, solve_wheels.SolveOptions(builds=builds)
+                ).packages
+            except LockError as error:
+                text = f"the build requirements of {package.name} ({', '.join(wanted)}) are not in the bundle: {error.message}"
+                self.emit(Event(kind="warning", stage="bundle", text=text))
+                self._note(text)
+        return self.files.items(found)
+
+    def channel_files(self) -> list[str]:
+        """Index the folders of conda packages as channels, and return the files of the indexes."""
+        packages = self.lock.packages
+        folders = sorted({"/".join(get_bundle_path(p).split("/")[:2]) for p in packages
+                          if get_bundle_path(p).startswith("channel/")})  # fmt: skip
+        for name in folders:
+            answer = conda.ask("index", {"folder": str(self.folder / name)}, lambda _event: None, BuildError)
+            if "error" in answer:
+                raise BuildError(
+                    f"the packages in {self.folder / name} cannot be indexed: {answer['error']['text']}"
+                )
+        own = {get_bundle_path(p) for p in packages}
+        found = [p.relative_to(self.folder).as_posix() for n in folders for p in (self.folder / n).rglob("*")
+                 if p.is_file() and not p.name.startswith(".")]  # fmt: skip
+        return [p for p in sorted(found) if p not in own]
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def merge_items(items: Iterable[Item]) -> list[Item]:
+    """Return each file once. Raises LockError where two locks have different files of one name."""
+    found: dict[str, Item] = {}
+    for item in items:
+        first = found.setdefault(item.path, item)
+        if first.wanted.hashes != item.wanted.hashes:
+            raise LockError(
+                f"{item.path} is a different file in two locks: {first.wanted.shown} and {item.wanted.shown}",
+                hint="make one bundle for each of these plans",
+            )
+    return list(found.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class BundlePythons:
+    """The Python archives of a bundle, each one once. `before` is what is in the folder already."""
+
+    folder: Path
+    before: Bundle | None
+    emit: Emit
+    offline: bool
+    _found: dict[tuple[str, str], BundlePython | None] = dataclasses.field(default_factory=dict)
+
+    def archive(self, minor: str, platform: str) -> BundlePython | None:
+        """Return the archive of a Python, fetched where it is missing. Without one emit a warning."""
+        key = (minor, platform)
+        if key not in self._found:
+            self._found[key] = self._kept(minor, platform) or self._fetched(minor, platform)
+        return self._found[key]
+
+    def _kept(self, minor: str, platform: str) -> BundlePython | None:
+        if self.before is None:
+            return None
+        for archive in stage.archives_of(self.before):
+            file = next((f for f in self.before.files if f.path == archive.path), None)
+            if stage.is_archive_for(archive, minor, platform) and file and stage.is_whole(self.folder, file):
+                return archive
+        return None
+
+    def _fetched(self, minor: str, platform: str) -> BundlePython | None:
+        archive: BundlePython | None = None
+        if self.offline:
+            why = "--offline forbids downloading it"
+        else:
+            self.emit(Event(kind="start", stage="bundle", text=f"downloading Python {minor} for {platform}"))
+            archive, why = python_archives.fetch_archive(self.folder, minor, platform)
+        if archive is None:
+            text = f"the bundle has no Python: {why}. The target needs Python {minor}"
+            self.emit(Event(kind="warning", stage="bundle", text=text))
+        return archive

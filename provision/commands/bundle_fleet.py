@@ -1,0 +1,73 @@
+"""The locks of a bundle for several targets: one for each plan of the fleet."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..bundle import locks_of
+from ..model import Bundle, Emit, Event, Fleet, Lock, UnservedHosts, as_plain
+from ..request import project_options as inproject
+from ..request.options import Choices
+from .bundle_lock import LockForBundle, digest_options, is_begun
+from .fleet_lock import PlanTask, make_tasks, solve_lock
+from .lock_acceptance import read_lock, virtual_packages
+from .lock_preferences import Upgrade
+from .plan_fleet import plan_targets
+from .read_request import get_locking
+
+
+@dataclasses.dataclass(frozen=True)
+class LocksForBundle:
+    """The locks of a bundle, and the hosts that have none."""
+
+    locks: tuple[LockForBundle, ...]
+    unserved: tuple[UnservedHosts, ...] = ()
+
+
+def find_locks(
+    folder: Path, before: Bundle | None, targets: Sequence[Path], choices: Choices, emit: Emit
+) -> LocksForBundle | Fleet:
+    """Return the locks of the fewest plans, or the fleet where no host has a plan. An interrupted bundle for the same
+    hosts keeps its locks. Raises UsageError, LockError, ResolveError."""
+    get_locking(choices).require()
+    found = plan_targets(targets, choices, emit, reading=False)
+    if not found.fleet.plans:
+        return found.fleet
+    choices = inproject.apply_project(choices)
+    hosts = [as_plain(one) for one in (*found.fleet.classes, *found.fleet.unserved)]
+    asked = digest_options(choices, hosts)
+    tasks = make_tasks(found, choices, Upgrade())
+    if _is_begun(folder, before, asked, tasks):
+        emit(Event(kind="note", stage="bundle", text="continuing with the locks of this unfinished bundle"))
+        made = [_read_begun(folder, task) for task in tasks]
+    else:
+        made = [solve_lock(task, emit) for task in tasks]
+    locks = [_for_bundle(task, lock, asked) for task, lock in zip(tasks, made, strict=True)]
+    for host in found.fleet.unserved:
+        emit(Event(kind="warning", stage="bundle", text=_describe(host)))
+    return LocksForBundle(tuple(locks), found.fleet.unserved)
+
+
+def _is_begun(folder: Path, before: Bundle | None, asked: str, tasks: Sequence[PlanTask]) -> bool:
+    """Return whether an interrupted bundle has a lock for each of these plans."""
+    names = {task.path.name for task in tasks}
+    return before is not None and is_begun(folder, before, asked) and names == set(locks_of(before))
+
+
+def _read_begun(folder: Path, task: PlanTask) -> Lock:
+    """Return the lock that an interrupted bundle has for a plan. Raises LockError."""
+    return read_lock(folder / task.path.name, task.choices, task.context.target.platform)
+
+
+def _for_bundle(task: PlanTask, lock: Lock, asked: str) -> LockForBundle:
+    choices = dataclasses.replace(task.choices, planned=task.context.target)
+    return LockForBundle(
+        lock=lock, sources=task.context.sources, profiles=task.context.profiles, choices=choices, asked=asked,
+        virtual=virtual_packages(task.context, task.choices), file=task.path.name,
+    )  # fmt: skip
+
+
+def _describe(host: UnservedHosts) -> str:
+    return f"no plan for {host.host or ', '.join(host.classes)}: {host.reason}"
