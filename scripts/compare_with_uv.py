@@ -1,14 +1,15 @@
 """Compare the releases that `gpuenv lock` takes with those of plain `uv pip compile`.
 
-    python scripts/compare_with_uv.py [--only NAME] [--json FILE] [--time]
+    python scripts/compare_with_uv.py [--only NAME] [--json FILE] [--time] [--rounds N] [--against CHECKOUT]
 
 Each set of tests/data/requirement_sets.yaml is locked for one target (driver 580, H100) and compiled by uv with the same
 Python, platform and indexes. A named package that is locked in an older release than uv's, and that `held_back` does not
 name, is a fault. A set that uv cannot solve is passed over. uv may build source archives, in a folder for temporary files.
 
---json FILE keeps what was compared; the next run with the same file leaves these sets out. --time repeats both and prints
-the times of the second runs, and two ratios: of gpuenv's time to that of plain uv, and to that of the slowest run of uv
-for the question that gpuenv ended with. The exit status is 1 where a fault was found or gpuenv gave no lock.
+--json FILE keeps what was compared; the next run with the same file leaves these sets out. --time runs both again in
+alternating rounds and prints medians. --against also runs another checkout of gpuenv in these rounds, and says whether it
+writes the same lock. docs/explanation/benchmarks.md explains the columns. The exit status is 1 where a fault was found or
+gpuenv gave no lock.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from lock_times import Times, in_rounds, median_ratio, spread
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from requirement_sets import SETS, RequirementSet, read_sets
 
 from provision.index.uv import Settings, run_uv
 from provision.request import read_options
 from provision.request.options import Choices
 
 ROOT = Path(__file__).resolve().parent.parent
-SETS = ROOT / "tests" / "data" / "requirement_sets.yaml"
 GLIBC = "2.35"
 TARGET = ("--driver", "580.65.06", "--gpu", "H100", "--platform", "linux-x86_64", "--glibc", GLIBC)
 _TIMEOUT = 600.0
@@ -44,92 +45,72 @@ _TOOK = re.compile(r"uv took ([\d., s]+)$", re.MULTILINE)
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequirementSet:
-    """Requirements as a project writes them, with the framework that gpuenv plans for it."""
+@dataclass(frozen=True)
+class Checkout:
+    """A folder with gpuenv's sources, and variables for its runs: a cache of its own where times are measured."""
 
-    name: str
-    source: str
-    framework: str
-    requirements: list[str]
-
-    @property
-    def named(self) -> list[str]:
-        """The packages that the set names, its framework among them."""
-        names = [str(canonicalize_name(Requirement(r).name)) for r in self.requirements]
-        return list(dict.fromkeys([*names, self.framework]))
-
-    def write(self, path: Path) -> None:
-        """Write the requirements into a file. A framework that they do not name is the last line."""
-        mine = {canonicalize_name(Requirement(r).name) for r in self.requirements}
-        more = [] if self.framework in mine else [self.framework]
-        path.write_text("\n".join([*self.requirements, *more]) + "\n", encoding="utf-8")
+    folder: Path
+    environ: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
 class Compared:
     """What both took of one set. `error` says why gpuenv gave no lock, `passed_over` why uv gave no answer, `stopped`
-    which old release gpuenv asked about: the comparison is then with --allow-old."""
+    which old release gpuenv asked about: the comparison is then with --allow-old. `needed` are the seconds of the slowest
+    run of uv for the question that gpuenv ended with. `other` is what another checkout took, `same` whether both wrote
+    the same lock."""
 
     name: str
     python: str = ""
     packages: int = 0
     solves: int = 0
-    seconds: list[float] = field(default_factory=list)
-    uv_seconds: list[float] = field(default_factory=list)
-    slowest: list[float] = field(default_factory=list)
+    mine: Times = field(default_factory=Times)
+    uv: Times = field(default_factory=Times)
+    needed: list[float] = field(default_factory=list)
     held_back: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     error: str = ""
     passed_over: str = ""
     stopped: str = ""
+    other: Times = field(default_factory=Times)
+    same: bool | None = None
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not (self.faults or self.error)
 
-    @property
-    def ratio(self) -> float | None:
-        """The time of gpuenv's second run divided by that of uv."""
-        both = len(self.seconds) > 1 and len(self.uv_seconds) > 1
-        return self.seconds[1] / self.uv_seconds[1] if both else None
-
-    @property
-    def needed_ratio(self) -> float | None:
-        """The time of gpuenv's second run divided by that of the slowest run of uv for its last question."""
-        both = len(self.seconds) > 1 and len(self.slowest) > 1
-        return self.seconds[1] / self.slowest[1] if both else None
-
     def row(self) -> str:
         """One line of the table."""
-        times = [f"{runs[-1]:.1f}" if runs else "-" for runs in (self.seconds, self.uv_seconds, self.slowest)]
-        ratios = [f"{ratio:.1f}" if ratio else "-" for ratio in (self.ratio, self.needed_ratio)]
+        uv, needed = self.uv.seconds, self.needed
+        pairs = [(self.mine.seconds, uv), (self.mine.seconds, needed), (self.mine.cpu, self.uv.cpu)]
+        pairs += [(self.other.seconds, uv), (self.other.seconds, needed)]
+        ratios = [f"{r:5.1f}" if (r := median_ratio(*pair)) else "    -" for pair in pairs]
+        first = f"{self.mine.seconds[0]:.1f}" if self.mine.seconds else "-"
+        times = [f"{statistics.median(t[1:]):.1f}" if t[1:] else "-" for t in (self.mine.seconds, uv)]
         state = (
             "no lock" if self.error else "passed over" if self.passed_over else "ok" if self.ok else "FAULT"
         )
+        same = "" if self.same is None else ", same lock" if self.same else ", OTHER LOCK"
         return (
-            f"{self.name:32} {self.python:6} {self.packages:5} {self.solves:3} {times[0]:>6} {times[1]:>6} {ratios[0]:>5} "
-            f"{times[2]:>6} {ratios[1]:>5} {len(self.held_back):4}  {state}"
+            f"{self.name:32} {self.python:6} {self.packages:5} {self.solves:3} {first:>6} {times[0]:>6} {times[1]:>6} "
+            f"{ratios[0]} {spread(*pairs[0]):>9} {ratios[1]} {ratios[2]} {ratios[3]} {ratios[4]} {len(self.held_back):4}  "
+            f"{state}{same}"
         )
 
 
-HEAD = f"{'set':32} {'python':6} {'named':>5} {'N':>3} {'s':>6} {'uv s':>6} {'ratio':>5} "
-HEAD += f"{'need s':>6} {'ratio':>5} {'held':>4}  result"
+HEAD = f"{'set':32} {'python':6} {'named':>5} {'N':>3} {'first':>6} {'s':>6} {'uv s':>6} {'ratio':>5} {'spread':>9} "
+HEAD += f"{'need':>5} {'cpu':>5} {'other':>5} {'need':>5} {'held':>4}  result"
 
 
-def read_sets(path: Path = SETS) -> list[RequirementSet]:
-    """Return the sets of a file."""
-    return [RequirementSet(**row) for row in yaml.safe_load(path.read_text(encoding="utf-8"))]
-
-
-def compare(mine: RequirementSet, scratch: Path, *, repeat: bool) -> Compared:
-    """Lock and compile a set, and list the packages that gpuenv takes in older releases."""
+def compare(mine: RequirementSet, scratch: Path, checkouts: list[Checkout], rounds: int) -> Compared:
+    """Lock and compile a set, and list the packages that gpuenv takes in older releases. With rounds, time both; a second
+    checkout is timed beside the first one."""
     wanted = scratch / "requirements.txt"
     mine.write(wanted)
     found = Compared(name=mine.name, packages=len(mine.named))
-    lock = _lock(mine, wanted, found)
+    lock = _lock(mine, wanted, found, checkouts[0])
     if lock is None:
         return found
     found.python = str(lock["plan"]["python"])
@@ -141,10 +122,28 @@ def compare(mine: RequirementSet, scratch: Path, *, repeat: bool) -> Compared:
     ours = {p["name"]: p["version"] for p in lock["packages"] if p["version"]}
     for name, text in _older(mine.named, ours, theirs):
         (found.notes if name in {*found.held_back, *decided} else found.faults).append(text)
-    if repeat:
-        _lock(mine, wanted, found)
-        _compile(wanted, found)
+    if rounds:
+        _time(mine, wanted, found, checkouts, rounds)
     return found
+
+
+def _time(
+    mine: RequirementSet, wanted: Path, found: Compared, checkouts: list[Checkout], rounds: int
+) -> None:
+    """Time gpuenv, uv and another checkout in rounds."""
+    runs = [lambda: _lock(mine, wanted, found, checkouts[0]), lambda: _compile(wanted, found)]
+    if checkouts[1:]:
+        before = _written(wanted)
+        other = Compared(name=mine.name, mine=found.other, stopped=found.stopped)
+        _lock(mine, wanted, other, checkouts[1])
+        found.same = before == _written(wanted)
+        runs.append(lambda: _lock(mine, wanted, other, checkouts[1]))
+    in_rounds(rounds, runs)
+
+
+def _written(wanted: Path) -> bytes | None:
+    lock = wanted.parent / "pylock.toml"
+    return lock.read_bytes() if lock.exists() else None
 
 
 def _decided_by_builds(plan: dict[str, Any], held_back: dict[str, str]) -> set[str]:
@@ -153,32 +152,28 @@ def _decided_by_builds(plan: dict[str, Any], held_back: dict[str, str]) -> set[s
     return {str(canonicalize_name(Requirement(r).name)) for b in builds for r in b["requirements"]}
 
 
-def _lock(mine: RequirementSet, wanted: Path, found: Compared) -> dict[str, Any] | None:
+def _lock(mine: RequirementSet, wanted: Path, found: Compared, checkout: Checkout) -> dict[str, Any] | None:
     """Lock the set and return the document; None where there is no lock, with the reason in `found`."""
     words = ["-m", "provision", "lock", "-f", mine.framework, "-r", wanted.name, *TARGET, "--json", "-v"]
     words += ["-o", "pylock.toml", *(["--allow-old"] if found.stopped else [])]
     (wanted.parent / "pylock.toml").unlink(missing_ok=True)  # a lock that is there keeps its versions
-    began = time.monotonic()
+    environ = {"PYTHONPATH": str(checkout.folder), **checkout.environ}
     try:
-        done = subprocess.run(
-            [sys.executable, *words], cwd=wanted.parent, capture_output=True, text=True, timeout=_TIMEOUT,
-            check=False,
-        )  # fmt: skip
+        done = found.mine.run([sys.executable, *words], wanted.parent, environ, _TIMEOUT)
     except subprocess.TimeoutExpired:
         found.error = f"no answer within {_TIMEOUT:.0f} s"
         return None
-    found.seconds.append(round(time.monotonic() - began, 2))
     if solves := _SOLVES.search(done.stderr):
         found.solves = int(solves[1])
     if took := _TOOK.findall(done.stderr):
-        found.slowest.append(max(float(text.rstrip(" s")) for text in took[-1].split(", ")))
+        found.needed.append(max(float(text.rstrip(" s")) for text in took[-1].split(", ")))
     if done.returncode:
         error = json.loads(done.stdout or "{}").get("error", {"message": done.stderr[-1500:], "hint": ""})
         if "--allow-old" in (error["hint"] or "") and not found.stopped:
             found.stopped = error["message"]
-            found.seconds.clear()
-            found.slowest.clear()
-            return _lock(mine, wanted, found)
+            found.mine.clear()
+            found.needed.clear()
+            return _lock(mine, wanted, found, checkout)
         found.error = f"exit {done.returncode}: {error['message']}"
         return None
     return dict(json.loads(done.stdout))
@@ -190,13 +185,12 @@ def _compile(wanted: Path, found: Compared) -> dict[str, str] | None:
         "pip", "compile", str(wanted), "--no-header", "--no-annotate", "--python-version", found.python,
         "--python-platform", f"x86_64-manylinux_{GLIBC.replace('.', '_')}",
     ]  # fmt: skip
-    began = time.monotonic()
     sources = read_options.read_sources(Choices())
-    done = run_uv(words, sources, python=sys.executable, settings=Settings(timeout=_TIMEOUT))
+    settings = Settings(timeout=_TIMEOUT)
+    done = found.uv.measure(lambda: run_uv(words, sources, python=sys.executable, settings=settings))
     if not done.ok:
         found.passed_over = " ".join(done.stderr.split())[-600:] or "uv gave no answer in time"
         return None
-    found.uv_seconds.append(round(time.monotonic() - began, 2))
     return {str(canonicalize_name(name)): version for name, version in _PINNED.findall(done.stdout)}
 
 
@@ -232,10 +226,24 @@ def show(found: Compared) -> None:
             print(f"    held back: {text}", flush=True)
 
 
+def _checkouts(against: Path | None, scratch: Path) -> list[Checkout]:
+    """This checkout and another one, each with an empty cache of gpuenv; uv's cache is the user's."""
+    sources = read_options.read_sources(Choices())
+    of_uv = run_uv(["cache", "dir"], sources, python=None).stdout.strip()
+    folders = [ROOT, *([against.resolve()] if against else [])]
+    return [
+        Checkout(folder, {"XDG_CACHE_HOME": str(scratch / f"cache-{at}"), "UV_CACHE_DIR": of_uv})
+        for at, folder in enumerate(folders)
+    ]
+
+
 def _kept(path: Path | None) -> dict[str, Compared]:
     if path is None or not path.exists():
         return {}
-    return {row["name"]: Compared(**row) for row in json.loads(path.read_text(encoding="utf-8"))}
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        row["name"]: Compared(**row | {n: Times(**row[n]) for n in ("mine", "uv", "other")}) for row in rows
+    }
 
 
 def main() -> None:
@@ -248,18 +256,24 @@ def main() -> None:
         "--json", type=Path, metavar="FILE", help="keep the results, and leave out those in it"
     )
     parser.add_argument(
-        "--time", action="store_true", help="repeat both, and print the times of the second runs"
+        "--time", action="store_true", help="run both in alternating rounds, and print ratios"
+    )
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of --time (default 3)")
+    parser.add_argument(
+        "--against", type=Path, metavar="CHECKOUT", help="another gpuenv to time beside this one"
     )
     options = parser.parse_args()
     sets = [s for s in read_sets() if not options.only or s.name in options.only]
     if not sets:
         parser.error(f"--only: no such set; those in {SETS.name}: {', '.join(s.name for s in read_sets())}")
     kept = _kept(options.json)
+    rounds = options.rounds if options.time or options.against else 0
     print(HEAD)
     for mine in sets:
         if mine.name not in kept:
             with tempfile.TemporaryDirectory(prefix="gpuenv-compare-") as scratch:
-                kept[mine.name] = compare(mine, Path(scratch), repeat=options.time)
+                checkouts = _checkouts(options.against, Path(scratch)) if rounds else [Checkout(ROOT)]
+                kept[mine.name] = compare(mine, Path(scratch), checkouts, rounds)
             if options.json:
                 rows = [asdict(found) for found in kept.values()]
                 options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

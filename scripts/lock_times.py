@@ -1,0 +1,77 @@
+"""Rounds of alternating runs of two programs, and what their times are worth on a machine that does other things too.
+
+A ratio is computed within each round, whose runs follow each other, and the median of the rounds is taken. So what slows
+all runs of a round down does not change it. The first run of each program fills its caches and does not count.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+@dataclass(kw_only=True)
+class Times:
+    """Seconds of the runs of one program, wall clock and processor, children included; the first run is a warm-up."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def run(
+        self, argv: Sequence[str], folder: Path, environ: Mapping[str, str], timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program and note its times. Raises subprocess.TimeoutExpired."""
+        return self.measure(
+            lambda: subprocess.run(
+                argv, cwd=folder, env={**os.environ, **environ}, capture_output=True, text=True, timeout=timeout,
+                check=False,
+            )
+        )  # fmt: skip
+
+    def measure(self, run: Callable[[], Result]) -> Result:
+        """Call a function that starts a program and waits for it, and note the times."""
+        began, before = time.monotonic(), _used()
+        result = run()
+        self.seconds.append(round(time.monotonic() - began, 2))
+        self.cpu.append(round(_used() - before, 2))
+        return result
+
+    def clear(self) -> None:
+        """Forget all runs."""
+        self.seconds.clear()
+        self.cpu.clear()
+
+
+def median_ratio(mine: Sequence[float], other: Sequence[float]) -> float | None:
+    """Return the median of the ratios of the rounds; None without a round. The first of each is a warm-up."""
+    ratios = [a / b for a, b in zip(mine[1:], other[1:], strict=False) if b]
+    return round(statistics.median(ratios), 2) if ratios else None
+
+
+def spread(mine: Sequence[float], other: Sequence[float]) -> str:
+    """Return the smallest and the largest ratio of the rounds, "" without a round."""
+    ratios = [a / b for a, b in zip(mine[1:], other[1:], strict=False) if b]
+    return f"{min(ratios):.1f}-{max(ratios):.1f}" if ratios else ""
+
+
+def in_rounds(number: int, runs: Sequence[Callable[[], object]]) -> None:
+    """Call each function once in each round. Each round begins with another one."""
+    for turn in range(number):
+        first = turn % len(runs)
+        for run in (*runs[first:], *runs[:first]):
+            run()
+
+
+def _used() -> float:
+    """Return the processor seconds of the children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
