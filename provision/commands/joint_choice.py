@@ -27,6 +27,35 @@ _MOST_REFUSALS = 6
 _UNKNOWN = "the other packages conflict with it"
 
 
+@dataclass(frozen=True)
+class BestSet:
+    """A chosen set with its search, and the packages whose release the solver chooses, with the reason."""
+
+    search: JointSearch
+    chosen: Chosen
+    loose: Mapping[str, str]
+
+    def list_held_back(self, plan: Plan, versions: Mapping[str, str]) -> tuple[HeldBackPackage, ...]:
+        """Return what a plan holds back, with the packages for which a lock has other releases than the newest."""
+        known = {h.package: h for h in plan.held_back}
+        for package in self.search.packages:
+            newest = self.search.newest(package.name, plan.python or "")
+            locked = versions.get(package.name)
+            if newest is None or locked is None or locked == newest.version:
+                continue
+            earlier = known.get(package.name)
+            because = self.loose.get(package.name) or (earlier.because if earlier else _UNKNOWN)
+            refused = (
+                r.because for r in self.search.refused if r.versions.get(package.name) == newest.version
+            )
+            known[package.name] = HeldBackPackage(
+                package=package.name, locked=locked, newest=newest.version,
+                because=next(refused, because),
+                alternative=earlier.alternative if earlier else None,
+            )  # fmt: skip
+        return tuple(known.values())
+
+
 @dataclass
 class JointChoice:
     """The choice of a set for a request that may change.
@@ -259,24 +288,12 @@ class JointChoice:
                 why = next((r.because for r in self._refused if package.name in r.versions), None)
                 why = why or self._loose.get(package.name, _UNKNOWN)
                 raise make_age_error(package.name, locked, package.releases[0].version, days, why)
-        return _with_held_back(plan, self._search, versions, self._loose)
+        best = self.best_set
+        return dataclasses.replace(plan, held_back=best.list_held_back(plan, versions)) if best else plan
 
-
-def _with_held_back(
-    plan: Plan, search: JointSearch, versions: dict[str, str], loose: Mapping[str, str]
-) -> Plan:
-    """Return the plan with the packages for which the solver chose other releases than the set."""
-    known = {h.package: h for h in plan.held_back}
-    for package in search.packages:
-        newest = search.newest(package.name, plan.python or "")
-        locked = versions.get(package.name)
-        if newest is None or locked is None or locked == newest.version:
-            continue
-        why = next((r.because for r in search.refused if r.versions.get(package.name) == newest.version), "")
-        earlier = known.get(package.name)
-        known[package.name] = HeldBackPackage(
-            package=package.name, locked=locked, newest=newest.version,
-            because=why or loose.get(package.name) or (earlier.because if earlier else _UNKNOWN),
-            alternative=earlier.alternative if earlier else None,
-        )  # fmt: skip
-    return dataclasses.replace(plan, held_back=tuple(known.values()))
+    @property
+    def best_set(self) -> BestSet | None:
+        """The set that was chosen last, None without one."""
+        if self._search is None or self._chosen is None:
+            return None
+        return BestSet(self._search, self._chosen, self._loose)

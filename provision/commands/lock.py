@@ -21,7 +21,7 @@ from .cuda_extras import warn_of_extras
 from .default_env import note_project
 from .host_compiler import warn_of_host_compiler
 from .lock_acceptance import virtual_packages
-from .lock_preferences import Upgrade, read_old_lock, solve_like
+from .lock_preferences import Upgrade, explain_kept, read_old_lock, solve_like
 from .misplaced_framework import suggest_options
 from .missing_library_warnings import MissingLibraries
 from .read_request import get_locking, judge_request
@@ -108,6 +108,7 @@ def _lock_one(options: LockOptions, emit: Emit) -> Lock | Plan:
         if inproject.is_same_inputs(old_lock.inputs, choices, files):
             old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
         return _compare_with_fresh(emit, new_lock, old_lock, output, _describe_next_step(choices, output))
+    new_lock = explain_kept(context, choices, new_lock, old_lock, upgrade)
     way.write_lock(output, new_lock, virtual_packages(context, choices))
     MissingLibraries(emit, new_lock, choices, context.sources).warn()
     warn_of_host_compiler(emit, new_lock.plan, choices)

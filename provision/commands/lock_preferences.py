@@ -46,10 +46,27 @@ def solve_like(
     return plan, dataclasses.replace(new_lock, exclude_newer=limit) if new_lock else None
 
 
+def explain_kept(
+    context: RequestContext, choices: Choices, new_lock: Lock, old_lock: Lock | None, upgrade: Upgrade
+) -> Lock:
+    """Return a lock with what holds back the named packages whose releases it kept."""
+    from .kept_releases import explain_kept_releases
+
+    if old_lock is None or not _is_near(old_lock, context, upgrade):
+        return new_lock
+    sources = upload_limits.limit_sources(context.sources, new_lock.exclude_newer)
+    return explain_kept_releases(dataclasses.replace(context, sources=sources), choices, new_lock)
+
+
+def _is_near(lock: Lock, context: RequestContext, upgrade: Upgrade) -> bool:
+    """Return whether a new lock keeps the versions of an existing one where possible."""
+    return not upgrade.all and lock.plan.platform == context.target.platform
+
+
 def _locked_near(
     context: RequestContext, choices: Choices, emit: Emit, lock: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
-    if lock is None or upgrade.all or lock.plan.platform != context.target.platform:
+    if lock is None or not _is_near(lock, context, upgrade):
         return solve_packages(context, choices, emit)
     unknown = [n for n in upgrade.names if n not in {p.name for p in lock.packages}]
     if unknown:

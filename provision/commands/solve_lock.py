@@ -67,7 +67,7 @@ def solve_packages(
     wheels = locking(context.request.manager).PLANS_FIRST  # conda's solver chooses the releases
     joint = JointChoice(emit, allow_old=choices.allow_old, fixed=fixed, off=not wheels)
     with get_planned_device(context.request.device):
-        return _LockSearch(context, builds, emit, joint, python_is_given=bool(choices.python)).done(task)
+        return LockSearch(context, builds, emit, joint, python_is_given=bool(choices.python)).done(task)
 
 
 def _with_held_back(plan: Plan, lock: Lock) -> Lock:
@@ -84,7 +84,7 @@ def _lacking_bounds(name: str, log: str) -> str:
 
 
 @dataclasses.dataclass
-class _LockSearch:
+class LockSearch:
     """The current request of a search, and what refusals have shown."""
 
     context: RequestContext

@@ -37,6 +37,39 @@ def test_the_framework_follows_a_package_that_needs_an_older_one(torches, index)
     assert "not torch 2.15.0 to 2.14.1: serving 2.0 requires torch==2.14.0; it limits serving to 1.0" in said
 
 
+def test_a_second_lock_says_the_same_and_what_the_lock_keeps(torches, index):
+    index.add("serving", "2.0", requires=("torch==2.14.0",))
+    index.add("serving", "1.0", requires=("torch>=2.0",))
+    ask = ("lock", "--json", "-v", "--with", "serving", *ASK)
+    first, second = torches(*ask), torches(*ask)
+    assert versions(second) == versions(first)
+    assert second.json["held_back"] == first.json["held_back"] != []
+    assert second.json["plan"]["held_back"] == first.json["held_back"]
+    index.add("serving", "3.0", requires=("torch==2.14.0",))
+    third = torches(*ask)
+    assert versions(third)["serving"] == "2.0" and third.err.count("solving the packages") == 1
+    torch, serving = third.json["held_back"]
+    assert torch["package"] == "torch" and torch["because"].startswith("serving 3.0 requires torch==2.14.0")
+    assert (serving["package"], serving["locked"], serving["newest"]) == ("serving", "2.0", "3.0")
+    assert serving["because"] == "the existing lock has 2.0; to upgrade it: gpuenv lock --upgrade serving"
+    said = " ".join(torches("lock", "--with", "serving", *ASK).out.split())
+    assert "serving 2.0, not 3.0: the existing lock has 2.0" in said
+    upgraded = torches("lock", "--json", "--with", "serving", *ASK, "--upgrade", "serving")
+    assert versions(upgraded)["serving"] == "3.0"
+    assert [h["package"] for h in upgraded.json["held_back"]] == ["torch"]
+
+
+def test_a_second_lock_says_what_the_solver_refused(torches, index):
+    index.add("gone", "1.0")
+    index.add("many", "3.0", requires=("gone>=2",))
+    index.add("many", "2.0")
+    first, second = (torches("lock", "--json", "-v", "--with", "many", *ASK) for _ in range(2))
+    assert versions(second)["many"] == versions(first)["many"] == "2.0"
+    assert "gone" in first.json["held_back"][0]["because"]
+    assert second.json["held_back"] == first.json["held_back"]
+    assert second.err.count("solving the packages") == 1, "what is held back is found without a solve"
+
+
 def test_the_framework_follows_a_line_of_a_requirements_file_too(torches, index):
     index.add("serving", "2.0", requires=("torch==2.14.0",))
     index.add("serving", "1.0", requires=("torch>=2.0",))
