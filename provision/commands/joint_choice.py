@@ -17,7 +17,7 @@ from ..resolve.joint_answer import against_newest, answer, why_none
 from ..resolve.joint_search import Chosen, JointSearch, Refused
 from ..resolve.outdated_releases import OLD, too_old
 from ..resolve.question import Question
-from ..wheels.available_releases import Named, ReleaseReader
+from ..wheels.available_releases import ReleaseReader, RequestedPackage
 from .joint_refusals import KeptReleases, OtherCudaError, find_reason, is_named, make_age_error
 from .named_packages import read_named_packages
 from .older_releases import read_what_matters
@@ -138,7 +138,7 @@ class JointChoice:
         floor = "" if self._takes_old else f">={self._reader.oldest(name, OLD)}"
         return name + ",".join(filter(None, (floor, bounds)))
 
-    def _choose(self, context: RequestContext, named: Sequence[Named]) -> None:
+    def _choose(self, context: RequestContext, named: Sequence[RequestedPackage]) -> None:
         """Search with the Pythons of this machine, then with any that uv could fetch."""
         self._search = self._searched(context, named)
         self._chosen = self._search.best() if self._search else None
@@ -170,7 +170,7 @@ class JointChoice:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def _searched(self, context: RequestContext, named: Sequence[Named]) -> JointSearch | None:
+    def _searched(self, context: RequestContext, named: Sequence[RequestedPackage]) -> JointSearch | None:
         """Return a search with all relevant releases, or None if no build fits or no index lists the
         packages."""
         question = Question(context.request, context.target, context.profiles, context.supply)
@@ -181,7 +181,7 @@ class JointChoice:
         return read_what_matters(question, reader, tuple(self._refused))
 
     def _read(
-        self, context: RequestContext, named: Sequence[Named], pythons: frozenset[str]
+        self, context: RequestContext, named: Sequence[RequestedPackage], pythons: frozenset[str]
     ) -> ReleaseReader:
         key = (tuple(named), pythons, context.sources)
         if self._reader is None or self._read_for != key:

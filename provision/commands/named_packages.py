@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from ..index.platform_tags import CPYTHON, markers_of
 from ..model import FRAMEWORKS, RequestContext
-from ..wheels.available_releases import Named
+from ..wheels.available_releases import RequestedPackage
 
 _MANY = 40
 """From so many packages on, those that are pinned and of which nothing is measured are left to the solver."""
@@ -25,7 +25,7 @@ class _Collected:
     index: str | None = None
 
 
-def read_named_packages(context: RequestContext) -> tuple[Named, ...]:
+def read_named_packages(context: RequestContext) -> tuple[RequestedPackage, ...]:
     """Return the packages of --with, gpuenv.yaml and the project's files that come from an index.
 
     Several lines on one package are merged.
@@ -42,7 +42,7 @@ def read_named_packages(context: RequestContext) -> tuple[Named, ...]:
         package.extras |= need.extras
         package.index = package.index or index
     named = tuple(
-        Named(name=name, specifier=str(c.specifier & bounds.get(name, SpecifierSet())),
+        RequestedPackage(name=name, specifier=str(c.specifier & bounds.get(name, SpecifierSet())),
               extras=tuple(sorted(c.extras)), named_by=c.named_by, index=c.index)
         for name, c in collected.items() if name not in FRAMEWORKS
     )  # fmt: skip

@@ -1,9 +1,9 @@
-"""Which source code a solve may run, and the line that names it before it runs.
+"""Decides which source code a solve may run, and emits a line about it before it runs.
 
-uv reads metadata that is stated in files (pyproject.toml, PKG-INFO) without running anything. For packages of an index
-that have no wheel, `stated_metadata` reads them for uv. Where only build code knows what a folder or a commit requires,
-uv refuses first, and its refusal names the package. It is then allowed here, forbidden here, or left out of a solve
-that only reads.
+uv reads metadata in files (pyproject.toml, PKG-INFO) without running anything. For packages of an index without
+wheels, `stated_metadata` reads them for uv. If only build code can state the requirements of a folder or a commit, uv
+refuses first. Its refusal names the package. The package is then allowed, forbidden, or omitted from a solve that
+only reads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HINT = "request releases that have wheels, or remove {}"
 
 
 def build_refused(log: str) -> str | None:
-    """The package that uv refused to build: "name @ address", "name", or "" where it knows no name."""
+    """Return the package that uv refused to build: "name @ address", "name", or "" if uv does not know its name."""
     text = " ".join(log.split())
     if not (disabled := _DISABLED.search(text)):
         return None
@@ -45,9 +45,9 @@ def build_refused(log: str) -> str | None:
 class SourceBuilds:
     """The packages that a solve may build from source.
 
-    `reading` says that nothing may be built and that what cannot be read is left out; `forbidden_by` is the
-    option that forbids all builds, `only_binary` are packages that are never built. `stated` reads the source
-    archives of packages without wheels; without it uv runs their build code. `refusals` has those of earlier runs.
+    With `reading` nothing is built, and unreadable packages are omitted. `forbidden_by` is the option that forbids
+    all builds. `only_binary` are packages that are never built. `stated` reads the source archives of packages
+    without wheels. Without it uv runs their build code. `refusals` has those of earlier runs.
     """
 
     emit: Callable[[Event], None]
@@ -62,45 +62,49 @@ class SourceBuilds:
 
     @property
     def archives(self) -> SourceArchives | None:
-        """What the indexes list of packages; None without a reader of metadata."""
+        """The source archives on the indexes, or None without a reader of metadata."""
         return self.stated.archives if self.stated else None
 
     def options(self) -> list[str]:
-        """The options of uv: wheels only, but for what is allowed."""
+        """Return the options of uv: only wheels, except for the allowed packages."""
         return ["--only-binary", ":all:", *(word for name in self.allowed for word in ("--no-binary", name))]
 
     def overrides(self) -> str:
-        """Lines of an overrides file that take the unread packages out of the solve."""
+        """Return lines of an overrides file that remove the unread packages from the solve."""
         return "".join(f"{name} ; python_version < '0'\n" for name in self.unread)
 
     def kept(self, needs: Iterable[RequirementLine]) -> tuple[RequirementLine, ...]:
-        """The needs without those whose very name is not readable, where some were left out."""
+        """Return the needs without those of unreadable name, if packages were omitted."""
         return tuple(n for n in needs if not (self.unread and n.name is None and n.vcs))
 
     def stated_options(self, needs: Iterable[RequirementLine], folder: Path) -> list[str]:
-        """Return the options with which uv reads what source archives state. Files are written into the folder."""
+        """Return the options with which uv reads the metadata of source archives. Files are written into the folder."""
         return self.stated.options(self._of_indexes(needs), folder) if self.stated else []
 
     def learn(self, solved: Mapping[str, str], needs: Iterable[RequirementLine], plan: Plan) -> bool:
-        """Read the source archives of the versions that a solve took. Return whether uv has to be asked again."""
+        """Read the source archives of the versions in a solution. Return whether uv must run again."""
         return self.stated is not None and self.stated.learn(solved, self._of_indexes(needs), plan)
 
     def note_refusal(self, log: str, requirements: Iterable[str], sources: PackageSources) -> None:
-        """Remember which versions of packages a refusal names as without wheels; `requirements` are all of them, and
-        `sources` the places that were asked."""
+        """Record the versions of packages that a refusal names as without wheels.
+
+        `requirements` are all requirements of the solve, and `sources` its sources.
+        """
         if self.stated:
             self.stated.note_refusal(log, () if has_pages(sources) else requirements)
 
     def recall(self, question: str) -> None:
-        """Allow the packages without wheels of the last answer to a question, where nothing forbids it."""
+        """Allow the packages without wheels of the last answer to a question, except for forbidden ones."""
         if self.stated and not self.reading:
             archives = self.stated.archives
             names = packages_without_wheels.recall(question, archives.sources, archives.wheels)
             self.allowed += [n for n in names if n not in self.allowed and not self._forbidden(n)]
 
     def allow_chosen(self, names: Iterable[str]) -> None:
-        """Allow the packages whose chosen releases have no wheel, where nothing forbids it, and no longer those of the
-        choice before."""
+        """Allow the packages whose chosen releases have no wheel, except for forbidden ones.
+
+        Packages that only the previous choice allowed are no longer allowed.
+        """
         if self.stated is None or self.reading:
             return
         wanted = [n for n in names if not self._forbidden(n)]
@@ -109,13 +113,13 @@ class SourceBuilds:
         self.allowed = list(dict.fromkeys([*others, *wanted]))
 
     def with_wheels(self, solved: Iterable[LockedPackage], plan: Plan) -> list[str]:
-        """Return the allowed packages of a solution that came from source although their release has a wheel."""
+        """Return the allowed packages of a solution that come from source although their release has a wheel."""
         sources = [p for p in solved if p.name in self.allowed and is_source(p) and p.sha256]
         return [p.name for p in sources if self.archives and has_wheel(p, self.archives, plan)]
 
     @contextlib.contextmanager
     def forbidding(self, names: Iterable[str]) -> Iterator[None]:
-        """Take back what was allowed; a refusal in the block restores it."""
+        """Forbid allowed packages. A refusal in the block allows them again."""
         before = list(self.allowed)
         self.allowed[:] = [n for n in before if n not in set(names)]
         try:
@@ -125,7 +129,7 @@ class SourceBuilds:
             raise
 
     def remember(self, question: str, names: Iterable[str], needs: Iterable[RequirementLine]) -> None:
-        """Keep which packages of the answer to a question came from source for lack of a wheel."""
+        """Store the packages of an answer that came from source because they have no wheel."""
         if self.stated and not self.reading:
             archives, of_indexes = self.stated.archives, self._of_indexes(needs)
             packages_without_wheels.remember(
@@ -133,7 +137,7 @@ class SourceBuilds:
             )
 
     def _of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
-        """Return the allowed packages that come from an index, and note those that one index alone has."""
+        """Return the allowed packages of indexes, and record packages that only one index has."""
         needs = tuple(needs)
         if self.stated:
             places = {str(canonicalize_name(n.name)): n.index for n in needs if n.name and n.index}
@@ -144,7 +148,7 @@ class SourceBuilds:
         return [name for name in self.allowed if name not in direct]
 
     def allow_wheelless(self, name: str, where: str) -> None:
-        """Allow a package of an index that has no wheel. Raises LockError where that is forbidden."""
+        """Allow a package of an index without a wheel. Raises LockError if that is forbidden."""
         if name in self.allowed:
             return
         requirer = self.stated.required_by.get(name) if self.stated else None
@@ -156,14 +160,14 @@ class SourceBuilds:
         if self.stated is None:
             self._allow(name, f"{why}. Reading its source archive. gpuenv runs the build code only if the archive "
                               "does not state its requirements")  # fmt: skip
-        else:  # which release is taken, and what its source is, a solve tells
+        else:  # the solve decides the release, and reports its source
             more = (
                 n for n in self.stated.without_any_wheel() if n not in self.allowed and not self._forbidden(n)
             )
             self.allowed += dict.fromkeys([name, *more])
 
     def allow_unread(self, refused: str, error: LockError, needs: Sequence[RequirementLine]) -> None:
-        """Allow, or leave out, a package whose requirements only its build code tells. Raises LockError."""
+        """Allow or omit a package whose requirements only its build code states. Raises LockError."""
         name = str(canonicalize_name(refused.partition(" ")[0].partition("[")[0])) if refused else ""
         if name in self.allowed or (name and name in self.unread):
             raise error
@@ -182,7 +186,7 @@ class SourceBuilds:
             self._allow(name, f"running the build code of {shown} to learn its requirements")
 
     def leave_out(self, name: str, why: str) -> None:
-        """Take a package out of a solve that only reads; "" stands for commits without a name."""
+        """Remove a package from a solve that only reads. "" means commits without a name."""
         self.unread.append(name or "gpuenv-unnamed")
         self.emit(
             Event(
@@ -209,8 +213,10 @@ def source_builds(
     reading: bool = False,
     before: TransitiveFrameworks | None = None,
 ) -> SourceBuilds:
-    """What may be built with these sources: all that lacks a wheel, unless an option says otherwise. `before` is what
-    an earlier solve of the same packages allowed or left out, which is not said again."""
+    """Return the packages that may be built with these sources: all without a wheel, unless an option forbids it.
+
+    `before` are packages that an earlier solve allowed or omitted. They are not announced again.
+    """
     every = ":all:" in sources.only_binary
     forbidden = "--no-build" if sources.no_build else "--only-binary :all:" if every else None
     names = frozenset(str(canonicalize_name(n)) for n in sources.only_binary if n != ":all:")
@@ -222,7 +228,7 @@ def source_builds(
 
 
 def describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan) -> Event:
-    """Return the line for a locked source archive: what building it takes, and where its requirements come from."""
+    """Return the event for a locked source archive: what its build needs, and where its requirements come from."""
     text = f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}: "
     if archive is None:
         text += "built from source during installation, with a compiler if it contains compiled code"

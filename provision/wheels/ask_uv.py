@@ -1,4 +1,4 @@
-"""Run uv to solve the pins of a plan and the requirements of a project for one platform."""
+"""Runs uv to solve the pins of a plan and the requirements of a project for one platform."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x
 
 @dataclass
 class Ask:
-    """One question to uv: a folder for its files, and which packages may be built from source; nothing else is
-    ever built. `pins` is what was asked for last, `bound` the packages with the one index that each comes from, `cached`
-    asks nothing but uv's cache, and `seconds` has the time of each run of uv."""
+    """One question to uv, with a folder for its files and the packages that may be built from source.
+
+    Nothing else is built. `pins` are those of the last run. `bound` are packages with their only index. With `cached`
+    only uv's cache is used. `seconds` has the duration of each run of uv.
+    """
 
     scratch: Path
     plan: Plan
@@ -50,15 +52,18 @@ class Ask:
     seconds: list[float] = field(default_factory=list)
 
     def solved(self, pins: list[str], prefer: Mapping[str, str]) -> str:
-        """The solution with addresses and hashes, as a pylock.toml. What is named for the PyTorch index and comes along
-        of something else is asked for by itself: uv binds nothing else."""
+        """Return the solution with addresses and hashes, as a pylock.toml.
+
+        uv takes only named packages from the PyTorch index. So its packages that others require are solved once more,
+        by name.
+        """
         text = self._solved(pins, prefer)
         if stray := self._stray(text, pins):
             return self._solved([*pins, *stray], prefer)
         return text
 
     def annotated(self, text: str) -> str:
-        """A solution once more, annotated with indexes and requirers, in a folder of its own. Raises LockError."""
+        """Return a solution with annotations of indexes and requirers. Raises LockError."""
         with scratch_folders.scratch("lock") as scratch:
             again = dataclasses.replace(self, scratch=scratch)
             return again._again(again.source(self.pins), versions_of(text), "requirements.txt")  # noqa: SLF001
@@ -71,8 +76,8 @@ class Ask:
         source = self.source(pins)
         if not prefer:
             return self.compiled(source, UV_LOCK_FORMAT)
-        # First exactly as it was, which is mostly possible. What uv calls preferences are not enough:
-        # with several indexes it was seen to leave a version that fits (ml-dtypes, 0.13.8).
+        # First with exactly the previous versions, which is mostly possible. uv's preferences are not enough: with
+        # several indexes uv was seen to drop a version that fits (ml-dtypes, 0.13.8).
         constraints = self.scratch / "held.txt"
         constraints.write_text(_rows(prefer), encoding="utf-8")
         with contextlib.suppress(LockError):
@@ -83,7 +88,7 @@ class Ask:
         return self._again(source, versions_of(text), UV_LOCK_FORMAT)
 
     def _again(self, source: Path, versions: Mapping[str, str], form: str) -> str:
-        """The same solution in another form. uv's cache has what it takes, unless it cannot be written to."""
+        """Return the same solution in another form. uv's cache has everything for it, unless it is not writable."""
         same = self.scratch / "same.txt"
         same.write_text(_rows(versions), encoding="utf-8")
         cached = dataclasses.replace(self, cached=True)
@@ -92,8 +97,11 @@ class Ask:
         return self.compiled(source, form, "--constraints", str(same))
 
     def source(self, pins: list[str]) -> Path:
-        """A pyproject.toml with the pins, each PyTorch-index package bound to that index alone; uv binds
-        only what this very file names."""
+        """Write a pyproject.toml with the pins and return its path. Packages of the PyTorch index are bound to that
+        index alone.
+
+        uv binds only packages that this file names.
+        """
         self.pins = pins
         named = pytorch_index.named_for(self.plan)
         pins = [
@@ -131,7 +139,7 @@ class Ask:
         return path
 
     def compiled(self, source: Path, form: str, *more: str) -> str:
-        """The solution. uv is asked again where it may build what it refused to build, or leave it out."""
+        """Return the solution. uv runs again if a build that it refused is allowed, or its package omitted."""
         while True:
             try:
                 text = self._compiled(source, form, *more)
@@ -188,28 +196,28 @@ class Ask:
         self.seconds.append(time.monotonic() - began)
         text = output.read_text(encoding="utf-8") if output else done.stdout
         if output:
-            output.write_text(before, encoding="utf-8")  # else uv would prefer what it has just found
+            output.write_text(before, encoding="utf-8")  # otherwise uv would prefer this solution
         return text, done
 
     @property
     def _needs_releases_only(self) -> bool:
-        """Whether no folder, commit or build code has a part in the answer."""
+        """Return whether no folder, commit or build code affects the answer."""
         stated = self.builds.stated
         built = self.builds.allowed and (stated is None or stated.unstated)
         return not (built or any(n.local or n.vcs or n.name is None for n in self.needs))
 
     def _refusal(self, log: str, done: process.Finished | None = None) -> LockError:
-        """The error of a refusal; without a run of uv that of one in an earlier run of gpuenv."""
+        """Return the error of a refusal. Without a run of uv it is the refusal of an earlier run of gpuenv."""
         requirements = [*self.pinned.values(), *(n.text for n in self.needs if n.name)]
         self.builds.note_refusal(log, requirements, self.sources)
         return failure(done or _refused(log), self.sources, self.needs, self.builds.archives)
 
     def _override(self, need: RequirementLine) -> str:
-        """Return an override as a line. What the plan pins stays pinned, also against what others require."""
+        """Return an override as a line. The plan's pins stay, also against requirements of other packages."""
         return self.pinned.get(str(canonicalize_name(need.name or "")), need.text)
 
     def _files(self) -> list[str]:
-        """The project's needs as files beside the pins."""
+        """Write the project's needs into files beside the pins, and return their options."""
         needs, limits = self.scratch / "needs.in", self.scratch / "limits.in"
         readable = self.builds.kept(self.needs)
         lines = (f"-e {n.local}" if n.editable and n.local else n.text for n in readable if not n.constraint)
@@ -220,7 +228,7 @@ class Ask:
         limits.write_text(bounds, encoding="utf-8")
         files = [str(needs), "--constraints", str(limits)] if self.needs else []
         overrides = [self._override(n) for n in self.needs if n.override]
-        # Both install the module onnxruntime, and many packages require the one for the CPU.
+        # Both packages install the module onnxruntime, and many packages require the one for the CPU.
         overrides += ["onnxruntime; python_version < '0'"] * ("onnxruntime-gpu" in self.pinned)
         if overrides:
             (self.scratch / "overrides.txt").write_text("\n".join(overrides) + "\n", encoding="utf-8")
@@ -232,8 +240,10 @@ class Ask:
 
 
 def only_files(sources: PackageSources) -> bool:
-    """Whether folders and pages of wheels are all there is: offline, an index's answers in the cache would
-    name files that cannot be had."""
+    """Return whether only folders and pages of wheels are used.
+
+    Offline, an index's answers in the cache would name files that are not available.
+    """
     return sources.no_index or (sources.offline and bool(sources.find_links))
 
 
@@ -246,14 +256,14 @@ def _rows(versions: Mapping[str, str]) -> str:
 
 
 def _bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[RequirementLine]) -> list[str]:
-    """What is asked for by name of the packages that the plan takes from the PyTorch index."""
+    """Return the packages of the PyTorch index that the plan or the project names."""
     names = {canonicalize_name(Requirement(p).name) for p in pins} | {n.name for n in needs}
     return [n for n in pytorch_index.named_for(plan) if n in names]
 
 
 @functools.cache
 def _uv_platform(platform: str, glibc: str | None) -> str:
-    """Uv's name for the platform, with the highest glibc that it knows and the target has."""
+    """Return uv's name for the platform, with the newest glibc that uv knows and the target has."""
     machine = _UV_PLATFORM[platform]
     if platform.startswith("windows"):
         return f"{machine}-pc-windows-msvc"

@@ -1,4 +1,4 @@
-"""Compare a solution with its plan: the builds, their indexes and companions, and the project's own hashes."""
+"""Compares a solution with its plan: the builds, their indexes and companions, and the project's hashes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .pylock import file_name
 
 
 def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackage, ...]) -> None:
-    """Raise LockError unless each file is one of those that the project's own hashes name."""
+    """Raise LockError unless the project's own hashes allow each file."""
     locked = {p.name: p for p in packages}
     for need in needs:
         package = locked.get(canonicalize_name(need.name or ""))
@@ -37,8 +37,10 @@ def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackag
 
 
 def named_for_cpu(plan: Plan, needs: Sequence[RequirementLine]) -> set[str]:
-    """The frameworks that are asked for as packages for the CPU, beside those of the plan. A need has the name of a
-    framework in no other case."""
+    """Return the frameworks that the user requests as CPU packages, beside those of the plan.
+
+    In all other cases a need has another name than a framework.
+    """
     named = {str(canonicalize_name(n.name)) for n in needs if n.name and not (n.constraint or n.override)}
     packages = map(Requirement, plan.packages)
     named |= {
@@ -62,7 +64,7 @@ def assert_no_other_framework(
 
 
 def assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: PackageSources) -> None:
-    """Raise LockError unless every pin of the plan is in the lock as it was meant, and from its index."""
+    """Raise LockError unless the lock has every pin of the plan, from its index."""
     locked = {p.name: p for p in packages}
     for build in plan.builds:
         for text in build.requirements:
@@ -101,8 +103,8 @@ _BUILD_LABEL = re.compile(r"cpu|cu\d+")
 
 
 def _assert_companions(torch: str, packages: tuple[LockedPackage, ...]) -> None:
-    """Raise LockError where torch is of a labelled build and a companion of another: its operators are
-    compiled for that one and do not load."""
+    """Raise LockError if torch and a companion have builds with different labels, because its operators would not
+    load."""
     label = torch.partition("+")[2]
     for package in packages:
         other = package.version.partition("+")[2]

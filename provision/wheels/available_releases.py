@@ -1,6 +1,6 @@
-"""Available releases of named packages for a platform, newest first, from indexes and folders of wheels.
+"""Reads the available releases of named packages for a platform, from indexes and folders of wheels.
 
-Only metadata is read, and of old releases only as much as the search for the newest set asks for.
+The newest are first. Only metadata is read. Older releases are read only if the search for the newest set needs them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .measured_rows_cache import MeasuredRows
 from .source_archives import SourceArchive, SourceArchives, package_of
 
 _MOST_ARCHIVES = 5
-"""Source archives of one package that are downloaded at most; older ones count as compiled code."""
+"""The most source archives of one package to download. Older ones count as compiled code."""
 _EPOCH = dt.date(1970, 1, 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
-    """A package that is named, with its bounds; `index` is the only index that has it (None for those configured)."""
+class RequestedPackage:
+    """A named package with its bounds. `index` is the only index that has it, or None for the configured ones."""
 
     name: str
     specifier: str = ""
@@ -44,16 +44,16 @@ class Named:
 
 @dataclass
 class _Listing:
-    """The files of a package by version, newest first, and the releases that were read of them."""
+    """The files of a package by version, newest first, and the releases that were read."""
 
-    named: Named
+    named: RequestedPackage
     versions: list[tuple[Version, list[File]]]
     days: list[int]
     dated: bool
     releases: list[PackageRelease] = field(default_factory=list)
 
     def package(self) -> NamedPackage:
-        """The package with the releases that were read and have files for some Python."""
+        """Return the package with the releases that were read and have files for some Python."""
         read = len(self.releases)
         return NamedPackage(
             name=self.named.name, specifier=self.named.specifier, extras=self.named.extras,
@@ -65,7 +65,7 @@ class _Listing:
 
 @dataclass
 class ReleaseReader:
-    """Reads releases for a target and some Pythons. `about` are the packages whose requirements matter."""
+    """A reader of releases for a target and some Pythons. `about` are the packages whose requirements matter."""
 
     sources: PackageSources
     supply: AvailableWheels
@@ -76,9 +76,11 @@ class ReleaseReader:
     known: tuple[NamedPackage, ...] = ()
     _listings: dict[str, _Listing] = field(default_factory=dict)
 
-    def read(self, named: Iterable[Named]) -> None:
-        """Read the newest release of each package; one that no index lists is left out. Raises LockError where an
-        index does not answer."""
+    def read(self, named: Iterable[RequestedPackage]) -> None:
+        """Read the newest release of each package. Packages that no index lists are omitted.
+
+        Raises LockError if an index does not answer.
+        """
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for listing in pool.map(self._listed, named):
                 if listing.versions:
@@ -87,17 +89,17 @@ class ReleaseReader:
 
     @property
     def packages(self) -> tuple[NamedPackage, ...]:
-        """The packages as far as they were read."""
+        """Return the packages with the releases that were read."""
         return (*(listing.package() for listing in self._listings.values()), *self.known)
 
     def deepen(self, names: Iterable[str], wanted: Callable[[NamedPackage], bool], most: int = 8) -> bool:
-        """Read up to `most` older releases of each package while they are wanted; whether any was read."""
+        """Read up to `most` older releases of each package while they are wanted. Return whether any was read."""
         listings = [self._listings[n] for n in names if n in self._listings]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return any(list(pool.map(lambda listing: self._deeper(listing, wanted, most), listings)))
 
     def behind(self, name: str, version: str) -> int:
-        """The days by which a version of a package is behind its newest one; 0 where no index was asked."""
+        """Return the days by which a version is older than the package's newest one, or 0 if no index was read."""
         if name not in self._listings:
             return 0
         listing = self._listings[name]
@@ -105,7 +107,7 @@ class ReleaseReader:
         return listing.days[0] - listing.days[place] if place is not None else 0
 
     def oldest(self, name: str, days: int) -> str:
-        """The oldest version of a package that is at most some days behind its newest one."""
+        """Return the oldest version of a package that is at most some days older than its newest one."""
         listing = self._listings[name]
         within = [
             v
@@ -127,7 +129,8 @@ class ReleaseReader:
         return last > before
 
     def _read_newest(self, listing: _Listing) -> None:
-        """Read the newest release, and older ones until each Python has one: some have no file of the newest."""
+        """Read the newest release, and older ones until each Python has one, because the newest may lack files for
+        some."""
         most = len(self.pythons) + 3
         while len(listing.releases) < min(most, len(listing.versions)):
             listing.releases.append(self._release(listing, len(listing.releases)))
@@ -140,7 +143,7 @@ class ReleaseReader:
     def _metadata(self) -> IndexMetadata:
         return IndexMetadata(self.sources)
 
-    def _listed(self, named: Named) -> _Listing:
+    def _listed(self, named: RequestedPackage) -> _Listing:
         grouped: dict[Version, list[File]] = {}
         for file in (*self._local(named.name), *self._metadata.files(named.name, named.index)):
             version = version_of(file.name, named.name)
@@ -150,9 +153,13 @@ class ReleaseReader:
         days, dated = _days(versions)
         return _Listing(named, versions, days, dated)
 
-    def _within(self, named: Named, grouped: dict[Version, list[File]]) -> dict[Version, list[File]]:
-        """The versions within the bounds; withdrawn ones and pre-releases only where the bounds name them, or where
-        there is nothing else."""
+    def _within(
+        self, named: RequestedPackage, grouped: dict[Version, list[File]]
+    ) -> dict[Version, list[File]]:
+        """Return the versions within the bounds.
+
+        Withdrawn versions and pre-releases are included only if the bounds name them, or if there are no others.
+        """
         bounds = SpecifierSet(named.specifier)
         exact = any(s.operator in ("==", "===") and "*" not in s.version for s in bounds)
         usable = {
@@ -167,7 +174,7 @@ class ReleaseReader:
         return bool(limit and file.uploaded and file.uploaded[:19] > limit[:19])
 
     def _local(self, name: str) -> list[File]:
-        """The wheels of a package in folders, as new as today."""
+        """Return the wheels of a package in folders, with the day of today."""
         today = dt.datetime.now(tz=dt.timezone.utc).isoformat()
         return [
             File(name=w.url.rpartition("/")[2].replace("%2B", "+"), url=w.url, uploaded=today)
@@ -203,7 +210,7 @@ class ReleaseReader:
         return MeasuredRows(own_cache(self.sources))
 
     def _described(self, name: str, archives: Sequence[File]) -> SourceArchive | None:
-        """What the source archive of a release without wheels states."""
+        """Return the metadata of the source archive of a release without wheels."""
         packages = [p for f in archives if (p := package_of(name, f))]
         return next(iter(SourceArchives(self.sources).describe(packages[:1]).values()), None)
 
@@ -224,13 +231,14 @@ class ReleaseReader:
 
 
 def _days(versions: Sequence[tuple[Version, Sequence[File]]]) -> tuple[list[int], bool]:
-    """The day of each version, each older than that of a newer version; whether the index states upload times."""
+    """Return the day of each version, and whether the index has upload times. A version is older than every newer
+    version."""
     stated = [min((f.uploaded for f in files if f.uploaded), default=None) for _, files in versions]
     if not any(stated):
         return [len(versions) - i for i in range(len(versions))], False
     days: list[int] = []
     last = max((dt.date.fromisoformat(text[:10]) - _EPOCH).days for text in stated if text) + 1
-    for text in stated:  # also a version without a time, or of the same day, is older than the one above it
+    for text in stated:  # a version without a time, or of the same day, is also older than the newer one
         last = min(last - 1, (dt.date.fromisoformat(text[:10]) - _EPOCH).days) if text else last - 1
         days.append(last)
     return days, True

@@ -1,4 +1,4 @@
-"""Explain a failed build of a source: the reason from uv's output, and a hint."""
+"""Explains a failed build of a source: the reason from uv's output, and a hint."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _IMPORTED = re.compile(rf"ModuleNotFoundError: No module named '({'|'.join(FRAME
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """A failed build. `what` is the source as uv names it, "" where uv has no name for it yet."""
+    """A failed build. `what` is the source in uv's words, or "" if uv does not know its name yet."""
 
     what: str
     reason: str
 
     @property
     def name(self) -> str:
-        """The canonical name of the source, as far as uv knows it."""
+        """The canonical name of the source, if uv knows it."""
         return canonicalize_name(re.split(r" @ |==|\[", self.what)[0]) if self.what else ""
 
 
 def read_failure(log: str) -> Failure | None:
-    """Return the failed build that an output of uv ends with; None where no build failed."""
+    """Return the failed build at the end of uv's output, or None."""
     what = _WHAT.search(log)
     causes = _CAUSE.findall(log)
     if _BACKEND in log:
@@ -85,11 +85,11 @@ def _key(folder: Path | str) -> str:
     return f"project: {{path: {shown}, install: false}}"
 
 
-# --- while a lock is solved ----------------------------------------------------------------------
+# --- during a solve ------------------------------------------------------------------------------
 
 
 def explain_in_solve(log: str, needs: Sequence[RequirementLine]) -> LockError | None:
-    """Return the error of a solve for which a source could not be built; None where none was."""
+    """Return the error of a solve in which a source could not be built, or None."""
     if needed := _needed_to_build(log, needs):
         return _built_beside(*needed, needs, log)
     failure = read_failure(log)
@@ -112,8 +112,10 @@ def explain_in_solve(log: str, needs: Sequence[RequirementLine]) -> LockError | 
 
 
 def _needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, str] | None:
-    """The source whose build fails, and the framework that it imports. Of an editable folder uv says no name, so it
-    is the one folder among the needs."""
+    """Return the source whose build fails, and the framework that it imports.
+
+    uv does not name an editable folder. It is the only folder among the needs.
+    """
     if named := _NEEDS_TO_BUILD.search(" ".join(log.split())):
         return str(canonicalize_name(named[1].partition("@")[0])), named[2]
     imported = _IMPORTED.search(log)
@@ -124,7 +126,8 @@ def _needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, s
 
 
 def _built_beside(name: str, framework: str, needs: Sequence[RequirementLine], log: str) -> LockError:
-    """The error for a source whose build imports a framework: it can be built only in an environment that has it."""
+    """Return the error for a source whose build imports a framework, which only an environment with the framework can
+    build."""
     need = next((n for n in needs if name in (n.name, Path(n.local or "").name)), None)
     what, left_out = name, f"remove {name}"
     if need and need.local:
@@ -140,12 +143,11 @@ def _built_beside(name: str, framework: str, needs: Sequence[RequirementLine], l
     )  # fmt: skip
 
 
-# --- while a lock is installed -------------------------------------------------------------------
+# --- during an installation ----------------------------------------------------------------------
 
 
 def explain_in_install(log: str, packages: Sequence[LockedPackage]) -> BuildError | None:
-    """Return the error of an installation for which a source could not be built, with its folder; None where none
-    was."""
+    """Return the error of an installation in which a source could not be built, with its folder, or None."""
     failure = read_failure(log)
     if failure is None:
         return None

@@ -1,9 +1,10 @@
-"""Bytecode of wheels, compiled once for each wheel and each Python, and copied from then on.
+"""Cache of compiled bytecode: each wheel is compiled once for each Python, and then copied.
 
-Only where the user wants environments compiled, and says so as to uv: UV_COMPILE_BYTECODE. uv compiles each
-environment anew, which for torch takes ten times as long as all else that a warm `create` does. What is copied
-fits its source, by Python's own rule: time of change and size. It is what was compiled, by its digest. No file is
-shared, neither between environments nor with the cache: a write into one of them changes no other.
+It is used only if the user requests compiled environments, with uv's variable UV_COMPILE_BYTECODE. uv compiles each
+environment again. For torch this takes ten times as long as the rest of a `create` with warm caches.
+
+A copy matches its source by Python's rule: modification time and size. It is also compared with its digest.
+Environments and the cache share no files, so a write into one does not change another.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from ..model import LockedPackage, normalize_name
 from ..system import process
 
 _INDEX = "index.json"
-_UNUSED = 90 * 24 * 3600.0  # seconds after which what no environment asked for is thrown away
-_LEFT = 24 * 3600.0  # seconds after which nobody can be at work any more on an entry that has no name yet
+_UNUSED = 90 * 24 * 3600.0  # seconds after which unused entries are removed
+_LEFT = 24 * 3600.0  # seconds after which an unfinished entry has no writer any more
 _TIMEOUT = 3600.0
 _TAG = (
     "import importlib.util as u, sys; print(sys.implementation.cache_tag, u.MAGIC_NUMBER.hex(), "
@@ -40,30 +41,31 @@ _TAG = (
 _PROGRAM = Path(__file__).resolve().parents[1] / "probes" / "compile_bytecode.py"
 
 NOTED = "bytecode.json"
-"""The file in an environment's `.gpuenv/` that has the digests of its compiled modules."""
+"""The file in an environment's `.gpuenv/` with the digests of its compiled modules."""
 
 Mark = tuple[int, int, str]
-"""The time of change and the size of the source that bytecode is for, and the bytecode's sha256."""
+"""Modification time and size of the source, and the bytecode's sha256."""
 
 Marks = dict[str, "Mark | None"]
-"""Source file (relative) to what its bytecode is; None for a source that no bytecode can be made of (templates in an
-old Python)."""
+"""Source file (relative) -> its mark, or None for a source that cannot be compiled (templates in an old Python)."""
 
 Job = tuple[str, str, str]
-"""Paths: a source, its bytecode, and a copy of the bytecode, "" for none."""
+"""Paths: a source, its bytecode, and a copy of the bytecode, or "" for no copy."""
 
 
 def wanted(environ: Mapping[str, str]) -> bool:
-    """Whether environments are to be compiled, in the way that this module can."""
+    """Return whether the user requests compiled environments, in a way that this module supports."""
     is_requested = environ.get("UV_COMPILE_BYTECODE", "").lower() in ("1", "true", "yes", "on", "t", "y")
     usual = environ.get("PYC_INVALIDATION_MODE", "TIMESTAMP").upper() == "TIMESTAMP"
     return is_requested and usual and not environ.get("SOURCE_DATE_EPOCH")
 
 
 def filled(packages: Sequence[LockedPackage], env: Path, python: Path, cache: Path) -> list[Part]:
-    """Copy what `cache` has of the wheels of `packages` that an environment holds; return these wheels. What is to
-    be compiled is their `lacking`. Bytecode that lies in the environment already is not believed: it would be
-    handed on to others. Raises BuildError."""
+    """Copy the cached bytecode of `packages` into an environment, and return the wheels there. Raises BuildError.
+
+    The modules to compile are their `lacking`. Bytecode that is already in the environment is not trusted, because
+    other environments would get it.
+    """
     tag, *rest = _tag_of(python)
     shelf = cache_folder(cache, "compiled") / "-".join((tag, *rest))
     parts = [p for p in _parts(packages, env, shelf, tag) if p.sources]
@@ -73,7 +75,7 @@ def filled(packages: Sequence[LockedPackage], env: Path, python: Path, cache: Pa
 
 
 def compile_jobs(jobs: Sequence[Job], python: Path, *, idle: bool = False) -> str | None:
-    """Compile, `idle` in the time that nobody else wants; returns why it could not be kept. Raises BuildError."""
+    """Compile modules, with `idle` at the lowest priority. Return why they could not be cached. Raises BuildError."""
     argv = [str(python), "-I", "-S", str(_PROGRAM), *(["idle"] if idle else [])]
     done = process.run(argv, stdin=json.dumps(jobs), timeout=_TIMEOUT)
     if not done.ok:
@@ -82,7 +84,7 @@ def compile_jobs(jobs: Sequence[Job], python: Path, *, idle: bool = False) -> st
 
 
 def tidy(cache: Path) -> None:
-    """Throw away what no environment has asked for in a long time, and what a killed run left. Raises OSError."""
+    """Remove entries that were not used for a long time, and the remains of a killed run. Raises OSError."""
     now = time.time()
     for index in cache.glob(f"compiled/*/*/{_INDEX}"):
         if index.stat().st_mtime < now - _UNUSED:
@@ -94,7 +96,7 @@ def tidy(cache: Path) -> None:
 
 @functools.cache
 def _tag_of(python: Path) -> tuple[str, ...]:
-    """What makes a Python's bytecode another Python's not. Raises BuildError."""
+    """Return the properties of a Python that its bytecode depends on. Raises BuildError."""
     done = process.run([str(python), "-I", "-S", "-c", _TAG], timeout=60)
     if not done.ok:
         raise BuildError(f"{python} does not run", log=done.stderr)
@@ -112,16 +114,16 @@ def _parts(packages: Iterable[LockedPackage], env: Path, shelf: Path, tag: str) 
 
 
 def _sources(record: Path) -> list[str]:
-    """The modules that a wheel's RECORD lists, none outside site-packages."""
+    """Return the modules in a wheel's RECORD, without those outside site-packages."""
     with record.open(newline="", encoding="utf-8") as file:
-        lines = [line for line in file if ".py" in line]  # torch lists 10,000 headers as well
+        lines = [line for line in file if ".py" in line]  # torch also lists 10,000 headers
     names = [row[0] for row in csv.reader(lines) if row and row[0].endswith(".py")]
     return [n for n in dict.fromkeys(names) if not {"", ".."} & set(n.split("/")) and n.isprintable()]
 
 
 @dataclass
 class Part:
-    """One wheel in one environment, and its entry on the shelf."""
+    """One wheel in one environment, and its cache entry."""
 
     name: str
     site: Path
@@ -133,14 +135,14 @@ class Part:
     _folders: set[str] = field(default_factory=set)
 
     def fill(self) -> None:
-        """Copy what fits; the rest is `lacking`."""
+        """Copy matching bytecode. The other modules become `lacking`."""
         marks = self._marks()
         self.lacking = [s for s in self.sources if s not in marks or not self._copied(s, marks[s])]
         if marks:
             os.utime(self.entry / _INDEX)
 
     def _marks(self) -> Marks:
-        """What the entry holds; nothing where it is damaged or missing."""
+        """Return the marks of the entry, or nothing if it is damaged or missing."""
         try:
             data = json.loads((self.entry / _INDEX).read_text(encoding="utf-8"))
             return {str(k): (int(v[0]), int(v[1]), str(v[2])) if v else None for k, v in data.items()}
@@ -148,7 +150,7 @@ class Part:
             return {}
 
     def _copied(self, source: str, mark: Mark | None) -> bool:
-        """Copy a source's bytecode from the entry; False where that is not there, or not as it was compiled."""
+        """Copy a source's bytecode from the entry. Return False if it is missing or changed."""
         if mark is None:
             return True
         status = os.stat(f"{self.site}/{source}")  # noqa: PTH116  # thousands of files: Path takes half the time
@@ -163,16 +165,16 @@ class Part:
 
     @property
     def draft(self) -> Path:
-        """Where the entry is filled, beside its place."""
+        """The folder in which a new entry is written, beside the entry."""
         return self.entry.with_name(f".{self.entry.name}.{os.getpid()}")
 
     def begin(self) -> None:
-        """Make the draft. Raises OSError."""
+        """Create the draft. Raises OSError."""
         self.discard()
         self.draft.mkdir(parents=True)
 
     def jobs(self) -> Iterator[Job]:
-        """What is to be compiled: what has a name in the draft is already. Without a draft nothing is kept."""
+        """Return the modules to compile, without those in the draft. Without a draft nothing is cached."""
         draft = str(self.draft) if self.draft.is_dir() else ""
         for source in self.lacking:
             compiled = "/".join(self._compiled(source))
@@ -181,14 +183,14 @@ class Part:
                 yield f"{self.site}/{source}", f"{self.site}/{compiled}", name
 
     def discard(self) -> None:
-        """Remove the draft, if there is one."""
+        """Remove the draft if it exists."""
         shutil.rmtree(self.draft, ignore_errors=True)
 
     def keep(self) -> None:
-        """Put the entry of what was compiled now, and copied, in the place of the one that did not fit. Raises OSError."""
+        """Replace the entry with the draft of compiled and copied modules. Raises OSError."""
         draft = self.draft
         for source in set(self.sources) - set(self.lacking):
-            with contextlib.suppress(FileNotFoundError):  # a source that no bytecode can be made of
+            with contextlib.suppress(FileNotFoundError):  # a source that cannot be compiled
                 self._keep_copied(source)
         marks: Marks = {s: _mark("/".join((str(draft), *self._compiled(s)))) for s in self.sources}
         (draft / _INDEX).write_text(json.dumps(marks), encoding="utf-8")
@@ -197,29 +199,29 @@ class Part:
         self.digests = {s: mark[2] for s, mark in marks.items() if mark}
 
     def _keep_copied(self, source: str) -> None:
-        """Link from the old entry into the new one, which takes its place."""
+        """Link files of the old entry into the new one, which replaces it."""
         folder, name = self._compiled(source)
         (self.draft / folder).mkdir(parents=True, exist_ok=True)
         os.link(f"{self.entry}/{folder}/{name}", f"{self.draft}/{folder}/{name}")
 
     def noted(self, env: Path) -> dict[str, str]:
-        """The digest of each compiled module, by its path in the environment."""
+        """Return the digest of each compiled module, by its path in the environment."""
         for source in self.lacking:
             data = (
                 None if source in self.digests else _read("/".join((str(self.site), *self._compiled(source))))
             )
-            if data is not None:  # it could not be kept
+            if data is not None:  # it could not be cached
                 self.digests[source] = hashlib.sha256(data).hexdigest()
         site = self.site.relative_to(env).as_posix()
         return {"/".join((site, *self._compiled(s))): digest for s, digest in self.digests.items()}
 
     def _compiled(self, source: str) -> tuple[str, str]:
-        """Folder and name of a source's bytecode, from where the source's name begins."""
+        """Return folder and name of a source's bytecode, relative to the source's folder."""
         folder, _, name = source.rpartition("/")
         return f"{folder}/__pycache__" if folder else "__pycache__", f"{name[:-3]}.{self.tag}.pyc"
 
     def _put(self, source: str, data: bytes, mode: int) -> None:
-        """Write bytecode, which appears whole; a file that is there already is Python's to judge."""
+        """Write bytecode atomically. Python itself checks an existing file."""
         folder, name = self._compiled(source)
         into = f"{self.site}/{folder}"
         if into not in self._folders:
@@ -240,7 +242,7 @@ class Part:
 
 
 def _read(path: str) -> bytes | None:
-    """The bytes of a file; None where there is none."""
+    """Return the bytes of a file, or None if it is missing."""
     try:
         file = os.open(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
@@ -252,7 +254,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _mark(compiled: str) -> Mark | None:
-    """What a .pyc is (PEP 552); None where there is none whose head has the time and size of its source."""
+    """Return the mark of a .pyc file (PEP 552), or None if it does not match the time and size of its source."""
     data = _read(compiled)
     if data is None or len(data) < 16:
         return None
@@ -261,7 +263,7 @@ def _mark(compiled: str) -> Mark | None:
 
 
 def note(env: Path, parts: Iterable[Part]) -> None:
-    """Write down in an environment what its compiled modules are, for `verify --locked`. Raises BuildError."""
+    """Write the digests of an environment's compiled modules, for `verify --locked`. Raises BuildError."""
     if not (env / MARK).is_dir():
         return  # a folder that gpuenv did not make
     before = state.read(env, NOTED) or {}

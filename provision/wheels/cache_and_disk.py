@@ -1,7 +1,8 @@
-"""What is on this machine: uv's cache, folders of wheels, and room on disks.
+"""uv's cache, folders of wheels, and free space on disks.
 
-An index's answers in uv's cache come before a folder that has the same release, and name a file that cannot be
-fetched. So without a network what the folders have is installed without any index, and the rest from the cache."""
+For the same release uv prefers an index's answer in its cache to a folder, and names a file that it cannot fetch. So
+without a network, files of folders are installed without any index, and the rest from the cache.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +17,13 @@ from ..index import uv, uv_config
 from ..model import LockedPackage, PackageSources
 from ..system import process
 
-# Unpacked over packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch,
-# TensorFlow and JAX locks of 2026-11). The upper end is asked for, as a disk that is full half-way
-# costs more than a warning.
+# Ratio of unpacked to packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch, TensorFlow
+# and JAX locks of 2026-11). The upper end applies, because a full disk costs more than a warning.
 UNPACKED = 2.3
 
 
 def size(count: float) -> str:
-    """Bytes for people: "2.4 GB" (powers of ten, as registries count)."""
+    """Return bytes as text: "2.4 GB" (powers of ten, as registries count)."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}"
@@ -41,19 +41,22 @@ def installer_cache(sources: PackageSources) -> Path:
 
 
 def is_cached(sources: PackageSources, name: str, version: str) -> bool:
-    """Whether uv's cache has a downloaded wheel of a version from any index (uv's cache layout, wheels-v*)."""
+    """Return whether uv's cache has a wheel of a version from any index (uv's cache layout, wheels-v*)."""
     pattern = f"wheels-v*/*/**/{name}/{version}-*.http"
     return next(installer_cache(sources).glob(pattern), None) is not None
 
 
 def may_be_here(packages: Sequence[LockedPackage], sources: PackageSources) -> bool:
-    """Whether uv could put them in without the network: not on a machine's first run, where its cache has no
-    wheel unpacked (they lie in `archive-v*`) and no folder of wheels is named."""
+    """Return whether uv may be able to install these packages without the network.
+
+    It cannot on a machine's first run, when its cache has no unpacked wheel (in `archive-v*`), without a folder of
+    wheels.
+    """
     configured = uv_config.variables(process.environ()).get("UV_FIND_LINKS")
     local = sources.offline or sources.find_links or configured
     if local or any(p.url.startswith("file:") for p in packages):
         return True
-    # where uv keeps it unless it is told otherwise: to ask uv costs a child
+    # uv's default: running uv to find out takes longer
     usual = Path(process.environ().get("XDG_CACHE_HOME") or Path.home() / ".cache", "uv")
     return _holds_wheels(usual) or _holds_wheels(installer_cache(sources))
 
@@ -63,15 +66,18 @@ def _holds_wheels(cache: Path) -> bool:
 
 
 def own_cache(sources: PackageSources) -> Path:
-    """gpuenv's own cache, beside the installer's."""
+    """Return gpuenv's own cache, beside the installer's."""
     import platformdirs
 
     return Path(sources.cache_dir or platformdirs.user_cache_dir("gpuenv"))
 
 
 def check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
-    """Raise BuildError when a disk lacks the room. Wheels are unpacked in the cache and linked
-    into an environment on the same disk; another disk needs the room again."""
+    """Raise BuildError if a disk has too little space.
+
+    Wheels are unpacked in the cache and linked into an environment on the same disk. An environment on another disk
+    needs the space again.
+    """
     while not path.exists():
         path = path.parent
     need = packed * ((1 + UNPACKED) if cached else 0)
@@ -86,7 +92,7 @@ def check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
 def split(
     packages: tuple[LockedPackage, ...], sources: PackageSources
 ) -> Iterator[tuple[tuple[LockedPackage, ...], bool]]:
-    """Yield the packages in parts, each with whether folders of wheels are all that is asked for it."""
+    """Yield the packages in parts, each with whether only folders of wheels are used for it."""
     if sources.no_index:
         yield packages, True
         return
@@ -98,7 +104,7 @@ def split(
 
 
 def file_names(sources: PackageSources) -> frozenset[str]:
-    """Return the names of the files in the folders of wheels; none where the network may be used."""
+    """Return the names of the files in the folders of wheels, or nothing if the network may be used."""
     return frozenset(_files(sources.find_links)) if sources.offline else frozenset()
 
 

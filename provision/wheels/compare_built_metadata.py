@@ -1,4 +1,4 @@
-"""Compare the requirements of a built package with those of its lock."""
+"""Compares the requirements of a built package with those of its lock."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .stated_metadata import applying, extras_in
 
 
 def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageSources) -> None:
-    """Raise BuildError where a source archive gave a package that requires something else than the lock says.
+    """Raise BuildError if a package built from a source archive has other requirements than the lock.
 
-    What was built is remembered by the hash of the archive: the next lock is solved with it.
+    The built requirements are stored by the hash of the archive, and the next solve uses them.
     """
     if not package.depends:
         return
@@ -43,7 +43,7 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
 
 
 def _metadata_of(package: LockedPackage, env: Path) -> Iterator[Path]:
-    """Yield the package's metadata in an environment, or in a folder that packages were unpacked into."""
+    """Yield the package's metadata in an environment, or in a folder with unpacked packages."""
     paths = (*env.glob("lib*/python3*/site-packages/*.dist-info/METADATA"), *env.glob("*.dist-info/METADATA"))
     for path in paths:
         if normalize_name(path.parent.name.partition("-")[0]) == normalize_name(package.name):

@@ -1,7 +1,7 @@
-"""Compiling an environment's modules: the wheels that are there already while others are fetched, then the rest.
+"""Compiles an environment's modules: those of installed wheels during the download of others, then the rest.
 
-What a framework needs besides its libraries is small and holds half of all modules (torch: sympy, networkx, pip),
-and a processor has little to do while GBs come over a network.
+The dependencies of a framework beside its libraries are small, and have half of all modules (torch: sympy, networkx,
+pip). A processor has little to do while GBs are downloaded.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from ..model import Event, LockedPackage
 from ..system import process
 from . import bytecode_cache
 
-_SMALL = (
-    10_000_000  # bytes: wheels of nothing but Python are smaller (sympy, the largest of them here, has 6 MB)
-)
-_WORTH = 100_000_000  # bytes of other wheels, for which a second start of the installer is nothing
+_SMALL = 10_000_000  # bytes: pure Python wheels are smaller (sympy, the largest of them here, has 6 MB)
+_WORTH = 100_000_000  # bytes of other wheels that make a second start of the installer negligible
 
 
 def parted(
     packages: tuple[LockedPackage, ...],
 ) -> tuple[tuple[LockedPackage, ...], tuple[LockedPackage, ...]]:
-    """The packages that are to be fetched first, and the rest: the small ones where the others take a while, else
-    all and none."""
+    """Return the packages to fetch first, and the rest. Small packages are first if the others take a while, else all
+    are."""
     small = tuple(p for p in packages if p.size and p.size < _SMALL)
     others = tuple(p for p in packages if p not in small)
     if small and sum(p.size or 0 for p in others) >= _WORTH:
@@ -36,9 +34,11 @@ def parted(
 
 
 @dataclass
-class Compiling:
-    """The modules of one environment: `begin` with some wheels, `finish` with all. No child and no draft is left
-    at the end, whatever happened in between."""
+class EnvironmentCompiler:
+    """A compiler of one environment's modules: `begin` with some wheels, `finish` with all.
+
+    At the end no child and no draft is left.
+    """
 
     env: Path
     python: Path
@@ -50,7 +50,7 @@ class Compiling:
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _ahead: list[Future[None]] = field(default_factory=list)
 
-    def __enter__(self) -> Compiling:  # noqa: PYI034  # typing has Self from Python 3.11 on
+    def __enter__(self) -> EnvironmentCompiler:  # noqa: PYI034  # typing has Self from Python 3.11 on
         return self
 
     def __exit__(
@@ -61,11 +61,11 @@ class Compiling:
             part.discard()
 
     def begin(self, packages: Sequence[LockedPackage]) -> None:
-        """Compile what was installed now, in the time that nobody else wants, while something else is done."""
+        """Compile the installed modules at the lowest priority in the background."""
         self._ahead.append(self._pool.submit(self._compile_ahead, packages))
 
     def finish(self, packages: Sequence[LockedPackage]) -> None:
-        """Compile what is not compiled yet, and keep all for the next environment. Raises BuildError."""
+        """Compile the remaining modules, and cache all for other environments. Raises BuildError."""
         self._stop()
         self._find([p for p in packages if p not in self._found])
         jobs = [job for part in self._parts for job in part.jobs()]
@@ -77,10 +77,10 @@ class Compiling:
             bytecode_cache.note(self.env, self._parts)
 
     def _stop(self) -> None:
-        """End what is being compiled ahead. What it did lies in the drafts; what it could not do `finish` does,
-        with all the processors' time, and says why if it cannot either."""
+        """End the compilation in the background. Finished modules are in the drafts, and `finish` compiles the
+        others."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        while not all(work.done() for work in self._ahead):  # it may be just about to start another child
+        while not all(work.done() for work in self._ahead):  # it may be starting another child
             process.end_children()
             time.sleep(0.01)
 
@@ -89,10 +89,10 @@ class Compiling:
         bytecode_cache.compile_jobs(jobs, self.python, idle=True)
 
     def _find(self, packages: Sequence[LockedPackage]) -> list[bytecode_cache.Part]:
-        """The parts of some packages, each with its draft where something is to be compiled and there can be one."""
+        """Return the parts of some packages, each with a draft if modules must be compiled and a draft is possible."""
         parts = bytecode_cache.filled(packages, self.env, self.python, self.cache)
         self._parts += parts
-        self._found += packages  # not before: what was ended while it looked is to be looked for again
+        self._found += packages  # not earlier: after an interrupted search the packages are searched again
         try:
             for part in parts:
                 if part.lacking:

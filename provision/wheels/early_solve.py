@@ -1,8 +1,8 @@
-"""The last question of a request, asked again at once, while the releases for the search are read.
+"""Solves the last question of a request in the background, while the search reads releases.
 
-The answer counts only where the search ends with that very question. So it is the answer that uv would give then, and a
-run that asks the same as the last one waits for the slower of the two. Nothing is built, and nothing with credentials
-in its addresses is kept.
+The solution is used only if the search ends with exactly this question. It is then the solution that uv would give. A
+run with the same question as the last run waits only for the slower of search and solve. Nothing is built. Questions
+with credentials in addresses are not stored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from .cache_and_disk import own_cache
 
 @dataclass
 class EarlySolve:
-    """The question that is asked early, and the one that the search came to. `path` is where the next run finds that."""
+    """The question that is solved early, and the one of the search. `path` is the file of the latter for the next
+    run."""
 
     path: Path
     _early: dict[str, Any] | None = None
@@ -40,11 +41,11 @@ class EarlySolve:
     _thread: threading.Thread | None = field(default=None, repr=False)
 
     def begin(self, sources: PackageSources) -> None:
-        """Ask the last question in a thread, where there is one that these sources can answer."""
+        """Solve the last question in a thread, if these sources can answer it."""
         self._early = _read(self.path)
         if self._early is None or self._early["sources"] != as_plain(sources):
             return
-        uv.program()  # looked up here: it reads `sysconfig`, which threads must not fill at the same time
+        uv.program()  # in this thread: it reads `sysconfig`, whose first use is not thread-safe
         self._thread = threading.Thread(target=self._solve, args=(self._early, sources), daemon=True)
         self._thread.start()
 
@@ -66,7 +67,7 @@ class EarlySolve:
             return  # the search asks on its own, and says what is wrong
 
     def answer(self, ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> str | None:
-        """The early answer to a question; None where that is another one, or was refused."""
+        """Return the early solution of a question, or None for another or a refused question."""
         self._last = _question(ask, pins, prefer)
         if self._thread is None or self._last != self._early:
             return None
@@ -80,7 +81,7 @@ class EarlySolve:
         return self._text
 
     def keep(self) -> None:
-        """Remember the question that was answered. A cache that cannot be written to is done without."""
+        """Store the question that was answered. The cache is optional."""
         if self._last is None or self._last == self._early:
             return
         try:
@@ -91,8 +92,10 @@ class EarlySolve:
 
 
 def begin_early(context: RequestContext) -> EarlySolve | None:
-    """Ask the last question of a request again; None where a solve depends on more than its question: on what runs
-    build code, or on the time."""
+    """Solve the last question of a request again.
+
+    Returns None if a solve depends on more than its question: on build code, or on the time.
+    """
     sources = context.sources
     if sources.offline or sources.no_index or sources.exclude_newer or context.reading:
         return None
@@ -106,7 +109,7 @@ def begin_early(context: RequestContext) -> EarlySolve | None:
 
 
 def _question(ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> dict[str, Any] | None:
-    """All that decides an answer, as JSON; None for what is not kept."""
+    """Return everything that decides an answer, as JSON, or None for a question that is not stored."""
     if ask.builds.unread or (ask.builds.allowed and (not ask.builds.stated or ask.builds.stated.unstated)):
         return None
     plan = dataclasses.replace(ask.plan, notes=(), hint=None, rejected=(), held_back=(), sets=())
@@ -118,7 +121,7 @@ def _question(ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> dict[
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """The question of the last run; None without one, and for a file that is damaged."""
+    """Return the question of the last run, or None for a missing or damaged file."""
     try:
         question = json.loads(untrusted_files.read_text(path))
     except (OSError, ValueError, RecursionError):

@@ -1,5 +1,7 @@
-"""The index of each file in an answer of uv, where the file's address shows it. uv states indexes in another form of
-its answer, which costs a second run."""
+"""Finds the index of each file in uv's answer, by the file's address.
+
+uv states indexes only in another form of its answer, which takes a second run.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,10 @@ from .cache_and_disk import own_cache
 
 @dataclass(frozen=True)
 class FileIndexes:
-    """The places that uv asks. `bound` are packages that one index alone is asked for, with its address;
-    `only_wheels` says that no index is asked."""
+    """The indexes and folders that uv uses.
+
+    `bound` are packages with their only index. With `only_wheels` no index is used.
+    """
 
     sources: PackageSources
     bound: Mapping[str, str]
@@ -32,7 +36,7 @@ class FileIndexes:
     _http: Http = field(default_factory=Http, repr=False, compare=False)
 
     def indexes(self, packages: Sequence[LockedPackage]) -> dict[str, str] | None:
-        """The index of each package; None where an address can be of several places, or of none of them."""
+        """Return the index of each package, or None if an address can belong to several places or to none."""
         indexes = {p.name: self._index(p.name, p.url) for p in packages}
         known = {name: index for name, index in indexes.items() if index is not None}
         return known if len(known) == len(indexes) else None
@@ -46,8 +50,10 @@ class FileIndexes:
         return could[0] if len(set(could)) == 1 else None
 
     def _could_be(self, index: str, name: str, url: str) -> bool:
-        """Whether an index can list an address. The pages of a folder are read; any other is taken to list
-        everything that has to be fetched."""
+        """Return whether an index can list an address.
+
+        Pages of a folder are read. Any other index is assumed to list every downloadable file.
+        """
         if not index.startswith("file:"):
             return not url.startswith("file:")
         try:
@@ -73,13 +79,13 @@ class FileIndexes:
 
 
 def _is_plain(place: str) -> bool:
-    """Whether uv's answer has a place as it is written here: a folder, or an address without credentials."""
+    """Return whether uv's answer has a place unchanged: a folder, or an address without credentials."""
     scheme = place.partition("://")[0] if "://" in place else "file"
     return scheme in ("http", "https", "file") and "@" not in place and "$" not in place
 
 
 def _is_in_folder(url: str, link: str) -> bool:
-    """Whether a file can be of a folder of wheels, or of a page of them, which can list every address."""
+    """Return whether a file can belong to a folder of wheels, or to a page of them, which can list every address."""
     if link.startswith(("http:", "https:")):
         return True
     return url.startswith("file:") and _path(url).parent == _path(_as_url(link))
@@ -94,7 +100,7 @@ def _path(url: str) -> Path:
 
 
 def without_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
-    """What a page of wheels has, no index does: it is asked for at its own address when it is installed."""
+    """Return the packages without the pages of wheels as their index. They are installed from their own addresses."""
     pages = {redact(p).rstrip("/") for p in sources.find_links if p.startswith(("http:", "https:"))}
     return tuple(
         dataclasses.replace(p, index=None) if p.index and p.index.rstrip("/") in pages else p

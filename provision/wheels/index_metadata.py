@@ -1,5 +1,4 @@
-"""What indexes state of packages, remembered: lists of files for as long as their server allows, and the requirements of single wheels by
-their sha256."""
+"""Cache of index metadata: lists of files while their server allows it, and requirements of wheels by sha256."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from ..system.write_inside_folder import write_file
 from .cache_and_disk import own_cache
 
 _LONGEST = 600.0
-"""Seconds for which a list of files is taken from the cache at most; its server says how long it may be kept."""
+"""The most seconds for which a list of files is cached. Its server states how long it is valid."""
 
 
 @dataclass
@@ -37,9 +36,11 @@ class IndexMetadata:
     sources: PackageSources
 
     def files(self, name: str, index: str | None = None) -> list[File]:
-        """The files of a package in the indexes that a solve asks; `index` is the only one to ask. pip's extra
-        indexes are asked together, uv's one after the other until one has the package. Raises LockError where an
-        index does not answer."""
+        """Return the files of a package on the indexes of a solve. `index` is the only index to use.
+
+        All of pip's extra indexes are used together. uv's are used in order, until one has the package. Raises
+        LockError if an index does not answer.
+        """
         files: list[File] = []
         for place in [index] if index else self._places:
             files += self._page(project_url(place, name))
@@ -48,7 +49,7 @@ class IndexMetadata:
         return files
 
     def requirements(self, file: File) -> tuple[str, ...] | None:
-        """The Requires-Dist of a wheel; None where they cannot be read."""
+        """Return the Requires-Dist of a wheel, or None if they cannot be read."""
         if file.url.startswith("file:"):
             return _requirements(local_metadata(Path(unquote(urlsplit(file.url).path))))
         kept = cache_folder(self._cache, "requirements") / f"{file.sha256}.json" if file.sha256 else None
@@ -63,20 +64,20 @@ class IndexMetadata:
         return requirements
 
     def digest(self, name: str, index: str | None = None) -> str:
-        """The digest of the lists that name the files of a package. Raises LockError where an index does not answer."""
-        found = hashlib.sha256()
+        """Return a digest of the lists of a package's files. Raises LockError if an index does not answer."""
+        digest = hashlib.sha256()
         for place in [index] if index else self._places:
             answer = self._answer(project_url(place, name))
-            found.update(f"{place} {len(answer.body) if answer else None}\n".encode())
-            found.update(answer.body if answer else b"")
-        return found.hexdigest()
+            digest.update(f"{place} {len(answer.body) if answer else None}\n".encode())
+            digest.update(answer.body if answer else b"")
+        return digest.hexdigest()
 
     def _page(self, url: str) -> list[File]:
         answer = self._answer(url)
         return parse_project(answer) if answer else []
 
     def _answer(self, url: str) -> Response | None:
-        """The list at an address, from the cache while its server allows; None where there is none."""
+        """Return the list at an address, from the cache while its server allows it, or None if it is missing."""
         if url.startswith("file:"):
             return self._http.get(url, missing_ok=True)
         kept = cache_folder(self._cache, "pages") / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
@@ -118,14 +119,14 @@ def _remembered(path: Path) -> tuple[str, ...] | None:
 
 
 def _seconds_to_keep(answer: Response) -> int:
-    """For how long the server lets its answer be kept (RFC 9111, Cache-Control: max-age)."""
+    """Return the seconds for which the response may be cached (RFC 9111, Cache-Control: max-age)."""
     control = answer.headers.get("cache-control", "")
     age = re.search(r"\bmax-age=(\d{1,9})", control)
     return int(age[1]) if age and not re.search(r"no-cache|no-store|must-revalidate", control) else 0
 
 
 def _recent(path: Path) -> Response | None:
-    """The answer of an index, where it was kept and may still be used."""
+    """Return the cached response of an index if it is still valid, else None."""
     try:
         kept = json.loads(untrusted_files.read_text(path))
         if not time.time() < float(kept["until"]) < time.time() + _LONGEST:
@@ -136,7 +137,7 @@ def _recent(path: Path) -> Response | None:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Keep what was read. A cache that cannot be written to is done without."""
+    """Store what was read. The cache is optional."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, text)

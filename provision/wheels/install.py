@@ -1,7 +1,7 @@
-"""A lock's packages into an environment, hashes required, by uv.
+"""Installs a lock's packages into an environment with uv, by hash.
 
-uv is asked first without the network: what the cache holds is linked at once. Only when something
-is missing are the indexes asked, after the download's size and the free disk were looked at.
+uv runs first without the network, and links everything in the cache. If packages are missing, the size of the
+download and the free space are checked. Then uv runs with the indexes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from . import cache_and_disk
 from .cache_and_disk import check_disk, installer_cache, own_cache, size
 from .compare_built_metadata import check_built
-from .compile_bytecode import Compiling, parted
+from .compile_bytecode import EnvironmentCompiler, parted
 from .tensorflow_library_links import link_unfound
 from .uv_install import UvInstall, is_compiling, is_wheel, python_of, unhashed_line
 from .uv_log import cache_is_damaged, not_built, only_missing, undeclared, why_not
@@ -54,7 +54,7 @@ def _count(packages: int) -> str:
 
 
 def _refuse_builds(lock: Lock, sources: PackageSources) -> None:
-    """Raise BuildError where the lock has packages that are built from source, and an option forbids that."""
+    """Raise BuildError if an option forbids builds and the lock has packages that are built from source."""
     never = {normalize_name(name) for name in sources.only_binary}
     every = sources.no_build or ":all:" in never
     built = [p for p in lock.packages if not is_wheel(p)]
@@ -69,13 +69,15 @@ def _refuse_builds(lock: Lock, sources: PackageSources) -> None:
 
 def _compiling(
     path: Path, sources: PackageSources, emit: Callable[[Event], None]
-) -> AbstractContextManager[Compiling | None]:
+) -> AbstractContextManager[EnvironmentCompiler | None]:
     if not is_compiling():
         return nullcontext()
-    return Compiling(path, python_of(path), own_cache(sources), emit)
+    return EnvironmentCompiler(path, python_of(path), own_cache(sources), emit)
 
 
-def _install_hashed(whole: UvInstall, emit: Callable[[Event], None], compiling: Compiling | None) -> None:
+def _install_hashed(
+    whole: UvInstall, emit: Callable[[Event], None], compiling: EnvironmentCompiler | None
+) -> None:
     """Install packages with hashes: wheels of the cache, then wheels of the indexes, then source archives.
 
     Packages of the PyTorch index come only from it, and all others never.
@@ -136,8 +138,11 @@ def _fetch(wanted: UvInstall, lock: Lock, emit: Callable[[Event], None]) -> None
 
 
 def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
-    """One source archive, after all wheels: one that is compiled against a framework without saying so
-    (flash-attn imports torch in its setup.py) is built with what the environment holds."""
+    """Build and install one source archive, after all wheels. Raises BuildError.
+
+    A package that is compiled against a framework without requiring it (flash-attn imports torch in its setup.py) is
+    built with the packages of the environment.
+    """
     (package,) = wanted.lock.packages
     text = f"building {package.name} {package.version} from its source"
     emit(
@@ -160,7 +165,7 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
 
 
 def _install_unhashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
-    """Folders and commits, last and without dependencies: all they need is in the lock."""
+    """Install folders and commits, last and without dependencies, which the lock has. Raises BuildError."""
     rows = [unhashed_line(p) for p in whole.lock.packages if p.unhashed]
     if not rows:
         return

@@ -1,7 +1,7 @@
 """Removes credentials from the records of installed packages.
 
-uv writes the address of a package into direct_url.json, with the values of variables. This module restores the references
-to variables, and writes the file's new digest into RECORD.
+uv writes the address of a package into direct_url.json, with the values of variables. This module restores the
+references to variables. It also writes the file's new digest into RECORD.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _NAME = "direct_url.json"
 
 
 def redact_installed(lock: Lock, env: Path, target: Path | None = None) -> None:
-    """Remove secrets from direct_url.json of a lock's packages, in an environment or in a `target` beside it.
-    Raises BuildError."""
+    """Remove secrets from direct_url.json of a lock's packages. Raises BuildError.
+
+    The packages are in an environment, or in a folder `target` beside it.
+    """
     wanted = {normalize_name(p.name) for p in lock.packages if p.index is None}
     root = target or env
     for path in sorted(root.glob(f"{'' if target else 'lib/python3*/site-packages/'}*.dist-info/{_NAME}")):

@@ -1,4 +1,4 @@
-"""Cache measured rows of wheels that no profile has, by sha256."""
+"""Cache of measured rows of wheels that no profile has, by sha256."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..system.write_inside_folder import write_file
 
 @dataclass
 class MeasuredRows:
-    """The rows that are kept in a cache folder."""
+    """The rows in a cache folder."""
 
     cache: Path
 
@@ -27,7 +27,7 @@ class MeasuredRows:
 
     @cached_property
     def _known(self) -> set[str]:
-        """The digests of which there are rows: one look at the folder, most often at none."""
+        """The digests with rows, from one listing of the folder, which mostly has none."""
         try:
             return {name.removesuffix(".json") for name in os.listdir(self._folder)}  # noqa: PTH208  # names alone
         except OSError:
@@ -37,14 +37,14 @@ class MeasuredRows:
         return sha256 in self._known
 
     def of(self, sha256s: Iterable[str | None], platform: str) -> tuple[Satellite, ...]:
-        """The rows of the first of some wheels that was measured. The wheels of one release have the same needs."""
+        """Return the rows of the first wheel that was measured. All wheels of one release have the same needs."""
         for sha256 in sha256s:
             if sha256 in self._known and (rows := self._read(str(sha256))):
                 return tuple(row for row in rows if row.platform == platform)
         return ()
 
     def keep(self, sha256: str, rows: Iterable[Satellite]) -> None:
-        """Keep the rows of a wheel. A cache that cannot be written to is done without."""
+        """Store the rows of a wheel. The cache is optional."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_file(self._folder / f"{sha256}.json", json.dumps([as_plain(row) for row in rows]))

@@ -1,7 +1,7 @@
-"""The package that a refusal of uv lacks a wheel of.
+"""Finds the package without wheels that a refusal of uv names.
 
-uv says of a withdrawn release, too, that it has no usable wheels, and proposes a build. A build of it is never taken, so
-that reason does not count. A refusal names old releases without wheels as well, which the answer then does not have.
+uv also reports a withdrawn release as one without usable wheels, and proposes a build. gpuenv never builds it, so
+that reason is ignored. A refusal also names old releases without wheels. The solution then has other releases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RELEASE = re.compile(r"([A-Za-z0-9._-]{1,200})([<>=!~][^\s`]{1,200})?")
 
 
 def find_missing_wheel(log: str, archives: SourceArchives) -> str | None:
-    """Return the package without a wheel that a refusal names; None where it names none, or only withdrawn releases."""
+    """Return the package without a wheel that a refusal names, or None if it names none or only withdrawn releases."""
     text = " ".join(log.split())
     unusable = find_unusable(text)
     for name in dict.fromkeys(str(canonicalize_name(n)) for n in _NO_WHEEL.findall(text)):
@@ -39,7 +39,7 @@ def find_missing_wheel(log: str, archives: SourceArchives) -> str | None:
 
 
 def has_wheel(package: LockedPackage, archives: SourceArchives, plan: Plan) -> bool:
-    """Whether the indexes or folders have a wheel of a release that fits a plan."""
+    """Return whether the indexes or folders have a wheel of a release for a plan."""
     tags = frozenset(wheel_tags(plan.python or "", plan.platform, plan.target.glibc))
     for file in archives.wheel_files(package.name):
         try:
@@ -53,7 +53,7 @@ def has_wheel(package: LockedPackage, archives: SourceArchives, plan: Plan) -> b
 
 
 def find_unusable(log: str) -> dict[str, tuple[str, ...]]:
-    """Return the bounds of the releases that a refusal names as without usable wheels, by package; "" is any release.
+    """Return the bounds of the releases without usable wheels in a refusal, by package. "" means any release.
 
     "all of: fire==1.0 fire>=1.2,<2 have no usable wheels" has two.
     """
@@ -81,7 +81,10 @@ def _releases_before(words: Sequence[str], end: int) -> Iterator[tuple[str, str]
 
 
 def _are_withdrawn(bounds: Iterable[str], releases: Mapping[Version, bool]) -> bool:
-    """Whether all releases within the bounds are withdrawn; `releases` are those of the index, and whether they are."""
+    """Return whether all releases within the bounds are withdrawn.
+
+    `releases` are those of the index, with True for withdrawn ones.
+    """
     try:
         specifiers = [SpecifierSet(text) for text in bounds]
     except InvalidSpecifier:

@@ -1,4 +1,4 @@
-"""Find out whether a source archive compiles code, from its build files and file names."""
+"""Finds out whether a source archive compiles code, from its build files and file names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LANGUAGES = {
 _TOOLS = {"C/C++": "a C/C++ compiler", "CUDA": "nvcc", "Cython": "a C/C++ compiler", "Rust": "a Rust compiler",
           "Fortran": "a Fortran compiler", "Go": "a Go compiler"}  # fmt: skip
 _FEW = 0.02
-"""The share of files up to which a language counts for nothing: bundled libraries have bindings of their own."""
+"""The share of files up to which a language is ignored, because bundled libraries have their own bindings."""
 _ASIDE = re.compile(
     r"(?:^|/)(?:tests?|testing|examples?|docs?|doc|benchmarks?|samples?|demos?)/", re.IGNORECASE
 )
@@ -44,7 +44,7 @@ _EXTENSIONS = frozenset({
 })  # fmt: skip
 _MODULES = frozenset({"ext_modules", "cffi_modules", "rust_extensions", "cmake_source_dir", "libraries"})
 _WITHOUT_FILES = frozenset({"mypycify", "cffi_modules"})
-"""What compiles code that is in no file of a compiled language."""
+"""Functions that compile code without a file in a compiled language."""
 _COMPILING_REQUIRES = frozenset(
     {"cython", "pybind11", "nanobind", "scikit-build", "cmake", "setuptools-golang"}
 )
@@ -54,18 +54,21 @@ _BUILD_COMMAND = re.compile(r"""["'](?:cmake|make|cargo|go|nvcc|ninja|gcc|g\+\+|
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Compiling:
-    """What a build compiles. `evidence` is a clause about the archive, empty where nothing is compiled; `tools` are
-    what it takes ("a C/C++ compiler", "nvcc"). `files` is the number of files of compiled languages in the archive,
-    whether its build uses them or not."""
+class CompiledCode:
+    """The code that a build compiles.
+
+    `evidence` is a clause about the archive, or "" if nothing is compiled. `tools` are the needed programs ("a C/C++
+    compiler", "nvcc"). `files` is the number of files of compiled languages in the archive, even if the build ignores
+    them.
+    """
 
     evidence: str = ""
     tools: tuple[str, ...] = ()
     files: int = 0
 
 
-def read_compiling(files: Mapping[str, bytes | None]) -> Compiling:
-    """Return what the build of an archive with these files compiles."""
+def read_compiling(files: Mapping[str, bytes | None]) -> CompiledCode:
+    """Return the code that the build of an archive with these files compiles."""
     native = _native(files)
     pyproject = read_toml(files.get("pyproject.toml"))
     evidence = _of_backend(files, pyproject, native) or _of_tables(pyproject)
@@ -74,25 +77,25 @@ def read_compiling(files: Mapping[str, bytes | None]) -> Compiling:
         evidence = evidence or _of_script(path, files.get(path), pyproject, native)
     count = sum(map(len, native.values()))
     if not evidence:
-        return Compiling(files=count)
+        return CompiledCode(files=count)
     shown = f"{evidence} ({count} files such as {_example(evidence, native)})" if count > 1 else evidence
-    return Compiling(evidence=shown, tools=_tools(evidence, native), files=count)
+    return CompiledCode(evidence=shown, tools=_tools(evidence, native), files=count)
 
 
 def _example(evidence: str, native: Mapping[str, list[str]]) -> str:
-    """Return one of the compiled files: in CUDA where that is compiled, and the one that lies highest."""
+    """Return one of the compiled files: a CUDA file if there is one, and the one in the uppermost folder."""
     paths = native.get("CUDA") if "CUDA" in evidence else None
     every = paths or [path for some in native.values() for path in some]
     return min(every, key=lambda path: (path.endswith((".h", ".hpp", ".cuh", ".pxd")), path.count("/"), path))
 
 
 def is_building(path: str) -> bool:
-    """Whether a file of an archive can say what is compiled; the path is below the archive's top folder."""
+    """Return whether a file of an archive can state compiled code. The path is relative to the archive's top folder."""
     return "/" not in path and path.endswith((".py", ".toml", ".build"))
 
 
 def _native(files: Iterable[str]) -> dict[str, list[str]]:
-    """Return the files in compiled languages, by language; those of tests, examples and documentation are left out."""
+    """Return the files in compiled languages by language, without those of tests, examples and documentation."""
     by_language: dict[str, list[str]] = {}
     for path in files:
         language = _LANGUAGES.get(path[path.rfind(".") :].lower()) if "." in path else None
@@ -113,7 +116,7 @@ def _tools(evidence: str, native: Mapping[str, list[str]]) -> tuple[str, ...]:
         and "nvcc" in tools
         and len(tools) > 1
     ):
-        tools.remove("nvcc")  # CUDA files beside C++ are mostly optional where no CUDA extension is named
+        tools.remove("nvcc")  # CUDA files beside C++ are mostly optional without a CUDA extension
     return tuple(dict.fromkeys([*tools, *named])) or ("a compiler",)
 
 
@@ -147,7 +150,7 @@ def _of_backend(
 
 
 def _of_tables(pyproject: dict[str, Any]) -> str:
-    """Return what tables of build tools declare as extension modules."""
+    """Return the extension modules in tables of build tools."""
     tool = _table(pyproject, "tool")
     if _table(tool, "setuptools").get("ext-modules"):
         return "pyproject.toml lists ext-modules"
@@ -178,17 +181,17 @@ def _scripts(pyproject: dict[str, Any]) -> Iterator[str]:
             yield str(_table(hooks, "custom").get("path") or "hatch_build.py")
 
 
-# --- setup.py and its like ---------------------------------------------------------------------------
+# --- setup.py and other scripts ------------------------------------------------------------------
 
 
 def _of_script(
     path: str, text: bytes | None, pyproject: dict[str, Any], native: Mapping[str, list[str]]
 ) -> str:
-    """Return what a build script compiles; "" where it compiles nothing."""
+    """Return the code that a build script compiles, or "" for none."""
     if text is None:
         return ""
     tree = parse_python(text)
-    if tree is None:  # Python 2: its words decide
+    if tree is None:  # Python 2: only words can be searched
         words = sorted(w for w in _EXTENSIONS if re.search(rf"\b{w}\(", text.decode("utf-8", "replace")))
         return f"{path} names {words[0]}" if words and native else ""
     calls = {last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -210,7 +213,7 @@ def _first(calls: list[str]) -> str:
 
 
 def _passed_modules(tree: ast.Module, words: Container[str]) -> str:
-    """Return the keyword of these with which setup() gets modules to compile; an empty list is none."""
+    """Return the keyword with which setup() gets modules to compile. An empty list counts as none."""
     for call in calls_of_setup(tree):
         for keyword in call.keywords:
             empty = isinstance(keyword.value, (ast.List, ast.Tuple)) and not keyword.value.elts
@@ -221,15 +224,17 @@ def _passed_modules(tree: ast.Module, words: Container[str]) -> str:
 
 
 def _used(tree: ast.Module) -> set[str]:
-    """Return the names that a script uses; an import alone uses none, but for one under another name."""
+    """Return the names that a script uses. A plain import uses none, and one with another name does."""
     names = {last_name(n) for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute))}
     imports = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
     return names | {a.name for n in imports for a in n.names if a.asname and a.asname != a.name}
 
 
 def _is_without_torch(tree: ast.Module, pyproject: dict[str, Any], calls: list[str]) -> bool:
-    """Whether a script goes on without torch, and no other tool makes its extension modules. An isolated build has no
-    torch unless the project names it as a build requirement, so that nothing is compiled then."""
+    """Return whether a script continues without torch, and no other tool makes its extension modules.
+
+    An isolated build has no torch unless the project requires it for its build. So it then compiles nothing.
+    """
     requires = {_name(str(r)) for r in _table(pyproject, "build-system").get("requires") or ()}
     if "torch" in requires or set(calls) - _OF_TORCH:
         return False

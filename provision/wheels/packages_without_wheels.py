@@ -1,8 +1,8 @@
-"""Which packages had no wheel in the answer to a question, remembered for the next run that asks the same.
+"""Remembers the packages without wheels in the answer to a question, for the next run with the same question.
 
-Each refusal of uv names one package without a wheel, and costs a whole solve. A question is all that decides an
-answer: what is asked for, the Python, the platform and the places. What is remembered counts as long as the indexes
-have the same wheels of a package: an answer does not depend on what was asked before.
+Each refusal of uv names one package without a wheel, and takes a complete solve. A question is everything that
+decides an answer: requirements, Python, platform and sources. The memory is valid while the indexes have the same
+wheels of a package. An answer does not depend on earlier questions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..system.write_inside_folder import write_file
 from .cache_and_disk import own_cache
 
 Wheels = Callable[[str], tuple[str, ...]]
-"""Returns the names of the wheels that the indexes have of a package."""
+"""A function that returns the names of a package's wheels on the indexes."""
 
 
 def question_of(
@@ -36,7 +36,7 @@ def question_of(
 
 
 def recall(question: str, sources: PackageSources, wheels: Wheels) -> list[str]:
-    """Return the packages that came from source in the last answer, and of which the indexes have the same wheels."""
+    """Return the packages that came from source in the last answer, if the indexes have the same wheels of them."""
     try:
         digests = json.loads(untrusted_files.read_text(_path(question, sources)))
     except (OSError, ValueError, RecursionError):
@@ -49,7 +49,7 @@ def recall(question: str, sources: PackageSources, wheels: Wheels) -> list[str]:
 
 
 def remember(question: str, names: Iterable[str], sources: PackageSources, wheels: Wheels) -> None:
-    """Keep which packages of an answer came from source. A cache that cannot be written to is done without."""
+    """Store the packages of an answer that came from source. The cache is optional."""
     digests = {name: _digest(wheels(name)) for name in names}
     path = _path(question, sources)
     if sources.offline:

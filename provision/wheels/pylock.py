@@ -1,7 +1,8 @@
-"""pylock.toml: a Lock as a file (PEP 751), with the plan and its target under [tool.gpuenv].
+"""Reads and writes pylock.toml (PEP 751), with the plan and its target under [tool.gpuenv].
 
-Written by gpuenv, read through `packaging.pylock`, so that a lock which another tool wrote is
-read by the same rules. Bundles, caches and environments write files of the names in a lock's addresses."""
+gpuenv reads through `packaging.pylock`, so that the same rules apply to locks of other tools. Bundles, caches and
+environments write files with the names in a lock's addresses.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +39,10 @@ from ..system.write_inside_folder import suggest_fix, write_file
 
 
 def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
-    """Write a lock in one step: a reader sees the old file or the new one. `root` is the folder that it stays
-    in, by default its own. Raises LockError."""
+    """Write a lock atomically. Raises LockError.
+
+    No link may lead out of the folder `root`, by default that of the file.
+    """
     text = signed(tomli_w.dumps(_document(lock)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +59,7 @@ def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
 
 def _document(lock: Lock) -> dict[str, Any]:
     plan = as_plain(lock.plan)
-    # What was rejected or held back depends on the day's profiles and releases; `resolve` tells it anew.
+    # Rejected and held-back releases depend on the day's profiles and releases. `resolve` shows them.
     plan["rejected"] = []
     del plan["held_back"], plan["sets"]
     ours = {"manager": lock.manager, "target": as_plain(lock.target), "plan": plan, "inputs": lock.inputs}
@@ -102,17 +105,17 @@ def _vcs_table(url: str) -> dict[str, Any]:
 
 
 def is_folder(package: LockedPackage) -> bool:
-    """Whether a package is a folder of this machine, which no hash can hold."""
+    """Return whether a package is a folder of this machine, which cannot have a hash."""
     return package.unhashed and package.url.startswith("file:")
 
 
 def is_source(package: LockedPackage) -> bool:
-    """Whether a package is a source archive, from which a wheel is built when it is installed."""
+    """Return whether a package is a source archive, from which the installation builds a wheel."""
     return not package.unhashed and not file_name(package).endswith(".whl")
 
 
 def file_name(package: LockedPackage) -> str:
-    """Return the file name that a package's address ends in. Raises UnsafeNameError."""
+    """Return the file name at the end of a package's address. Raises UnsafeNameError."""
     return file_name_of_url(package.url)
 
 
@@ -125,8 +128,10 @@ def _without_nulls(value: Any) -> Any:
 
 
 def read(path: Path) -> Lock:
-    """Read a lock. Raises LockError when it is missing, half-written, of another kind, or made by
-    a tool that leaves out what gpuenv needs."""
+    """Read a lock. Raises LockError if it is missing, incomplete or of another kind.
+
+    It is also raised for a lock of another tool without data that gpuenv needs.
+    """
     try:
         data = tomli.loads(untrusted_files.read_strictly(path))
         locked = Pylock.from_dict(data)
@@ -161,7 +166,7 @@ def read(path: Path) -> Lock:
 
 
 def _classes(data: Any) -> tuple[HostClass, ...]:
-    """The classes of hosts that a lock of a fleet is for; none in the lock of one machine. Raises ValueError."""
+    """Return the classes of hosts of a fleet's lock, or none for the lock of one machine. Raises ValueError."""
     if not isinstance(data, list):
         raise ValueError("tool.gpuenv.classes: expected a list")  # noqa: TRY004  # as every mistake in a lock
     return tuple(from_plain(HostClass, row, f"tool.gpuenv.classes[{i}]") for i, row in enumerate(data))
@@ -205,7 +210,7 @@ def _depends(tool: Any, where: str) -> tuple[str, ...]:
 
 
 def vcs_url(vcs: Any) -> str:
-    """pip's address of a commit. Raises ValueError for another system than git, or half a commit."""
+    """Return pip's address of a commit. Raises ValueError for another system than git, or an incomplete commit."""
     if vcs.type != "git" or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", vcs.commit_id):
         raise ValueError(f"{vcs.type} {vcs.commit_id}: expected a full commit of git")
     url: str = vcs.url or Path(vcs.path).absolute().as_uri()
@@ -217,18 +222,19 @@ _CONDA_SEGMENTS = 3  # channel, platform and file
 
 
 def check_file_names(packages: Sequence[LockedPackage], key: str) -> None:
-    """Raise ValueError for a package whose texts or file name cannot be one; `key` is the list's name."""
+    """Raise ValueError for a package with invalid texts or file name. `key` is the list's name."""
     for position, package in enumerate(packages):
         check_forms(package, f"{key}[{position}]")
-        urlsplit(package.index or "")  # raises ValueError for what is no address
+        urlsplit(package.index or "")  # raises ValueError for an invalid address
         check_file_name(package)
 
 
 def check_file_name(package: LockedPackage) -> LockedPackage:
-    """Return a package whose address ends in a file name. Raises UnsafeNameError, ValueError for no address."""
+    """Return a package whose address ends in a file name. Raises UnsafeNameError, or ValueError for an invalid
+    address."""
     is_conda = package.url.endswith((".conda", ".tar.bz2"))
     try:
-        if package.unhashed:  # a folder or a commit: its address ends in no file name
+        if package.unhashed:  # a folder or a commit: its address has no file name
             urlsplit(package.url)
         else:
             last_segments(package.url, _CONDA_SEGMENTS if is_conda else 1, hidden=True)
@@ -240,8 +246,10 @@ def check_file_name(package: LockedPackage) -> LockedPackage:
 
 
 def read_in(folder: Path) -> Lock:
-    """The lock that an environment carries in its folder: pylock.toml, or of a conda environment the
-    value itself, which needs no conda-lock to be read. Raises LockError."""
+    """Return the lock in an environment's folder. Raises LockError.
+
+    It is pylock.toml, or for a conda environment lock.json, which needs no conda-lock.
+    """
     if (folder / VENV_LOCK).exists():
         return read(folder / VENV_LOCK)
     path = folder / "lock.json"

@@ -1,8 +1,8 @@
-"""Questions that uv refused, remembered for the next run that asks them again.
+"""Remembers questions that uv refused, for the next run with the same question.
 
-A refusal is a proof. Its reasons name each package whose releases make the question impossible. So the refusal holds while
-the indexes list the same files of these packages; metadata of a file never changes. A question is all that uv reads
-otherwise: its options, its input files, its settings, and the files in folders of wheels.
+A refusal is a proof. Its reasons name each package whose releases make the question impossible. So it is valid while
+the indexes list the same files of these packages. Metadata of a file never changes. The other parts of a question are
+uv's options, its input files, its settings, and the files in folders of wheels.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .cache_and_disk import own_cache
 from .index_metadata import IndexMetadata
 
 _MOST_NAMES = 200
-"""Packages that a remembered refusal may name. Lists of more files cost more than the solve."""
+"""The most packages in a remembered refusal. Reading more lists of files takes longer than the solve."""
 _FILES_OF_VERSIONS = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE")
-"""Settings that name files, which are not part of a question."""
+"""Settings that name files. Questions with them are not remembered."""
 _RELEASE = re.compile(
     r"([A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?)(?:\[[^\]\s]{0,200}\])?([<>=!~]\S*)?"
 )
@@ -47,8 +47,11 @@ _ENGLISH = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class UvQuestion:
-    """A question to uv: the words of its command, the folder with its input files, its settings, and the packages with
-    one index."""
+    """A question to uv.
+
+    It has the words of the command, the folder with its input files, its settings, and packages with their only
+    index.
+    """
 
     words: Sequence[str]
     folder: Path
@@ -58,7 +61,7 @@ class UvQuestion:
 
     @property
     def is_stable(self) -> bool:
-        """Whether nothing but lists of files can change the answer."""
+        """Return whether only lists of files can change the answer."""
         sources = self.sources
         environment = self._environment
         changing = sources.offline or sources.no_index or sources.exclude_newer or self.settings.variables
@@ -74,7 +77,7 @@ class UvQuestion:
         return uv.environment(self.sources, process.environ(), self.settings)
 
     def path(self) -> Path:
-        """Return where a refusal of this question is kept."""
+        """Return the path of a refusal of this question."""
         said = [word.replace(str(self.folder), "") for word in self.words]
         files = [Path(word) for word in self.words if word.startswith(str(self.folder))]
         texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
@@ -87,14 +90,14 @@ class UvQuestion:
 
 @dataclass
 class RefusalMemory:
-    """Refusals of earlier runs. Without `runs_uv` a question that is not known is not asked."""
+    """Refusals of earlier runs. Without `runs_uv` unknown questions are not solved."""
 
     sources: PackageSources
     runs_uv: bool = True
     _digests: dict[tuple[str, str | None], str] = field(default_factory=dict, repr=False)
 
     def recall(self, question: UvQuestion) -> str | None:
-        """Return the log of the refusal of a question; None where it was not refused, or where releases changed."""
+        """Return the log of the refusal of a question, or None if it was not refused or if releases changed."""
         if not question.is_stable:
             return None
         try:
@@ -105,7 +108,7 @@ class RefusalMemory:
             return None
 
     def remember(self, question: UvQuestion, log: str) -> None:
-        """Keep the log of a refusal. A cache that cannot be written to is done without."""
+        """Store the log of a refusal. The cache is optional."""
         names = find_names(log)
         if not question.is_stable or not 0 < len(names) <= _MOST_NAMES:
             return
@@ -118,8 +121,10 @@ class RefusalMemory:
             return
 
     def _pages(self, names: Iterable[str], bound: Mapping[str, str]) -> dict[str, str]:
-        """Return a digest of the lists of files of each package; `bound` has the one index of some. Each list is asked
-        for once in a run. Raises LockError for an index that does not answer."""
+        """Return a digest of the lists of files of each package. Raises LockError if an index does not answer.
+
+        `bound` has the only index of some packages. Each list is read once in a run.
+        """
         places = {name: bound.get(name) for name in names}
         missing = [place for place in places.items() if place not in self._digests]
         indexes = IndexMetadata(self.sources)
@@ -131,21 +136,21 @@ class RefusalMemory:
 
 
 def find_names(log: str) -> list[str]:
-    """Return what can be a package's name in the reasons of a refusal; without a version a word of English is none."""
+    """Return the possible package names in the reasons of a refusal. English words count only with a version."""
     reasons = log.partition("hint:")[0]
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     for word in reasons.split():
         named = _RELEASE.fullmatch(word.strip("(),:;.`'\""))
         if named and (named[2] or named[1].lower() not in _ENGLISH) and not named[1].isdigit():
-            found[str(canonicalize_name(named[1]))] = None
-    return [name for name in found if name not in ("python", "gpuenv-plan")]
+            files[str(canonicalize_name(named[1]))] = None
+    return [name for name in files if name not in ("python", "gpuenv-plan")]
 
 
 def _contents(folders: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return names, sizes and times of the files in folders of wheels."""
-    found = []
+    files = []
     for folder in map(Path, folders):
         for path in folder.iterdir() if folder.is_dir() else ():
             about = path.stat()
-            found.append((str(path), about.st_size, about.st_mtime_ns))
-    return sorted(found)
+            files.append((str(path), about.st_size, about.st_mtime_ns))
+    return sorted(files)

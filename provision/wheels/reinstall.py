@@ -1,4 +1,4 @@
-"""Remove wheels from an environment, and install them again where files were changed."""
+"""Removes wheels from an environment, and reinstalls wheels with changed files."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ def put_back(
     lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, sources: PackageSources, emit: Callable[[Event], None], *,
     fresh: bool,
 ) -> None:  # fmt: skip
-    """Install some of a lock's wheels again. `fresh` fetches them anew, because the installer's cache has
-    changed files of theirs, and removes them from it. Raises BuildError."""
+    """Reinstall some of a lock's wheels. Raises BuildError.
+
+    `fresh` downloads them again and removes them from the installer's cache, whose files were changed.
+    """
     if not wheels:
         return
     _remove_unrecorded(env, {normalize_name(p.name) for p in wheels})
@@ -55,8 +57,8 @@ def put_back(
 
 
 def _remove_unrecorded(env: Path, names: Collection[str]) -> None:
-    """Remove dist-info folders without a RECORD: an installer cannot replace what they list, and would leave
-    them beside the new ones."""
+    """Remove dist-info folders without a RECORD. An installer cannot remove their files, and would keep them beside
+    new ones."""
     for name, several in read_distributions(env).items():
         for one in several if name in names else ():
             if not (one.folder / "RECORD").is_file():

@@ -1,5 +1,7 @@
-"""Wheels for several Pythons of one platform: one solution for all of them, and which of them a package has wheels
-for. An old pin often has none for the newest Python, and another Python is a better answer than a compiler."""
+"""Finds wheels for several Pythons of one platform, and the Pythons for which a package has wheels.
+
+An old pin often has no wheel for the newest Python. Another Python is then better than a compiler.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ _TIMEOUT = 900.0
 def wheels_for(
     requirements: Sequence[str], minors: Sequence[str], plan: Plan, sources: PackageSources
 ) -> dict[str, tuple[LockedPackage, ...]]:
-    """The wheels that meet requirements, for each of `minors` (newest first) for which the solution has them
-    all; `plan` tells the platform. A Python may be left out that a solution of its own would serve: of a
-    version uv takes the files of one index, whichever Pythons they are for. Raises LockError where there is
-    no solution."""
+    """Return the wheels that meet requirements, for each of `minors` (newest first) with wheels of all packages.
+
+    `plan` has the platform. One solution serves all Pythons. A separate solution could serve more of them, because uv
+    takes the files of a version from one index. Raises LockError without a solution.
+    """
     with scratch_folders.scratch("lock") as scratch:
         wanted = scratch / "wanted.in"
         wanted.write_text("\n".join(requirements) + "\n", encoding="utf-8")
@@ -57,7 +60,7 @@ def wheels_for(
 
 
 def _of(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
-    """The best wheels for a plan's Python and platform, none at all where a package has none."""
+    """Return the best wheels for a plan's Python and platform, or none if a package has none."""
     versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
     markers = markers_of(plan.platform) | CPYTHON | versions
     ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
@@ -72,15 +75,16 @@ def _of(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
 def pythons_with_wheel(
     need: Requirement, plan: Plan, sources: PackageSources, minors: Iterable[str], *, index: str | None = None
 ) -> tuple[str, ...]:
-    """Those of `minors` ("3.11") for which some release within the bounds has a wheel on the plan's
-    platform, in their order; `index` is the only index that has the package. Raises LockError when an index does not
-    answer."""
+    """Return those of `minors` ("3.11") for which some release within the bounds has a wheel on the plan's platform.
+
+    `index` is the only index of the package. Raises LockError if an index does not answer.
+    """
     tags: set[Tag] = set()
     for file in IndexMetadata(sources).files(canonicalize_name(need.name), index):
         try:
             _, version, _, fitting = parse_wheel_filename(file.name)
         except InvalidWheelFilename:
-            continue  # a source archive, or a name that no installer would take
+            continue  # a source archive, or an invalid name
         if file.yanked is None and need.specifier.contains(version, prereleases=True):
             tags |= fitting
     return tuple(m for m in minors if not tags.isdisjoint(wheel_tags(m, plan.platform, plan.target.glibc)))

@@ -1,5 +1,4 @@
-"""What a refused solve means: uv's log as an error with its reason, the index that did not answer, or the package
-without a wheel."""
+"""Explains a refused solve: the reason in uv's log, an unreachable index, or a package without a wheel."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from .missing_wheels import find_missing_wheel
 from .source_archives import SourceArchives
 
 TIMEOUT = 900.0
-"""Seconds that a solve may take."""
+"""The most seconds of one solve."""
 
 
 def failure(
@@ -31,7 +30,7 @@ def failure(
     needs: Sequence[RequirementLine] = (),
     archives: SourceArchives | None = None,
 ) -> LockError:
-    """The error for a run of uv that gave no solution. `archives` knows the indexes of the packages."""
+    """Return the error for a run of uv without a solution. `archives` knows the indexes of the packages."""
     log = uv.redacted(done.stderr)
     if done.timed_out:
         return LockError(
@@ -101,7 +100,7 @@ def _absent(
 
 
 def _holdings(name: str | None, sources: PackageSources) -> list[str]:
-    """What each index has of a package that the solver could not find."""
+    """Return the versions on each index of a package that the solver could not find."""
     if name is None or sources.offline or sources.no_index:
         return []
     environ = process.environ()
@@ -111,7 +110,7 @@ def _holdings(name: str | None, sources: PackageSources) -> list[str]:
 
 
 def _lines_named(log: str, needs: Sequence[RequirementLine]) -> list[str]:
-    """The project's lines whose packages the solver's reasons name."""
+    """Return the project's lines whose packages the solver's reasons name."""
     because = canonicalize_name(" ".join(log.split()).replace(".", "-").replace("_", "-"))
     return [
         f"{n.text} ({n.origin})"

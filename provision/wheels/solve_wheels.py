@@ -1,7 +1,7 @@
-"""A lock for a venv: the plan's pins solved by uv for the target's Python and platform.
+"""Solves the pins of a plan with uv, for the target's Python and platform, into a lock.
 
-uv decides what else is needed; what the plan decided is asserted afterwards, so that a CUDA plan
-never ends in a CPU wheel and no environment gets two cuDNN packages.
+uv chooses all other packages. The plan's choices are checked afterwards. So a CUDA plan never ends in a CPU wheel,
+and no environment gets two cuDNN packages.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class SolveOptions:
 def lock(
     plan: Plan, sources: PackageSources, emit: Callable[[Event], None], options: SolveOptions | None = None
 ) -> Lock:
-    """Solve a plan's pins, and what a project needs beside them, into a lock.
+    """Solve a plan's pins, and a project's needs, into a lock. Raises LockError.
 
-    Raises LockError if an index does not answer (`unreachable`), the packages conflict (`contradiction`), a package has
-    no wheel (`no_wheel`), a package requires another framework (`brought`), or the solution differs from the plan.
+    Its reasons: an index does not answer (`unreachable`), the packages conflict (`contradiction`), a package has no
+    wheel (`no_wheel`), a package requires another framework (`brought`), or the solution differs from the plan.
     """
     options = options or SolveOptions()
     emit(Event(kind="start", stage="lock", text="solving the packages of the plan"))
@@ -104,8 +104,10 @@ def _solve(
 
 
 def _taking_wheels(solved: str, ask: Ask, pins: list[str], prefer: Mapping[str, str]) -> str:
-    """Return a solution in which no release comes from source that has a wheel, where there is one. A refusal allows
-    all releases of a package to come from source, for the sake of some."""
+    """Return a solution that uses existing wheels in place of source archives, if there is one.
+
+    After a refusal for some releases of a package, all of its releases may come from source.
+    """
     needless = ask.builds.with_wheels(parse_pylock(solved, ask.plan), ask.plan)
     if needless:
         with contextlib.suppress(LockError), ask.builds.forbidding(needless):
@@ -116,8 +118,10 @@ def _taking_wheels(solved: str, ask: Ask, pins: list[str], prefer: Mapping[str, 
 def frameworks_in(
     plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], builds: SourceBuilds
 ) -> TransitiveFrameworks:
-    """The frameworks that a project's needs bring along by themselves; `plan` tells the Python and the
-    platform. Raises LockError where the needs cannot be solved."""
+    """Return the frameworks that a project's needs require. `plan` has the Python and the platform.
+
+    Raises LockError if the needs have no solution.
+    """
     where = f"Python {plan.python} on {plan.platform}"
     with scratch_folders.scratch("lock") as scratch:
         ask = Ask(scratch, plan, sources, None, tuple(needs), builds)
@@ -145,14 +149,16 @@ def frameworks_in(
 def allowed(
     plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], builds: SourceBuilds
 ) -> dict[str, str]:
-    """The newest framework versions, none above the plan's, that go with a project's needs where the
-    plan pins nothing. Raises LockError when there are none."""
+    """Return the newest framework versions that a project's needs allow without pins, none newer than the plan's.
+
+    Raises LockError if there are none.
+    """
     loose = [f"{b.package_name}<={b.version}" for b in plan.builds]
     with scratch_folders.scratch("lock") as scratch:
         ask = Ask(scratch, plan, sources, None, tuple(needs), builds)
         text = ask.compiled(ask.source([*loose, *plan.packages]), "requirements.txt")
     pins = (re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", row) for row in text.splitlines())
-    # without labels ("2.13.0+cpu"): <= takes none
+    # without labels ("2.13.0+cpu"), which <= does not allow
     versions: dict[str, str] = {canonicalize_name(m[1]): m[2].partition("+")[0] for m in pins if m}
     return {b.framework: versions[b.package_name] for b in plan.builds if b.package_name in versions}
 
@@ -180,11 +186,11 @@ def _has_wheel(sources: PackageSources, name: str) -> bool:
     return any(w.name == name for w in find_links(folders))
 
 
-# --- what came back --------------------------------------------------------------------------
+# --- the solution --------------------------------------------------------------------------------
 
 
 def _with_indexes(packages: Sequence[LockedPackage], ask: Ask, solved: str) -> tuple[LockedPackage, ...]:
-    """The packages with their indexes: as their addresses show, else as uv states them in another run."""
+    """Return the packages with their indexes, from their addresses or else from another run of uv."""
     of_index = versions_of(solved)
     places = FileIndexes(ask.sources, ask.bound, only_wheels=only_files(ask.sources))
     indexes = places.indexes([p for p in packages if p.name in of_index])
@@ -198,7 +204,7 @@ def _with_indexes(packages: Sequence[LockedPackage], ask: Ask, solved: str) -> t
 
 
 def _address(package: LockedPackage) -> str:
-    """Return a package's address as the lock has it. Raises LockError where a variable holds the file's name."""
+    """Return a package's address for the lock. Raises LockError if a variable contains the file's name."""
     url = redact(package.url)
     if not package.unhashed and variable_references.names_in(url.rpartition("/")[2]):
         raise LockError(
@@ -209,8 +215,10 @@ def _address(package: LockedPackage) -> str:
 
 
 def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
-    """Sizes that the index did not tell, asked by HEAD: how much there is to download is said
-    before it is downloaded. A server that refuses the question leaves the size unknown."""
+    """Return the packages with sizes, which HEAD requests find if the index does not state them.
+
+    The size of a download is shown before it starts. It stays unknown if a server refuses the request.
+    """
     environ = process.environ()
     urls = {
         p.url: variable_references.expand(p.url, environ, f"the address of {p.name}")

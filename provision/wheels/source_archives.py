@@ -1,13 +1,14 @@
-"""Source archives of an index: their stated metadata, and whether a build needs a compiler.
+"""Reads source archives of an index: their stated metadata, and whether a build needs a compiler.
 
     archives = SourceArchives(sources)
-    found = archives.describe(packages)     # {Package: SourceArchive}, what cannot be fetched is missing
-    found[package].requires                 # Requires-Dist as stated, None where only build code knows them
-    found[package].compiler                 # "" for Python only, else what the build needs and the evidence
+    described = archives.describe(packages)  # {Package: SourceArchive}, without archives that cannot be fetched
+    described[package].requires              # Requires-Dist as stated, or None if only build code knows them
+    described[package].compiler              # "" for Python only, else what the build needs, with evidence
 
-A `LockedPackage` needs `name`, `version`, `url`, and `sha256` where the index states one: `package_of(name, file)` makes it
-of a `File` of an index page, and `archives.listed(name)` looks for them on the configured indexes. An archive is downloaded
-once, compared with its hash and read; nothing of it is executed. What was read is kept by sha256 in gpuenv's own cache.
+A `LockedPackage` needs `name`, `version` and `url`, and `sha256` if the index states it. `package_of(name, file)`
+makes it from a `File` of an index page. `archives.listed(name)` finds the archives on the configured indexes. An
+archive is downloaded once, compared with its hash and read. Nothing of it is executed. The result is cached by
+sha256.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from .needs_compiler import is_building, read_compiling
 from .source_requirements import is_stating, read_stated
 
 MOST_ARCHIVE = 256 << 20
-"""Bytes of a source archive that is downloaded to be described."""
+"""The most bytes of a source archive to download."""
 BUILT = "the package that was built from it before"
 _TRIES, _SECONDS = 2, 30.0
-_FORMAT = 1  # of what is kept; another number is read anew
+_FORMAT = 1  # format of the cache; files of another format are ignored
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceArchive:
     """A source archive, described by its files.
 
-    `requires` is Requires-Dist as stated, None where no file states it; `changeable` says that a build may state other
-    requirements (metadata that is dynamic, or older than 2.2). `stated_in` is the file that states them. `compiles` is
-    a clause on what the build compiles, "" where it compiles nothing, and `tools` is what that takes ("a C/C++
-    compiler", "nvcc"). `compiled_files` counts files of compiled languages, also those that no build uses.
+    `requires` is Requires-Dist as stated, or None if no file states it. `changeable` says that a build may state
+    other requirements (metadata that is dynamic, or older than 2.2). `stated_in` is the file that states them.
+    `compiles` is a clause about compiled code, or "" for none. `tools` are the needed programs ("a C/C++ compiler",
+    "nvcc"). `compiled_files` counts files of compiled languages, including unused ones.
     """
 
     name: str
@@ -70,22 +71,22 @@ class SourceArchive:
 
     @property
     def needs_compiler(self) -> bool:
-        """Whether a build compiles anything."""
+        """Return whether a build compiles code."""
         return bool(self.compiles)
 
     @property
     def needs_nvcc(self) -> bool:
-        """Whether a build compiles CUDA."""
+        """Return whether a build compiles CUDA."""
         return "nvcc" in self.tools
 
     @property
     def compiler(self) -> str:
-        """What the build needs, with the evidence, as a clause; "" where it needs no compiler."""
+        """The needed programs with the evidence, as a clause, or "" if no compiler is needed."""
         return f"{' and '.join(self.tools)}: {self.compiles}" if self.compiles else ""
 
 
 def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive:
-    """Describe a source archive on this machine. Raises LockError for one that cannot be read."""
+    """Describe a source archive on this machine. Raises LockError for an unreadable one."""
     try:
         files = list_sdist(path, lambda file: is_stating(file) or is_building(file))
     except DAMAGED as error:
@@ -103,13 +104,13 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
 
 
 def has_pages(sources: PackageSources) -> bool:
-    """Whether pages of wheels are named, which are not listed here."""
+    """Return whether the sources have pages of wheels, which this module does not list."""
     configured = uv_config.variables(process.environ()).get("UV_FIND_LINKS")
     return bool(configured) or any("://" in place for place in sources.find_links)
 
 
 def package_of(name: str, file: File) -> LockedPackage | None:
-    """Return the source archive that an index lists for a package; None for a wheel and for other files."""
+    """Return the source archive of a file on an index, or None for a wheel and other files."""
     try:
         sdist_name, version = parse_sdist_filename(file.name)
     except (InvalidSdistFilename, ValueError):
@@ -127,19 +128,21 @@ class SourceArchives:
 
     sources: PackageSources
     places: dict[str, str] = field(default_factory=dict)
-    """Indexes that alone have a package, by the package's name."""
+    """The only index of a package, by the package's name."""
     _pages: dict[str, list[File]] = field(default_factory=dict, repr=False, compare=False)
 
     def describe(self, packages: Iterable[LockedPackage]) -> dict[LockedPackage, SourceArchive]:
-        """Describe source archives. One that is too large, or cannot be fetched or read, is missing in the answer."""
+        """Describe source archives. Too large and unreadable ones are missing in the result."""
         wanted = list(dict.fromkeys(packages))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             archives = pool.map(self._one, wanted)
             return {package: archive for package, archive in zip(wanted, archives, strict=True) if archive}
 
     def listed(self, name: str) -> tuple[LockedPackage, ...]:
-        """Return the source archives of a package on the indexes and in folders, the newest first. An index that does
-        not answer is passed over."""
+        """Return the source archives of a package on the indexes and in folders, newest first.
+
+        An index that does not answer is ignored.
+        """
         files = [*self._files(name), *(File(name=p.name, url=p.as_uri()) for p in self._in_folders())]
         ordered = sorted(files, key=lambda file: file.yanked is not None)
         first: dict[str, LockedPackage] = {}
@@ -149,11 +152,11 @@ class SourceArchives:
         return tuple(sorted(first.values(), key=lambda p: Version(p.version), reverse=True))
 
     def wheels(self, name: str) -> tuple[str, ...]:
-        """Return the names of the wheels of a package on the indexes and in folders, those that are yanked left out."""
+        """Return the names of a package's wheels on the indexes and in folders, without yanked ones."""
         return tuple(sorted(file.name for file in self.wheel_files(name)))
 
     def wheel_files(self, name: str) -> list[File]:
-        """Return the wheels of a package on the indexes and in folders, those that are yanked left out."""
+        """Return a package's wheels on the indexes and in folders, without yanked ones."""
         files = [f for f in self._files(name) if f.name.endswith(".whl") and f.yanked is None]
         here = [p for folder in self._folders() for p in folder.glob("*.whl")]
         local = [p for p in here if canonicalize_name(p.name.partition("-")[0]) == name]
@@ -173,7 +176,7 @@ class SourceArchives:
         return self._pages[name]
 
     def correct(self, package: LockedPackage, requires: Iterable[str]) -> None:
-        """Remember what a build of an archive requires, where that is not what the archive states."""
+        """Store the requirements of the built package, if they differ from those in the archive."""
         if package.sha256 and (archive := self._one(package)):
             corrected = dataclasses.replace(archive, requires=tuple(requires), stated_in=BUILT)
             _remember(self._kept(package), corrected)
@@ -217,7 +220,7 @@ class SourceArchives:
         try:
             archive = self._fetched(package)
         except (LockError, BuildError, OSError, UnsafeNameError):
-            return None  # the solver, or the installer, says what is wrong with it
+            return None  # the solver or the installer reports the reason
         if package.sha256:
             _remember(kept, archive)
         return archive
@@ -250,7 +253,7 @@ def _recall(path: Path) -> SourceArchive | None:
 
 
 def _remember(path: Path, archive: SourceArchive) -> None:
-    """Keep what was read. A cache that cannot be written to is done without."""
+    """Store what was read. The cache is optional."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(as_plain(archive)))

@@ -1,5 +1,7 @@
-"""What a source archive states that its package requires: PKG-INFO, the egg-info of setuptools, pyproject.toml and
-setup.py, read as files. Nothing of the archive is executed."""
+"""Reads the requirements that the files of a source archive state, without executing anything.
+
+The files are PKG-INFO, the egg-info of setuptools, pyproject.toml and setup.py.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 _MOST_PYTHON = 1 << 20
 _parsing = threading.Lock()
-_SINCE_DYNAMIC = (2, 2)  # PEP 643: metadata since this version names the fields that a build may change
+_SINCE_DYNAMIC = (2, 2)  # PEP 643: since this version metadata names the fields that a build may change
 _DECIDING = frozenset({"requires-dist", "requires-python", "provides-extra"})
 _EXTRA = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _EGG_INFO = re.compile(r"(?:[^/]+/)?[^/]+\.egg-info/(?:PKG-INFO|requires\.txt)")
@@ -30,8 +32,8 @@ _OF_SETUPTOOLS = ("setuptools.build_meta", "setuptools.build_meta:__legacy__", "
 class Stated:
     """The stated metadata of a source archive.
 
-    `requires` are requirements as PEP 508 strings, None where no file states them. `changeable` says that a build may
-    state others: PKG-INFO marks them dynamic, or its version cannot mark them. `file` is where they are stated.
+    `requires` are requirements as PEP 508 strings, or None if no file states them. `changeable` says that a build may
+    state others. PKG-INFO marks them dynamic, or its version cannot mark them. `file` is the file that states them.
     """
 
     name: str = ""
@@ -45,12 +47,12 @@ class Stated:
 
 
 def is_stating(path: str) -> bool:
-    """Whether a file of an archive can state requirements; the path is below the archive's top folder."""
+    """Return whether a file of an archive can state requirements. The path is relative to the archive's top folder."""
     return path in ("PKG-INFO", "pyproject.toml", "setup.py", "setup.cfg") or bool(_EGG_INFO.fullmatch(path))
 
 
 def read_toml(text: bytes | None) -> dict[str, Any]:
-    """Return a TOML file's content, empty where it cannot be read."""
+    """Return a TOML file's content, or {} for an unreadable file."""
     try:
         return tomli.loads((text or b"").decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -58,10 +60,10 @@ def read_toml(text: bytes | None) -> dict[str, Any]:
 
 
 def parse_python(text: bytes | None) -> ast.Module | None:
-    """Return a Python file's syntax tree, None where it has none (Python 2) or is too long."""
+    """Return a Python file's syntax tree, or None for an invalid (Python 2) or too long file."""
     if text is None or len(text) > _MOST_PYTHON:
         return None
-    # one at a time: which warnings are shown is a setting of the whole process
+    # one thread at a time, because filters of warnings belong to the whole process
     with _parsing, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -71,7 +73,7 @@ def parse_python(text: bytes | None) -> ast.Module | None:
 
 
 def read_stated(files: Mapping[str, bytes | None]) -> Stated:
-    """Return what the files of an archive state."""
+    """Return the metadata that the files of an archive state."""
     about, _ = parse_email(files.get("PKG-INFO") or b"")
     listed = [str(d).lower() for d in about.get("dynamic") or ()]
     version = about.get("metadata_version") or ""
@@ -94,7 +96,7 @@ def read_stated(files: Mapping[str, bytes | None]) -> Stated:
 
 
 def _of_project(text: bytes | None) -> tuple[str, ...] | None:
-    """Return the requirements in [project] of a pyproject.toml, None where a build may change them."""
+    """Return the requirements in [project] of a pyproject.toml, or None if a build may change them."""
     project = read_toml(text).get("project")
     if not isinstance(project, dict) or _DECIDING_KEYS & {str(d) for d in _list(project.get("dynamic"))}:
         return None
@@ -111,19 +113,21 @@ _DECIDING_KEYS = frozenset({"dependencies", "optional-dependencies", "requires-p
 
 
 def _find_requires(files: Mapping[str, bytes | None]) -> tuple[tuple[str, ...] | None, str]:
-    """Return requirements that PKG-INFO lacks and the file that states them; None where none does."""
+    """Return requirements that PKG-INFO lacks, and the file that states them, or None."""
     for path, text in files.items():
         if path.endswith(".egg-info/requires.txt") and text is not None:
             return tuple(_of_requires_txt(text.decode("utf-8", "replace"))), path
-    # setuptools writes requires.txt beside it where there is any requirement
+    # setuptools writes requires.txt beside it if there are requirements
     if about := next((p for p in files if p.endswith(".egg-info/PKG-INFO")), None):
         return (), about
     return (None, "") if _may_state_more(files) else ((), "PKG-INFO")
 
 
 def _may_state_more(files: Mapping[str, bytes | None]) -> bool:
-    """Whether a build can find requirements that PKG-INFO lacks: setup.py or setup.cfg names some, or a build
-    backend decides."""
+    """Return whether a build can add requirements to PKG-INFO.
+
+    setup.py or setup.cfg names some, or a build backend decides.
+    """
     pyproject = read_toml(files.get("pyproject.toml"))
     system = pyproject.get("build-system")
     backend = str(system.get("build-backend", "")) if isinstance(system, dict) else ""
@@ -149,7 +153,7 @@ def calls_of_setup(tree: ast.Module) -> Iterator[ast.Call]:
 
 
 def last_name(node: ast.expr) -> str:
-    """Return the last part of a dotted name, "" for another expression."""
+    """Return the last part of a dotted name, or "" for another expression."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
@@ -166,7 +170,7 @@ def _of_requires_txt(text: str) -> Iterator[str]:
 
 
 def _extras_of(named: Sequence[str], requires: Sequence[str]) -> tuple[str, ...]:
-    """Return the extras that are named, else those in the markers of requirements."""
+    """Return the named extras, or else those in the markers of requirements."""
     extras = [extra for extra in named if _EXTRA.fullmatch(extra)]
     extras = extras or [
         m for text in requires for m in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text)
@@ -175,8 +179,10 @@ def _extras_of(named: Sequence[str], requires: Sequence[str]) -> tuple[str, ...]
 
 
 def _is_requirement(text: str) -> bool:
-    """Whether a requirement is one of releases. An address is left to a build: of an archive's metadata uv would read
-    any file or repository that it names."""
+    """Return whether a requirement names releases. An address is left to a build.
+
+    From an archive's metadata uv would read any file or repository at an address.
+    """
     try:
         need = Requirement(text)
     except (InvalidRequirement, RecursionError):
@@ -192,7 +198,7 @@ def _specifier(text: str | None) -> str | None:
 
 
 def _is_plain(specifier: SpecifierSet) -> bool:
-    """Whether uv reads a specifier too: `===` takes any text, uv only versions."""
+    """Return whether uv supports a specifier: `===` allows any text, and uv only versions."""
     return all(_is_version(s.version.removesuffix(".*")) for s in specifier)
 
 

@@ -1,8 +1,8 @@
-"""The stated metadata of packages that come from source, as uv reads it in place of running their build code.
+"""Reads the stated metadata of source archives, so that uv does not run their build code.
 
-uv takes requirements from `dependency-metadata` of its configuration. A version whose archive was read is stated there.
-Other versions of the package are stated to require nothing until a solve takes one: then its archive is read, and uv
-is asked again. A package whose archive does not state its requirements is left to uv, which runs its build code.
+uv takes requirements from `dependency-metadata` of its configuration. It has the versions whose archives were read.
+Other versions of the package are stated without requirements. When a solution has such a version, its archive is
+read, and uv runs again. If an archive does not state its requirements, uv runs the build code of the package.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ from .missing_wheels import find_unusable
 from .source_archives import SourceArchive, SourceArchives
 
 _MOST_VERSIONS = 8
-"""Archives of one package that are read in a search; after that its build code runs."""
+"""The most archives of one package to read in a search. After that its build code runs."""
 _DEPENDS = re.compile(
     r"(?:all versions of )?(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})(?:==([\w.+!-]{1,100}))? depends? on "
     r"([A-Za-z0-9._-]{1,200})"
 )
-_OURS = "gpuenv-plan"  # the project that the plan's pins are of
+_OURS = "gpuenv-plan"  # the project with the plan's pins
 
 
 @dataclass
 class StatedMetadata:
-    """What archives state, by package and version. `unstated` are packages whose build code has to run; with
-    `runs_no_code` LockError is raised instead."""
+    """The metadata that archives state, by package and version.
+
+    `unstated` are packages whose build code must run. With `runs_no_code` LockError is raised instead.
+    """
 
     archives: SourceArchives
     emit: Emit
@@ -51,13 +53,15 @@ class StatedMetadata:
     runs_no_code: bool = False
 
     def add(self, other: StatedMetadata) -> None:
-        """Add what another reader found."""
+        """Add the metadata of another reader."""
         for name, versions in other.read.items():
             self.read.setdefault(name, {}).update(versions)
 
     def note_refusal(self, log: str, requirements: Iterable[str]) -> None:
-        """Remember which versions a refusal names as without wheels, of which one is going to be taken, which
-        releases require them, and all `requirements`."""
+        """Record the versions that a refusal names as without wheels, their requirers, and all `requirements`.
+
+        The solution will have one of these versions.
+        """
         self.requirements = tuple(requirements)
         line = " ".join(log.split())
         self.refused |= find_unusable(line)
@@ -66,8 +70,10 @@ class StatedMetadata:
                 self.required_by[str(canonicalize_name(name))] = f"{release} {version}".rstrip()
 
     def without_any_wheel(self) -> list[str]:
-        """Return the packages that were asked for in one version which has a source archive and no wheel for any
-        Python. uv's refusal names one of them only."""
+        """Return the packages required in one version, which has a source archive and no wheel for any Python.
+
+        uv's refusal names only one of them.
+        """
         exact = dict(filter(None, map(_exact, self.requirements)))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             has_wheel = pool.map(self._has_wheel, exact, exact.values())
@@ -79,7 +85,7 @@ class StatedMetadata:
         return any(_is_version(p[1], version) for p in parts if len(p) > 1)
 
     def options(self, names: Iterable[str], folder: Path) -> list[str]:
-        """Write what is stated of these packages into a file, and return the options with which uv reads it."""
+        """Write the metadata of these packages into a file, and return the options with which uv reads it."""
         stated = [name for name in names if name not in self.unstated]
         self._read_newest([name for name in stated if name not in self.read])
         tables = [_table(a) for name in stated for a in self.read.get(name, {}).values()]
@@ -91,8 +97,7 @@ class StatedMetadata:
         return ["--config-file", str(path)]
 
     def learn(self, solved: Mapping[str, str], names: Iterable[str], plan: Plan) -> bool:
-        """Read the archives of the versions that a solve took without knowing them. Return whether that changes the
-        question."""
+        """Read the archives of unknown versions in a solution. Return whether that changes the question."""
         new = {n: solved[n] for n in names if n in solved and n not in self.unstated}
         new = {name: version for name, version in new.items() if version not in self.read.get(name, {})}
         self._read(new)
@@ -106,8 +111,10 @@ class StatedMetadata:
         )
 
     def recorded(self, package: LockedPackage, needs: Sequence[RequirementLine], plan: Plan) -> LockedPackage:
-        """Return a package with what its archive states as `depends`, where a build may state something else: its
-        Python first, then the requirements that apply to the plan."""
+        """Return a package with the metadata of its archive as `depends`, if a build may state other metadata.
+
+        Its Python is first, followed by the requirements that apply to the plan.
+        """
         archive = self.archive(package)
         if archive is None or archive.requires is None or not archive.changeable:
             return package
@@ -116,7 +123,7 @@ class StatedMetadata:
         return dataclasses.replace(package, depends=(python, *lines))
 
     def archive(self, package: LockedPackage) -> SourceArchive | None:
-        """Return the description of a package that was solved by its stated metadata."""
+        """Return the description of a package that was solved with its stated metadata."""
         if package.name in self.unstated:
             return None
         return self.read.get(package.name, {}).get(package.version)
@@ -132,7 +139,7 @@ class StatedMetadata:
         self.emit(Event(kind="warning", stage="lock", text=text))
 
     def _read_newest(self, names: Iterable[str]) -> None:
-        """Read the newest archive within the bounds of the refusal: mostly the one that is going to be taken."""
+        """Read the newest archive within the bounds of the refusal, which the solution will mostly have."""
         wanted = {}
         for name in names:
             bounds = [_specifier(text) for text in self.refused.get(name, ("",))]
@@ -156,8 +163,10 @@ class StatedMetadata:
 
 
 def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the requirements that apply to a plan's Python and platform, in one spelling; those of all extras where
-    `extras` is None."""
+    """Return the requirements that apply to a plan's Python and platform, in one spelling.
+
+    `extras` None means all extras.
+    """
     versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
     markers = markers_of(plan.platform) | CPYTHON | versions
     lines: dict[str, None] = {}
@@ -170,7 +179,7 @@ def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) 
 
 
 def _spelled(need: Requirement) -> str:
-    """Return a requirement as "NAME SPECIFIER ; MARKER": conda's form as well as that of PEP 508."""
+    """Return a requirement as "NAME SPECIFIER ; MARKER", which is valid for conda and PEP 508."""
     extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
     target = f"@ {need.url}" if need.url else ",".join(sorted(map(str, need.specifier)))
     line = f"{canonicalize_name(need.name)}{extras} {target}".rstrip()
@@ -183,7 +192,7 @@ def extras_in(requires: Iterable[str]) -> list[str]:
 
 
 def _extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> list[str]:
-    """Return the extras of a package that a project or a plan asks for."""
+    """Return the extras of a package that a project or a plan requests."""
     texts = [n.text for n in needs if n.name and canonicalize_name(n.name) == name]
     extras: set[str] = set()
     for text in (*texts, *plan.packages):
@@ -204,7 +213,7 @@ def _table(archive: SourceArchive) -> dict[str, object]:
 
 
 def _exact(text: str) -> tuple[str, str] | None:
-    """Return name and version of a requirement of one version; None for any other."""
+    """Return name and version of a requirement of one version, or None for any other."""
     try:
         need = Requirement(text)
     except InvalidRequirement:
@@ -218,7 +227,7 @@ def _is_same(package: LockedPackage, version: str) -> bool:
 
 
 def _is_version(text: str, version: str) -> bool:
-    """Whether two texts are the same version."""
+    """Return whether two texts are the same version."""
     try:
         return text == version or Version(text) == Version(version)
     except InvalidVersion:

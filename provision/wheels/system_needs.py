@@ -1,8 +1,8 @@
-"""The libraries of the system that locked wheels need, read before anything is installed.
+"""Reads the system libraries that locked wheels need, before the installation.
 
-A wheel is read where it is already: as a file in a folder of wheels or in a bundle, or unpacked in uv's cache. A wheel
-that comes from an index is read as soon as it is unpacked into an environment. What was read is kept by the wheel's
-sha256 in gpuenv's own cache, so that it is known where the wheel is fetched again.
+A wheel is read from a folder of wheels, a bundle, or its unpacked files in uv's cache. A wheel from an index is read
+as soon as it is unpacked into an environment. The result is cached by the wheel's sha256, and is known before the
+next download.
 """
 
 from __future__ import annotations
@@ -41,22 +41,26 @@ _MOST_FILES = 20_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemNeeds:
-    """What the compiled modules of one wheel need that the wheel does not bring: `libraries` by soname, and the newest
-    `glibc` ("2.34") whose symbols they use."""
+    """The needs of a wheel's compiled modules that the wheel does not contain.
+
+    `libraries` are sonames. `glibc` is the newest one ("2.34") whose symbols they use.
+    """
 
     libraries: tuple[str, ...] = ()
     glibc: str | None = None
 
     def exceeds(self, glibc: str) -> bool:
-        """Whether the symbols are newer than those of a glibc ("2.31")."""
+        """Return whether the symbols are newer than those of a glibc ("2.31")."""
         return bool(self.glibc) and _number(self.glibc or "") > _number(glibc)
 
 
 def needs_of(
     packages: Iterable[LockedPackage], sources: PackageSources, folders: Sequence[Path] = ()
 ) -> dict[LockedPackage, SystemNeeds]:
-    """What each wheel needs, for those that can be read here now or were read before. `folders` have wheels beside
-    those that the sources name."""
+    """Return the needs of each wheel that is readable here, or that was read before.
+
+    `folders` have wheels in addition to those of the sources.
+    """
     by_package: dict[LockedPackage, SystemNeeds] = {}
     places = [*folders, *(Path(p) for p in sources.find_links if "://" not in p)]
     unpacked: list[Path] | None = None
@@ -77,7 +81,8 @@ def needs_of(
 def needs_of_installed(
     packages: Iterable[LockedPackage], env: Path, sources: PackageSources
 ) -> dict[LockedPackage, SystemNeeds]:
-    """What each wheel needs, read from its files in an environment, where it was put with its hash compared."""
+    """Return the needs of each wheel from its files in an environment. Their hashes were compared at the
+    installation."""
     wanted = {normalize_name(p.name): p for p in packages if is_compiled_wheel(p)}
     by_package: dict[LockedPackage, SystemNeeds] = {}
     for name, one in ((n, d) for n, several in read_distributions(env).items() for d in several):
@@ -90,7 +95,7 @@ def needs_of_installed(
 
 
 def is_compiled_wheel(package: LockedPackage) -> bool:
-    """Whether a package is a wheel with compiled files and a hash."""
+    """Return whether a package is a wheel with compiled files and a hash."""
     name = file_name(package)
     compiled = name.endswith(".whl") and not name.endswith("-any.whl")
     return compiled and bool(package.sha256) and not package.is_conda
@@ -108,7 +113,7 @@ def _recall(path: Path) -> SystemNeeds | None:
 
 
 def _remember(path: Path, needs: SystemNeeds) -> None:
-    """Keep what was read. A cache that cannot be written to is done without."""
+    """Store what was read. The cache is optional."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(as_plain(needs)))
@@ -132,7 +137,7 @@ def _read(package: LockedPackage, places: Sequence[Path], unpacked: Sequence[Pat
 
 
 def _is_locked(path: Path, package: LockedPackage) -> bool:
-    """Whether a file is the lock's, and not another one of its name."""
+    """Return whether a file is the lock's, and not another one of the same name."""
     try:
         return digests(path, ["sha256"])["sha256"] == package.sha256
     except OSError:
@@ -140,13 +145,13 @@ def _is_locked(path: Path, package: LockedPackage) -> bool:
 
 
 def _cached_folders(sources: PackageSources) -> list[Path]:
-    """The folders of uv's cache with a folder per package, of all indexes (uv's layout, wheels-v*)."""
+    """Return the folders of uv's cache with a folder per package, of all indexes (uv's layout, wheels-v*)."""
     cache = installer_cache(sources)
     return [*cache.glob("wheels-v*/pypi"), *cache.glob("wheels-v*/index/*")]
 
 
 def _is_of(tree: Path, package: LockedPackage) -> bool:
-    """Whether an unpacked wheel is the lock's: uv notes the sha256 of the file beside it."""
+    """Return whether an unpacked wheel is the lock's. uv writes the sha256 of the file beside it."""
     try:
         note = tree.with_name(f"{tree.name}.http").read_bytes()
     except OSError:
@@ -162,11 +167,11 @@ def _of_file(path: Path) -> SystemNeeds | None:
             ]
             return _needs((i.filename, functools.partial(_parse, wheel, i)) for i in infos[:_MOST_FILES])
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error):
-        return None  # installing it will say what is wrong
+        return None  # the installation reports the reason
 
 
 def _parse(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> Elf:
-    """Read a file of a wheel through a file without a name: libraries of some hundred MB stay out of memory."""
+    """Read a file of a wheel through an unnamed file, because libraries of some hundred MB must not fill the memory."""
     with wheel.open(info) as packed, tempfile.TemporaryFile() as plain:
         shutil.copyfileobj(packed, plain, 1 << 20)
         plain.flush()
@@ -191,15 +196,17 @@ def _is_inside(row: str) -> bool:
 
 
 def _needs(files: Iterable[tuple[str, Callable[[], Elf]]]) -> SystemNeeds:
-    """What the extension modules and the wheel's own libraries behind them need of the system. Libraries that no module
-    needs are opened by the package itself, and may be alternatives."""
+    """Return the system libraries that extension modules need, directly or through the wheel's own libraries.
+
+    Libraries that no module needs are opened by the package itself, and may be alternatives.
+    """
     known: dict[str, Elf] = {}
     modules: list[str] = []
     for path, read in files:
         try:
             elf = read()
         except ElfError:
-            continue  # a damaged file is the business of the verdict
+            continue  # the verdict reports a damaged file
         name = path.rpartition("/")[2]
         known[name] = elf
         if elf.soname:

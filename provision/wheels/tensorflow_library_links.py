@@ -18,9 +18,11 @@ _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+")
 
 
 def link_unfound(site_packages: Path) -> tuple[str, ...]:
-    """Link every NVIDIA library that TensorFlow's RUNPATH leaves out into a folder that it names;
-    the names that were linked. Nothing is done without TensorFlow, without NVIDIA wheels, or where
-    all folders are named. Raises OSError."""
+    """Link NVIDIA libraries of folders that TensorFlow's RUNPATH lacks into a folder that it has. Raises OSError.
+
+    Returns the names of the links. There are none without TensorFlow or NVIDIA wheels, or if the RUNPATH has all
+    folders.
+    """
     framework = site_packages / "tensorflow" / "libtensorflow_framework.so.2"
     if not framework.exists():
         return ()

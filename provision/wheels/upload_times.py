@@ -1,8 +1,8 @@
-"""Upload times in a solve with `--exclude-newer`: indexes that do not state them, and packages without a limit.
+"""Applies `--exclude-newer` to indexes without upload times, and to packages without a limit.
 
-uv leaves out files without an upload time and names them in a warning. Without more a solve would then say that
-packages do not exist, or take another index's. So each named package is looked up: an index that lists it without
-times stops the solve, unless the user excepted that index; then its packages have no limit.
+uv ignores files without an upload time, and names them in a warning. The solve would then report that packages do not
+exist, or take another index's. So each named package is looked up. An index that lists it without times stops the
+solve. If the user excepted that index, its packages have no limit.
 """
 
 from __future__ import annotations
@@ -33,21 +33,23 @@ _UNDATED = re.compile(r"`([^`\n]+)` is missing an upload date")
 
 @dataclass
 class UploadTimes:
-    """The limit of a solve, and the packages that have none because their index was excepted."""
+    """The limit of a solve, and the packages of excepted indexes, which have none."""
 
     sources: PackageSources
     plan: Plan
     exempt: list[str] = field(default_factory=list)
 
     def options(self) -> list[str]:
-        """The options of uv. Without --quiet it names the files that have no upload time."""
+        """Return the options of uv. Without --quiet it names the files without upload time."""
         if self.sources.exclude_newer is None:
             return ["--quiet"]
         return [w for name in self.exempt for w in ("--exclude-newer-package", f"{name}=false")]
 
     def learn(self, log: str) -> bool:
-        """Whether uv must be asked again, without a limit for packages of excepted indexes. Raises LockError
-        where another index does not state upload times."""
+        """Return whether uv must run again, without a limit for packages of excepted indexes.
+
+        Raises LockError if another index does not state upload times.
+        """
         if self.sources.exclude_newer is None:
             return False
         names = list(dict.fromkeys(map(_name, _UNDATED.findall(log))))
@@ -80,7 +82,7 @@ class UploadTimes:
         return not known.isdisjoint(self.sources.exclude_newer_except)
 
     def _undated(self, name: str) -> list[str]:
-        """The indexes that list files of a package without upload times."""
+        """Return the indexes that list files of a package without upload times."""
         http = Http(pip_configuration(process.environ()))
         return [p for p in self._places(name) if any(not f.uploaded for f in project_files(http, p, name))]
 

@@ -30,8 +30,10 @@ def is_compiling() -> bool:
 
 
 def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
-    """Return the lock as pinned requirements with hashes: they fit any index, mirror or folder. What came from
-    an address of its own is asked for there, unless it is one of the `files` in folders."""
+    """Return the lock as pinned requirements with hashes, which any index, mirror or folder can serve.
+
+    A package from a direct address keeps it, unless it is one of the `files` in folders.
+    """
     lines = []
     for package in lock.packages:
         if package.unhashed:
@@ -46,7 +48,7 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
 
 
 def unhashed_line(package: LockedPackage) -> str:
-    """A folder or a commit as pip and uv name it."""
+    """Return a folder or a commit in the form of pip and uv."""
     if package.url.startswith("file:"):
         folder = unquote(urlsplit(package.url).path)
         return f"-e {folder}" if package.editable else folder
@@ -54,7 +56,7 @@ def unhashed_line(package: LockedPackage) -> str:
 
 
 def _sources(packages: Sequence[LockedPackage]) -> list[str]:
-    """What is built from its source archive: all else comes as a wheel or not at all."""
+    """Return the options that allow source archives of some packages, and only wheels of all others."""
     names = [p.name for p in packages if not is_wheel(p)]
     return ["--only-binary", ":all:", *(word for name in names for word in ("--no-binary", name))]
 
@@ -69,8 +71,12 @@ def python_of(env: Path) -> Path:
 
 @dataclass(frozen=True)
 class UvInstall:
-    """Requirements to be put into an environment by uv, and how. What is fetched into another folder, a `target`
-    beside an environment that stands, leaves nothing in the environment, whenever the run is killed."""
+    """Packages to install into an environment with uv.
+
+    `reinstall` also replaces installed packages. `target` is another folder for the files, beside an existing
+    environment. The environment is then not changed, even by a killed run. `fetched` is called with `path` after
+    wheels were added to it.
+    """
 
     lock: Lock
     path: Path
@@ -90,12 +96,12 @@ class UvInstall:
         )
 
     def report_fetched(self) -> None:
-        """Say that wheels have come into the environment."""
+        """Report that wheels were added to the environment."""
         if self.fetched and not self.target:
             self.fetched(self.path)
 
     def install_uncached(self) -> process.Finished:
-        """Install from files, with a cache that is empty and removed afterwards."""
+        """Install from files, with an empty cache that is removed afterwards."""
         cache = (self.target.parent if self.target else self.path / MARK) / "fetched"
         sources = dataclasses.replace(self.sources, cache_dir=str(cache))
         try:
@@ -123,15 +129,15 @@ class UvInstall:
                 text = f"downloading {name}"
                 emit(Event(kind="progress", stage="build", text=text, done=sum(there.values()), unit="bytes"))
 
-        # uv tells its progress to a terminal only, and draws it again and again: not where nobody would see it
+        # uv shows progress only on a terminal, so it gets one only if the user has one
         watched = emit is not None and os.name == "posix" and sys.stderr.isatty()
         requirements, logins = without_credentials(self.requirements)
-        # The lock chose the wheels; what builds a source is chosen now, under the rules of a solve.
+        # The lock chose the wheels. Build requirements are chosen now, by the rules of a solve.
         settings = uv.Settings(
             alone=bool(theirs) and not others, locked=wheels, variables=variables, git_logins=logins,
             timeout=TIMEOUT, on_line=on_line, terminal=watched,
         )  # fmt: skip
-        with scratch_folders.scratch("install") as folder:  # private: the text has the values of variables
+        with scratch_folders.scratch("install") as folder:  # private: the text contains values of variables
             file = folder / "requirements.txt"
             file.write_text(requirements, encoding="utf-8")
             done = uv.run_uv([*words, str(file)], sources, python=python_of(self.path), settings=settings)
@@ -140,8 +146,10 @@ class UvInstall:
 
 
 def _for_lock(lock: Lock, sources: PackageSources, *, offline: bool) -> PackageSources:
-    """The sources, with the folders that the lock names put to them; for what is named for the PyTorch index
-    that one in place of the default index, where it lies for us today."""
+    """Return the sources with the lock's folders. For packages of the PyTorch index it is the default index.
+
+    Its current address applies, not the one in the lock.
+    """
     folders = [str(Path(unquote(urlsplit(p.url).path)).parent) for p in lock.packages
                if p.url.startswith("file:") and p.index is None]  # fmt: skip
     links = dict.fromkeys([*sources.find_links, *(f for f in folders if Path(f).is_dir())])
@@ -150,6 +158,6 @@ def _for_lock(lock: Lock, sources: PackageSources, *, offline: bool) -> PackageS
         base = sources.pytorch
         default = pytorch_index.address(base, lock.plan) if base else theirs[0].index
         sources = dataclasses.replace(sources, default=default, extra=())
-    else:  # the hash decides, so an index that is for single packages may be asked for all
+    else:  # the hash decides, so indexes for single packages may serve all packages
         sources = dataclasses.replace(sources, extra=(*sources.extra, *sources.explicit))
     return dataclasses.replace(sources, find_links=tuple(links), offline=offline or sources.offline)

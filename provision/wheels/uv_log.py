@@ -1,4 +1,4 @@
-"""Read uv's output during an installation: its progress, and the reason of a failure."""
+"""Reads uv's output during an installation: its progress, and the reason of a failure."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _BAR = re.compile(
 
 
 def progress(line: str) -> tuple[str, int, int] | None:
-    """Return the file, the bytes that are there and all bytes of a line of uv's progress, None for any other line."""
+    """Return file, received bytes and total bytes of a line of uv's progress, or None for other lines."""
     bar = _BAR.search(_ESCAPE.sub("", line))
     return (bar[1], _bytes(bar[2]), _bytes(bar[3])) if bar else None
 
 
 def _bytes(text: str) -> int:
-    """Return the bytes that uv shows as "120.5 MiB"; 0 for what is no such number."""
+    """Return the number of bytes in uv's form "120.5 MiB", or 0 for another text."""
     match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B", text)
     if not match:
         return 0
@@ -35,7 +35,7 @@ def _bytes(text: str) -> int:
 
 
 def without_progress(log: str) -> str:
-    """uv's output on a terminal as plain lines, progress left out."""
+    """Return uv's output on a terminal as plain lines, without progress."""
     rows = _ESCAPE.sub("", log.replace("\r", "\n")).splitlines()
     return "\n".join(r for r in rows if r.strip() and not _BAR.search(r))
 
@@ -48,7 +48,7 @@ _MISSING = re.compile(
 
 
 def only_missing(log: str) -> bool:
-    """Whether an offline run failed because something was not in the cache, nothing worse."""
+    """Return whether an offline run failed only because something was not in the cache."""
     return bool(_MISSING.search(log)) and "os error 28" not in log and "Hash mismatch" not in log
 
 
@@ -89,7 +89,7 @@ def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
             f"{absent[1]} is not available offline. It is neither in a folder of wheels nor in the cache", log=log,
             hint="name a folder that has it with --find-links DIR, or run once without --offline",
         )  # fmt: skip
-    if _is_full(path):  # where the log was cut short before it came to the reason
+    if _is_full(path):  # if the log was cut before the reason
         return BuildError(f"the disk of {path} is full", hint=uv_failures.SPACE_HINT, log=log)
     return BuildError("the packages could not be installed", log=log, hint="read the output of uv above")
 
@@ -98,7 +98,7 @@ _DAMAGED = re.compile(r"(?i)cache entry|failed to \w+ (file|directory)[^\n]*arch
 
 
 def cache_is_damaged(log: str) -> bool:
-    """Whether uv failed at files of its own cache."""
+    """Return whether uv failed at files of its cache."""
     return bool(_DAMAGED.search(log)) and uv_failures.find_storage_failure(log) is None
 
 
@@ -106,7 +106,7 @@ _NOT_CACHED = re.compile(r"Failed to download `([^`]+)`(?=(?s:.*)Network connect
 
 
 def _is_full(path: Path) -> bool:
-    """Whether a disk has less room than any package takes."""
+    """Return whether a disk has less space than any package needs."""
     try:
         return shutil.disk_usage(path).free < 1 << 20
     except OSError:
@@ -117,7 +117,7 @@ _UNDECLARED = re.compile(r"depends on `([A-Za-z0-9._-]+)`,\s+but doesn't declare
 
 
 def undeclared(log: str) -> bool:
-    """Whether a source could not be built because it imports a package that it does not ask for."""
+    """Return whether a source could not be built because it imports a package that it does not require."""
     return bool(_UNDECLARED.search(" ".join(without_progress(log).split())))
 
 

@@ -1,4 +1,4 @@
-"""Read packages from uv's pylock.toml and from its annotated list."""
+"""Reads packages from uv's pylock.toml and from its annotated list."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from .pylock import vcs_url
 
 
 def target_tags(plan: Plan) -> list[Tag]:
-    """The wheel tags the plan's Python takes on the target, best first."""
+    """Return the wheel tags that the plan's Python supports on the target, best first."""
     return wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
 
 
 def parse_pylock(text: str, plan: Plan) -> tuple[LockedPackage, ...]:
-    """One wheel per package: the one whose tags fit the target best. Raises LockError."""
+    """Return one wheel per package, whose tags fit the target best. Raises LockError."""
     locked = _read_pylock(text)
     ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
     return tuple(_file_of(p, ranks) for p in locked.packages)
 
 
 def versions_of(text: str) -> dict[str, str]:
-    """The version of each package of an index, from either form of uv's answer. Raises LockError."""
+    """Return the version of each package of an index, from either form of uv's answer. Raises LockError."""
     if not text.startswith("lock-version"):
         pins = re.findall(r"(?m)^([A-Za-z0-9._-]+)={2,3}([^\s;]+)", text)
         return {str(canonicalize_name(name)): version for name, version in pins}
@@ -56,8 +56,10 @@ def _read_pylock(text: str) -> Pylock:
 
 
 def _file_of(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
-    """What is installed of a package: a commit, a folder, the file of an address, the best wheel, or the
-    source where there is no wheel at all."""
+    """Return the file or source of a package.
+
+    It is a commit, a folder, the file of an address, the best wheel, or the source archive if there is no wheel.
+    """
     name, version = str(package.name), str(package.version or "")
     if package.vcs is not None:
         return LockedPackage(
@@ -78,14 +80,14 @@ def _file_of(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
 
 
 def _hash_of(url: str) -> str | None:
-    """The sha256 of a file at hand; None for one elsewhere, of which nobody told a hash."""
+    """Return the sha256 of a local file, or None for a remote one without a known hash."""
     if not url.startswith("file:"):
         return None
     return hash_file(unquote(urlsplit(url).path))["sha256"]
 
 
 def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
-    """The wheel of a package whose tags rank first. Raises LockError where none fits."""
+    """Return the wheel of a package with the best tags. Raises LockError if none fits."""
     from packaging.utils import parse_wheel_filename
 
     fitting = []
@@ -109,7 +111,7 @@ def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
 
 
 def parse_annotations(text: str) -> dict[str, str]:
-    """The index of each package, from `# from URL` under each pin of `uv pip compile`."""
+    """Return the index of each package, from `# from URL` under each pin of `uv pip compile`."""
     indexes: dict[str, str] = {}
     name = ""
     for line in text.splitlines():
@@ -123,7 +125,7 @@ def parse_annotations(text: str) -> dict[str, str]:
 
 
 class Requirers(Mapping[str, tuple[str, ...]]):
-    """The packages that require each package, solved for when they are first asked for: few locks need them."""
+    """The packages that require each package. They are solved at their first use, because few locks need them."""
 
     def __init__(self, annotated: Callable[[], str]) -> None:
         self._annotated = annotated
@@ -143,8 +145,10 @@ class Requirers(Mapping[str, tuple[str, ...]]):
 
 
 def parse_requirers(text: str) -> dict[str, tuple[str, ...]]:
-    """The packages that require each package, from `# via NAME` under each pin of `uv pip compile`. Files and the
-    plan require packages too; they are left out."""
+    """Return the packages that require each package, from `# via NAME` under each pin of `uv pip compile`.
+
+    Files and the plan are omitted.
+    """
     requirers: dict[str, tuple[str, ...]] = {}
     name = ""
     for line in text.splitlines():

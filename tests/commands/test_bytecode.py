@@ -59,7 +59,9 @@ def test_nothing_is_compiled_without_uv_compile_bytecode(create, gpuenv):
 
 
 def fill(packages, folder, emit=lambda _event: None):
-    with compile_bytecode.Compiling(folder / "env", Path(sys.executable), folder / "cache", emit) as at_work:
+    with compile_bytecode.EnvironmentCompiler(
+        folder / "env", Path(sys.executable), folder / "cache", emit
+    ) as at_work:
         at_work.finish(packages)
 
 
@@ -116,7 +118,7 @@ def test_compiling_that_is_finished_at_any_moment_is_complete(tmp_path):
         packages = wheel_in(tmp_path / f"{n}/env", "good.py,,\n")
         source = tmp_path / f"{n}/env/lib/python3.11/site-packages/good.py"
         source.write_text("y = 2\n")
-        with compile_bytecode.Compiling(
+        with compile_bytecode.EnvironmentCompiler(
             tmp_path / f"{n}/env", Path(sys.executable), tmp_path / f"{n}/cache", lambda _event: None
         ) as at_work:
             at_work.begin(packages)
