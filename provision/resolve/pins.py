@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -11,6 +12,8 @@ from ..model import Build, PlannedBuild, ToolkitRelease
 from .available_wheels import carries_cudnn, cudnn_choice, wheels_for
 from .question import Question
 from .versions import is_exact, major, meets, version
+
+_CUBLAS = re.compile(r"nvidia-cublas(-cu\d+)?")
 
 
 def planned(question: Question, chosen: list[Build], python: str) -> tuple[PlannedBuild, ...]:
@@ -65,10 +68,17 @@ def _toolkit_pin(question: Question, build: Build, chosen: list[Build], python: 
         return []
     for toolkit in toolkits(question, chosen):
         parts = toolkit_parts(toolkit)
-        extras = sorted(parts[name][0] for name in _needs(build.requires) if name in parts)
+        extras = sorted({parts[name][0] for name in parts if _brings(build, name)})
         if extras and _toolkit_at_hand(question, build, python, toolkit.version):
             return [f"cuda-toolkit[{','.join(extras)}]=={toolkit.version}"]
     return []
+
+
+def _brings(build: Build, part: str) -> bool:
+    """Whether a build or its cuDNN requires a part of the toolkit. cuDNN requires cuBLAS in any release of its major."""
+    return part in _needs(build.requires) or (
+        _CUBLAS.fullmatch(part) is not None and _cudnn_package(build) is not None
+    )
 
 
 def toolkits(question: Question, chosen: list[Build]) -> Iterator[ToolkitRelease]:

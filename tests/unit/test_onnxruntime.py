@@ -58,7 +58,10 @@ def test_the_newest_release_for_the_driver_is_planned_with_its_libraries(
     pins = {pin.partition("==")[0]: pin for pin in build["requirements"]}
     assert pins["onnxruntime-gpu"] == f"onnxruntime-gpu==={version}"
     assert pins[f"nvidia-cudnn-{package}"] and build["cudnn"].startswith("9.")
-    assert any(pin.startswith("cuda-toolkit[") for pin in pins)
+    (toolkit,) = [pin for pin in build["requirements"] if pin.startswith("cuda-toolkit[")]
+    extras = set(toolkit.partition("[")[2].partition("]")[0].split(","))
+    assert {"cublas", "cudart", "cufft", "nvrtc"} <= extras, "cuDNN requires cuBLAS, in any release"
+    assert toolkit.partition("==")[2].startswith(f"{cuda}.")
 
 
 def test_a_release_whose_extras_name_no_package_is_objected_to(gpuenv):
