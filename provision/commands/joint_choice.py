@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 
 from ..errors import LockError
 from ..model import FRAMEWORKS, Emit, Event, HeldBackPackage, JointSolution, Lock, Plan, RequestContext
+from ..resolve.candidate_builds import Candidate
 from ..resolve.companions import companion_names, known_companion
 from ..resolve.cuda_conflicts import OtherCuda
 from ..resolve.joint_answer import against_newest, answer, why_none
-from ..resolve.joint_search import Chosen, JointSearch, Refused
+from ..resolve.joint_search import JointSearch
+from ..resolve.joint_sets import Chosen, Refused
 from ..resolve.outdated_releases import OLD, too_old
 from ..resolve.question import Question
 from ..wheels.available_releases import ReleaseReader, RequestedPackage
+from ..wheels.prebuilt_wheels import PrebuiltWheels
 from .joint_refusals import KeptReleases, OtherCudaError, find_reason, is_named, make_age_error
 from .named_packages import read_named_packages
 from .older_releases import read_what_matters
@@ -41,7 +44,7 @@ class BestSet:
         for package in self.search.packages:
             newest = self.search.newest(package.name, plan.python or "")
             locked = versions.get(package.name)
-            if newest is None or locked is None or locked == newest.version:
+            if newest is None or locked is None or newest.version in (locked, locked.partition("+")[0]):
                 continue
             earlier = known.get(package.name)
             because = self.loose.get(package.name) or (earlier.because if earlier else _UNKNOWN)
@@ -99,8 +102,9 @@ class JointChoice:
         """The named packages whose chosen releases have no wheel for the chosen Python."""
         if self.off or self._chosen is None:
             return []
-        python, releases = self._chosen.candidate.python, self._chosen.releases
-        return [n for n, r in releases.items() if python not in r.wheels and n not in self._loose]
+        candidate, releases = self._chosen.candidate, self._chosen.releases
+        built = [n for n, r in releases.items() if candidate.python not in r.wheels and n not in self._loose]
+        return [n for n in built if not (self._search and self._search.prebuilt_for(releases[n], candidate))]
 
     def _applied(self, context: RequestContext) -> RequestContext:
         named = [n for n in read_named_packages(context) if n.name not in self.fixed]
@@ -174,16 +178,18 @@ class JointChoice:
         """Return a search with all relevant releases, or None if no build fits or no index lists the
         packages."""
         question = Question(context.request, context.target, context.profiles, context.supply)
-        pythons = JointSearch(question, ()).pythons
-        reader = self._read(context, named, pythons) if pythons else None
+        candidates = JointSearch(question, ()).candidates
+        reader = self._read(context, named, candidates) if candidates else None
         if reader is None or not reader.packages:
             return None
         return read_what_matters(question, reader, tuple(self._refused))
 
     def _read(
-        self, context: RequestContext, named: Sequence[RequestedPackage], pythons: frozenset[str]
+        self, context: RequestContext, named: Sequence[RequestedPackage], candidates: Sequence[Candidate]
     ) -> ReleaseReader:
-        key = (tuple(named), pythons, context.sources)
+        pythons = frozenset(c.python for c in candidates)
+        builds = tuple({id(b): b for c in candidates for b in c.builds}.values())
+        key = (tuple(named), pythons, context.sources, builds)
         if self._reader is None or self._read_for != key:
             about = frozenset(n.name for n in named) | frozenset(FRAMEWORKS)
             newest_first = sorted(pythons, key=lambda p: -int(p.split(".")[1]))
@@ -195,6 +201,9 @@ class JointChoice:
             self._reader = ReleaseReader(
                 context.sources, context.supply, context.target, newest_first, about, pre=context.request.pre,
                 known=tuple(p for p in known if p.releases),
+                prebuilt=PrebuiltWheels(
+                    context.profiles.pages, builds, context.sources, context.target, newest_first, self._tell
+                ),
             )  # fmt: skip
             self._reader.read([n for n in named if n.name not in companions or n.index])
             self._read_for = key

@@ -11,13 +11,16 @@ import dataclasses
 from collections.abc import Sequence
 
 from ..model import NamedPackage, PackageRelease
-from ..resolve.joint_search import Chosen, JointSearch, Refused
+from ..resolve.joint_search import JointSearch
+from ..resolve.joint_sets import Chosen, Refused
 from ..resolve.question import Question
 from ..wheels.available_releases import ReleaseReader
 
 _MOST_ROUNDS = 12
 _MOST_RELEASES = 120
 """Releases of one package that are read at most."""
+_MOST_PAGES = 24
+"""The same for a package with prebuilt wheels: each release has a page of its own."""
 _FIRST = 8
 """Releases of one package that are read in the first round; twice as many in each further one."""
 _PRICE_ROUNDS = 3
@@ -39,13 +42,14 @@ def read_what_matters(question: Question, reader: ReleaseReader, refused: Sequen
 
 
 def _has_more(package: NamedPackage) -> bool:
-    return package.next_day is not None and len(package.releases) < _MOST_RELEASES
+    most = _MOST_PAGES if package.paged else _MOST_RELEASES
+    return package.next_day is not None and len(package.releases) < most
 
 
 def list_promising(search: JointSearch) -> list[str]:
     """Return the packages whose older releases could make a better set."""
     best = search.best()
-    if best and not best.most_behind:
+    if best and not best.most_behind and not best.compiles:
         return []
     hoped = _with_unread(search).best()
     if hoped is None or (best and hoped.key[:4] >= best.key[:4]):

@@ -79,6 +79,13 @@ def parse_project(answer: Response) -> list[File]:
     return parser.files
 
 
+def parse_links(answer: Response) -> list[str]:
+    """Return the addresses that a page links to, in its order."""
+    parser = _Links(answer.url)
+    parser.feed(answer.body.decode("utf-8", "replace"))
+    return parser.links
+
+
 def _file_name(url: str) -> str | None:
     """Return the file name at the end of a link, or None without a valid one."""
     try:
@@ -136,6 +143,7 @@ class _Links(html.parser.HTMLParser):
         super().__init__()
         self._base = base
         self.files: list[File] = []
+        self.links: list[str] = []
         self.foreign = False  # elements of a login page that a page of links never has
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -147,6 +155,7 @@ class _Links(html.parser.HTMLParser):
         if tag != "a" or not href:
             return
         url, _, fragment = urllib.parse.urljoin(self._base, href).partition("#")
+        self.links.append(url)
         name = _file_name(url)
         if name is None or not name.endswith((".whl", ".tar.gz", ".zip")):
             return

@@ -21,6 +21,7 @@ from ..model import (
     PackageSources,
     Plan,
     PlannedBuild,
+    PrebuiltWheel,
     Profiles,
     Request,
     RequestContext,
@@ -31,6 +32,7 @@ from .protocol import Preferred, Stages, Task
 
 if TYPE_CHECKING:
     from ..wheels.early_solve import EarlySolve
+    from ..wheels.prebuilt_choice import PrebuiltChoice
 
 OPTION = ""
 PLANS_FIRST = True
@@ -138,11 +140,14 @@ class VenvSearch:
         from ..wheels import solve_wheels
 
         pins = {canonicalize_name(Requirement(pin).name): pin for pin in context.request.pins}
-        pinned = dataclasses.replace(plan, packages=tuple(_pinned_to(p, pins) for p in plan.packages))
-        needs = [
+        prebuilt = self._prebuilt_choice(context, plan, sources)
+        pinned = dataclasses.replace(
+            plan, packages=tuple(prebuilt.require(_pinned_to(p, pins)) for p in plan.packages)
+        )
+        needs = prebuilt.require_lines(
             dataclasses.replace(n, text=_pinned_to(n.text, pins)) if _is_of_index(n) else n
             for n in context.demands.needs
-        ]
+        )
         options = solve_wheels.SolveOptions(
             python=self.task.stages.interpreter(plan.python or "", context.machine),
             needs=(*needs, *_limits(context)), prefer=versions, builds=self.task.builds, early=self.early,
@@ -150,8 +155,23 @@ class VenvSearch:
         lock = solve_wheels.lock(pinned, sources, self.task.emit, options)
         return dataclasses.replace(lock, plan=plan)
 
+    def _prebuilt_choice(
+        self, context: RequestContext, plan: Plan, sources: PackageSources
+    ) -> PrebuiltChoice:
+        from ..wheels.prebuilt_choice import PrebuiltChoice
+
+        near = self.task.near
+        locked = {p.name: p for p in near.lock.packages if p.name not in near.moving} if near.lock else {}
+        searched: dict[str, PrebuiltWheel | None] = {
+            str(canonicalize_name(Requirement(pin).name)): None for pin in context.request.pins
+        }
+        searched |= {w.package: w for w in context.joint.prebuilt} if context.joint else {}
+        return PrebuiltChoice(
+            plan, context.profiles, sources, locked, searched, lambda text: self._tell(text, "warning")
+        )
+
     def _with_pages(self, context: RequestContext, plan: Plan) -> PackageSources:
-        """Return the sources with the pages of wheels compiled against the plan's builds, if their packages are required."""
+        """Return the sources with the pages whose file names have no rule, if their packages are required."""
         sources = context.sources
         wanted = {n.name for n in context.demands.needs}
         wanted |= {str(canonicalize_name(Requirement(p).name)) for p in context.request.packages}
@@ -159,7 +179,7 @@ class VenvSearch:
             page.url.format(version=build.version, label=label_of(build.cuda))
             for build in plan.builds
             for page in context.profiles.pages
-            if page.framework == build.framework and not page.is_of_release and wanted & set(page.packages)
+            if page.framework == build.framework and not page.local and wanted & set(page.packages)
         ]
         if not pages or sources.offline or sources.no_index:
             return sources

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from provision.model.prebuilt_wheels import PrebuiltWheel
 from provision.model.satellites import Satellite
 
 
@@ -17,8 +18,9 @@ class PackageRelease:
     508, with markers). `compiles` says that a source archive has code to compile, and `compiled` that a wheel has
     compiled code.
 
-    `requires_known` is False if the metadata was not read. `measured` are rows that were measured on this machine. A
-    release without a version represents older releases that were not read.
+    `requires_known` is False if the metadata was not read. `measured` are rows that were measured on this machine.
+    `prebuilt` are wheels of a page, each for one minor release of a framework. `sourced` says that there is a source
+    archive. A release without a version represents older releases that were not read.
     """
 
     package: str
@@ -31,6 +33,8 @@ class PackageRelease:
     compiled: bool = False
     requires_known: bool = True
     measured: tuple[Satellite, ...] = ()
+    prebuilt: tuple[PrebuiltWheel, ...] = ()
+    sourced: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +43,8 @@ class NamedPackage:
 
     `specifier` are its bounds ("" for none). `named_by` is the origin ("--with vllm", "requirements.txt line 3").
     `complete` says that all releases are here. Otherwise the next release has the day `next_day`. `dated` is False if
-    the index has no upload times. A `day` is then the position of the version in their order.
+    the index has no upload times. A `day` is then the position of the version in their order. `paged` says that a page
+    has prebuilt wheels of the package.
     """
 
     name: str
@@ -50,6 +55,7 @@ class NamedPackage:
     complete: bool = True
     next_day: int | None = None
     dated: bool = True
+    paged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +106,8 @@ class JointSolution:
 
     `pins` are the releases of the named packages ("vllm==0.33.0"). `limits` exclude releases of other packages that
     conflict with the builds ("torchao!=0.18.*"). `ladder` has the best set for each framework version, newest first.
-    `notes` are sentences on compiled packages with unknown needs, and on companions that are no longer released.
+    `notes` are sentences on compiled packages with unknown needs, on prebuilt wheels, and on companions that are no
+    longer released. `prebuilt` are the wheels of pages that the set takes.
     """
 
     python: str
@@ -110,3 +117,4 @@ class JointSolution:
     held_back: tuple[HeldBackPackage, ...] = ()
     ladder: tuple[PackageSet, ...] = ()
     notes: tuple[str, ...] = ()
+    prebuilt: tuple[PrebuiltWheel, ...] = ()

@@ -56,7 +56,7 @@ class Choices:
     with_: list[str] = option(
         list,
         "--with",
-        help="Add a package, such as torchvision; nvcc adds the CUDA compiler. Repeatable.",
+        help="Add a package, such as torchvision or flash-attn; nvcc adds the CUDA compiler. Repeatable.",
         panel=CHOICE,
     )
     requirement: list[Path] = option(

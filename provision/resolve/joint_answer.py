@@ -18,8 +18,11 @@ from ..model import (
 )
 from .candidate_builds import Candidate
 from .companions import companion_names, lone_companions
-from .joint_search import Chosen, JointSearch
+from .joint_search import JointSearch
+from .joint_sets import Chosen
 from .objections import objections
+from .prebuilt_fit import no_prebuilt
+from .prebuilt_notes import describe_prebuilt, list_compiled, list_prebuilt
 from .satellite_fit import objection, unfit_series
 from .versions import meets, version
 
@@ -37,10 +40,12 @@ def answer(search: JointSearch, chosen: Chosen) -> JointSolution:
         passed_over=tuple(_passed_over(search, chosen)),
         held_back=(*_frameworks_held_back(search, chosen), *_packages_held_back(search, chosen)),
         ladder=tuple(_ladder(search, chosen)),
+        prebuilt=tuple(list_prebuilt(search, chosen)),
         notes=(
             *_unmeasured(search, chosen),
             *_lone_companions(search, chosen),
             *_without_kernels(search, chosen),
+            *describe_prebuilt(search, chosen),
         ),
     )
 
@@ -58,6 +63,11 @@ def objection_to(search: JointSearch, candidate: Candidate) -> str:
     best = search.best_with(candidate)
     if best is None:
         return _impossible(search, candidate)
+    if compiled := list_compiled(search, best):
+        release = best.releases[compiled[0]]
+        return (
+            f"{no_prebuilt(release, candidate.builds, best.candidate.python)}, and its build needs a compiler"
+        )
     name = max(best.behind, key=lambda n: best.behind[n], default="")
     if not name or not best.behind[name]:
         return "an older framework that prevents newer packages"
@@ -92,6 +102,8 @@ def against_newest(search: JointSearch, chosen: Chosen, name: str) -> str:
             return why
         if why := next(search.clash({**chosen.releases, package.name: release}, chosen.candidate), None):
             return why
+        if package.paged and search.compiles(name, release, chosen.candidate):
+            return no_prebuilt(release, chosen.candidate.builds, chosen.candidate.python)
         if release.compiles and chosen.candidate.python not in release.wheels:
             return f"{package.name} {release.version} has no wheel, and its build needs a compiler"
     return _against_any(search, package) or f"a newer {package.name} conflicts with the other packages"
@@ -196,7 +208,7 @@ def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldB
         if having:
             because, alternative = (
                 objection_to(search, best.candidate if best else having[0]),
-                _would_hold(best),
+                _would_hold(search, best),
             )
         else:
             because, alternative = _target_objection(search, wanted.name, newest), None
@@ -205,11 +217,14 @@ def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldB
         )
 
 
-def _would_hold(best: Chosen | None) -> str | None:
+def _would_hold(search: JointSearch, best: Chosen | None) -> str | None:
     if best is None:
         return None
     behind = [f"{n} to {best.releases[n].version}" for n, days in best.behind.items() if days]
     builds = " and ".join(f"{b.framework} {b.version}" for b in best.candidate.builds)
+    if compiled := list_compiled(search, best):
+        named = " and ".join(f"{n} {best.releases[n].version}" for n in compiled)
+        return f"{builds} would require to compile {named}"
     return f"{builds} would limit {', '.join(behind)}" if behind else None
 
 

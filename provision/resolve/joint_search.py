@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..index.platform_tags import CPYTHON, markers_of
-from ..model import NamedPackage, PackageRelease
+from ..model import NamedPackage, PackageRelease, PrebuiltWheel
 from .assign_releases import Assignments
 from .candidate_builds import Candidate, candidates_of
 from .companions import (
@@ -28,33 +28,11 @@ from .companions import (
     required_names,
     requirement_of_builds,
 )
+from .joint_sets import Chosen, Refused
+from .prebuilt_fit import find_prebuilt, no_prebuilt
 from .question import Question
 from .satellite_fit import SatelliteRows, objection, serves_gpus
 from .versions import meets, version
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A set: builds, a Python, and a release of each named package. `behind` are days behind the newest release."""
-
-    candidate: Candidate
-    releases: Mapping[str, PackageRelease]
-    behind: Mapping[str, int]
-    key: tuple[object, ...]
-
-    @property
-    def most_behind(self) -> int:
-        return max(self.behind.values(), default=0)
-
-
-@dataclass(frozen=True)
-class Refused:
-    """Versions of named packages and of frameworks that do not go together, by what a solver said; with `cuda` only
-    where no build has that CUDA major."""
-
-    versions: Mapping[str, str]
-    because: str
-    cuda: str | None = None
 
 
 @dataclass
@@ -144,14 +122,14 @@ class JointSearch:
             p.name for p in self.packages for r in p.releases for python in self.pythons
             if any(any(self.needs(p.name, r, python).get(f, ())) for f in frameworks)
         }  # fmt: skip
-        measured = {p.name for p in self.packages if any(r.measured for r in p.releases)}
+        measured = {p.name for p in self.packages if p.paged or any(r.measured for r in p.releases)}
         required = required_names(b for c in self.candidates for b in c.builds)
         return frozenset({*self.rows.packages, *measured, *self._companion_names, *required, *needing})
 
     def _best_of(
         self, candidate: Candidate, options: Mapping[str, Sequence[PackageRelease]]
     ) -> Chosen | None:
-        wheels = {n: [r for r in rs if not self._compiles(n, r, candidate)] for n, rs in options.items()}
+        wheels = {n: [r for r in rs if not self.compiles(n, r, candidate)] for n, rs in options.items()}
         for built, given in ((False, wheels), (True, options)):
             if all(given.values()) and (releases := self._assignments(candidate).best(given)):
                 return self._chosen(candidate, releases, built=built and wheels != options)
@@ -207,6 +185,8 @@ class JointSearch:
 
     def _unfit(self, package: NamedPackage, release: PackageRelease, candidate: Candidate) -> str | None:
         """What metadata and measured rows say against a release with builds."""
+        if not (release.sourced or release.wheels or self.prebuilt_for(release, candidate)):
+            return no_prebuilt(release, candidate.builds, candidate.python)
         needs = self.needs(package.name, release, candidate.python)
         for framework, mine in candidate.versions.items():
             for bound in needs.get(framework, ()):
@@ -245,13 +225,19 @@ class JointSearch:
             self._needs[key] = found
         return self._needs[key]
 
-    def _compiles(self, name: str, release: PackageRelease, candidate: Candidate) -> bool:
+    def compiles(self, name: str, release: PackageRelease, candidate: Candidate) -> bool:
         """Whether a release must be compiled, although other releases of the package have wheels."""
-        return release.compiles and candidate.python not in release.wheels and name in self._with_wheels
+        if not release.compiles or candidate.python in release.wheels or name not in self._with_wheels:
+            return False
+        return self.prebuilt_for(release, candidate) is None
 
     @cached_property
     def _with_wheels(self) -> frozenset[str]:
-        return frozenset(p.name for p in self.packages if any(r.wheels for r in p.releases))
+        return frozenset(p.name for p in self.packages if p.paged or any(r.wheels for r in p.releases))
+
+    def prebuilt_for(self, release: PackageRelease, candidate: Candidate) -> PrebuiltWheel | None:
+        """Return the wheel of a page that is compiled for builds and a Python."""
+        return find_prebuilt(self.asked, release, candidate.builds, candidate.python)
 
     def clash(self, releases: Mapping[str, PackageRelease], candidate: Candidate) -> Iterator[str]:
         """What releases require of each other and do not get, and what a solver refused of them."""

@@ -8,7 +8,8 @@ from functools import cached_property
 from packaging.utils import canonicalize_name
 
 from ..model import NamedPackage, PackageRelease
-from .joint_search import Chosen, JointSearch
+from .joint_search import JointSearch
+from .joint_sets import Chosen
 from .objections import unbounded_versions
 from .versions import allows, meets
 

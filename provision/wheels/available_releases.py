@@ -24,6 +24,7 @@ from ..model import AvailableWheels, NamedPackage, PackageRelease, PackageSource
 from .cache_and_disk import own_cache
 from .index_metadata import IndexMetadata
 from .measured_rows_cache import MeasuredRows
+from .prebuilt_wheels import PrebuiltWheels
 from .source_archives import SourceArchive, SourceArchives, package_of
 
 _MOST_ARCHIVES = 5
@@ -74,6 +75,7 @@ class ReleaseReader:
     about: frozenset[str]
     pre: bool = False
     known: tuple[NamedPackage, ...] = ()
+    prebuilt: PrebuiltWheels | None = None
     _listings: dict[str, _Listing] = field(default_factory=dict)
 
     def read(self, named: Iterable[RequestedPackage]) -> None:
@@ -90,7 +92,12 @@ class ReleaseReader:
     @property
     def packages(self) -> tuple[NamedPackage, ...]:
         """Return the packages with the releases that were read."""
-        return (*(listing.package() for listing in self._listings.values()), *self.known)
+        read = (listing.package() for listing in self._listings.values())
+        return (*(replace(p, paged=self._is_paged(p.name)) for p in read), *self.known)
+
+    def _is_paged(self, name: str) -> bool:
+        """Return whether a page that could be read has prebuilt wheels of a package."""
+        return self.prebuilt is not None and self.prebuilt.page_of(name) is not None
 
     def deepen(self, names: Iterable[str], wanted: Callable[[NamedPackage], bool], most: int = 8) -> bool:
         """Read up to `most` older releases of each package while they are wanted. Return whether any was read."""
@@ -149,6 +156,8 @@ class ReleaseReader:
             version = version_of(file.name, named.name)
             if version is not None and not self._is_late(file):
                 grouped.setdefault(version, []).append(file)
+        for text in self.prebuilt.of_builds(named.name) if self.prebuilt and not named.index else ():
+            grouped.setdefault(Version(text), [])
         versions = sorted(self._within(named, grouped).items(), reverse=True)
         days, dated = _days(versions)
         return _Listing(named, versions, days, dated)
@@ -164,7 +173,7 @@ class ReleaseReader:
         exact = any(s.operator in ("==", "===") and "*" not in s.version for s in bounds)
         usable = {
             v: fs for v, fs in grouped.items()
-            if bounds.contains(v, prereleases=True) and (exact or any(f.yanked is None for f in fs))
+            if bounds.contains(v, prereleases=True) and (exact or not fs or any(f.yanked is None for f in fs))
         }  # fmt: skip
         finals = {v: fs for v, fs in usable.items() if not v.is_prerelease}
         return usable if self.pre or bounds.prereleases or not finals else finals
@@ -192,17 +201,20 @@ class ReleaseReader:
         built = {p for f in archives for p in self.pythons if allows_python(f.requires_python, p)}
         best = next((f for f, pythons in fitting.items() if pythons), wheels[0] if wheels else None)
         compiled = [f for f in wheels if not f.name.endswith("-none-any.whl")]
+        prebuilt = self.prebuilt.of_release(listing.named.name, str(version)) if self.prebuilt else ()
+        for_builds = {p for w in prebuilt for p in w.pythons}
         archive = None if wheels or at >= _MOST_ARCHIVES else self._described(listing.named.name, archives)
         requires = self._metadata.requirements(best) if best else archive.requires if archive else None
         return PackageRelease(
             package=listing.named.name, version=str(version), day=listing.days[at],
-            pythons=tuple(p for p in self.pythons if p in having or p in built),
+            pythons=tuple(p for p in self.pythons if p in having or p in built or p in for_builds),
             wheels=tuple(p for p in self.pythons if p in having),
             requires=tuple(t for t in requires or () if _name_of(t) in self.about),
             requires_known=requires is not None,
             compiles=archive.needs_compiler if archive else bool(compiled) or not wheels,
             compiled=any(fitting[f] for f in compiled),
             measured=self._measured.of((f.sha256 for f in compiled), self.target.platform),
+            prebuilt=prebuilt, sourced=bool(archives),
         )  # fmt: skip
 
     @functools.cached_property

@@ -19,7 +19,7 @@ from ..index import pytorch_index, uv_config
 from ..index.http import Http, Response
 from ..index.pip_config import default_index, pip_configuration
 from ..index.remote_wheels import local_metadata, metadata
-from ..index.simple_api import ACCEPT, File, parse_project, project_url
+from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url
 from ..model import PackageSources
 from ..system import process, untrusted_files
 from ..system.write_inside_folder import write_file
@@ -43,7 +43,7 @@ class IndexMetadata:
         """
         files: list[File] = []
         for place in [index] if index else self._places:
-            files += self._page(project_url(place, name))
+            files += self.page(project_url(place, name))
             if files and not self.sources.extra:
                 break
         return files
@@ -72,9 +72,16 @@ class IndexMetadata:
             digest.update(answer.body if answer else b"")
         return digest.hexdigest()
 
-    def _page(self, url: str) -> list[File]:
+    def page(self, url: str) -> list[File]:
+        """Return the files that a page links to; none where there is no such page. Raises LockError if it cannot be
+        read."""
         answer = self._answer(url)
         return parse_project(answer) if answer else []
+
+    def links(self, url: str) -> list[str]:
+        """Return the addresses that a page links to. Raises LockError if it cannot be read."""
+        answer = self._answer(url)
+        return parse_links(answer) if answer else []
 
     def _answer(self, url: str) -> Response | None:
         """Return the list at an address, from the cache while its server allows it, or None if it is missing."""

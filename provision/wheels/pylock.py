@@ -17,6 +17,8 @@ import tomli
 import tomli_w
 from packaging.pylock import Pylock, PylockValidationError
 from packaging.requirements import Requirement
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
 from ..model import (
@@ -91,6 +93,9 @@ def _package_table(package: LockedPackage) -> dict[str, Any]:
         file["size"] = package.size
     file["hashes"] = {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}
     if not is_source(package):
+        if wheel_version(package) != package.version:
+            # PEP 751 takes a wheel only where its name has the version of its metadata.
+            return {**table, "archive": {k: v for k, v in file.items() if k != "name"}}
         return {**table, "wheels": [file]}
     recorded = {"tool": {"gpuenv": {"depends": list(package.depends)}}} if package.depends else {}
     return {**table, "sdist": file, **recorded}
@@ -112,6 +117,16 @@ def is_folder(package: LockedPackage) -> bool:
 def is_source(package: LockedPackage) -> bool:
     """Return whether a package is a source archive, from which the installation builds a wheel."""
     return not package.unhashed and not file_name(package).endswith(".whl")
+
+
+def wheel_version(package: LockedPackage) -> str:
+    """Return the version in the name of a wheel, which can have a local label that its metadata lacks
+    (flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE)."""
+    try:
+        found = parse_wheel_filename(file_name(package))[1]
+        return package.version if found == Version(package.version) else str(found)
+    except (InvalidWheelFilename, InvalidVersion):
+        return package.version
 
 
 def file_name(package: LockedPackage) -> str:

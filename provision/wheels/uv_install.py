@@ -18,7 +18,7 @@ from ..index.uv import without_credentials
 from ..index.wheel_folders import address_of
 from ..model import Event, Lock, LockedPackage, PackageSources
 from ..system import process, scratch_folders
-from . import bytecode_cache, cache_and_disk
+from . import bytecode_cache, cache_and_disk, pylock
 from .installed_credentials import redact_installed
 from .uv_log import TIMEOUT, progress
 
@@ -42,7 +42,8 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
             raise BuildError(f"the lock has no hash for {package.name} {package.version}")
         direct = package.index is None and not package.url.startswith("file:")
         direct = direct and cache_and_disk.file_name(package) not in files
-        what = f"{package.name} @ {address_of(package)}" if direct else f"{package.name}==={package.version}"
+        version = package.version if pylock.is_source(package) else pylock.wheel_version(package)
+        what = f"{package.name} @ {address_of(package)}" if direct else f"{package.name}==={version}"
         lines.append(f"{what} --hash=sha256:{package.sha256}")
     return "\n".join(lines) + "\n"
 

@@ -151,3 +151,11 @@ def test_another_form_is_no_name_of_the_page(file):
 
 def test_the_label_of_a_build():
     assert [label_of(c) for c in ("12.8", "13.0", None)] == ["cu128", "cu130", "cpu"]
+
+
+def test_the_row_of_the_how_to_page_replaces_one(tmp_path):
+    text = (Path(__file__).parents[2] / "docs/how-to/flash-attn.md").read_text(encoding="utf-8")
+    (tmp_path / "indexes.yaml").write_text(text.partition("```text\n")[2].partition("```")[0])
+    found = [p for p in profiles.load((tmp_path,)).pages if "flash-attn" in p.packages]
+    assert [p.url for p in found] == ["https://mirror.example/flash-attn/v{release}.html"]
+    assert found[0].local == page_of("flash-attn").local

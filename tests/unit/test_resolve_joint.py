@@ -23,7 +23,8 @@ from provision.model import (
     VersionBound,
 )
 from provision.resolve.joint_answer import against_newest, answer
-from provision.resolve.joint_search import JointSearch, Refused
+from provision.resolve.joint_search import JointSearch
+from provision.resolve.joint_sets import Refused
 from provision.resolve.outdated_releases import too_old
 from provision.resolve.question import Question
 

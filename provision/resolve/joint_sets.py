@@ -1,0 +1,38 @@
+"""Sets of framework builds and named packages: the chosen one, and those that a solver refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..model import PackageRelease
+from .candidate_builds import Candidate
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A set: builds, a Python, and a release of each named package. `behind` are days behind the newest release."""
+
+    candidate: Candidate
+    releases: Mapping[str, PackageRelease]
+    behind: Mapping[str, int]
+    key: tuple[object, ...]
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a package is compiled although there are sets without that."""
+        return bool(self.key[0])
+
+    @property
+    def most_behind(self) -> int:
+        return max(self.behind.values(), default=0)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Versions of named packages and of frameworks that do not go together, by what a solver said; with `cuda` only
+    where no build has that CUDA major."""
+
+    versions: Mapping[str, str]
+    because: str
+    cuda: str | None = None

@@ -1,0 +1,43 @@
+"""Prebuilt wheels and framework builds: which wheel a build takes, and which builds have one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..index.prebuilt_names import find_cxx11, serves
+from ..model import Build, PackageRelease, PrebuiltWheel
+from .question import Question
+from .versions import version
+
+_MOST_BUILDS = 6
+"""Minor releases of a framework that a sentence names at most."""
+
+
+def find_prebuilt(
+    question: Question, release: PackageRelease, builds: Sequence[Build], python: str
+) -> PrebuiltWheel | None:
+    """Return the prebuilt wheel of a release for builds and a Python, None where its page has none."""
+    mine = [w for w in release.prebuilt if python in w.pythons]
+    for build in builds if mine else ():
+        cxx11 = find_cxx11(question.profiles.abis, build, question.target.platform)
+        if found := [w for w in mine if serves(w.built_for, build, cxx11)]:
+            return max(found, key=lambda w: w.url)
+    return None
+
+
+def no_prebuilt(release: PackageRelease, builds: Sequence[Build], python: str) -> str:
+    """Return the sentence for a release whose page has no wheel for builds."""
+    cudas = " and ".join(
+        f"{b.framework} {b.version}{f' with CUDA {b.cuda}' if b.cuda else ''}" for b in builds
+    )
+    return f"{release.package} {release.version} has no wheel for {cudas} and Python {python}"
+
+
+def builds_with_wheel(releases: Iterable[PackageRelease], python: str) -> str:
+    """Return the minor releases of a framework for which a package has a wheel, newest first: "torch 2.10, 2.9"."""
+    found = {w.built_for for r in releases for w in r.prebuilt if python in w.pythons}
+    minors = sorted({(b.framework, b.minor) for b in found}, key=lambda m: version(m[1]), reverse=True)
+    names = dict.fromkeys(framework for framework, _ in minors)
+    return " and ".join(
+        f"{name} {', '.join([m for f, m in minors if f == name][:_MOST_BUILDS])}" for name in names
+    )

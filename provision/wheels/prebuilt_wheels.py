@@ -1,0 +1,157 @@
+"""Prebuilt wheels of packages that have none on an index: read from the pages of profiles/indexes.yaml."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from urllib.parse import unquote, urlsplit
+
+from packaging.tags import Tag
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from ..errors import LockError
+from ..index.http import AT_ONCE
+from ..index.platform_tags import wheel_tags
+from ..index.prebuilt_names import FrameworkBuild, label_of, read_name
+from ..index.simple_api import File
+from ..model import PackageSources, PrebuiltWheel, Target, WheelPage
+from .index_metadata import IndexMetadata
+
+_MOST_PAGES = 24
+"""Pages of builds that are read at most: those of the newest builds of a framework."""
+
+
+@dataclass
+class PrebuiltWheels:
+    """The wheels of pages for a target, its Pythons and the builds in question. A page that cannot be read counts as
+    empty, and `warn` gets a sentence about it."""
+
+    pages: Sequence[WheelPage]
+    builds: Sequence[FrameworkBuild]
+    sources: PackageSources
+    target: Target
+    pythons: Sequence[str]
+    warn: Callable[[str], None]
+    _unread: set[str] = field(default_factory=set)
+    _known: dict[str, list[File]] = field(default_factory=dict, repr=False)
+    _reading: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def page_of(self, package: str) -> WheelPage | None:
+        """Return the page of a package that can have wheels for the builds in question. One that could not be read has
+        none."""
+        if self.sources.offline or self.sources.no_index:
+            return None
+        frameworks = {b.framework for b in self.builds}
+        cuda = {b.framework for b in self.builds if b.cuda}
+        for page in ruled_pages(self.pages, package):
+            possible = cuda if "{cuda}" in (page.local or "") else frameworks
+            if page.framework in possible and page.url not in self._unread:
+                return page
+        return None
+
+    def of_release(self, package: str, version: str) -> tuple[PrebuiltWheel, ...]:
+        """Return the wheels of one release of a package."""
+        page = self.page_of(package)
+        if page is None:
+            return ()
+        if page.is_of_release:
+            files = self._files(page, package, page.url.format(release=version))
+            return tuple(w for w in self._wheels(page, package, files) if w.version == version)
+        return tuple(w for v, wheels in self.of_builds(package).items() if v == version for w in wheels)
+
+    def of_builds(self, package: str) -> Mapping[str, Sequence[PrebuiltWheel]]:
+        """Return the wheels of a package by version, where there is one page for each build."""
+        page = self.page_of(package)
+        if page is None or page.is_of_release:
+            return {}
+        found: dict[str, list[PrebuiltWheel]] = {}
+        for wheel in self._wheels(page, package, self._files_of_builds(page, package)):
+            found.setdefault(wheel.version, []).append(wheel)
+        return found
+
+    def _files_of_builds(self, page: WheelPage, package: str) -> list[File]:
+        with self._reading:
+            if page.url not in self._known:
+                self._known[page.url] = self._read_builds(page, package)
+        return self._known[page.url]
+
+    def _read_builds(self, page: WheelPage, package: str) -> list[File]:
+        builds = sorted(self.builds, key=lambda b: Version(b.version), reverse=True)
+        urls = dict.fromkeys(
+            page.url.format(version=b.version, label=label_of(b.cuda))
+            for b in builds if b.framework == page.framework
+        )  # fmt: skip
+        listed = self._listed(page, package, list(urls))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            pages = pool.map(lambda url: self._files(page, package, url), listed)
+            return [file for files in pages for file in files]
+
+    def _listed(self, page: WheelPage, package: str, urls: list[str]) -> list[str]:
+        """Return the pages of builds that exist, those of the newest builds."""
+        if page.listing is None or len(urls) == 1:
+            return urls[:_MOST_PAGES]
+        try:
+            known = {unquote(link) for link in self._metadata.links(page.listing)}
+        except LockError as error:
+            self._tell(page, package, error)
+            return []
+        return [url for url in urls if unquote(url) in known][:_MOST_PAGES]
+
+    def _files(self, page: WheelPage, package: str, url: str) -> list[File]:
+        try:
+            return self._metadata.page(url)
+        except LockError as error:
+            self._tell(page, package, error)
+            return []
+
+    def _wheels(self, page: WheelPage, package: str, files: Iterable[File]) -> Iterator[PrebuiltWheel]:
+        """Return the wheels of a package among the files of its page, each address once."""
+        for file in {f.url: f for f in files}.values():
+            found = read_wheel(page, file.name, file.url, self.tags)
+            if found and found.package == package:
+                yield dataclasses.replace(found, sha256=file.sha256)
+
+    def _tell(self, page: WheelPage, package: str, error: LockError) -> None:
+        """Warn once that a page cannot be read, and ask for it no more."""
+        with self._lock:
+            known = page.url in self._unread
+            self._unread.add(page.url)
+        if not known:
+            self.warn(
+                f"the page with the wheels of {package} cannot be read: {error.message}. Without it, {package} is built "
+                "from source. Repeat the command when the page answers, or name a mirror in profiles/indexes.yaml"
+            )
+
+    @cached_property
+    def _metadata(self) -> IndexMetadata:
+        return IndexMetadata(self.sources)
+
+    @cached_property
+    def tags(self) -> Mapping[str, frozenset[Tag]]:
+        """The wheel tags that each Python takes on the target."""
+        return {p: frozenset(wheel_tags(p, self.target.platform, self.target.glibc)) for p in self.pythons}
+
+
+def ruled_pages(pages: Iterable[WheelPage], package: str) -> Iterator[WheelPage]:
+    """Return the pages of a package whose file names have a rule."""
+    return (p for p in pages if p.local and package in [canonicalize_name(n) for n in p.packages])
+
+
+def read_wheel(
+    page: WheelPage, file: str, url: str, tags: Mapping[str, frozenset[Tag]]
+) -> PrebuiltWheel | None:
+    """Return a wheel of a page by its file name; None for another file. `tags` are those that each Python takes."""
+    read = read_name(page, file) if urlsplit(url).scheme in ("https", "http", "file") else None
+    if read is None:
+        return None
+    name, _, _, mine = parse_wheel_filename(file)
+    return PrebuiltWheel(
+        package=name, version=read[0], url=url, built_for=read[1],
+        pythons=tuple(p for p, theirs in tags.items() if not mine.isdisjoint(theirs)),
+    )  # fmt: skip

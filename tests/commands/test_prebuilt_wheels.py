@@ -1,0 +1,171 @@
+"""Wheels on pages outside of the index: chosen for the plan's build, counted by the search, locked with their hash."""
+
+import hashlib
+
+import pytest
+from bundle_site import add_own
+from project_packages import about, sdist
+from wheel_pages import serving_pages
+
+HERE = "3.11"
+GPU = ("--driver", "580.95.05", "--gpu", "H100", "--glibc", "2.35", "--platform", "linux-x86_64")
+ASK = ("--framework", "torch", "--index", "pypi", "--python", HERE, *GPU)
+
+
+@pytest.fixture
+def pages():
+    with serving_pages() as served:
+        yield served
+
+
+@pytest.fixture
+def torches(gpuenv, index, pages):
+    """`gpuenv` with an index of torch 2.15.0 and 2.14.1, the sources of flash-attn and torch-scatter, and pages."""
+    pages.write_rows(gpuenv.work / "rows")
+    gpuenv.env |= {"PIP_INDEX_URL": index.url, "GPUENV_PROFILES": str(gpuenv.work / "rows")}
+    for version in ("2.15.0", "2.14.1"):
+        wanted = ("--framework", f"torch=={version}", *ASK[2:])
+        index.add_plan(gpuenv("resolve", "--json", *wanted).json)
+    index.add("einops", "0.8")
+    index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
+    for version in ("2.8.3", "2.8.2"):
+        add_source(index, "flash-attn", version, "torch", "einops")
+    return gpuenv
+
+
+def add_source(index, name, version, *requires):
+    """A source archive whose setup.py compiles CUDA code."""
+    setup = "from torch.utils.cpp_extension import CUDAExtension\nCUDAExtension('x', ['x.cu'])\n"
+    files = {"PKG-INFO": about(name, version, *requires, since="2.2"), "setup.py": setup, "x.cu": ""}
+    file, data = sdist(name.replace("-", "_"), version, files)
+    index.wheels.setdefault(name, {})[file] = data
+
+
+def locked(ran, name):
+    assert ran.code == 0, ran.err
+    return next(p for p in ran.json["packages"] if p["name"] == name)
+
+
+def said(ran):
+    return " ".join((ran.out + ran.err).split())
+
+
+def test_the_wheel_for_the_plans_build_is_locked_with_its_hash(torches, index, pages):
+    torch = torches("resolve", "--json", *ASK).json["builds"][0]
+    major = torch["cuda"].split(".")[0]
+    other = {"12": "13", "13": "12"}[major]
+    wanted = pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.15cxx11abiTRUE", requires=("einops",))
+    for local in (
+        f"cu{major}torch2.15cxx11abiFALSE",
+        f"cu{other}torch2.15cxx11abiTRUE",
+        f"cu{major}torch2.14cxx11abiTRUE",
+    ):
+        pages.add_asset("flash-attn", "2.8.3", local)
+    pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.15cxx11abiTRUE", python="cp312")
+    ran = torches("lock", "--json", "--with", "flash-attn", *ASK)
+    package = locked(ran, "flash-attn")
+    data = next(d for path, d in pages.files.items() if path.endswith(wanted))
+    assert package["url"].endswith(wanted.replace("+", "%2B")) and package["index"] is None
+    assert package["sha256"] == hashlib.sha256(data).hexdigest()
+    assert [p["version"] for p in ran.json["packages"] if p["name"] in ("torch", "einops")] == [
+        "0.8",
+        "2.15.0",
+    ]
+    fetched = [p for p in pages.requests if p.endswith(".whl")]
+    assert len(fetched) == 1, "one wheel is fetched for its hash, not those of other builds"
+    assert not [p for p in index.requests if "flash_attn-2.8.2" in p]
+
+
+def test_a_build_with_a_wheel_is_preferred_to_a_newer_one_that_compiles(torches, pages):
+    major = torches("resolve", "--json", "--framework", "torch==2.14.0", *ASK[2:]).json["builds"][0]["cuda"][
+        :2
+    ]
+    file = pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.14cxx11abiTRUE")
+    ran = torches("resolve", "--json", "--with", "flash-attn", *ASK)
+    assert ran.json["builds"][0]["version"] == "2.14.1"
+    assert f"flash-attn 2.8.3 is the wheel {file}" in ran.json["notes"]
+    held = ran.json["held_back"]
+    assert [(h["package"], h["newest"]) for h in held] == [("torch", "2.15.0")]
+    assert held[0]["because"].startswith("flash-attn 2.8.3 has no wheel for torch 2.15.0 with CUDA")
+    assert held[0]["alternative"] == "torch 2.15.0 would require to compile flash-attn 2.8.3"
+    assert not [p for p in pages.requests if p.endswith(".whl")], "a plan reads pages only"
+    forced = torches("resolve", "--with", "flash-attn", "--framework", "torch==2.15.0", *ASK[2:])
+    assert "so it is built from source. Wheels exist for torch 2.14" in said(forced)
+
+
+def test_an_older_release_with_a_wheel_is_found_where_the_newest_has_none(torches, pages):
+    major = torches("resolve", "--json", *ASK).json["builds"][0]["cuda"][:2]
+    pages.add_asset("flash-attn", "2.8.2", f"cu{major}torch2.15cxx11abiTRUE")
+    ran = torches("resolve", "--json", "--with", "flash-attn", *ASK)
+    assert ran.json["builds"][0]["version"] == "2.15.0"
+    (held,) = ran.json["held_back"]
+    assert (held["package"], held["locked"], held["newest"]) == ("flash-attn", "2.8.2", "2.8.3")
+    assert "has no wheel for torch 2.15.0" in held["because"]
+
+
+def test_a_release_that_no_page_has_is_compiled_as_before(torches, pages):
+    ran = torches("lock", "--json", "--with", "flash-attn", *ASK)
+    assert locked(ran, "flash-attn")["url"].endswith("flash_attn-2.8.3.tar.gz")
+    assert "has no wheel for torch 2.15.0" in " ".join(ran.json["plan"]["notes"])
+
+
+def test_other_bytes_under_the_same_name_are_refused(torches, pages):
+    major = torches("resolve", "--json", *ASK).json["builds"][0]["cuda"][:2]
+    file = pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.15cxx11abiTRUE")
+    first = locked(torches("lock", "--json", "--with", "flash-attn", *ASK), "flash-attn")
+    pages.replace_bytes(file)
+    torches.env["UV_CACHE_DIR"] = str(torches.work / "another-cache")
+    again = torches("lock", "--json", "--with", "flash-attn", "--with", "einops", *ASK)
+    assert locked(again, "flash-attn")["sha256"] == first["sha256"], "a locked hash stays"
+    refused = torches("create", "--locked", "--with", "flash-attn", "--with", "einops", *ASK)
+    assert refused.code == 7 and "flash" in said(refused) and first["sha256"] in said(refused)
+    assert not (torches.work / ".venv").exists()
+    upgrade = ("lock", "--json", "--upgrade", "flash-attn", "--with", "flash-attn", "--with", "einops", *ASK)
+    assert locked(torches(*upgrade), "flash-attn")["sha256"] != first["sha256"]
+    built = torches("create", "--locked", "--with", "flash-attn", "--with", "einops", *ASK)
+    assert built.code == 0, built.err
+    drifted = torches("verify", "--locked", "--quick", "--json", ".venv").json["findings"]
+    assert not [f for f in drifted if "flash" in str(f)], drifted
+
+
+def test_a_page_that_does_not_answer_is_said_and_the_locked_wheel_stays(torches, pages):
+    major = torches("resolve", "--json", *ASK).json["builds"][0]["cuda"][:2]
+    pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.15cxx11abiTRUE")
+    before = locked(torches("lock", "--json", "--with", "flash-attn", *ASK), "flash-attn")
+    pages.fault = 500
+    again = torches("lock", "--json", "--with", "flash-attn", "--with", "einops", *ASK)
+    assert locked(again, "flash-attn") == before
+    (torches.work / "pylock.toml").unlink()
+    ran = torches("resolve", "--with", "flash-attn", *ASK)
+    assert ran.code == 0 and "the page with the wheels of flash-attn cannot be read" in said(ran)
+    assert "Repeat the command when the page answers" in said(ran)
+
+
+def test_pages_of_builds_are_asked_for_the_builds_that_they_list(torches, index, pages):
+    plan = torches("resolve", "--json", "--framework", "torch==2.14.0", *ASK[2:]).json["builds"][0]
+    label = f"cu{plan['cuda'].replace('.', '')}"
+    file = pages.add_for_build("torch-scatter", "2.1.2", "2.14.0", label)
+    pages.add_for_build("torch-scatter", "2.1.2", "2.14.0", "cpu")
+    library = pages.add_for_build("pyg-lib", "0.6.0", "2.14.0", label)
+    add_source(index, "torch-scatter", "2.1.2")
+    ran = torches("lock", "--json", "--with", "torch-scatter", "--with", "pyg-lib", *ASK)
+    assert locked(ran, "torch")["version"] == "2.14.1"
+    for name, wheel in (("torch-scatter", file), ("pyg-lib", library)):
+        assert locked(ran, name)["url"].endswith(wheel.replace("+", "%2B")) and locked(ran, name)["sha256"]
+    assert [h["package"] for h in ran.json["held_back"]] == ["torch"]
+    read = [p for p in pages.requests if p.startswith("/whl/") and p.endswith(".html")]
+    assert read == ["/whl/index.html", f"/whl/torch-2.14.0+{label}.html"]
+
+
+def test_a_bundle_brings_the_wheel_to_a_machine_without_a_network(torches, pages, index):
+    major = torches("resolve", "--json", *ASK).json["builds"][0]["cuda"][:2]
+    file = pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.15cxx11abiTRUE")
+    add_own(index)
+    made = torches("bundle", "bundle", "--with", "flash-attn", *ASK)
+    assert made.code == 0 and list((torches.work / "bundle").rglob(file)), made.err
+    pages.requests.clear()
+    torches.env["UV_CACHE_DIR"] = str(torches.work / "another-cache")
+    ran = torches("create", "--bundle", "bundle", "--offline", *GPU)
+    assert ran.code == 0, ran.err
+    assert not pages.requests
+    assert list((torches.work / ".venv").glob("lib/*/site-packages/flash_attn"))

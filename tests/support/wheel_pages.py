@@ -1,0 +1,125 @@
+"""Pages of prebuilt wheels on 127.0.0.1, in the two forms of the web: the assets of a release, without hashes, and the
+wheels for one build of torch, with a page that lists these pages.
+
+Its rows take the place of those in profiles/indexes.yaml (`--profiles`), with the same rules of file names.
+"""
+
+from __future__ import annotations
+
+import http.server
+from collections import Counter
+from contextlib import contextmanager
+from urllib.parse import quote, unquote
+
+from loopback import running, wheel_bytes
+
+from provision import profiles
+
+
+class WheelPages:
+    """The files of each page by path, the requests that were answered, and a status for all pages (`fault`)."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.pages: dict[str, list[str]] = {}
+        self.requests: Counter[str] = Counter()
+        self.fault: int | None = None
+        self.address = ""
+
+    def add_asset(self, package: str, version: str, local: str, *, requires=(), python="cp311") -> str:
+        """Add a wheel to a release. As in the real ones, only the file's name has the local version."""
+        file = f"{package.replace('-', '_')}-{version}+{local}-{python}-{python}-linux_x86_64.whl"
+        path = f"/{package}/releases/download/v{version}/{file}"
+        self.files[path] = wheel_bytes(package, version, requires)
+        self.pages.setdefault(f"/{package}/releases/expanded_assets/v{version}", []).append(path)
+        return file
+
+    def add_for_build(self, package: str, version: str, torch: str, label: str, python="cp311") -> str:
+        """Add a wheel to the page of a build of torch; its metadata has the local version too."""
+        local = f"pt{''.join(torch.split('.')[:2])}{label}"
+        file = f"{package.replace('-', '_')}-{version}+{local}-{python}-{python}-linux_x86_64.whl"
+        path = f"/whl/torch-{torch}+{label}/{file}"
+        self.files[path] = wheel_bytes(package, f"{version}+{local}")
+        self.pages.setdefault(f"/whl/torch-{torch}+{label}.html", []).append(path)
+        return file
+
+    def replace_bytes(self, file: str) -> None:
+        """Put other bytes behind the name of a file."""
+        for path in [p for p in self.files if p.endswith(file)]:
+            name, version = file.split("-")[:2]
+            self.files[path] = wheel_bytes(
+                name.replace("_", "-"), version.split("+")[0], content="other = 1\n"
+            )
+
+    def write_rows(self, folder) -> None:
+        """Write the rows of the shipped pages with these addresses into a folder of profiles."""
+        folder.mkdir(exist_ok=True)
+        rows = []
+        for page in profiles.load().pages:
+            of_release = f"{self.address}/{page.packages[0]}/releases/expanded_assets/v{{release}}"
+            url = of_release if page.is_of_release else f"{self.address}/whl/torch-{{version}}+{{label}}.html"
+            listing = f', listing: "{self.address}/whl/index.html"' if page.listing else ""
+            rows.append(
+                f'  - {{packages: "{" ".join(page.packages)}", url: "{url}", local: "{page.local}"{listing}}}\n'
+            )
+        head = '- table: "pages"\n  framework: "torch"\n  source: "here"\n  read: "2026-11-23"\n  kept: "by hand"\n  rows:\n'
+        (folder / "indexes.yaml").write_text(head + "".join(rows))
+
+    def page(self, path: str) -> bytes | None:
+        """Return a page as HTML, None where there is none."""
+        if path == "/whl/index.html":
+            links = [p.removeprefix("/whl/") for p in self.pages if p.startswith("/whl/")]
+            return _html(f'<a href="{quote(link)}">{link}</a><br/>' for link in links)
+        if path not in self.pages:
+            return None
+        if path.startswith("/whl/"):
+            return _html(
+                f'<a href="{quote(p.removeprefix("/whl/"))}">{p.rpartition("/")[2]}</a><br/>'
+                for p in self.pages[path]
+            )
+        rows = "".join(
+            f'<li class="Box-row"><a href="{quote(p)}" rel="nofollow" class="Truncate"><span>'
+            f'{p.rpartition("/")[2]}</span></a></li>' for p in self.pages[path]
+        )  # fmt: skip
+        archives = "".join(
+            f'<li class="Box-row"><a href="/x/archive/refs/tags/v1.{form}" rel="nofollow">Source code</a></li>'
+            for form in ("zip", "tar.gz")
+        )
+        return f'<div class="Box Box--condensed"><ul>{rows}{archives}</ul></div>'.encode()
+
+
+def _html(lines) -> bytes:
+    return "<!DOCTYPE html>\n<html>\n<body>\n{}\n</body>\n</html>".format("\n".join(lines)).encode()
+
+
+@contextmanager
+def serving_pages():
+    """The pages on a free port of 127.0.0.1 until the block ends."""
+    pages = WheelPages()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_args):
+            return
+
+        def do_GET(self):
+            path = unquote(self.path)
+            pages.requests[path] += self.command == "GET"
+            found = pages.page(path) or pages.files.get(path)
+            status = pages.fault if pages.fault and path not in pages.files else 404 if found is None else 200
+            body = found if status == 200 and found else b""
+            self.send_response(status)
+            self.send_header(
+                "Content-Type", "text/html" if path in pages.pages else "application/octet-stream"
+            )
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815  # the name is http.server's
+
+    with running(Handler) as address:
+        pages.address = f"http://{address}"
+        yield pages
