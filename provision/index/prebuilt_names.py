@@ -50,10 +50,10 @@ def read_name(page: WheelPage, file: str) -> tuple[str, BuiltFor] | None:
         or name not in [canonicalize_name(p) for p in page.packages]
     ):
         return None
-    found = _pattern(page.local).fullmatch(version.local)
-    if found is None:
+    match = _pattern(page.local).fullmatch(version.local)
+    if match is None:
         return None
-    parts = found.groupdict()
+    parts = match.groupdict()
     digits, abi = parts.get("digits"), parts.get("abi")
     return version.public, BuiltFor(
         framework=page.framework, minor=parts.get("minor") or (f"{digits[0]}.{digits[1:]}" if digits else ""),

@@ -183,10 +183,10 @@ def version_of(file: str, name: str) -> Version | None:
     try:
         if file.endswith(".whl"):
             return _version(file.split("-", 2)[1].replace("_", "-"))
-        found, version = parse_sdist_filename(file)
+        sdist_name, version = parse_sdist_filename(file)
     except (InvalidSdistFilename, InvalidVersion, IndexError):
         return None
-    return version if found == name else None
+    return version if sdist_name == name else None
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -120,7 +120,7 @@ class Task:
     near: Near = Near()
 
 
-class LockSearch(Protocol):
+class ManagerSearch(Protocol):
     """A search for a lock. It keeps the results of one attempt for the next."""
 
     def solve(self, context: RequestContext) -> tuple[Plan, Lock | None]:
@@ -168,7 +168,7 @@ class Locking(Protocol):
     def check(self, lock: Lock, context: RequestContext, stages: Stages) -> None:
         """Raise LockError for a lock that does not fit the target."""
 
-    def search(self, task: Task) -> LockSearch:
+    def search(self, task: Task) -> ManagerSearch:
         """Return a new search for a lock."""
 
 
