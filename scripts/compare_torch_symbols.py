@@ -28,7 +28,7 @@ from provision.profiles.measure.wheel_libraries import FRAMEWORK_SYMBOL, measure
 from provision.profiles.measure.wheel_reader import Reader, releases, representative
 from provision.profiles.yaml_files import read_file
 from provision.system import process
-from provision.system.elf_symbols import defined_symbols
+from provision.system.elf_symbols import read_defined_symbols
 
 if TYPE_CHECKING:
     import zipfile
@@ -47,7 +47,7 @@ def measure_torch(wheel: zipfile.ZipFile) -> dict[str, Any]:
                 target.write(data)
             target.flush()
             number, size = target.fileno(), target.tell()
-            symbols = defined_symbols(lambda at, count, n=number: os.pread(n, count, at), size)  # type: ignore[misc]
+            symbols = read_defined_symbols(lambda at, count, n=number: os.pread(n, count, at), size)  # type: ignore[misc]
             found |= {s for s in symbols if FRAMEWORK_SYMBOL.fullmatch(s)}
     return {"symbols": sorted(found)}
 

@@ -51,7 +51,7 @@ def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
     _end_with_signals()
     if _find_command_name(ours) != "run":  # processes of the user's program keep running
         process.adopt_orphans()
-    if process.borrowed_rights():
+    if process.has_borrowed_rights():
         refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
         return _show_error(screen, refused)
     told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
@@ -117,7 +117,7 @@ def _show_error(screen: show.Screen, error: GpuenvError) -> int:
 def _end_with_signals() -> None:
     """Let signals unwind this run. Those that are to be ignored (nohup, a shell's background job) stay so."""
     signal.signal(signal.SIGTERM, process.unwind)
-    sys.unraisablehook = process.unraised
+    sys.unraisablehook = process.handle_dropped_exception
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, process.unwind)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:

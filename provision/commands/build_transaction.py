@@ -203,7 +203,7 @@ def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
     """
     checks = planned_checks(job).digest
     under = state.circumstances(job.env, state.lock_digest(job.lock), machine, checks)
-    kept = None if job.verify else state.standing_verdict(job.env, under)
+    kept = None if job.verify else state.find_valid_verdict(job.env, under)
     if kept is not None or job.verify is False or not can_prove(job.lock, job.machine, job.emit):
         return kept
     return with_later_stages(job, prove_and_keep(job, job.env))

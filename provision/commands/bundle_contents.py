@@ -18,7 +18,7 @@ from ..managers.conda import engine as conda
 from ..model import Bundle, BundlePython, Emit, Event, Lock, LockedPackage
 from ..wheels import solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds
-from ..wheels.uv_install import unhashed_line
+from ..wheels.uv_install import format_unhashed
 from . import missing_library_warnings
 from .bundle_files import BundledPackages, get_bundle_path
 from .bundle_lock import LockForBundle
@@ -51,7 +51,7 @@ class BundleContents:
 
     def _build_wheel(self, package: LockedPackage) -> LockedPackage:
         """Build the wheel of a folder or commit, and return it as a package."""
-        line = unhashed_line(package)
+        line = format_unhashed(package)
         self.emit(Event(kind="start", stage="bundle", text=f"building a wheel of {line}"))
         python = find_interpreter(self.got.lock.plan.python or "", None, None, None) or sys.executable
         wheels = self.folder / "wheels"

@@ -18,10 +18,10 @@ from ..bundle.collect_files import Item
 from ..bundle.conda_channel import channel_file
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
-from ..index.download_files import Addresses, FileRequest, with_credentials
+from ..index.download_files import Addresses, FileRequest, add_credentials
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
-from ..index.wheel_folders import address_of
+from ..index.wheel_folders import expand_address
 from ..managers.conda import engine as conda
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, LockedPackage, Plan
@@ -69,7 +69,7 @@ class BundledPackages:
         """A server that refuses the question leaves them unknown."""
         if self.got.sources.offline or not packages:
             return {}
-        urls = {p.url: with_credentials(address_of(p), self._default) for p in packages}
+        urls = {p.url: add_credentials(expand_address(p), self._default) for p in packages}
         try:
             told = self.http.sizes(urls.values())
         except LockError:

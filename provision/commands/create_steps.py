@@ -9,7 +9,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from ..environment import place, state
-from ..environment.repair import changed_packages, compare_locks
+from ..environment.repair import compare_locks, describe_changes
 from ..errors import BuildError, ResolveError, UsageError
 from ..managers import venv
 from ..managers.protocol import manager
@@ -249,7 +249,7 @@ def change_in_place(
     if isinstance(job, CreateResult):
         return job
     kept_build.refuse_other_stack(env, old.plan, job.lock.plan)
-    changed = changed_packages(old, job.lock)
+    changed = describe_changes(old, job.lock)
     note = f"in place: {', '.join(changed)}" if changed else "the options changed; the packages are the same"
     emit(Event(kind="note", stage="build", text=note))
     return _install_changes(job, old) if compare_locks(old, job.lock) else _record_options(job)

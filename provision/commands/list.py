@@ -107,7 +107,7 @@ def _files(env: Path) -> Sequence[Any]:
         conda: int | None = (env / "conda-meta").stat().st_mtime_ns
     except OSError:
         conda = None
-    return [state.installed_digest(env), conda]
+    return [state.digest_installed(env), conda]
 
 
 def _keep(env: Path, size: registry.Size) -> None:

@@ -40,7 +40,7 @@ def describe_exit(
         open_files=limits.limit("RLIMIT_NOFILE"),
         memory=limits.memory(),
         made_by_gpuenv=(root / MARK).is_dir(),
-        files_of=lambda module: module_owner.owner_of_missing(root, module),
+        files_of=lambda module: module_owner.find_owner_of_missing(root, module),
         has_module=lambda module: module_owner.is_there(root, module),
         own_module=lambda module: find_own_module(folders, module),
     )

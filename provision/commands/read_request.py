@@ -67,7 +67,9 @@ def _judged(choices: Choices, emit: Emit, *, reading: bool) -> RequestContext:
         from ..wheels import solve_wheels
         from ..wheels.allowed_source_builds import source_builds
 
-        return solve_wheels.frameworks_in(plan, sources, needs, source_builds(sources, emit, reading=reading))
+        return solve_wheels.find_required_frameworks(
+            plan, sources, needs, source_builds(sources, emit, reading=reading)
+        )
 
     plans_first = get_locking(choices).PLANS_FIRST
     return read_options.read_context(choices, LOOKING, bring, reading=reading, plans_first=plans_first)

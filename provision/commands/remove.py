@@ -51,7 +51,7 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
 
 def _preview(envs: list[Path]) -> Preview:
     """Return the folders to remove, and the bytes that nothing else shares."""
-    folders = [f for env in envs for f in (env, *removal.leftovers(env)) if os.path.lexists(f)]
+    folders = [f for env in envs for f in (env, *removal.list_leftovers(env)) if os.path.lexists(f)]
     sizes = [size for f in folders if (size := registry.measure(f))]
     kernels = [name for env in envs for name in kernel.registered(env)]
     notes = (f"Jupyter kernels would be removed too: {', '.join(kernels)}",) if kernels else ()
@@ -81,7 +81,7 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
         )
     with place.lock_place(env, emit):
         _check(env)
-        folders = [env, *removal.leftovers(env)]
+        folders = [env, *removal.list_leftovers(env)]
         sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]
         kernels: list[str] = []
 

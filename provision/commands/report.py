@@ -94,7 +94,7 @@ def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
         ours=ours,
         plan=tried(lambda: state.plan_of(path)) if ours else None,
         lock=tried(lambda: pylock.read_in(path / place.MARK)) if ours else None,
-        verdict=tried(lambda: state.verdict_of(path)) if ours else None,
+        verdict=tried(lambda: state.read_verdict(path)) if ours else None,
         verified=verified(path) if ours else None,
         sources=_words(sources) if sources else (),
         problems=tuple(problems),

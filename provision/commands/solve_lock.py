@@ -218,7 +218,7 @@ class LockSearch:
             bounds = _lacking_bounds(name, error.log or "") or self._bounds_of(name)
             minors = (plan.python or "", *others)
             index = next((n.index for n in self.context.demands.needs if n.name == name and n.index), None)
-            others = several_pythons.pythons_with_wheel(
+            others = several_pythons.find_pythons_with_wheel(
                 Requirement(name + bounds), plan, self.context.sources, minors, index=index
             )
             why = f"{name} has no wheel for it"

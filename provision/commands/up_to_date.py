@@ -44,7 +44,7 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
     digest = (state.read(env, "lock.json") or {}).get("digest")
     project = read_own_project(env, get_cache_dir(choices))
     checks = project.digest if project else None
-    verdict = state.standing_verdict(env, state.circumstances(env, digest, machine, checks))
+    verdict = state.find_valid_verdict(env, state.circumstances(env, digest, machine, checks))
     plan = state.plan_of(env)
     if verdict is None or plan is None or not _scripts_settled(env) or is_outdated(plan, choices):
         return None

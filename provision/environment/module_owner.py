@@ -8,7 +8,7 @@ from pathlib import Path
 from .distributions import find_sites, list_distributions
 
 
-def owner_of_missing(env: Path, module: str) -> str | None:
+def find_owner_of_missing(env: Path, module: str) -> str | None:
     """Return the installed package ("numpy 2.1.0") whose RECORD lists missing files of a module.
 
     Returns None if no package lists the module, or if its files exist.

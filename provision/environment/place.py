@@ -49,7 +49,7 @@ _CHANGING = "changing.json"
 
 def is_settled(path: Path) -> bool:
     """Return whether no run was interrupted here: no unfinished environment at the path or beside it."""
-    return not any(p.exists() for p in (half_made(path), aside(path), path / MARK / UNFINISHED))
+    return not any(p.exists() for p in (get_draft_path(path), aside(path), path / MARK / UNFINISHED))
 
 
 def is_half_changed(path: Path) -> bool:
@@ -123,7 +123,7 @@ def draft(place: Path) -> Iterator[Path]:
 
     Raises BuildError if it cannot be created.
     """
-    path = half_made(place)
+    path = get_draft_path(place)
     if made_by_gpuenv(place) and not os.access(place, os.W_OK | os.X_OK):
         raise BuildError(
             f"{place} is write-protected and cannot be replaced: it belongs to user {place.stat().st_uid}",
@@ -215,7 +215,7 @@ def recover(place: Path) -> None:
     An unfinished environment at the path is removed first. If the path is empty, the old environment is renamed back.
     If both exist, the old one is removed, unless the path has a folder of another program. The draft is removed last.
     """
-    half, before = half_made(place), aside(place)
+    half, before = get_draft_path(place), aside(place)
     try:
         if (place / MARK / UNFINISHED).exists():
             discard(half)
@@ -236,7 +236,7 @@ def _is_empty(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
 
 
-def half_made(place: Path) -> Path:
+def get_draft_path(place: Path) -> Path:
     """Return the path of the draft of an environment, and of an environment that is being removed."""
     return _beside(place, "new")
 

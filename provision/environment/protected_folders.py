@@ -28,7 +28,7 @@ def holds_more_than_an_environment(path: Path) -> bool:
     )
 
 
-def mounted_in(env: Path) -> Path | None:
+def find_mount(env: Path) -> Path | None:
     """Return the mount point of another disk at or in a folder, or None. Files there would be removed from that disk."""
     real = env.resolve()
     inside = next((m for m in _mounts() if m.is_relative_to(real)), None)
@@ -47,5 +47,5 @@ def _mounts() -> list[Path]:
 
 def refuse_mounts(path: Path) -> None:
     """Raise BuildError if another disk is mounted in a folder to remove."""
-    if place := mounted_in(path):
+    if place := find_mount(path):
         raise BuildError(f"another disk is mounted at {place}; {path} is left alone", hint="unmount it first")

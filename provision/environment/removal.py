@@ -36,7 +36,7 @@ def _check_is_ours(env: Path) -> None:
             hint="pass the path of the environment itself, or remove the link with rm",
         )
     if not os.path.lexists(env):
-        if not list(leftovers(env)):
+        if not list(list_leftovers(env)):
             raise UsageError(f"{env} does not exist", hint=_LISTED)
     elif not env.is_dir():
         raise UsageError(f"{env} is a file, not an environment")
@@ -73,7 +73,7 @@ def _check_nobody_needs(env: Path) -> None:
     ):
         if folder and folder.is_relative_to(real):
             raise UsageError(f"{whose} {env}; it is left alone", hint="cd out of it first")
-    if mounted := protected_folders.mounted_in(env):
+    if mounted := protected_folders.find_mount(env):
         raise UsageError(
             f"another disk is mounted at {mounted}; {env} is left alone", hint="unmount it first"
         )
@@ -88,9 +88,9 @@ def _here() -> Path | None:
         return None  # the current folder was removed
 
 
-def leftovers(env: Path) -> Iterator[Path]:
+def list_leftovers(env: Path) -> Iterator[Path]:
     """Yield the folders that interrupted runs left beside the environment."""
-    for path in (place.half_made(env), place.aside(env)):
+    for path in (place.get_draft_path(env), place.aside(env)):
         if (
             path.is_dir()
             and not path.is_symlink()
@@ -105,13 +105,13 @@ def remove(env: Path, forget: Callable[[], None]) -> None:
     It is renamed first, so that its path is free at once. The next removal or build there completes an interrupted
     removal. `forget` removes it from the lists of environments and kernels before its files are removed.
     """
-    half = place.half_made(env)
+    half = place.get_draft_path(env)
     try:
         place.discard(half)
         if env.is_dir():
             env.rename(half)
         forget()
-        for path in leftovers(env):
+        for path in list_leftovers(env):
             place.discard(path)
     except OSError as error:
         failure = place.not_writable(env.parent, error)

@@ -150,7 +150,7 @@ def _identity(package: LockedPackage) -> tuple[str, str, bool]:
     return package.version, source, package.editable
 
 
-def changed_packages(old: Lock, new: Lock) -> list[str]:
+def describe_changes(old: Lock, new: Lock) -> list[str]:
     """Return the changes as text: "numpy 1.26.4 -> 2.1.0"."""
     before, after = {p.name: p.version for p in old.packages}, {p.name: p.version for p in new.packages}
     names = sorted(before.keys() | after.keys())

@@ -43,7 +43,7 @@ def plan_of(env: Path) -> Plan | None:
     return _parsed(env, Plan, data) if data else None
 
 
-def verdict_of(env: Path) -> Verdict | None:
+def read_verdict(env: Path) -> Verdict | None:
     """Return the verdict of this host, else the last one of another. Raises BuildError."""
     from ..model import Verdict
 
@@ -82,7 +82,7 @@ def circumstances(
         "driver": target.driver,
         "gpus": [g.uuid or g.capability for g in machine.gpus],
         "variables": {k: v for k, v in machine.environment.items() if k != "VIRTUAL_ENV"},
-        "files": installed_digest(env),
+        "files": digest_installed(env),
     }
 
 
@@ -98,7 +98,7 @@ def _digest(rows: list[str]) -> str:
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
-def installed_digest(env: Path) -> str:
+def digest_installed(env: Path) -> str:
     """Return a digest of the installed distributions: the size and modification time of each RECORD.
 
     An installer that adds, replaces or removes a package changes it.
@@ -123,7 +123,7 @@ def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
     host_verdicts.discard_oldest(env)
 
 
-def standing_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
+def find_valid_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
     """Return the last passing verdict of this host if its conditions are unchanged, else None."""
     from ..model import Verdict
 

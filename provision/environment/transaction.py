@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BuildError
-from ..system.write_inside_folder import TooDeepError, links_out, write_file
+from ..system.write_inside_folder import TooDeepError, find_links_out, write_file
 from . import host_verdicts, place
 from .place import MARK, not_writable
 from .protected_folders import refuse_mounts
@@ -183,7 +183,7 @@ def check(env: Path) -> None:
     out, and is never written through.
     """
     try:
-        link = next((e for f, e in links_out(env) if _is_written_through(env, f, e)), None)
+        link = next((e for f, e in find_links_out(env) if _is_written_through(env, f, e)), None)
     except TooDeepError as error:
         raise BuildError(
             str(error.strerror), hint="rebuild the environment: gpuenv create --recreate"

@@ -27,7 +27,7 @@ from .connections import origin
 from .http import PASSING, TRIES, Http, Stream
 from .request_errors import is_permanent, read_error, unreadable
 from .simple_api import project_files
-from .wheel_folders import address_of
+from .wheel_folders import expand_address
 
 _PIECE = 1 << 20
 MOST = 64 << 30
@@ -246,7 +246,7 @@ class Addresses:
         if local or self._offline:
             yield from [package.url] if local else []
             return
-        locked_address = with_credentials(address_of(package), indexes)
+        locked_address = add_credentials(expand_address(package), indexes)
         configured = package.index is None or package.index.rstrip("/") in {
             redact(i).rstrip("/") for i in indexes
         }
@@ -265,10 +265,10 @@ class Addresses:
             except LockError:
                 self._silent.add(index)
                 continue
-            yield from (with_credentials(f.url, [index]) for f in files if f.sha256 == package.sha256)
+            yield from (add_credentials(f.url, [index]) for f in files if f.sha256 == package.sha256)
 
 
-def with_credentials(url: str, indexes: Sequence[str]) -> str:
+def add_credentials(url: str, indexes: Sequence[str]) -> str:
     """Return an address with user and password, as pip and uv send them.
 
     They are those of the index of the same scheme, host and port, else those of the netrc file for the host.

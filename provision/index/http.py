@@ -194,12 +194,12 @@ def _request(url: str, headers: Mapping[str, str], method: str = "GET") -> urlli
 def _place(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:
     """Return the first byte of an answer, and the size of the whole file (RFC 9110, 14.4). Raises AnswerError."""
     if status == 206:
-        said = content_range(headers.get("Content-Range"))
+        said = parse_content_range(headers.get("Content-Range"))
         return said[0], said[2]
     return 0, connections.number(headers, "Content-Length")
 
 
-def content_range(text: str | None) -> tuple[int, int, int | None]:
+def parse_content_range(text: str | None) -> tuple[int, int, int | None]:
     """Return the first and last byte of a range, and the size of the file. Raises AnswerError."""
     said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
     if not said:

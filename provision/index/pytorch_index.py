@@ -25,7 +25,7 @@ def base_of(url: str) -> str:
     return _PLACE.sub(r"\1", url.rstrip("/"))
 
 
-def named_for(plan: Plan) -> tuple[str, ...]:
+def list_index_packages(plan: Plan) -> tuple[str, ...]:
     """Return the packages that a plan takes from the PyTorch index, if any."""
     return PYTORCH_INDEX_PACKAGES if any(b.index == "pytorch" for b in plan.builds) else ()
 
@@ -44,6 +44,6 @@ def split(
 
     A package from a folder of wheels is one of the others.
     """
-    names = named_for(plan)
+    names = list_index_packages(plan)
     theirs = tuple(p for p in packages if p.name in names and p.index is not None)
     return theirs, tuple(p for p in packages if p not in theirs)

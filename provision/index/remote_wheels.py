@@ -11,7 +11,7 @@ from provision.errors import LockError
 from provision.system.redaction import redact
 
 from .archive_members import read_member
-from .http import Http, content_range
+from .http import Http, parse_content_range
 from .simple_api import File
 
 TAIL = 1 << 16
@@ -46,7 +46,7 @@ class RangeFile(io.RawIOBase):
         if answer.status != 206:
             raise self._unusable("its server does not support range requests")
         try:
-            first, _, size = content_range(answer.headers.get("content-range"))
+            first, _, size = parse_content_range(answer.headers.get("content-range"))
         except OSError as error:
             raise self._unusable(str(error)) from error
         start = first if span[0] < 0 else span[0]
@@ -119,7 +119,7 @@ def member(wheel: zipfile.ZipFile, pattern: str) -> str | None:
     return next((n for n in wheel.namelist() if re.fullmatch(pattern, n)), None)
 
 
-def metadata_of(wheel: zipfile.ZipFile, name: str) -> str:
+def read_metadata(wheel: zipfile.ZipFile, name: str) -> str:
     """Return the METADATA of an open wheel. Raises LockError if it is missing."""
     path = member(wheel, r"[^/]+\.dist-info/METADATA")
     if not path:
@@ -133,13 +133,13 @@ def metadata(http: Http, file: File) -> str:
     if beside and beside.body.startswith((b"Metadata-Version", b"Name")):
         return beside.body.decode("utf-8", "replace")
     wheel, _ = open_wheel(http, file.url)
-    return metadata_of(wheel, file.name)
+    return read_metadata(wheel, file.name)
 
 
-def local_metadata(path: Path) -> str:
+def read_local_metadata(path: Path) -> str:
     """Return the METADATA of a wheel on disk. Raises LockError if it cannot be read."""
     try:
         with zipfile.ZipFile(path) as wheel:
-            return metadata_of(wheel, path.name)
+            return read_metadata(wheel, path.name)
     except (OSError, zipfile.BadZipFile) as e:
         raise LockError(f"{path} is not a readable wheel: {e}", hint="copy it again, or remove it") from e

@@ -158,7 +158,7 @@ _PIECE = 1 << 20
 _LONGEST = 1 << 16
 
 
-def nvidia_folders(library: IO[bytes]) -> frozenset[str]:
+def read_nvidia_folders(library: IO[bytes]) -> frozenset[str]:
     """Return the folders of nvidia/ in a library's RUNPATH ("cublas", "cudnn")."""
     kept = b""
     while piece := library.read(_PIECE):

@@ -199,7 +199,7 @@ def allows_python(bounds: str | None, python: str) -> bool:
         return True
 
 
-def holdings(http: Http, indexes: Iterable[str], package: str) -> list[str]:
+def describe_holdings(http: Http, indexes: Iterable[str], package: str) -> list[str]:
     """Return a sentence for each index: its versions, or that it has none, or its error."""
     sentences = []
     for index in dict.fromkeys(indexes):

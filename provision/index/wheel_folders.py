@@ -28,11 +28,11 @@ def find_links(places: Sequence[str | Path]) -> tuple[model.AvailableWheel, ...]
                 f"the folder of wheels {path} does not exist", hint="check --find-links and pip.conf"
             )
         files = sorted(path.glob("*.whl")) if path.is_dir() else [path]
-        wheels += filter(None, (wheel_named(f.name, f.resolve().as_uri()) for f in files))
+        wheels += filter(None, (parse_wheel_name(f.name, f.resolve().as_uri()) for f in files))
     return tuple(wheels)
 
 
-def wheel_named(filename: str, url: str) -> model.AvailableWheel | None:
+def parse_wheel_name(filename: str, url: str) -> model.AvailableWheel | None:
     """Return a wheel by its file name, or None for a name that is not a wheel's."""
     try:
         name, version, _, tags = parse_wheel_filename(filename)
@@ -43,6 +43,6 @@ def wheel_named(filename: str, url: str) -> model.AvailableWheel | None:
     )
 
 
-def address_of(package: model.LockedPackage) -> str:
+def expand_address(package: model.LockedPackage) -> str:
     """Return a package's address with the values of its variables. Raises MissingVariableError."""
     return variable_references.expand(package.url, process.environ(), f"the lock's address of {package.name}")

@@ -263,7 +263,7 @@ def _check_index(sources: PackageSources, plan: Plan) -> None:
 
     The solver would retry it several times, for some seconds each.
     """
-    if sources.offline or sources.no_index or not pytorch_index.named_for(plan):
+    if sources.offline or sources.no_index or not pytorch_index.list_index_packages(plan):
         return
     from ..index.connect_to_hosts import find_connection_error
     from ..index.http_refusals import NETWORK_HINT

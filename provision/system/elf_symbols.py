@@ -19,7 +19,7 @@ _LOCAL, _GLOBAL = 0, 1
 _MOST_SYMBOLS, _MOST_NAMES, _MOST_CHAIN = 1 << 22, 1 << 28, 1 << 16
 
 
-def undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
+def read_undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
     """Return the symbols that a file of `size` bytes requires, without weak ones. Raises ElfError."""
     try:
         return tuple(dict.fromkeys(_Symbols(read, size).undefined()))
@@ -27,7 +27,7 @@ def undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
         raise ElfError("is truncated: its tables are incomplete") from error
 
 
-def defined_symbols(read: Read, size: int) -> tuple[str, ...]:
+def read_defined_symbols(read: Read, size: int) -> tuple[str, ...]:
     """Return the symbols that a file of `size` bytes exports. Raises ElfError."""
     try:
         return tuple(dict.fromkeys(_Symbols(read, size).defined()))

@@ -23,13 +23,13 @@ def loader_cache(root: Path, machine: str) -> tuple[tuple[str, str], ...]:
     if not _is_there(cache):
         return ()
     try:
-        rows = cache_rows(cache.read_bytes()[:_MOST], _FLAGS.get(machine))
+        rows = parse_loader_cache(cache.read_bytes()[:_MOST], _FLAGS.get(machine))
     except OSError:
         rows = None
     return _by_ldconfig(cache, machine) if rows is None else rows
 
 
-def cache_rows(data: bytes, flags: int | None) -> tuple[tuple[str, str], ...] | None:
+def parse_loader_cache(data: bytes, flags: int | None) -> tuple[tuple[str, str], ...] | None:
     """Return (soname, path) of the libraries with these flags, or of all libraries for None.
 
     Returns None for another format, such as that of glibc before 2.2 or of another libc.
@@ -54,7 +54,7 @@ def _text(data: bytes, start: int) -> str:
     return data[start : end if end >= 0 else len(data)].decode("utf-8", "surrogateescape")
 
 
-def ldconfig_rows(text: str, flavour: str | None) -> tuple[tuple[str, str], ...]:
+def parse_ldconfig(text: str, flavour: str | None) -> tuple[tuple[str, str], ...]:
     r"""Return (soname, path) from `ldconfig -p`, in its order, without libraries of other machines.
 
     A line is "\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1".
@@ -70,7 +70,7 @@ def _by_ldconfig(cache: Path, machine: str) -> tuple[tuple[str, str], ...]:
                 ended = process.run([program, "-p", "-C", str(cache)], timeout=20)
             except OSError:
                 continue
-            return ldconfig_rows(ended.stdout, FLAVOURS.get(machine))
+            return parse_ldconfig(ended.stdout, FLAVOURS.get(machine))
     return ()
 
 

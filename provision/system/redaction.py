@@ -48,7 +48,7 @@ def redact_text(text: str, *, stars: bool = False) -> str:
     if "://" not in text:
         return text
     text = variable_references.restore(text)
-    return _without(text, list(secrets_in(text)), stars=stars)
+    return _without(text, list(find_secrets(text)), stars=stars)
 
 
 def redact_value(value: Any) -> Any:
@@ -62,7 +62,7 @@ def redact_value(value: Any) -> Any:
     return value
 
 
-def secrets_in(text: str) -> Iterator[Secret]:
+def find_secrets(text: str) -> Iterator[Secret]:
     """Find the credentials of all addresses in a text, in order."""
     for word in _WORD.finditer(text):
         if "://" in word[0]:

@@ -3,7 +3,7 @@
 Files of the project name the variables, as in pip and uv. `expand` inserts their values and records the
 address. `restore` puts the references back into every text that is written or shown. It compares origins and
 path segments. It does not search for a value, because a short value would match other texts. Answers of
-servers pass through `without_references` first, so that they cannot name a variable.
+servers pass through `escape_references` first, so that they cannot name a variable.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def expand(text: str, environ: Mapping[str, str], origin: str | None) -> str:
     return expanded
 
 
-def without_references(url: str) -> str:
+def escape_references(url: str) -> str:
     """Return an address of a server's answer without references to variables."""
     return url.replace("${", "$%7B")
 

@@ -268,7 +268,7 @@ def remove_file(path: Path, *, root: Path) -> None:
             folder.remove(path.name)
 
 
-def links_out(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def find_links_out(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield each link that leads out of a folder, with the path of the link's folder. Raises OSError,
     TooDeepError."""
     real_root = os.path.realpath(root)
@@ -291,5 +291,5 @@ def _links(folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 def refuse_links_out(root: Path) -> None:
     """Raise LinkError for a link that leads out of a folder, before other programs write in it by path."""
-    for _, entry in links_out(root):
+    for _, entry in find_links_out(root):
         raise LinkError(Path(entry.path), root)

@@ -25,7 +25,7 @@ from .allowed_source_builds import SourceBuilds
 from .refused_questions import UvQuestion
 from .solve_failure import TIMEOUT, failure
 from .upload_times import UploadTimes
-from .uv_solution import versions_of
+from .uv_solution import parse_versions
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
 
@@ -66,11 +66,11 @@ class Ask:
         """Return a solution with annotations of indexes and requirers. Raises LockError."""
         with scratch_folders.scratch("lock") as scratch:
             again = dataclasses.replace(self, scratch=scratch)
-            return again._again(again.source(self.pins), versions_of(text), "requirements.txt")  # noqa: SLF001
+            return again._again(again.source(self.pins), parse_versions(text), "requirements.txt")  # noqa: SLF001
 
     def _stray(self, text: str, pins: list[str]) -> list[str]:
-        versions, bound = versions_of(text), _bound_to_pytorch(self.plan, pins, self.needs)
-        return [n for n in pytorch_index.named_for(self.plan) if n in versions and n not in bound]
+        versions, bound = parse_versions(text), _bound_to_pytorch(self.plan, pins, self.needs)
+        return [n for n in pytorch_index.list_index_packages(self.plan) if n in versions and n not in bound]
 
     def _solved(self, pins: list[str], prefer: Mapping[str, str]) -> str:
         source = self.source(pins)
@@ -85,7 +85,7 @@ class Ask:
         kept = self.scratch / "before.txt"
         kept.write_text(_rows(prefer), encoding="utf-8")
         text = self.compiled(source, "requirements.txt", "--output-file", str(kept))
-        return self._again(source, versions_of(text), UV_LOCK_FORMAT)
+        return self._again(source, parse_versions(text), UV_LOCK_FORMAT)
 
     def _again(self, source: Path, versions: Mapping[str, str], form: str) -> str:
         """Return the same solution in another form. uv's cache has everything for it, unless it is not writable."""
@@ -103,7 +103,7 @@ class Ask:
         uv binds only packages that this file names.
         """
         self.pins = pins
-        named = pytorch_index.named_for(self.plan)
+        named = pytorch_index.list_index_packages(self.plan)
         pins = [
             *pins,
             *(n.text for n in self.needs if n.name in named and n.name != "torch" and not n.constraint),
@@ -148,7 +148,7 @@ class Ask:
                     raise
                 self.builds.allow_unread(error.unbuilt, error, self.needs)
             else:
-                if not self.builds.learn(versions_of(text), self.needs, self.plan):
+                if not self.builds.learn(parse_versions(text), self.needs, self.plan):
                     return text
 
     @functools.cached_property
@@ -258,7 +258,7 @@ def _rows(versions: Mapping[str, str]) -> str:
 def _bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[RequirementLine]) -> list[str]:
     """Return the packages of the PyTorch index that the plan or the project names."""
     names = {canonicalize_name(Requirement(p).name) for p in pins} | {n.name for n in needs}
-    return [n for n in pytorch_index.named_for(plan) if n in names]
+    return [n for n in pytorch_index.list_index_packages(plan) if n in names]
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from ..errors import BuildError
 from ..model import LockedPackage, PackageSources, Plan, normalize_name
 from ..system import untrusted_files
 from .source_archives import SourceArchives
-from .stated_metadata import applying, extras_in
+from .stated_metadata import applying, list_extras
 
 
 def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageSources) -> None:
@@ -27,7 +27,7 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
         try:
             about, _ = parse_email(untrusted_files.read_bytes(path))
             every = about.get("requires_dist") or ()
-            built = applying(every, plan, extras_in(stated))
+            built = applying(every, plan, list_extras(stated))
         except (OSError, InvalidRequirement, RecursionError) as error:
             raise BuildError(
                 f"the metadata of the built {package.name} {package.version} cannot be read: {error}",

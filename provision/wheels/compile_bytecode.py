@@ -21,7 +21,7 @@ _SMALL = 10_000_000  # bytes: pure Python wheels are smaller (sympy, the largest
 _WORTH = 100_000_000  # bytes of other wheels that make a second start of the installer negligible
 
 
-def parted(
+def split_small_packages(
     packages: tuple[LockedPackage, ...],
 ) -> tuple[tuple[LockedPackage, ...], tuple[LockedPackage, ...]]:
     """Return the packages to fetch first, and the rest. Small packages are first if the others take a while, else all

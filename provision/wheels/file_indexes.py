@@ -99,7 +99,7 @@ def _path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
 
 
-def without_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
+def drop_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
     """Return the packages without the pages of wheels as their index. They are installed from their own addresses."""
     pages = {redact(p).rstrip("/") for p in sources.find_links if p.startswith(("http:", "https:"))}
     return tuple(

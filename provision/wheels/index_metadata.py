@@ -18,7 +18,7 @@ from ..errors import LockError
 from ..index import pytorch_index, uv_config
 from ..index.http import Http, Response
 from ..index.pip_config import default_index, pip_configuration
-from ..index.remote_wheels import local_metadata, metadata
+from ..index.remote_wheels import metadata, read_local_metadata
 from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url
 from ..model import PackageSources
 from ..system import process, untrusted_files
@@ -51,7 +51,7 @@ class IndexMetadata:
     def requirements(self, file: File) -> tuple[str, ...] | None:
         """Return the Requires-Dist of a wheel, or None if they cannot be read."""
         if file.url.startswith("file:"):
-            return _requirements(local_metadata(Path(unquote(urlsplit(file.url).path))))
+            return _requirements(read_local_metadata(Path(unquote(urlsplit(file.url).path))))
         kept = cache_folder(self._cache, "requirements") / f"{file.sha256}.json" if file.sha256 else None
         if kept and (known := _remembered(kept)) is not None:
             return known

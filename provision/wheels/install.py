@@ -17,10 +17,16 @@ from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from . import cache_and_disk
 from .cache_and_disk import check_disk, installer_cache, own_cache, size
 from .compare_built_metadata import check_built
-from .compile_bytecode import EnvironmentCompiler, parted
+from .compile_bytecode import EnvironmentCompiler, split_small_packages
 from .tensorflow_library_links import link_unfound
-from .uv_install import UvInstall, is_compiling, is_wheel, python_of, unhashed_line
-from .uv_log import cache_is_damaged, not_built, only_missing, undeclared, why_not
+from .uv_install import UvInstall, format_unhashed, get_python, is_compiling, is_wheel
+from .uv_log import (
+    cache_is_damaged,
+    explain_failed_build,
+    explain_install_failure,
+    imports_undeclared,
+    lacks_only_files,
+)
 
 
 def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
@@ -72,7 +78,7 @@ def _compiling(
 ) -> AbstractContextManager[EnvironmentCompiler | None]:
     if not is_compiling():
         return nullcontext()
-    return EnvironmentCompiler(path, python_of(path), own_cache(sources), emit)
+    return EnvironmentCompiler(path, get_python(path), own_cache(sources), emit)
 
 
 def _install_hashed(
@@ -94,7 +100,7 @@ def _install_hashed(
         emit(Event(kind="start", stage="build", total=total or None, unit="bytes", files=files, text=text))
         check_disk(installer_cache(sources), total, cached=True)
     for wanted in missing:
-        first, rest = parted(wanted.lock.packages) if compiling else (wanted.lock.packages, ())
+        first, rest = split_small_packages(wanted.lock.packages) if compiling else (wanted.lock.packages, ())
         _fetch(wanted.only(first), lock, emit)
         if compiling and rest:
             compiling.begin(first)
@@ -125,8 +131,8 @@ def _install_cached(
             words = "uv's cache is damaged: installing without it"
             emit(Event(kind="warning", stage="build", text=words))
             done = wanted.install_uncached()
-        if done and not done.ok and (sources.offline or not only_missing(done.stderr)):
-            raise why_not(done, whole.path, whole.lock)
+        if done and not done.ok and (sources.offline or not lacks_only_files(done.stderr)):
+            raise explain_install_failure(done, whole.path, whole.lock)
         missing += [] if done and done.ok else [wanted]
     return missing
 
@@ -134,7 +140,7 @@ def _install_cached(
 def _fetch(wanted: UvInstall, lock: Lock, emit: Callable[[Event], None]) -> None:
     done = wanted.install(offline=False, emit=emit)
     if not done.ok:
-        raise why_not(done, wanted.path, lock)
+        raise explain_install_failure(done, wanted.path, lock)
 
 
 def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
@@ -153,24 +159,24 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
         )
     )
     done = wanted.install(offline=True)
-    if not done.ok and not wanted.sources.offline and not undeclared(done.stderr):
+    if not done.ok and not wanted.sources.offline and not imports_undeclared(done.stderr):
         done = wanted.install(offline=False, emit=emit)
-    if not done.ok and undeclared(done.stderr):
+    if not done.ok and imports_undeclared(done.stderr):
         more = ("--no-build-isolation-package", package.name)
         without_isolation = dataclasses.replace(wanted, options=(*wanted.options, *more))
         done = without_isolation.install(offline=wanted.sources.offline, emit=emit)
     if not done.ok:
-        raise not_built(package, done)
+        raise explain_failed_build(package, done)
     check_built(package, wanted.lock.plan, wanted.target or wanted.path, wanted.sources)
 
 
 def _install_unhashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     """Install folders and commits, last and without dependencies, which the lock has. Raises BuildError."""
-    rows = [unhashed_line(p) for p in whole.lock.packages if p.unhashed]
+    rows = [format_unhashed(p) for p in whole.lock.packages if p.unhashed]
     if not rows:
         return
     emit(Event(kind="note", stage="build", text=f"building from source, without a hash: {', '.join(rows)}"))
     wanted = dataclasses.replace(whole, requirements="\n".join(rows) + "\n")
     done = wanted.install(offline=whole.sources.offline, emit=emit)
     if not done.ok:
-        raise why_not(done, whole.path, whole.lock)
+        raise explain_install_failure(done, whole.path, whole.lock)

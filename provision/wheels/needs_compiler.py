@@ -11,7 +11,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .source_requirements import calls_of_setup, last_name, parse_python, read_toml
+from .source_requirements import find_setup_calls, last_name, parse_python, read_toml
 
 _LANGUAGES = {
     **dict.fromkeys((".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".s"), "C/C++"),
@@ -214,7 +214,7 @@ def _first(calls: list[str]) -> str:
 
 def _passed_modules(tree: ast.Module, words: Container[str]) -> str:
     """Return the keyword with which setup() gets modules to compile. An empty list counts as none."""
-    for call in calls_of_setup(tree):
+    for call in find_setup_calls(tree):
         for keyword in call.keywords:
             empty = isinstance(keyword.value, (ast.List, ast.Tuple)) and not keyword.value.elts
             none = isinstance(keyword.value, ast.Constant) and not keyword.value.value

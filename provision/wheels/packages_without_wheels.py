@@ -24,7 +24,7 @@ Wheels = Callable[[str], tuple[str, ...]]
 """A function that returns the names of a package's wheels on the indexes."""
 
 
-def question_of(
+def digest_question(
     plan: Plan, pins: Sequence[str], needs: Sequence[RequirementLine], sources: PackageSources
 ) -> str:
     """Return the digest of a question."""

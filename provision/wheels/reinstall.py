@@ -13,7 +13,7 @@ from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from .install import install_wheels
-from .uv_install import UvInstall, python_of
+from .uv_install import UvInstall, get_python
 
 _SETTINGS = uv.Settings(timeout=600)
 
@@ -24,7 +24,7 @@ def take_out(env: Path, names: Iterable[str]) -> None:
     if not names:
         return
     done = uv.run_uv(
-        ["pip", "uninstall", *names], PackageSources(), python=python_of(env), settings=_SETTINGS
+        ["pip", "uninstall", *names], PackageSources(), python=get_python(env), settings=_SETTINGS
     )
     if not done.ok:
         raise BuildError(

@@ -24,7 +24,7 @@ from ..system.redaction import redact
 from .ask_uv import only_files
 from .index_metadata import IndexMetadata
 from .solve_failure import failure
-from .uv_solution import best_wheel, target_tags
+from .uv_solution import choose_best_wheel, list_target_tags
 
 _TIMEOUT = 900.0
 
@@ -63,16 +63,16 @@ def _of(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
     """Return the best wheels for a plan's Python and platform, or none if a package has none."""
     versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
     markers = markers_of(plan.platform) | CPYTHON | versions
-    ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
+    ranks = {str(tag): i for i, tag in enumerate(list_target_tags(plan))}
     applying = [p for p in locked.packages if p.marker is None or p.marker.evaluate(markers)]
     try:
-        wheels = [best_wheel(package, ranks) for package in applying]
+        wheels = [choose_best_wheel(package, ranks) for package in applying]
     except LockError:
         return ()
     return tuple(replace(p, url=redact(p.url)) for p in wheels)
 
 
-def pythons_with_wheel(
+def find_pythons_with_wheel(
     need: Requirement, plan: Plan, sources: PackageSources, minors: Iterable[str], *, index: str | None = None
 ) -> tuple[str, ...]:
     """Return those of `minors` ("3.11") for which some release within the bounds has a wheel on the plan's platform.

@@ -11,7 +11,7 @@ from ..errors import LockError
 from ..index import uv, uv_config, uv_failures
 from ..index.http import Http
 from ..index.pip_config import pip_configuration
-from ..index.simple_api import holdings
+from ..index.simple_api import describe_holdings
 from ..model import PackageSources, RequirementLine
 from ..system import process
 from ..system.redaction import redact
@@ -106,7 +106,7 @@ def _holdings(name: str | None, sources: PackageSources) -> list[str]:
     environ = process.environ()
     default = sources.default or uv_config.default_index(uv_config.variables(environ))
     http = Http(pip_configuration(environ), tries=1, timeout=10.0)
-    return holdings(http, [*([default] if default else []), *sources.extra], name)
+    return describe_holdings(http, [*([default] if default else []), *sources.extra], name)
 
 
 def _lines_named(log: str, needs: Sequence[RequirementLine]) -> list[str]:

@@ -33,11 +33,11 @@ from .allowed_source_builds import SourceBuilds, describe_build, source_builds
 from .ask_uv import Ask, only_files
 from .assert_planned import assert_hashes, assert_is_plan, assert_no_other_framework, named_for_cpu
 from .early_solve import EarlySolve
-from .file_indexes import FileIndexes, without_pages
-from .packages_without_wheels import question_of
+from .file_indexes import FileIndexes, drop_pages
+from .packages_without_wheels import digest_question
 from .pylock import file_name, is_source
 from .source_archives import SourceArchive
-from .uv_solution import Requirers, parse_annotations, parse_pylock, versions_of
+from .uv_solution import Requirers, parse_annotations, parse_pylock, parse_versions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,10 +71,10 @@ def lock(
         builds, needs = options.builds or source_builds(sources, emit), options.needs
         ask = Ask(scratch, plan, sources, options.python, tuple(needs), builds)
         pins = _pins(plan, sources)
-        question = question_of(plan, pins, needs, sources)
+        question = digest_question(plan, pins, needs, sources)
         builds.recall(question)
         packages, solved = _solve(ask, pins, options, emit)
-    packages = _with_sizes(without_pages(packages, sources), sources)
+    packages = _with_sizes(drop_pages(packages, sources), sources)
     assert_no_other_framework(plan, packages, {*options.elsewhere, *named_for_cpu(plan, needs)})
     assert_is_plan(plan, packages, sources)
     assert_hashes(needs, packages)
@@ -115,7 +115,7 @@ def _taking_wheels(solved: str, ask: Ask, pins: list[str], prefer: Mapping[str, 
     return solved
 
 
-def frameworks_in(
+def find_required_frameworks(
     plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], builds: SourceBuilds
 ) -> TransitiveFrameworks:
     """Return the frameworks that a project's needs require. `plan` has the Python and the platform.
@@ -191,7 +191,7 @@ def _has_wheel(sources: PackageSources, name: str) -> bool:
 
 def _with_indexes(packages: Sequence[LockedPackage], ask: Ask, solved: str) -> tuple[LockedPackage, ...]:
     """Return the packages with their indexes, from their addresses or else from another run of uv."""
-    of_index = versions_of(solved)
+    of_index = parse_versions(solved)
     places = FileIndexes(ask.sources, ask.bound, only_wheels=only_files(ask.sources))
     indexes = places.indexes([p for p in packages if p.name in of_index])
     if indexes is None:

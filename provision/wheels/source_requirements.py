@@ -138,14 +138,14 @@ def _may_state_more(files: Mapping[str, bytes | None]) -> bool:
     tree = parse_python(files.get("setup.py"))
     if tree is None:
         return b"requires" in (files.get("setup.py") or b"")
-    calls = list(calls_of_setup(tree))
+    calls = list(find_setup_calls(tree))
     return not calls or any(k.arg is None or k.arg in _STATING_WORDS for call in calls for k in call.keywords)
 
 
 _STATING_WORDS = frozenset({"install_requires", "extras_require", "setup_requires", "pbr"})
 
 
-def calls_of_setup(tree: ast.Module) -> Iterator[ast.Call]:
+def find_setup_calls(tree: ast.Module) -> Iterator[ast.Call]:
     """Yield the calls of setup() in a setup.py."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and last_name(node.func) == "setup":

@@ -172,7 +172,7 @@ def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) 
     lines: dict[str, None] = {}
     for text in requires:
         need = Requirement(text)
-        applied = ["", *(extras_in([text]) if extras is None else extras)]
+        applied = ["", *(list_extras([text]) if extras is None else extras)]
         if need.marker is None or any(need.marker.evaluate({**markers, "extra": e}) for e in applied):
             lines[_spelled(need)] = None
     return tuple(sorted(lines))
@@ -186,7 +186,7 @@ def _spelled(need: Requirement) -> str:
     return f"{line} ; {need.marker}" if need.marker else line
 
 
-def extras_in(requires: Iterable[str]) -> list[str]:
+def list_extras(requires: Iterable[str]) -> list[str]:
     """Return the extras that the markers of requirements name."""
     return sorted({e for text in requires for e in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text)})
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..index.scan_library_stream import nvidia_folders
+from ..index.scan_library_stream import read_nvidia_folders
 
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+")
 
@@ -27,7 +27,7 @@ def link_unfound(site_packages: Path) -> tuple[str, ...]:
     if not framework.exists():
         return ()
     with framework.open("rb") as stream:
-        named = nvidia_folders(stream)
+        named = read_nvidia_folders(stream)
     wheels = sorted(p for p in (site_packages / "nvidia").glob("*/lib") if p.is_dir())
     beside = next((p for p in wheels if p.parent.name in named), None)
     if beside is None:

@@ -87,7 +87,7 @@ class UploadTimes:
         return [p for p in self._places(name) if any(not f.uploaded for f in project_files(http, p, name))]
 
     def _places(self, name: str) -> list[str]:
-        if name in pytorch_index.named_for(self.plan):
+        if name in pytorch_index.list_index_packages(self.plan):
             return [pytorch_index.address(self.sources.pytorch, self.plan)]
         more = uv_config.extra_indexes(uv_config.variables(process.environ()))
         named = [*self.sources.extra, *map(uv_config.address, more)]

@@ -15,7 +15,7 @@ from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import pytorch_index, uv, uv_config
 from ..index.uv import without_credentials
-from ..index.wheel_folders import address_of
+from ..index.wheel_folders import expand_address
 from ..model import Event, Lock, LockedPackage, PackageSources
 from ..system import process, scratch_folders
 from . import bytecode_cache, cache_and_disk, pylock
@@ -43,17 +43,17 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
         direct = package.index is None and not package.url.startswith("file:")
         direct = direct and cache_and_disk.file_name(package) not in files
         version = package.version if pylock.is_source(package) else pylock.wheel_version(package)
-        what = f"{package.name} @ {address_of(package)}" if direct else f"{package.name}==={version}"
+        what = f"{package.name} @ {expand_address(package)}" if direct else f"{package.name}==={version}"
         lines.append(f"{what} --hash=sha256:{package.sha256}")
     return "\n".join(lines) + "\n"
 
 
-def unhashed_line(package: LockedPackage) -> str:
+def format_unhashed(package: LockedPackage) -> str:
     """Return a folder or a commit in the form of pip and uv."""
     if package.url.startswith("file:"):
         folder = unquote(urlsplit(package.url).path)
         return f"-e {folder}" if package.editable else folder
-    return f"{package.name} @ {address_of(package)}"
+    return f"{package.name} @ {expand_address(package)}"
 
 
 def _sources(packages: Sequence[LockedPackage]) -> list[str]:
@@ -66,7 +66,7 @@ def is_wheel(package: LockedPackage) -> bool:
     return urlsplit(package.url).path.endswith(".whl")
 
 
-def python_of(env: Path) -> Path:
+def get_python(env: Path) -> Path:
     return env / ("Scripts" if os.name == "nt" else "bin") / "python"
 
 
@@ -141,7 +141,7 @@ class UvInstall:
         with scratch_folders.scratch("install") as folder:  # private: the text contains values of variables
             file = folder / "requirements.txt"
             file.write_text(requirements, encoding="utf-8")
-            done = uv.run_uv([*words, str(file)], sources, python=python_of(self.path), settings=settings)
+            done = uv.run_uv([*words, str(file)], sources, python=get_python(self.path), settings=settings)
         redact_installed(self.lock, self.path, self.target)
         return done
 

@@ -34,7 +34,7 @@ def _bytes(text: str) -> int:
     return int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2] or " "))
 
 
-def without_progress(log: str) -> str:
+def strip_progress(log: str) -> str:
     """Return uv's output on a terminal as plain lines, without progress."""
     rows = _ESCAPE.sub("", log.replace("\r", "\n")).splitlines()
     return "\n".join(r for r in rows if r.strip() and not _BAR.search(r))
@@ -47,14 +47,14 @@ _MISSING = re.compile(
 )
 
 
-def only_missing(log: str) -> bool:
+def lacks_only_files(log: str) -> bool:
     """Return whether an offline run failed only because something was not in the cache."""
     return bool(_MISSING.search(log)) and "os error 28" not in log and "Hash mismatch" not in log
 
 
 # 39 lines: one short paragraph for each cause, the most precise first.
-def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
-    log = uv.redacted(without_progress(done.stderr))
+def explain_install_failure(done: process.Finished, path: Path, lock: Lock) -> BuildError:
+    log = uv.redacted(strip_progress(done.stderr))
     if stored := uv_failures.find_storage_failure(log):
         return BuildError(stored.message, hint=stored.hint, log=log)
     indexes = {p.name: p.index for p in lock.packages}
@@ -116,13 +116,13 @@ def _is_full(path: Path) -> bool:
 _UNDECLARED = re.compile(r"depends on `([A-Za-z0-9._-]+)`,\s+but doesn't declare it as a build dependency")
 
 
-def undeclared(log: str) -> bool:
+def imports_undeclared(log: str) -> bool:
     """Return whether a source could not be built because it imports a package that it does not require."""
-    return bool(_UNDECLARED.search(" ".join(without_progress(log).split())))
+    return bool(_UNDECLARED.search(" ".join(strip_progress(log).split())))
 
 
-def not_built(package: LockedPackage, done: process.Finished) -> BuildError:
-    log = uv.redacted(without_progress(done.stderr))
+def explain_failed_build(package: LockedPackage, done: process.Finished) -> BuildError:
+    log = uv.redacted(strip_progress(done.stderr))
     return BuildError(
         f"{package.name} {package.version} has no wheel for this environment, and its source could not be built",
         hint=f"request a release of {package.name} that has a wheel for this Python and framework, or use another "

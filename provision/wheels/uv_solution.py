@@ -18,12 +18,12 @@ from ..index.platform_tags import wheel_tags
 from ..model import LockedPackage, Plan
 from ..system.file_digest import hash_file
 from ..system.untrusted_names import file_name_of_url
-from ..system.variable_references import without_references
+from ..system.variable_references import escape_references
 from . import pylock
 from .pylock import vcs_url
 
 
-def target_tags(plan: Plan) -> list[Tag]:
+def list_target_tags(plan: Plan) -> list[Tag]:
     """Return the wheel tags that the plan's Python supports on the target, best first."""
     return wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
 
@@ -31,11 +31,11 @@ def target_tags(plan: Plan) -> list[Tag]:
 def parse_pylock(text: str, plan: Plan) -> tuple[LockedPackage, ...]:
     """Return one wheel per package, whose tags fit the target best. Raises LockError."""
     locked = _read_pylock(text)
-    ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
+    ranks = {str(tag): i for i, tag in enumerate(list_target_tags(plan))}
     return tuple(_file_of(p, ranks) for p in locked.packages)
 
 
-def versions_of(text: str) -> dict[str, str]:
+def parse_versions(text: str) -> dict[str, str]:
     """Return the version of each package of an index, from either form of uv's answer. Raises LockError."""
     if not text.startswith("lock-version"):
         pins = re.findall(r"(?m)^([A-Za-z0-9._-]+)={2,3}([^\s;]+)", text)
@@ -63,15 +63,15 @@ def _file_of(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
     name, version = str(package.name), str(package.version or "")
     if package.vcs is not None:
         return LockedPackage(
-            name=name, version=version, url=without_references(vcs_url(package.vcs)), unhashed=True
+            name=name, version=version, url=escape_references(vcs_url(package.vcs)), unhashed=True
         )
     if package.directory is not None:
         url, editable = Path(package.directory.path).absolute().as_uri(), bool(package.directory.editable)
         return LockedPackage(name=name, version=version, url=url, unhashed=True, editable=editable)
     file = package.archive or (None if package.wheels else package.sdist)
     if file is None:
-        return best_wheel(package, ranks)
-    url = without_references(file.url or Path(file.path or "").absolute().as_uri())
+        return choose_best_wheel(package, ranks)
+    url = escape_references(file.url or Path(file.path or "").absolute().as_uri())
     sha256 = file.hashes.get("sha256") or _hash_of(url)
     return pylock.check_file_name(LockedPackage(
         name=name, version=version, url=url, sha256=sha256, index=package.index, size=file.size,
@@ -86,7 +86,7 @@ def _hash_of(url: str) -> str | None:
     return hash_file(unquote(urlsplit(url).path))["sha256"]
 
 
-def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
+def choose_best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
     """Return the wheel of a package with the best tags. Raises LockError if none fits."""
     from packaging.utils import parse_wheel_filename
 
@@ -105,7 +105,7 @@ def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
         )
     wheel = min(fitting, key=lambda pair: pair[0])[1]
     return pylock.check_file_name(LockedPackage(
-        name=str(package.name), version=str(package.version), url=without_references(wheel.url or wheel.path or ""),
+        name=str(package.name), version=str(package.version), url=escape_references(wheel.url or wheel.path or ""),
         sha256=wheel.hashes.get("sha256"), index=package.index, size=wheel.size,
     ))  # fmt: skip
 

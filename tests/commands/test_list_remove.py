@@ -413,7 +413,7 @@ def test_remove_refuses_an_environment_with_a_mounted_disk_inside(gpuenv, made):
 
 
 def test_what_interrupted_runs_left_goes_too(gpuenv, made):
-    for path in (place.half_made(made[0]), place.aside(made[0])):
+    for path in (place.get_draft_path(made[0]), place.aside(made[0])):
         pretended(path)
     mine = gpuenv.work / "..venv.gpuenv-mine"
     mine.mkdir()
@@ -453,7 +453,7 @@ def test_an_interrupted_removal_is_finished_by_the_next(gpuenv, made, sent):
     )
     err = child.stderr
     assert child.returncode != 0 and not env.exists()
-    assert place.made_by_gpuenv(place.half_made(env)), "what is left is not known as ours"
+    assert place.made_by_gpuenv(place.get_draft_path(env)), "what is left is not known as ours"
     if sent == signal.SIGINT:
         assert child.returncode == 130 and b"removed only in part\nhint: run the same command again" in err
     assert set(listed(gpuenv)) == {str(made[1])}

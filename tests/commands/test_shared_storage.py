@@ -240,7 +240,7 @@ env, outcome, driver = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 under = {"driver": driver}
 if outcome != "read":
     state.keep_verdict(env, Verdict(env=str(env), python="python", verdict=outcome), under)
-kept, stands = state.verdict_of(env), state.standing_verdict(env, under)
+kept, stands = state.read_verdict(env), state.find_valid_verdict(env, under)
 print(json.dumps([kept and kept.verdict, stands and stands.verdict]))
 """
 

@@ -122,7 +122,7 @@ def test_cuda_never_goes_above_what_the_driver_speaks():
 
 
 def test_the_gpus_of_a_target_bound_cuda_on_both_sides():
-    bounds = conda_target.gpu_bounds(
+    bounds = conda_target.find_gpu_bounds(
         Target(platform="linux-x86_64", gpus=(TargetGpu(capability="7.0"), TargetGpu(capability="8.6"))),
         KNOWN,
     )
@@ -140,9 +140,9 @@ def test_a_cudnn_that_dropped_the_gpu_is_led_away_from():
     dropping = [r.version for r in rows if not any(k.startswith(("7.0", "6.", "5.")) for k in r.kernels)]
     keeping = [r.version for r in rows if "7.0" in r.kernels]
     assert dropping and keeping, "the table must hold both for this test to say anything"
-    (bound,) = conda_target.cudnn_bounds(asked, KNOWN, "12.9", dropping[0], how_they_run)
+    (bound,) = conda_target.find_cudnn_bounds(asked, KNOWN, "12.9", dropping[0], how_they_run)
     assert bound.removeprefix("<=") in keeping
-    assert conda_target.cudnn_bounds(asked, KNOWN, "12.9", keeping[0], how_they_run) == ()
+    assert conda_target.find_cudnn_bounds(asked, KNOWN, "12.9", keeping[0], how_they_run) == ()
 
 
 def record(name, version, build="0", **fields):
@@ -152,14 +152,14 @@ def record(name, version, build="0", **fields):
 
 def test_cuda_and_cudnn_of_old_builds_are_read_from_their_rows():
     old = record("pytorch", "2.1.0", "py3.10_cuda12.1_cudnn8.9.2_0")
-    assert solver.made_with(old, {"pytorch": old}, KNOWN.conda) == ("12.1", "8.9.2")
+    assert solver.find_cuda_and_cudnn(old, {"pytorch": old}, KNOWN.conda) == ("12.1", "8.9.2")
     new = record("pytorch", "2.8.0", "cuda129_mkl_py313_h0_302")
     beside = {
         "pytorch": new,
         "cuda-version": record("cuda-version", "12.9"),
         "cudnn": record("cudnn", "9.12.0.46"),
     }
-    assert solver.made_with(new, beside, KNOWN.conda) == ("12.9", "9.12.0.46")
+    assert solver.find_cuda_and_cudnn(new, beside, KNOWN.conda) == ("12.9", "9.12.0.46")
 
 
 def test_every_row_of_an_old_build_says_what_its_build_string_says():
@@ -325,7 +325,7 @@ def test_conda_locks_are_read_without_conda_locks_command():
 
 
 def test_a_folder_called_t_is_no_token():
-    from provision.managers.conda.worker.channel_access import plain_url
+    from provision.managers.conda.worker.channel_access import strip_url
 
-    assert plain_url("file:///x/t/mine/noarch/a-1-0.conda") == "file:///x/t/mine/noarch/a-1-0.conda"
-    assert plain_url("https://u:p@host/t/TOKEN/c/noarch/a.conda") == "https://host/c/noarch/a.conda"
+    assert strip_url("file:///x/t/mine/noarch/a-1-0.conda") == "file:///x/t/mine/noarch/a-1-0.conda"
+    assert strip_url("https://u:p@host/t/TOKEN/c/noarch/a.conda") == "https://host/c/noarch/a.conda"

@@ -226,8 +226,8 @@ def built(name: str, data: bytes) -> None:
     if name == "plan.json":
         state.plan_of(env)
     elif name == "verdict.json":
-        state.verdict_of(env)
-        state.standing_verdict(env, {})
+        state.read_verdict(env)
+        state.find_valid_verdict(env, {})
     else:
         state.read(env, name)
     if name == "lock.json":

@@ -132,7 +132,7 @@ def test_a_name_that_no_script_can_hold_is_refused(tmp_path, name):
 
 
 def test_the_root_is_no_place_for_an_environment():
-    for asked in (place.half_made, place.aside, place.is_settled):
+    for asked in (place.get_draft_path, place.aside, place.is_settled):
         with pytest.raises(UsageError, match="cannot be used for an environment"):
             asked(Path("/"))
     assert not registry._is_gone(Path("/"))

@@ -102,7 +102,7 @@ def test_each_state_that_is_left_has_its_own_message(tmp_path):
     assert there.look().text == f"gpuenv.yaml was changed; {env} was not changed"
     made(env, "2")
     assert there.look().text == f"gpuenv.yaml was changed; {env} is changed and was not verified"
-    place.half_made(env).mkdir()
+    place.get_draft_path(env).mkdir()
     assert "unfinished" in there.look().text
 
 

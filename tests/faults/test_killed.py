@@ -195,13 +195,13 @@ def test_a_folder_that_somebody_puts_where_conda_is_built_is_left_alone(tmp_path
 
 def test_recovery_takes_away_what_was_half_made(tmp_path):
     env = made(tmp_path / "env")
-    made(place.half_made(env))
+    made(place.get_draft_path(env))
     place.recover(env)
     assert [p.name for p in tmp_path.iterdir()] == ["env"]
-    place.half_made(env).mkdir()  # killed before it could be marked
+    place.get_draft_path(env).mkdir()  # killed before it could be marked
     place.recover(env)
     assert [p.name for p in tmp_path.iterdir()] == ["env"]
-    stranger = place.half_made(env)
+    stranger = place.get_draft_path(env)
     stranger.mkdir()
     (stranger / "mine").touch()
     place.recover(env)
@@ -217,7 +217,7 @@ def test_a_removal_that_ends_early_can_be_ended(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         removal.remove(env, killed)
-    assert not env.exists() and list(removal.leftovers(env))
+    assert not env.exists() and list(removal.list_leftovers(env))
     removal.check(env)
     forgotten = []
     removal.remove(env, lambda: forgotten.append(env))

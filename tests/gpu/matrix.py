@@ -13,7 +13,7 @@ from pathlib import Path
 import spoil
 from spoil import Place
 
-from provision.index.scan_library_stream import nvidia_folders
+from provision.index.scan_library_stream import read_nvidia_folders
 
 Make = Callable[[Place, contextlib.ExitStack], "str | None"]
 Runs = tuple[tuple[str, ...], ...]
@@ -249,7 +249,7 @@ def _wheel_missing(name: str) -> Make:
 def _unlinked(place: Place, stack: contextlib.ExitStack) -> None:
     """What pip alone makes: no links for the libraries that TensorFlow's RUNPATH leaves out."""
     with (place.site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:
-        searched = nvidia_folders(library)
+        searched = read_nvidia_folders(library)
     wheels = [p for p in (place.site / "nvidia").glob("*/lib") if p.is_dir()]
     if all(p.parent.name in searched for p in wheels):
         raise spoil.NotMadeError("this TensorFlow's RUNPATH names all folders")

@@ -20,9 +20,9 @@ from loopback import running
 from provision.bundle.rebuilt_wheels import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import archive_members, connections, download_files
-from provision.index.download_files import FileRequest, download, part, with_credentials
+from provision.index.download_files import FileRequest, add_credentials, download, part
 from provision.index.http import Http
-from provision.index.remote_wheels import RangeFile, local_metadata
+from provision.index.remote_wheels import RangeFile, read_local_metadata
 
 
 @contextlib.contextmanager
@@ -295,7 +295,7 @@ def test_credentials_follow_a_redirect_to_the_same_origin_only(change):
     ],
 )
 def test_credentials_of_an_index_belong_to_its_scheme_host_and_port(url, sent):
-    assert ("me:word@" in with_credentials(url, ["https://me:word@host/simple"])) is sent
+    assert ("me:word@" in add_credentials(url, ["https://me:word@host/simple"])) is sent
 
 
 # --- archives --------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ def test_metadata_of_a_wheel_is_limited_before_it_is_decompressed(tmp_path, data
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(data)
     with pytest.raises(LockError, match=match):
-        local_metadata(path)
+        read_local_metadata(path)
 
 
 def sdist(tmp_path, suffix, members):

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from provision.index.scan_library_stream import nvidia_folders
+from provision.index.scan_library_stream import read_nvidia_folders
 from provision.profiles.measure.tensorflow_builds import searched
 from provision.wheels.tensorflow_library_links import link_unfound
 
@@ -75,7 +75,7 @@ def test_the_folders_are_measured_out_of_a_wheel(site, tmp_path):
 
 def test_the_runpath_is_read_from_the_library(site):
     with (site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:
-        assert nvidia_folders(library) == {"cublas"}
-    assert nvidia_folders(io.BytesIO(b"no runpath here")) == frozenset()
+        assert read_nvidia_folders(library) == {"cublas"}
+    assert read_nvidia_folders(io.BytesIO(b"no runpath here")) == frozenset()
     far = bytes(3 << 20)[:-20] + b"\0$ORIGIN/../nvidia/cudnn/lib:$ORIGIN\0" + bytes(99)
-    assert nvidia_folders(io.BytesIO(far)) == {"cudnn"}, "it may lie across two pieces"
+    assert read_nvidia_folders(io.BytesIO(far)) == {"cudnn"}, "it may lie across two pieces"

@@ -231,6 +231,6 @@ def sized(*sizes):
     ],
 )
 def test_small_wheels_are_fetched_first_where_another_is_large(sizes, first):
-    begun, rest = compile_bytecode.parted(sized(*sizes))
+    begun, rest = compile_bytecode.split_small_packages(sized(*sizes))
     assert tuple(p.size for p in begun) == first
     assert {*begun, *rest} == set(sized(*sizes)) and not set(begun) & set(rest)

@@ -55,7 +55,7 @@ from provision.detect.system_libraries import (
     read_libraries,
 )
 from provision.model import Gpu, HardwareDevice
-from provision.system.loader_cache import FLAVOURS, cache_rows, ldconfig_rows, loader_cache
+from provision.system.loader_cache import FLAVOURS, loader_cache, parse_ldconfig, parse_loader_cache
 
 DATA = Path(__file__).parents[1] / "data" / "detect"
 
@@ -122,7 +122,7 @@ def test_a_failed_nvidia_smi_gives_no_rows():
 def test_no_text_breaks_the_parsers(text):
     for parse in (proc_version, library_version, uv_version, pyenv_version):
         assert parse(text) is None or text
-    assert ldconfig_rows(text, None) == () or "=>" in text
+    assert parse_ldconfig(text, None) == () or "=>" in text
     assert read_told(text).gpus == ()
     gpus, driver = smi_rows(f"\u00b2,{text}\n0,{text},,,,\n")
     assert driver is None
@@ -151,10 +151,10 @@ def test_the_driver_version_is_read_from_a_file_name(path, version):
 
 
 def test_ldconfig_rows_leave_other_machines_out():
-    rows = ldconfig_rows(sample("ldconfig.txt"), FLAVOURS["x86_64"])
+    rows = parse_ldconfig(sample("ldconfig.txt"), FLAVOURS["x86_64"])
     assert ("libcuda.so.1", "/lib/x86_64-linux-gnu/libcuda.so.1") in rows
     assert ("libcuda.so.1", "/lib/i386-linux-gnu/libcuda.so.1") not in rows
-    assert ldconfig_rows(sample("ldconfig.txt"), FLAVOURS["aarch64"]) == ()
+    assert parse_ldconfig(sample("ldconfig.txt"), FLAVOURS["aarch64"]) == ()
 
 
 @pytest.mark.parametrize(
@@ -446,14 +446,14 @@ def test_a_cache_that_ldconfig_wrote_is_read(tmp_path):
 def test_the_loaders_cache_is_read_as_ldconfig_reads_it():
     machine = read_platform()[0].split("-")[1]
     told = subprocess.run([LDCONFIG, "-p"], capture_output=True, text=True, check=True).stdout
-    assert loader_cache(Path("/"), machine) == ldconfig_rows(told, FLAVOURS[machine])
+    assert loader_cache(Path("/"), machine) == parse_ldconfig(told, FLAVOURS[machine])
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**32 - 1))
 def test_a_damaged_loaders_cache_is_no_failure(data, count):
     head = b"glibc-ld.so.cache1.1" + count.to_bytes(4, sys.byteorder)
-    assert cache_rows(data, None) is None
-    assert cache_rows(head + data, None) is None or count < 10
+    assert parse_loader_cache(data, None) is None
+    assert parse_loader_cache(head + data, None) is None or count < 10
 
 
 # --- Pythons -------------------------------------------------------------------------------

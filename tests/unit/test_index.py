@@ -19,7 +19,7 @@ from provision.errors import LockError
 from provision.index import connect_to_hosts, pip_config, scan_library_stream
 from provision.index.http import Http
 from provision.index.pip_config import PipConfig, default_index, pip_configuration, pip_files
-from provision.index.remote_wheels import local_metadata, member, metadata, open_wheel
+from provision.index.remote_wheels import member, metadata, open_wheel, read_local_metadata
 from provision.index.simple_api import File, project_files
 from provision.index.wheel_folders import find_links
 from provision.profiles.measure import jax_builds, torch_builds, wheel_reader, wheel_requirements
@@ -353,10 +353,10 @@ def test_find_links_lists_wheels_and_passes_by_the_rest(tmp_path):
 def test_metadata_of_a_local_wheel_is_read(tmp_path):
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(wheel(requires=["numpy"]))
-    assert "Requires-Dist: numpy" in local_metadata(path)
+    assert "Requires-Dist: numpy" in read_local_metadata(path)
     path.write_bytes(b"half")
     with pytest.raises(LockError, match="is not a readable wheel"):
-        local_metadata(path)
+        read_local_metadata(path)
 
 
 # --- pip's configuration -----------------------------------------------------------------------

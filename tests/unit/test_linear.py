@@ -63,7 +63,7 @@ READERS = {
         ("/a", "liba.so", "a.so.1", "[0x7f", "segfault at 0", "Extension modules: a, "),
     ),
     "names of boards": (board_names._split, ("rtx1", "1")),
-    "the loader's cache": (lambda t: loader_cache.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
+    "the loader's cache": (lambda t: loader_cache.parse_ldconfig(t, None), ("\n", "\n a (", " ")),
     "a poetry constraint": (quietly(lambda t: poetry._convert_clauses(t, "a")), (" ", "\n", "a ,")),
     "an environment file of conda": (quietly(conda_environment.convert_specifier), ("\n", " ", "= ")),
     "what a report hides": (lambda t: anonymize.anonymize_text(t, anonymize.PersonalData()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),

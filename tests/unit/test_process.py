@@ -49,7 +49,7 @@ def gone(_):
     os.kill(os.getpid(), signal.SIGNAL)
     [i for i in range(1000)]
 signal.signal(signal.SIGNAL, process.unwind)
-sys.unraisablehook = process.unraised
+sys.unraisablehook = process.handle_dropped_exception
 thing = Thing()
 held = weakref.ref(thing, gone)
 del thing
@@ -82,7 +82,7 @@ def before():
     [i for i in range(1000)]
     noted.append(1)
 signal.signal(signal.SIGTERM, process.unwind if "signal" in sys.argv else lambda *_: 1 / 0)
-sys.unraisablehook = process.unraised
+sys.unraisablehook = process.handle_dropped_exception
 os.register_at_fork(before=before, after_in_parent=lambda: noted.pop())
 process.run(["sleep", "30"], timeout=1)
 """
@@ -103,11 +103,11 @@ class Last:
         os.kill(os.getpid(), signal.SIGTERM)
         [i for i in range(1000)]
 def on_call(frame, event, _argument):
-    if frame.f_code is process.unraised.__code__ and event == sys.argv[1]:
+    if frame.f_code is process.handle_dropped_exception.__code__ and event == sys.argv[1]:
         sys.setprofile(None)
         os.kill(os.getpid(), signal.SIGTERM)
 signal.signal(signal.SIGTERM, process.unwind)
-sys.unraisablehook = process.unraised
+sys.unraisablehook = process.handle_dropped_exception
 sys.setprofile(on_call)
 Last()
 time.sleep(600)

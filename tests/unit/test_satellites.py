@@ -25,7 +25,7 @@ from provision.profiles.measure.wheel_reader import Reader, representative
 from provision.profiles.tables import Table
 from provision.profiles.yaml_files import dump, read_file
 from provision.system import process
-from provision.system.elf_symbols import defined_symbols, undefined_symbols
+from provision.system.elf_symbols import read_defined_symbols, read_undefined_symbols
 
 ROOT = Path(__file__).resolve().parents[2]
 STABLE = ("aoti_torch_abi_version", "torch_call_dispatcher", "_ZN5mylib3runEN5torch6stable6TensorE")
@@ -217,10 +217,10 @@ def test_undefined_symbols_are_those_that_the_linker_lists(tmp_path):
             tmp_path / f"{style}.so", source=code(["one", *EXACT]), more=[f"-Wl,--hash-style={style}"]
         )
         data = path.read_bytes()
-        assert set(undefined_symbols(lambda at, n, d=data: d[at : at + n], len(data))) == {"one", *EXACT}
-        assert "run" in defined_symbols(lambda at, n, d=data: d[at : at + n], len(data))
+        assert set(read_undefined_symbols(lambda at, n, d=data: d[at : at + n], len(data))) == {"one", *EXACT}
+        assert "run" in read_defined_symbols(lambda at, n, d=data: d[at : at + n], len(data))
     data = (tmp_path / "made.so").read_bytes()
-    assert undefined_symbols(lambda at, n: data[at : at + n], len(data)) == ("one",)
+    assert read_undefined_symbols(lambda at, n: data[at : at + n], len(data)) == ("one",)
 
 
 def test_the_symbols_of_real_libraries_are_those_that_nm_lists():
@@ -241,8 +241,10 @@ def test_the_symbols_of_real_libraries_are_those_that_nm_lists():
         def read(at, size, data=data):
             return data[at : at + size]
 
-        assert set(undefined_symbols(read, len(data))) == {x[-1] for x in lines if x[-2] == "U"}, path
-        assert set(defined_symbols(read, len(data))) == {x[-1] for x in lines if x[-2] not in "Uwv"}, path
+        assert set(read_undefined_symbols(read, len(data))) == {x[-1] for x in lines if x[-2] == "U"}, path
+        assert set(read_defined_symbols(read, len(data))) == {x[-1] for x in lines if x[-2] not in "Uwv"}, (
+            path
+        )
 
 
 # --- which releases ----------------------------------------------------------------------------

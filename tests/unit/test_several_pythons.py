@@ -5,7 +5,7 @@ from loopback import Index, serving
 from packaging.requirements import Requirement
 
 from provision.model import PackageSources, Plan, Target
-from provision.wheels.several_pythons import pythons_with_wheel
+from provision.wheels.several_pythons import find_pythons_with_wheel
 
 TARGET = Target(platform="linux-x86_64", glibc="2.35", driver="580.95.05", driver_os="linux", gpus=())
 PLAN = Plan(
@@ -35,7 +35,7 @@ def found(tmp_path, indexes, text="special>=2", *, extra=False, index=None):
     sources = PackageSources(
         default=default.url, extra=(own.url,) if extra else (), cache_dir=str(tmp_path / "cache")
     )
-    return pythons_with_wheel(Requirement(text), PLAN, sources, MINORS, index=index)
+    return find_pythons_with_wheel(Requirement(text), PLAN, sources, MINORS, index=index)
 
 
 def test_a_package_that_one_index_alone_has_is_asked_of_that_index(tmp_path, indexes):

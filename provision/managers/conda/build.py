@@ -51,7 +51,7 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
     text = f"installing {len(channelled)} conda packages"
     how.emit(Event(kind="start", stage="build", text=text, total=len(channelled)))
     link(lock, prefix, how, distrust=how.distrust)
-    conda_scripts.write(prefix, channelled, specs_of(lock))
+    conda_scripts.write(prefix, channelled, list_specs(lock))
     install_wheels_on_top(lock, wheels, prefix, how)
     how.emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
 
@@ -65,7 +65,7 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     gone = [n for n in step.out if before[n].is_conda]
     if channelled or gone:
         link(new, prefix, how, replaced=gone)
-        conda_scripts.record(prefix, [before[n] for n in gone], channelled, specs_of(new))
+        conda_scripts.record(prefix, [before[n] for n in gone], channelled, list_specs(new))
     install_wheels_on_top(new, wheels, prefix, how)
     how.emit(Event(kind="done", stage="build", text=f"{len(step.into)} packages changed"))
 
@@ -112,7 +112,7 @@ def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> None:
     request = {
         "packages": [dataclasses.asdict(p) for p in packages],
         "prefix": str(prefix),
-        "specs": specs_of(lock),
+        "specs": list_specs(lock),
         "cache": str(door.cache_dir(how.sources.cache_dir)),
         "offline": how.sources.offline,
         "channels": list(how.channels),
@@ -124,7 +124,7 @@ def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> None:
         raise _refusal(answer["error"], prefix, packages)
 
 
-def specs_of(lock: Lock) -> list[str]:
+def list_specs(lock: Lock) -> list[str]:
     """Return the requested specs for conda's history: the packages of the frameworks with their versions."""
     pins = [p.split() for b in lock.plan.builds for p in b.requirements]
     return [f"{words[0]} =={words[1]}" for words in pins if len(words) == 3]  # the pin of a wheel is one word

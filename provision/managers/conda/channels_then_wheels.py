@@ -99,7 +99,9 @@ class CondaSearch:
             if not (build.cuda and build.cudnn):
                 continue
             rule = self.task.stages.how_they_run
-            bounds = conda_question.cudnn_bounds(question, context.profiles, build.cuda, build.cudnn, rule)
+            bounds = conda_question.find_cudnn_bounds(
+                question, context.profiles, build.cuda, build.cudnn, rule
+            )
             if bounds:
                 text = f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
                 self.task.emit(Event(kind="note", stage="resolve", text=text))
@@ -109,7 +111,9 @@ class CondaSearch:
         return None
 
     def _with_wheels(self, context: RequestContext, plan: Plan, lock: Lock) -> Lock:
-        return self.preferred.solved(plan, lambda versions: on_top(context, plan, lock, self.task, versions))
+        return self.preferred.solved(
+            plan, lambda versions: add_wheels_on_top(context, plan, lock, self.task, versions)
+        )
 
     def _noted(self, lock: Lock) -> tuple[Plan, Lock]:
         return dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *(self.said or ()))), lock
@@ -196,7 +200,9 @@ def plan_for(
     )
 
 
-def on_top(context: RequestContext, plan: Plan, lock: Lock, task: Task, prefer: Mapping[str, str]) -> Lock:
+def add_wheels_on_top(
+    context: RequestContext, plan: Plan, lock: Lock, task: Task, prefer: Mapping[str, str]
+) -> Lock:
     """Add the wheels to the lock. `prefer` are the versions to keep if possible. Raises LockError.
 
     If conda already provides a dependency of the wheels, uv solves again with conda's version. That package is then

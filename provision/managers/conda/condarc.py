@@ -218,7 +218,7 @@ def _hosts(path: Path) -> dict[str, Any] | None:
     return data
 
 
-def of_mirrors(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_mirror_credentials(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the configuration with mirror addresses without credentials, and the credentials by host."""
     known: dict[str, Any] = {}
 
@@ -236,7 +236,9 @@ def of_mirrors(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     return {**values, "mirrored_channels": mirrors}, known
 
 
-def lend(known: Mapping[str, Any], credentials: Mapping[str, Any], scratch: Path) -> dict[str, str]:
+def write_auth_file(
+    known: Mapping[str, Any], credentials: Mapping[str, Any], scratch: Path
+) -> dict[str, str]:
     """Write an auth file for one run, and return its variable. Return nothing without credentials to add."""
     if not known:
         return {}

@@ -74,8 +74,8 @@ def _configured(
         on_progress({"event": "note", "text": text})
     values, lent = configured.values, {}
     if operation != "addresses":  # its answer contains addresses with credentials
-        values, known = conda_auth.of_mirrors(values)
-        lent = conda_auth.lend(known, credentials, scratch)
+        values, known = conda_auth.split_mirror_credentials(values)
+        lent = conda_auth.write_auth_file(known, credentials, scratch)
         environ |= lent
     if configured.certificates:
         environ["SSL_CERT_DIR" if Path(configured.certificates).is_dir() else "SSL_CERT_FILE"] = (

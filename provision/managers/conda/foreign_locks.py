@@ -27,7 +27,7 @@ from ...system.redaction import redact
 from ...system.untrusted_names import UnsafeNameError, file_name_of_url
 from ...wheels import pylock
 from . import engine as door, lock_file as conda_file, specs as conda_specs
-from .solve import build_of, channel_name, is_conda, made_with
+from .solve import build_of, find_cuda_and_cudnn, is_conda, shorten_channel
 from .specs import Bounds
 
 
@@ -196,11 +196,11 @@ def _build_of_lock(
 ) -> PlannedBuild:
     record = records[package.name]
     cpu = "cpu" in record["build"]
-    cuda, cudnn = (None, None) if cpu else made_with(record, records, rows)
+    cuda, cudnn = (None, None) if cpu else find_cuda_and_cudnn(record, records, rows)
     pin = f"{package.name} {package.version} {record['build']}"
     return PlannedBuild(
         framework=framework, version=package.version, cuda=cuda, cudnn=cudnn,
-        index=channel_name(package.index or ""), requirements=(pin,),
+        index=shorten_channel(package.index or ""), requirements=(pin,),
     )  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def check_target(lock: Lock, virtual: Sequence[Mapping[str, str]], bounds: Bound
         problems.append(f"its CUDA {cuda} does not support this GPU, the last that does is {bounds.newest}")
     if problems:
         raise LockError(
-            f"the lock does not fit this machine ({conda_specs.in_words(virtual)}): {problems[0]}",
+            f"the lock does not fit this machine ({conda_specs.describe_virtual_packages(virtual)}): {problems[0]}",
             log="\n".join(problems) if len(problems) > 1 else None,
             hint="lock for this machine: gpuenv lock --manager conda",
         )

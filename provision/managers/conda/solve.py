@@ -53,7 +53,7 @@ def solve(
         raise of_solver(question, answer)
     records = tuple(answer["records"])
     emit(Event(kind="done", stage="lock", text=f"{len(records)} conda packages", done=len(records)))
-    absent = tuple(p for p in question.request.packages if specs.package_spec(p).split()[0] in missing)
+    absent = tuple(p for p in question.request.packages if specs.make_package_spec(p).split()[0] in missing)
     return Solution(
         records=records, channels=tuple(answer["channels"]), lacking=tuple(answer["lacking"]), wheels=absent
     )
@@ -64,7 +64,7 @@ def _wish(label: str, question: SolverQuestion) -> Wish:
         (one, specs.rows_of(one.name, question.request.device, question.rows))
         for one in question.request.frameworks
     ]
-    packages = [*(specs.package_spec(p) for p in question.request.packages), "pip"]
+    packages = [*(specs.make_package_spec(p) for p in question.request.packages), "pip"]
     return specs.make_wish(label, question, frameworks, packages)
 
 
@@ -123,14 +123,16 @@ def _planned(
             hint="request other versions, or name another channel",
         )
     cuda, cudnn = (
-        made_with(record, by_name, question.rows) if question.request.device == "cuda" else (None, None)
+        find_cuda_and_cudnn(record, by_name, question.rows)
+        if question.request.device == "cuda"
+        else (None, None)
     )
     _assert_spoken(wanted, cuda, question.bounds)
     names = (row.package, *(n for n in row.along if n in by_name))
     pins = tuple(f"{by_name[n]['name']} {by_name[n]['version']} {by_name[n]['build']}" for n in names)
     return PlannedBuild(
         framework=wanted.name, version=record["version"], cuda=cuda, cudnn=cudnn,
-        index=channel_name(record["channel"]), requirements=pins,
+        index=shorten_channel(record["channel"]), requirements=pins,
     )  # fmt: skip
 
 
@@ -143,7 +145,7 @@ def _assert_spoken(wanted: FrameworkRequest, cuda: str | None, bounds: Bounds) -
         )
 
 
-def made_with(
+def find_cuda_and_cudnn(
     record: Record, by_name: Mapping[str, Record], rows: Sequence[CondaBuild]
 ) -> tuple[str | None, str | None]:
     """Return CUDA ("12.9") and cuDNN of a build, from its row or from the packages with it."""
@@ -162,7 +164,7 @@ def made_with(
     return cuda, cudnn
 
 
-def channel_name(url: str) -> str:
+def shorten_channel(url: str) -> str:
     """Return the short name of a channel ("conda-forge") if its address ends in one."""
     return url.rstrip("/").rsplit("/", 1)[-1] if "://" in url else url
 
@@ -252,7 +254,7 @@ def of_solver(question: SolverQuestion, answer: Mapping[str, Any]) -> ResolveErr
     )
     return ResolveError(
         f"no set of conda packages provides {frameworks} for {question.request.device} "
-        f"on {specs.in_words(question.virtual)}{spoken}",
+        f"on {specs.describe_virtual_packages(question.virtual)}{spoken}",
         log=str(answer.get("refusal", "")).strip() or None,
         hint=label or "no single change helps; see the conflicts with gpuenv resolve --explain",
     )

@@ -48,7 +48,7 @@ def question(context: RequestContext, stages: Stages) -> tuple[SolverQuestion, t
     built = SolverQuestion(
         request=context.request, target=target, rows=context.profiles.conda,
         channels=tuple(map(_address, context.channels)), virtual=virtual,
-        bounds=dataclasses.replace(gpu_bounds(target, context.profiles), cuda=cuda_version if _driver_binds(target) else None),
+        bounds=dataclasses.replace(find_gpu_bounds(target, context.profiles), cuda=cuda_version if _driver_binds(target) else None),
         offline=context.sources.offline, cache_dir=context.sources.cache_dir,
     )  # fmt: skip
     return built, said
@@ -69,7 +69,7 @@ def _spoken(context: RequestContext, stages: Stages) -> str | None:
     return stages.spoken_cuda(context.target, context.profiles) or newest
 
 
-def gpu_bounds(target: Target, known: Profiles) -> Bounds:
+def find_gpu_bounds(target: Target, known: Profiles) -> Bounds:
     """Return the CUDA releases that support every GPU of the target."""
     models = [g for g in known.gpus if g.capability in {t.capability for t in target.gpus}]
     oldest = max((g.first_cuda for g in models if g.first_cuda), key=Version, default=None)
@@ -77,7 +77,7 @@ def gpu_bounds(target: Target, known: Profiles) -> Bounds:
     return Bounds(oldest=oldest, newest=newest)
 
 
-def cudnn_bounds(
+def find_cudnn_bounds(
     question: SolverQuestion, known: Profiles, cuda: str, cudnn: str, how_they_run: HowTheyRun
 ) -> tuple[str, ...]:
     """Return bounds that exclude a cuDNN without kernels for a GPU of the target.

@@ -176,7 +176,7 @@ def _shown(virtual: Mapping[str, str]) -> str:
     return virtual["build"] if virtual["name"] == "__archspec" else virtual["version"]
 
 
-def in_words(virtual: Sequence[Mapping[str, str]]) -> str:
+def describe_virtual_packages(virtual: Sequence[Mapping[str, str]]) -> str:
     """Return virtual packages as text: __cuda 12.4, __glibc 2.35 and so on. A missing __cuda is stated."""
     words = [f"{v['name']} {_shown(v)}" for v in virtual if v["name"] != "__unix"]
     if not any(v["name"] == "__cuda" for v in virtual):
@@ -216,7 +216,7 @@ def conda_version(specifier: str) -> str:
     return ",".join(dict.fromkeys(clauses)) or "*"
 
 
-def framework_specs(
+def make_framework_specs(
     wanted: FrameworkRequest, row: CondaBuild, bounds: Sequence[VersionBound] = ()
 ) -> list[str]:
     """Return the specs of a framework with the requested version and the bounds of the project's files."""
@@ -225,7 +225,7 @@ def framework_specs(
     return [f"{row.package} {version} {row.build}", *(f"{name} {version}" for name in row.along)]
 
 
-def package_spec(text: str) -> str:
+def make_package_spec(text: str) -> str:
     """Return a PEP 508 requirement as a conda spec, without extras, which conda does not have."""
     need = Requirement(text)
     return f"{canonicalize_name(need.name)} {conda_version(str(need.specifier))}"
@@ -273,7 +273,7 @@ def make_wish(
         python=f"python {request.python}.*" if request.python else "python",
         frameworks=tuple(
             (one.name, tuple(Way(channel=r.channel, package=r.package,
-                                 specs=tuple(framework_specs(one, r, request.bounds))) for r in rows))
+                                 specs=tuple(make_framework_specs(one, r, request.bounds))) for r in rows))
             for one, rows in frameworks
         ),
         packages=tuple(dict.fromkeys(packages)),

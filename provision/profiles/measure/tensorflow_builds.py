@@ -12,7 +12,14 @@ from packaging.version import Version
 
 from provision.index.archive_members import read_member
 from provision.index.remote_wheels import member
-from provision.index.scan_library_stream import ELF, PTX, capability, kernels, nvidia_folders, read_fatbins
+from provision.index.scan_library_stream import (
+    ELF,
+    PTX,
+    capability,
+    kernels,
+    read_fatbins,
+    read_nvidia_folders,
+)
 
 from . import wheel_requirements as rq
 from .wheel_reader import Documents, Reader, WheelFile, pythons, representative, row_of
@@ -80,7 +87,7 @@ def searched(wheel: zipfile.ZipFile) -> dict[str, Any]:
     if not name:
         return {"searched": []}
     with wheel.open(name) as file:
-        return {"searched": sorted(nvidia_folders(file))}
+        return {"searched": sorted(read_nvidia_folders(file))}
 
 
 def tensorflow_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from provision.index.archive_members import DAMAGED
 from provision.index.scan_library_stream import read_fatbins
 from provision.system.elf import Elf, ElfError, parse
-from provision.system.elf_symbols import undefined_symbols
+from provision.system.elf_symbols import read_undefined_symbols
 
 if TYPE_CHECKING:
     import zipfile
@@ -96,7 +96,7 @@ def _facts(number: int, copy: _Copy, kernels: list[tuple[int, int]]) -> dict[str
 
     try:
         elf = parse(read, copy.size)
-        symbols = [s for s in undefined_symbols(read, copy.size) if FRAMEWORK_SYMBOL.fullmatch(s)]
+        symbols = [s for s in read_undefined_symbols(read, copy.size) if FRAMEWORK_SYMBOL.fullmatch(s)]
     except ElfError as error:
         raise ValueError(str(error)) from error
     return {

@@ -21,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from provision.errors import GpuenvError, LockError
 from provision.index.http import AT_ONCE, Http
-from provision.index.remote_wheels import metadata_of, open_wheel
+from provision.index.remote_wheels import open_wheel, read_metadata
 from provision.index.simple_api import File, project_files
 from provision.model import PLATFORMS
 from provision.system.redaction import redact
@@ -172,7 +172,7 @@ class Reader:
 
     def _read(self, file: File, measure: Measure, step: int | None) -> dict[str, Any]:
         opened, counter = open_wheel(self.http, file.url, step)
-        header = HeaderParser().parsestr(metadata_of(opened, file.name))
+        header = HeaderParser().parsestr(read_metadata(opened, file.name))
         return {
             "name": file.name,
             "requires": header.get_all("Requires-Dist") or [],

@@ -13,7 +13,7 @@ from provision import __version__
 from provision.errors import DataError
 from provision.model import ProjectConfig, as_plain, from_plain
 from provision.system import untrusted_files
-from provision.system.redaction import secrets_in
+from provision.system.redaction import find_secrets
 
 from .key_forms import PYPROJECT, YAML_NAMES
 from .pyproject_table import TABLE, read_table_of, remove_table
@@ -91,7 +91,7 @@ def read_cached_config(path: Path, cache_dir: Path | None, data: bytes | None = 
     form = PYPROJECT if path.name == PYPROJECT else ""
     key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0{form}".encode() + data).hexdigest()
     # A file with a password must not be copied into the cache.
-    secret = next(secrets_in(data.decode("utf-8", "replace")), None)
+    secret = next(find_secrets(data.decode("utf-8", "replace")), None)
     kept = cache_dir / f"project-{key}.json" if cache_dir and not secret else None
     found = _READ.get(key) or (_read_cache(kept) if kept else None)
     if found is None:

@@ -25,13 +25,13 @@ from .child_cleanup import (
     adopt_orphans,
     die_of,
     die_with_parent,
+    handle_dropped_exception,
     kill_family,
     signal_name,
-    unraised,
     unwind,
 )
 from .foreground import ForegroundResult, attend
-from .user_folders import borrowed_rights, hide_credentials, is_anothers, settle_home
+from .user_folders import has_borrowed_rights, hide_credentials, is_anothers, settle_home
 
 __all__ = [
     "HUNG_UP",
@@ -41,16 +41,16 @@ __all__ = [
     "ForegroundResult",
     "adopt_orphans",
     "attend",
-    "borrowed_rights",
     "die_of",
     "end_children",
     "environ",
+    "handle_dropped_exception",
+    "has_borrowed_rights",
     "hide_credentials",
     "is_anothers",
     "replace",
     "run",
     "settle_home",
-    "unraised",
     "unwind",
 ]  # fmt: skip
 

@@ -166,13 +166,13 @@ _AGAIN = 0.01
 def unwind(number: int, frame: FrameType | None = None) -> None:
     """Raise an exception for SIGTERM, SIGHUP and SIGINT, so that drafts are removed and locks freed.
 
-    Python drops exceptions raised during a fork, so `run` checks for signals afterwards. During `unraised` the signal
+    Python drops exceptions raised during a fork, so `run` checks for signals afterwards. During `handle_dropped_exception` the signal
     comes again a moment later.
     """
     ENDING.append(number)
     signal.signal(signal.SIGALRM, _unwind_again)
     while frame:
-        if frame.f_code is unraised.__code__:
+        if frame.f_code is handle_dropped_exception.__code__:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN)
             return
         frame = frame.f_back
@@ -184,7 +184,7 @@ def _unwind_again(_alarm: int, frame: FrameType | None = None) -> None:
     unwind(ENDING[-1], frame)
 
 
-def unraised(dropped: sys.UnraisableHookArgs) -> None:
+def handle_dropped_exception(dropped: sys.UnraisableHookArgs) -> None:
     """Handle an exception that Python drops (in a destructor, a callback of the garbage collector).
 
     A dropped signal is raised again a moment later. Other errors after a signal are ignored. They follow from

@@ -42,7 +42,7 @@ def is_anothers(path: Path) -> bool:
     return path.stat().st_uid != 0
 
 
-def borrowed_rights() -> bool:
+def has_borrowed_rights() -> bool:
     """Return whether this process has other rights than the user who started it, because of a setuid program.
 
     PATH, PYTHONPATH and files then come from one user, and the rights from another.
@@ -81,7 +81,7 @@ def hide_credentials() -> None:
         return
     import ctypes
 
-    from ..redaction import secrets_in
+    from ..redaction import find_secrets
 
     fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     start, end = (
@@ -90,5 +90,5 @@ def hide_credentials() -> None:
     )  # arg_start and arg_end (proc(5)), or 0 if hidden
     if 0 < start < end:
         # Latin-1 has one character for each byte.
-        for secret in secrets_in(ctypes.string_at(start, end - start).decode("latin-1")):
+        for secret in find_secrets(ctypes.string_at(start, end - start).decode("latin-1")):
             ctypes.memset(start + secret.start, ord("*"), secret.end - secret.start)

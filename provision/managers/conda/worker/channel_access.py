@@ -127,7 +127,7 @@ def _root(name: str, rc: dict[str, Any]) -> str:
     return str(Channel(name, _alias(rc)).base_url).rstrip("/")
 
 
-def plain_url(url: str) -> str:
+def strip_url(url: str) -> str:
     """Return a URL without credentials: a user and password, or a /t/TOKEN/ in the path of a server."""
     parts = urlsplit(url)
     if parts.scheme == "file":
@@ -147,14 +147,14 @@ def secrets(request: dict[str, Any], settled: Any) -> dict[str, str]:
     everywhere["channels"] = [
         n for n in everywhere["channels"] if n != "defaults" or rc.get("default_channels")
     ]
-    urls = {plain_url(c.base_url): c.base_url for c in channels(everywhere, settled)}
+    urls = {strip_url(c.base_url): c.base_url for c in channels(everywhere, settled)}
     alias = str(rc.get("channel_alias") or "")
     if alias:
-        urls[plain_url(f"{alias.rstrip('/')}/")] = f"{alias.rstrip('/')}/"
-    return {plain: with_credentials for plain, with_credentials in urls.items() if plain != with_credentials}
+        urls[strip_url(f"{alias.rstrip('/')}/")] = f"{alias.rstrip('/')}/"
+    return {plain: add_credentials for plain, add_credentials in urls.items() if plain != add_credentials}
 
 
-def let_in(url: str, known: dict[str, str]) -> str:
+def insert_credentials(url: str, known: dict[str, str]) -> str:
     """Return an address with its credentials."""
     for plain, secret in sorted(known.items(), key=lambda kv: -len(kv[0])):
         if url.startswith(plain):
@@ -175,7 +175,9 @@ async def addresses(request: dict[str, Any]) -> dict[str, Any]:
     for url in request["urls"]:
         places = [m.rstrip("/") + url[len(c.rstrip("/")) :] for c, ms in settled.mirrors.items()
                   if url.startswith(c.rstrip("/") + "/") for m in ms]  # fmt: skip
-        addresses_of[url] = [_authorized(place, known) for place in (*places, let_in(url, channel_secrets))]
+        addresses_of[url] = [
+            _authorized(place, known) for place in (*places, insert_credentials(url, channel_secrets))
+        ]
     return {"addresses": addresses_of}
 
 

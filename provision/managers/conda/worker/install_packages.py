@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from . import channel_access, path_guard, progress_and_timeouts
-from .channel_access import plain_url
+from .channel_access import strip_url
 
 _HASHED = 8 + 32
 """Bytes of the engine's note beside a package in the cache: a replacement count, and the sha256 of the archive if it was
@@ -160,7 +160,7 @@ def _record(package: dict[str, Any], secrets: dict[str, str]) -> Any:
         size=package["size"],
     )
     return RepoDataRecord(
-        record, unquote(file), channel_access.let_in(package["url"], secrets), channel + "/"
+        record, unquote(file), channel_access.insert_credentials(package["url"], secrets), channel + "/"
     )
 
 
@@ -171,7 +171,7 @@ def _complete_records(prefix: Path, packages: dict[str, Any]) -> None:
     """
     for path in (prefix / "conda-meta").glob("*.json"):
         data = json.loads(path.read_text(encoding="utf-8"))
-        plain = plain_url(data.get("url") or "")
+        plain = strip_url(data.get("url") or "")
         if plain not in packages:
             continue
         index = Path(data.get("extracted_package_dir") or "") / "info" / "index.json"

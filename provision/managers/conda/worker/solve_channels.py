@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from . import channel_access, progress_and_timeouts
-from .channel_access import plain_url
+from .channel_access import strip_url
 
 
 async def solve(request: dict[str, Any]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ async def solve(request: dict[str, Any]) -> dict[str, Any]:
         default_config=SourceConfig(cache_action=action),
     )
     channels = channel_access.channels(request, config)
-    shown = [plain_url(c.base_url) for c in channels]
+    shown = [strip_url(c.base_url) for c in channels]
     progress_and_timeouts.awaited.update(shown)
     progress_and_timeouts.tell("reading", channels=shown)
     asking = _Solver(gateway, channels, request["subdirs"], _priority(rc))
@@ -105,7 +105,7 @@ class _Solver:
         wanted = set(urls)
         names = sorted({url.rsplit("/", 1)[1].rsplit("-", 2)[0] for url in urls})
         records = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
-        return [record for of_channel in records for record in of_channel if plain_url(record.url) in wanted]
+        return [record for of_channel in records for record in of_channel if strip_url(record.url) in wanted]
 
     async def attempt(
         self, attempt: dict[str, Any], specs: list[str], *, exactly: bool
@@ -156,8 +156,8 @@ def as_plain(record: Any) -> dict[str, Any]:
         "version": str(record.version),
         "build": str(record.build),
         "subdir": record.subdir,
-        "url": plain_url(record.url),
-        "channel": plain_url(record.channel or ""),
+        "url": strip_url(record.url),
+        "channel": strip_url(record.channel or ""),
         "sha256": record.sha256.hex() if record.sha256 else None,
         "md5": record.md5.hex() if record.md5 else None,
         "size": record.size,
