@@ -100,12 +100,12 @@ COMMANDS = {
         "ExportOptions",
         "Convert a lock for Docker, conda, Slurm and other tools.",
     ),
-    "bundle": CommandEntry("BundleOptions", "Collect all that a machine without a network needs."),
+    "bundle": CommandEntry("BundleOptions", "Collect all files for an installation without a network."),
     "cache dir": CommandEntry("CacheDirOptions", "Print the folder of the cache."),
     "cache prune": CommandEntry("CachePruneOptions", "Remove files that were not used for a month."),
     "cache clean": CommandEntry("CacheCleanOptions", "Remove all cached files."),
-    "profiles list": CommandEntry("ProfilesListOptions", "List the tables with rows, source and date."),
-    "profiles show": CommandEntry("ProfilesShowOptions", "Show the rows of profiles."),
+    "profiles list": CommandEntry("ProfilesListOptions", "List the profile tables, with their number of rows, source and date."),
+    "profiles show": CommandEntry("ProfilesShowOptions", "Show the rows of one or more profiles."),
     "profiles check": CommandEntry(
         "ProfilesCheckOptions", "Check profiles and list all mistakes."
     ),

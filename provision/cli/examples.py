@@ -18,16 +18,16 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("gpuenv verify", "test .venv, or the active environment"),
         ("gpuenv verify /opt/conda/envs/train", "test an environment of another tool"),
         ("gpuenv verify --quick", "driver, CUDA and cuDNN in seconds"),
-        ("gpuenv verify --deep --report verdict.html", "all cases, and an HTML page"),
+        ("gpuenv verify --deep --report verdict.html", "run all checks, and write an HTML page"),
     ),
     "detect": (
         ("gpuenv detect", "show this machine"),
-        ("gpuenv detect --json > node.json", "describe it for --target of other commands"),
+        ("gpuenv detect --json > node.json", "describe this machine, for --target of other commands"),
     ),
     "resolve": (
         ("gpuenv resolve --framework torch", "plan for this machine"),
         ("gpuenv resolve -f torch --driver 535.129.03 --gpu V100", "plan for another machine"),
-        ("gpuenv resolve -f torch --target node.json --explain", "show every build and its reasons"),
+        ("gpuenv resolve -f torch --target node.json --explain", "show every build, and why it fits or not"),
     ),
     "lock": (
         ("gpuenv lock", "write or update pylock.toml"),

@@ -51,18 +51,18 @@ def _check_machine(folder: Path, manifest: Bundle, choices: Choices) -> None:
     if manifest.target.platform != here.platform:
         raise LockError(
             f"the bundle {folder} is for {manifest.target.platform}; this machine is {here.platform}",
-            hint=f"make one for it: gpuenv bundle DIR --platform {here.platform}",
+            hint=f"create a bundle for this platform: gpuenv bundle DIR --platform {here.platform}",
         )
     if newer := find_newer_glibc([f.path for f in manifest.files], here.glibc):
         raise LockError(
             f"{newer} of the bundle {folder} needs a newer glibc than this machine's {here.glibc}",
-            hint=f"make one for it: gpuenv bundle DIR --glibc {here.glibc}",
+            hint=f"create a bundle for this glibc: gpuenv bundle DIR --glibc {here.glibc}",
         )
     minor = ".".join((choices.python or "").split(".")[:2])
     if minor and not locking(manifest.manager).BRINGS_PYTHON and minor != manifest.python:
         raise LockError(
             f"the bundle {folder} is for Python {manifest.python}, not {minor}",
-            hint=f"make one for it: gpuenv bundle DIR --python {minor}",
+            hint=f"create a bundle for this Python: gpuenv bundle DIR --python {minor}",
         )
 
 

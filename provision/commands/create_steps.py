@@ -93,7 +93,7 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
     if lock is None and (why := is_outdated(state.plan_of(env), choices)):
         raise UsageError(
             f"{env} was created for the CPU, because no GPU was found. {why}",
-            hint="rebuild it for the GPU: --recreate; the old one stays until the new one works",
+            hint="rebuild the environment for the GPU with --recreate. The old environment is kept until the new one works",
         )
     if before.get("given") != wanted["given"]:
         state.write(env, "request.json", {**before, "given": wanted["given"]})
@@ -250,7 +250,11 @@ def change_in_place(
         return job
     kept_build.refuse_other_stack(env, old.plan, job.lock.plan)
     changed = describe_changes(old, job.lock)
-    note = f"in place: {', '.join(changed)}" if changed else "the options changed; the packages are the same"
+    note = (
+        f"updating the environment in place: {', '.join(changed)}"
+        if changed
+        else "the options changed; the packages are the same"
+    )
     emit(Event(kind="note", stage="build", text=note))
     return _install_changes(job, old) if compare_locks(old, job.lock) else _record_options(job)
 

@@ -51,7 +51,7 @@ def solve_or_read_lock(
         emit(Event(kind="warning", stage="lock", text=f"{lock_name(choices)} is not used: {why}"))
         project_lock = None
     elif project_lock:
-        note = f"{lock_name(choices)} is for other requirements: solving again (update it with gpuenv lock)"
+        note = f"{lock_name(choices)} is for other requirements, so gpuenv solves them again. To update the lock: gpuenv lock"
         emit(Event(kind="note", stage="lock", text=note))
     plan, new_lock = solve_like(context, choices, emit, like or project_lock, Upgrade())
     if new_lock is None:
@@ -72,7 +72,7 @@ def _held(choices: Choices, platform: str | None = None) -> Lock | None:
 def _unfit(lock: Lock, choices: Choices, context: RequestContext) -> str | None:
     """Return why a lock does not fit the requested target, or None if it fits."""
     if lock.plan.device != context.request.device:
-        return f"it is for {lock.plan.device}, but this machine requires {context.request.device}"
+        return f"it is for {lock.plan.device}, but {context.request.device} is needed on this machine"
     if why := kept_build.explain_unfit(lock.plan, choices):
         return why
     if choices.elsewhere and lock.plan.platform != context.target.platform:
@@ -209,7 +209,9 @@ def _require(path: Path, env_lock: Path, how: CreateOptions) -> None:
     hint = "write it: gpuenv lock"
     if env_lock.exists():
         hint += f"; or install the environment's own: --lock {env_lock}"
-    raise LockError(f"{path.name} is missing in {path.parent}: {option} installs that lock", hint=hint)
+    raise LockError(
+        f"{path.name} is missing in {path.parent}, and {option} installs from this lock file", hint=hint
+    )
 
 
 def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:

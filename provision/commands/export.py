@@ -199,7 +199,7 @@ def write_wheel_beside(form: str, address: str | None, folder: Path) -> GpuenvWh
         if address is None:
             return None
         raise UsageError(
-            f"--gpuenv-from: {form} does not install gpuenv",
+            f"--gpuenv-from: an export in the format {form} does not install gpuenv",
             hint=f"use it with {', '.join(stage.INSTALL_GPUENV)}",
         )
     return write_own_wheel(folder) if address is None else None
@@ -212,7 +212,7 @@ def warn_of_missing_lock(form: str, source: ExportSource, subject: stage.Subject
         return None
     kind = Path(make_lock_name(source.lock.manager)).stem
     command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(needed)])
-    return f"{subject.lock_file} must be in the same folder, but it is missing: {command}"
+    return f"{subject.lock_file} must be in the same folder as the exported file, but it is missing. To write it: {command}"
 
 
 def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:

@@ -110,7 +110,7 @@ def _without_plan(files: Sequence[Path]) -> Iterator[str]:
 def solve_lock(task: PlanTask, emit: Emit) -> Lock:
     """Return the lock of a plan with its hosts, near to the existing one. Raises LockError."""
     context, choices = task.context, task.choices
-    emit(Event(kind="start", stage="lock", text=f"{task.path.name}, for plan {task.place + 1}"))
+    emit(Event(kind="start", stage="lock", text=f"lock file {task.path.name}, for plan {task.place + 1}"))
     old_lock = read_old_lock(task.path, choices, context.target.platform, strict=False)
     plan, new_lock = solve_like(context, choices, emit, old_lock, task.upgrade)
     if new_lock is None:

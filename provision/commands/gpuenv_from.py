@@ -85,7 +85,7 @@ class GpuenvWheel:
         """Return a warning if an export to standard output needs the wheel in its folder. Raises UsageError."""
         state = {"missing": "is missing", "another": "has another hash"}.get(self.state())
         return (
-            f"{self.path.name} must be in the same folder and {state}. Use --output FILE to write both files"
+            f"{self.path.name} {state}. It must be in the same folder as the exported file. Use --output FILE to write both files"
             if state
             else None
         )

@@ -50,7 +50,10 @@ def describe_differences(lock: Lock, installed: Sequence[InstalledPart]) -> list
     here = {p.name for p in installed}
     missing = [p.name for p in lock.packages if not p.is_conda and canonicalize_name(p.name) not in here]
     differences = []
-    for state, words in (("replaced", "in another version than the lock's"), ("added", "beside the lock")):
+    for state, words in (
+        ("replaced", "in another version than the lock's"),
+        ("added", "in addition to the locked packages"),
+    ):
         names = [f"{p.name} {p.version}" for p in installed if p.state == state]
         differences += (
             [f"installed {words} and therefore without a hash: {', '.join(names)}"] if names else []

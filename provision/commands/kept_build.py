@@ -13,7 +13,7 @@ from ..model import Plan, RequestContext
 from ..request.options import Choices
 
 Judge = Callable[[Choices], RequestContext]
-RECREATE = "rebuild it: --recreate; the old one stays until the new one works"
+RECREATE = "rebuild the environment with --recreate. The old environment is kept until the new one works"
 
 
 def read_same_stack_request(choices: Choices, plan: Plan, judge: Judge) -> RequestContext:
@@ -84,7 +84,7 @@ def refuse_other_stack(env: Path, old: Plan, new: Plan) -> None:
         (f"CUDA for {b.framework}", had[b.framework], b.cuda) for b in new.builds if b.framework in had
     ]
     changed = [
-        f"{name} was {was or 'none'}, but needs {now or 'none'}" for name, was, now in differ if was != now
+        f"{name} {was or 'none'}, but needs {now or 'none'}" for name, was, now in differ if was != now
     ]
     if changed:
         raise UsageError(

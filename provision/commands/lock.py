@@ -85,7 +85,7 @@ def _lock_one(options: LockOptions, emit: Emit) -> Lock | Plan:
         options_meant = suggest_options(options.packages)
         hint = "to upgrade one package: gpuenv lock --upgrade PKG"
         hint = f"gpuenv lock {options_meant}" if options_meant else hint
-        raise UsageError(f"unexpected {options.packages[0]!r}", hint=hint)
+        raise UsageError(f"unexpected argument {options.packages[0]!r}", hint=hint)
     names = tuple(str(canonicalize_name(n)) for n in options.packages)
     upgrade = Upgrade(all=options.upgrade and not names, names=names)
     choices = inproject.apply_project(options.choices)

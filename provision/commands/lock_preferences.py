@@ -85,7 +85,7 @@ def _locked_near(
                 Event(
                     kind="note",
                     stage="lock",
-                    text=f"not possible with the locked frameworks: {error.message}",
+                    text=f"the change is not possible with the locked frameworks: {error.message}",
                 )
             )
     return solve_packages(context, choices, emit, near)

@@ -34,7 +34,7 @@ def plan_targets(
     classes = _classes(groups)
     if len(targets) and sum(len(c.hosts) for _, members in classes for c in members) > 1:
         count = sum(len(members) for _, members in classes)
-        emit(Event(kind="note", stage="resolve", text=f"{count} classes of hosts"))
+        emit(Event(kind="note", stage="resolve", text=f"the hosts form {count} classes of equal machines"))
     parts = [part for group, members in classes for part in _parts(group, members, emit, reading=reading)]
     return fleet.plan_fleet(parts, resolve_plan, left_out)
 

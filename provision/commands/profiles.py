@@ -54,7 +54,7 @@ class ProfilesUpdateOptions:
 
     names: list[str] = argument(
         list,
-        help="torch, tensorflow, jax, onnxruntime or cudnn; satellites downloads gigabytes.  [default: all but satellites]",
+        help="torch, tensorflow, jax, onnxruntime, cudnn or satellites (packages built for a framework; downloads gigabytes).  [default: all but satellites]",
     )
     index: str | None = option(None, help="Package index to read.  [default: that of pip]")
     profiles: Path | None = option(None, help="Folder to write.  [default: your own profiles]")

@@ -37,7 +37,7 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
     if options.dry_run:
         return _preview(paths)
     done: list[RemovedEnvironment] = []
-    left = interrupted_run.RunRemains(text="an environment may be removed only in part")
+    left = interrupted_run.RunRemains(text="an environment may be partly removed")
     try:
         with interrupted_run.describe_by(lambda: left):
             for path in paths:

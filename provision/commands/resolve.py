@@ -84,7 +84,7 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
     plan = resolve_plan(context) if first else _solved_plan(emit, context, choices, explain=explain)
     plan = add_notes(plan, context, choices)
     if choices.exclude_newer:
-        note = "upload dates are compared when the packages are solved"
+        note = "upload dates (--exclude-newer) are not checked here, but when the packages are solved, for example by gpuenv lock"
         plan = dataclasses.replace(plan, notes=(*plan.notes, note)) if plan.builds else plan
     return plan
 

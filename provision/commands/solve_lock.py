@@ -122,7 +122,7 @@ class LockSearch:
                 if lock is None and self.refused is None:
                     return plan, None
                 if lock:
-                    self._note(f"solves: {attempt} of at most {_TRIES}", "done")
+                    self._note(f"solver run {attempt} of at most {_TRIES}", "done")
                     plan = self.joint.settled(self.context, plan, lock)
                     return plan, _with_held_back(plan, lock)
             except LockError as error:
@@ -281,7 +281,7 @@ class LockSearch:
             bounds.append(VersionBound(name=build.framework, specifier=f"{operator}{newest}", origin=origin))
         moved = [b for b in bounds if b.specifier.startswith("<=")] or bounds[:1]
         for bound in moved:
-            self._note(f"{origin} is compatible with {bound.name}{bound.specifier}. Resolving again")
+            self._note(f"{origin} supports only {bound.name}{bound.specifier}. Resolving again")
         request = self.context.request
         self._ask(dataclasses.replace(request, bounds=(*request.bounds, *moved)))
         return True

@@ -16,7 +16,7 @@ def text(subject: Subject) -> str:
     s.linux_only(subject, "an Apptainer image")
     start, lock = base_images.image(subject), subject.lock
     sections = {
-        "arguments": ["# gpuenv for pip: a wheel with its hash, an address, or a wheel named in %files.",
+        "arguments": ["# What pip installs as gpuenv: a wheel with its hash, an address, or a wheel named in %files.",
                       f"GPUENV={subject.gpuenv.requirement(lock, _HELD)}"],
         "files": _files(subject),
         "post": _post(subject, list(start.apt)),
@@ -27,7 +27,7 @@ def text(subject: Subject) -> str:
                  f"apptainer run {_nv(lock)}app.sif python train.py"],
     }  # fmt: skip
     head = [
-        f"apptainer build app.sif app.def      (this file, {s.oneline(subject.gpuenv.files(subject.lock_file))} in one folder)",
+        f"apptainer build app.sif app.def      (put this file and {s.oneline(subject.gpuenv.files(subject.lock_file))} in one folder)",
         f"apptainer run {_nv(lock)}app.sif python train.py",
         f"apptainer test {_nv(lock)}app.sif            (on the machine with the GPU)",
     ]

@@ -36,7 +36,7 @@ def text(subject: Subject) -> str:
 def _usage(subject: Subject) -> list[str]:
     gpus = "--gpus all " if subject.lock.plan.device == "cuda" else ""
     return [
-        f"docker build -t app .            (this file, {s.oneline(subject.gpuenv.files(subject.lock_file))} in one folder)",
+        f"docker build -t app .            (put this file and {s.oneline(subject.gpuenv.files(subject.lock_file))} in one folder)",
         f"docker run --rm {gpus}app python train.py",
     ]
 
@@ -68,7 +68,7 @@ def _apt(start: BaseImage, subject: Subject) -> list[str]:
 def _gpuenv(subject: Subject) -> list[str]:
     default = subject.gpuenv.requirement(subject.lock, "/context")
     return [
-        "# gpuenv for pip, with its hash. The build context is /context during this step. To use an",
+        "# What pip installs as gpuenv: a wheel with its hash. The build context is /context during this step. To use an",
         "# address (a git address needs git in the base image) or another wheel of the build context:",
         "#   docker build --build-arg GPUENV=/context/gpuenv-0.1.0-py3-none-any.whl ."
         if subject.gpuenv.wheel

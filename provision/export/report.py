@@ -124,7 +124,7 @@ def _device(device: DeviceVerdict) -> str:
             f"<h3>{escaped(title)}</h3><p class=quiet>No convolution results were checked on this device.</p>"
         )
     groups = [
-        f"<div class='case{' off' if not all(c.ok for c in rows) else ''}'><h4>{escaped(case)} <span class=quiet>{escaped(dtype)}, at most {rows[0].tolerance:g}"
+        f"<div class='case{' off' if not all(c.ok for c in rows) else ''}'><h4>{escaped(case)} <span class=quiet>{escaped(dtype)}, tolerance {rows[0].tolerance:g}"
         f"</span></h4>{''.join(_bar(c) for c in rows)}</div>"
         for (case, dtype), group in groupby(device.convolutions, key=lambda c: (c.case, c.dtype))
         if (rows := list(group))

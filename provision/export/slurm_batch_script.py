@@ -35,7 +35,7 @@ def text(subject: Subject) -> str:
         if cuda
         else "# If the framework cannot be imported or returns wrong results on this node, the job ends here.",
         " ".join(s.quick_check(lock, '"$env"')),
-        "# One task. gpuenv run removes library paths of the node's modules that would override the environment's libraries.",
+        "# Runs one task. gpuenv run removes library paths of the node's modules that would override the environment's libraries.",
         'srun gpuenv run "$env" -- python train.py "$@"',
     ]
     return "\n".join(rows) + "\n"

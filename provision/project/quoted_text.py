@@ -44,7 +44,7 @@ def parse_requirement(text: str) -> Requirement:
     from packaging.requirements import InvalidRequirement, Requirement
 
     if len(text) > LONGEST:
-        raise ValueError(f"it has {len(text)} characters")
+        raise ValueError(f"it is too long ({len(text)} characters)")
     if re.search(r"[0-9]{200}", text):
         raise ValueError("it contains a number with hundreds of digits")
     try:

@@ -29,7 +29,9 @@ class Choices:
         None, help="Driver version of the machine to plan for, such as 535.129.03.", panel=TARGET
     )
     driver_os: str | None = option(
-        None, help="System of that driver: linux, or windows for WSL.", panel=TARGET
+        None,
+        help="Operating system of the driver given with --driver: linux, or windows for WSL.",
+        panel=TARGET,
     )
     gpu: list[str] = option(
         list,

@@ -34,7 +34,7 @@ def companion_objection(
             if _named(text)[0] == name:
                 return f"{build.framework} {build.version} is compatible with {text}, not with {release}"
         if build.local and name in names:
-            return f"{build.framework} {build.version}+{build.local} has no {name} with that label"
+            return f"{build.framework} {build.version}+{build.local} has no {name} release with the same suffix (+{build.local})"
     return None
 
 

@@ -319,4 +319,4 @@ def _without_kernels(search: JointSearch, chosen: Chosen) -> Iterator[str]:
         release = chosen.releases[package.name]
         rows = search.rows.rows(package.name, release.version, release.measured)
         if why := objection(search.asked, rows, chosen.candidate.builds):
-            yield f"{why}. No other release has them"
+            yield f"{why}. No other release of this package has them"

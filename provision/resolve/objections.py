@@ -270,5 +270,5 @@ def _companions_at_hand(question: Question, build: Build, python: str) -> Iterat
     for name in sorted(mine & named):
         found = wheels_for(question.supply, name, python, build.platform, question.target.glibc)
         if not any(w.version.endswith(f"+{build.local}") for w in found):
-            text = f"is an available +{build.local} wheel; the requested {name} is not available as +{build.local}"
+            text = f"is available as a +{build.local} wheel, but the requested {name} is not available as +{build.local}"
             yield RejectionReason(code="not_available", text=text)

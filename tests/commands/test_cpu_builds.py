@@ -62,7 +62,9 @@ def test_cpu_packages_beside_torch_stay_packages(go):
         "tensorflow-cpu (asked.txt line 4) remains an ordinary CPU package. To use the GPU: --framework tensorflow"
         in notes
     )
-    assert not [n for n in notes if "read as" in n or "taken as" in n or "the plan chooses it" in n]
+    assert not [
+        n for n in notes if "read as" in n or "taken as" in n or "gpuenv selects this package itself" in n
+    ]
 
 
 def test_cpu_packages_of_options_and_gpuenv_yaml_are_locked_alike(go, gpuenv):

@@ -124,7 +124,7 @@ def test_the_solver_chooses_what_contradicts_through_a_package_that_nobody_names
         index.add("models", models)
     ran = torches("lock", "--json", "-v", "--with", "trainer", "--with", "models", *ASK)
     assert (versions(ran)["trainer"], versions(ran)["models"]) == ("2.0", "4.9")
-    assert "solves: 2 of at most" in ran.err
+    assert "solver run 2 of at most" in ran.err
     held = ran.json["held_back"]
     assert [(h["package"], h["locked"], h["newest"]) for h in held] == [("models", "4.9", "5.1")]
     assert "helper" in held[0]["because"] and "models" in held[0]["because"]

@@ -71,7 +71,7 @@ def test_indexes_and_exclude_newer_of_uv_are_read(folder):
     assert found.index_url == "https://main/simple" and found.extra_index_urls == ("https://more/simple",)
     assert found.exclude_newer == "2 weeks"
     assert [re.sub(r" \(.*\)", "", s) for s in found.left_out] == [
-        "tool.uv.sources of torch: the plan chooses its index"
+        "tool.uv.sources of torch: gpuenv selects the index of this package"
     ]
 
 

@@ -43,7 +43,7 @@ def test_on_standard_output_nothing_is_written_and_the_missing_wheel_is_named(pr
     ran = project("export", "--format", "dockerfile")
     assert ran.code == 0 and sorted(project.work.iterdir()) == before
     assert re.search(
-        r"gpuenv-\S+\.whl must be in the same folder and is missing. Use --output FILE to write both files",
+        r"gpuenv-\S+\.whl is missing. It must be in the same folder as the exported file. Use --output FILE to write both files",
         " ".join(ran.err.split()),
     )
 

@@ -140,7 +140,7 @@ manager: venv
         "gpuenv.yaml:8: manager: 'pip': not one of venv, conda",
         "gpuenv.yaml:6: targets.Node: a target's name: expected a form like node-a",
         "gpuenv.yaml:6: targets.Node.drivers: unknown key. Did you mean driver?",
-        "gpuenv.yaml:7: targets.b.gpus: the file states this too: remove one",
+        "gpuenv.yaml:7: targets.b.gpus: the target's `file` states this too: remove one of them",
     ]
 
 

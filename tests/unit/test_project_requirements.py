@@ -134,7 +134,8 @@ def test_a_frozen_cuda_environment_leaves_its_stack_to_the_plan(folder):
     said = "\n".join(found.left_out)
     for line in [*nvidia, "triton==3.1.0"]:
         assert (
-            f"{line} (requirements.txt line {lines.index(line) + 1}) is ignored: the plan chooses it" in said
+            f"{line} (requirements.txt line {lines.index(line) + 1}) is ignored, because gpuenv selects this package itself"
+            in said
         )
     assert "the label +cu124 of torchvision (requirements.txt line 11)" in said
     assert len(found.left_out) == len(nvidia) + 3
@@ -469,7 +470,7 @@ def test_packages_of_the_cuda_stack_are_left_to_the_plan(folder):
     assert len(found.left_out) == 4
     assert (
         found.left_out[0]
-        == "cuda-toolkit[cudart]==13.0 (requirements.txt line 1) is ignored: the plan chooses it"
+        == "cuda-toolkit[cudart]==13.0 (requirements.txt line 1) is ignored, because gpuenv selects this package itself"
     )
 
 

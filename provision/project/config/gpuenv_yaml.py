@@ -123,7 +123,11 @@ def _read_target(name: str, node: YamlNode, mistakes: Mistakes) -> ProjectTarget
         mistakes.add(node.line, where, 'is empty: write file: "node.json", or driver and gpus')
     doubled = [key for key in key_forms.SAID_BY_FILE if key in given and "file" in given]
     if doubled:
-        mistakes.add(given[doubled[0]].line, f"{where}.{doubled[0]}", "the file states this too: remove one")
+        mistakes.add(
+            given[doubled[0]].line,
+            f"{where}.{doubled[0]}",
+            "the target's `file` states this too: remove one of them",
+        )
     found = _read_values(given, key_forms.TARGET_WORDS, key_forms.TARGET_LISTS, f"{where}.", mistakes)
     return ProjectTarget(**found)
 

@@ -63,7 +63,9 @@ def add_part(path: Path, data: bytes, gpuenv_from: str = "") -> MakefilePart:
     variable = "ENV"
     if any(re.search(r"(?m)^[^#\n]*(\bENV\b\s*(\?|\+|::?:?)?=|\$[({]ENV\b)", s) for s in sources):
         variable = "GPUENV_ENV"
-        part.remarks.append(f"{path.name} uses ENV already: the environment is $(GPUENV_ENV)")
+        part.remarks.append(
+            f"{path.name} already uses the variable ENV, so the variable for the environment is GPUENV_ENV"
+        )
     inline = any(".RECIPEPREFIX" in s for s in sources)  # a tab does not start a command then
     rows: list[str] = []
     for target, command, says in _RULES:

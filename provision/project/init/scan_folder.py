@@ -96,7 +96,9 @@ def _carry_frameworks(
         origin = matching[0].origin if matching else origins.get(framework, default)
         specifier = ",".join(dict.fromkeys(bound.specifier for bound in matching))
         if specifier and (framework in found.bounded or found.bounds.get(framework)):
-            found.remarks.append(f"{framework}{specifier} ({origin}) is not listed: another file has bounds")
+            found.remarks.append(
+                f"{framework}{specifier} ({origin}) is not listed, because another file sets the bounds of {framework}"
+            )
         elif specifier or framework not in found.frameworks:
             found.frameworks[framework] = origin
             found.bounds[framework] = specifier

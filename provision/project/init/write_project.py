@@ -154,7 +154,9 @@ def _extend_makefile(
     if not gpuenv_from:
         remarks.append(f"GPUENV_FROM in {path.name} is empty: set it for machines without gpuenv")
     elif gpuenv_from.startswith("/"):
-        remarks.append(f"GPUENV_FROM in {path.name} is a path on this machine: set an address for others")
+        remarks.append(
+            f"GPUENV_FROM in {path.name} is a path on this machine: set an address for other machines"
+        )
     return part.data, ", ".join(f"make {target}" for target in part.targets)
 
 
@@ -181,5 +183,7 @@ def _read_bytes(path: Path) -> bytes | None:
             f"{path.name} cannot be read: {error.strerror}", hint="check its permissions"
         ) from error
     if len(data) > _MOST_BYTES:
-        raise UsageError(f"{path.name} has {len(data)} bytes", hint="add gpuenv's targets by hand")
+        raise UsageError(
+            f"{path.name} is too large to edit ({len(data)} bytes)", hint="add gpuenv's targets by hand"
+        )
     return data

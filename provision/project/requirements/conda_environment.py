@@ -125,7 +125,9 @@ def _read_spec(
     elif row and row.means == "cpu":
         found.device = "cpu"
     elif row and row.means == "plan":
-        found.left.append(f"{quote_text(text)} ({origin}) is ignored: the plan chooses it")
+        found.left.append(
+            f"{quote_text(text)} ({origin}) is ignored, because gpuenv selects this package itself"
+        )
     elif bounds is None:
         found.left.append(f"{quote_text(text)} ({origin}) has a version that is not in PEP 440 form")
     elif (wheel := row.package if row else conda if normalize_name(conda) in wheels else None) is None:

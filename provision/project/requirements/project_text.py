@@ -92,7 +92,7 @@ def read_setup_arguments(path: Path, name: str) -> dict[str, Any] | None:
     """
     text = decode_text(read_bytes(path, name), name)
     if len(text) > _MOST_PYTHON:
-        raise UsageError(f"{name} has {len(text)} characters", hint="name a requirements file")
+        raise UsageError(f"{name} is too long ({len(text)} characters)", hint="name a requirements file")
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

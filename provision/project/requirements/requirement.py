@@ -78,7 +78,7 @@ def parse_line(line: SourceLine) -> ParsedRequirement:
     found = _parse_forms(line)
     if line.constraint and (found.name is None or (found.extras and not line.override) or line.editable):
         raise line.error(
-            "a constraint is a name with a bound", "move extras, -e and bare addresses to a -r file"
+            "a constraint must be a name with a bound", "move extras, -e and bare addresses to a -r file"
         )
     if line.editable and not (found.vcs or found.local):
         raise line.error("only a folder or a commit can be editable", "remove -e")
@@ -88,11 +88,13 @@ def parse_line(line: SourceLine) -> ParsedRequirement:
 def _parse_forms(line: SourceLine) -> ParsedRequirement:
     text = line.text
     if len(text) > quoted_text.LONGEST:
-        raise line.error(f"{len(text)} characters in one requirement", "name a requirements file")
+        raise line.error(
+            f"the requirement is too long: {len(text)} characters", "write a shorter requirement"
+        )
     marked = _MARKED.search(text)
     body = text[: marked.start()].strip() if marked else text
     if _SCP.match(body):
-        raise line.error("an scp-style git address", "write git+ssh://git@HOST/PATH")
+        raise line.error("scp-style git addresses are not supported", "write git+ssh://git@HOST/PATH")
     if "@" in body and (meant := quoted_text.suggest_version(body)):
         raise line.error("a version follows ==, not @", f"write {meant}")
     if named := _NAMED.fullmatch(body):
@@ -230,7 +232,7 @@ def _resolve_path(line: SourceLine, text: str) -> Path:
     if text.startswith("file:"):
         split = urllib.parse.urlsplit(text)
         if split.netloc not in ("", "localhost"):
-            raise line.error("a file on another host", "write file:///PATH")
+            raise line.error("a file on another host is not supported", "write file:///PATH")
         place = urllib.parse.unquote(split.path)
     elif "#" in text:
         place = text.partition("#")[0]

@@ -63,7 +63,9 @@ def sort_requirements(parsed: Iterable[ParsedRequirement], rules: SortingRules) 
             if may_apply(one.marker, rules.markers):
                 _add_framework(result, one, FRAMEWORK_ALIASES.get(name or "", name or ""), named=name or "")
         elif name and (name in rules.stack or is_build_package(name)):
-            result.left_out[f"{_quote(one)} ({one.line.origin}) is ignored: the plan chooses it"] = None
+            result.left_out[
+                f"{_quote(one)} ({one.line.origin}) is ignored, because gpuenv selects this package itself"
+            ] = None
             if not (one.line.constraint or one.url) and may_apply(one.marker, rules.markers):
                 result.stack.append(one.as_line())
         else:
@@ -115,7 +117,7 @@ def _bound_by_address(result: SortedRequirements, one: ParsedRequirement, framew
     parts = None if one.vcs or one.local else parse_archive_name(one.url or "")
     if parts is None:
         raise UsageError(
-            f"{one.line.origin}: {_quote(one)}: gpuenv cannot plan {framework} from this address",
+            f"{one.line.origin}: {_quote(one)}: gpuenv cannot choose a build of {framework} from this address",
             hint=f"write {framework} with a released version",
         )
     version = Version(parts[1]).public
@@ -140,7 +142,7 @@ def _remove_labels(result: SortedRequirements, one: ParsedRequirement) -> str:
             kept.append(public.replace("===", "=="))
         if plus:
             result.left_out[
-                f"the label +{label} of {one.name} ({one.line.origin}) is ignored: the plan chooses it"
+                f"the label +{label} of {one.name} ({one.line.origin}) is ignored, because gpuenv selects this package itself"
             ] = None
     return ",".join(kept)
 
@@ -154,7 +156,7 @@ def _remove_build_labels(result: SortedRequirements, one: ParsedRequirement) -> 
             if not clause.startswith("!="):
                 kept.append(public.replace("===", "=="))
             result.left_out[
-                f"the label +{label} of {one.name} ({one.line.origin}) is ignored: the plan chooses it"
+                f"the label +{label} of {one.name} ({one.line.origin}) is ignored, because gpuenv selects this package itself"
             ] = None
         else:
             kept.append(clause)
@@ -172,4 +174,6 @@ def _add_jaxlib(result: SortedRequirements, lines: list[ParsedRequirement]) -> N
         if asks_for_jax:
             _add_framework(result, one, "jax", named="jaxlib")
         else:
-            result.left_out[f"{_quote(one)} ({one.line.origin}) is ignored: the plan chooses it"] = None
+            result.left_out[
+                f"{_quote(one)} ({one.line.origin}) is ignored, because gpuenv selects this package itself"
+            ] = None

@@ -141,7 +141,7 @@ def apply_source(
     place = find_address(source) if isinstance(source, dict) and not source.get("marker") else None
     if place is None:
         is_planned = normalize_name(need.name) in _PLANNED
-        reason = ": the plan chooses its index" if is_planned else " is ignored"
+        reason = ": gpuenv selects the index of this package" if is_planned else " is ignored"
         notes.append(f"tool.uv.sources of {quote_text(need.name)} ({line.origin}){reason}")
         return line
     extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
