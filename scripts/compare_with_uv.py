@@ -33,7 +33,7 @@ from packaging.version import Version
 from requirement_sets import SETS, RequirementSet, read_sets
 
 from provision.index.uv import Settings, run_uv
-from provision.request import read_options
+from provision.request import package_sources
 from provision.request.options import Choices
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -185,7 +185,7 @@ def _compile(wanted: Path, found: Compared) -> dict[str, str] | None:
         "pip", "compile", str(wanted), "--no-header", "--no-annotate", "--python-version", found.python,
         "--python-platform", f"x86_64-manylinux_{GLIBC.replace('.', '_')}",
     ]  # fmt: skip
-    sources = read_options.read_sources(Choices())
+    sources = package_sources.read_sources(Choices())
     settings = Settings(timeout=_TIMEOUT)
     done = found.uv.measure(lambda: run_uv(words, sources, python=sys.executable, settings=settings))
     if not done.ok:
@@ -228,7 +228,7 @@ def show(found: Compared) -> None:
 
 def _checkouts(against: Path | None, scratch: Path) -> list[Checkout]:
     """This checkout and another one, each with an empty cache of gpuenv; uv's cache is the user's."""
-    sources = read_options.read_sources(Choices())
+    sources = package_sources.read_sources(Choices())
     of_uv = run_uv(["cache", "dir"], sources, python=None).stdout.strip()
     folders = [ROOT, *([against.resolve()] if against else [])]
     return [

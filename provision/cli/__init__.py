@@ -1,4 +1,4 @@
-"""The command line: it runs a command, ends with signals and shows every failure."""
+"""Run a command line, handle signals, and show every failure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def _is_on(environ: Mapping[str, str], variable: str) -> bool:
-    """Return whether a variable sets an option that has no value, in the words that typer takes for it."""
+    """Return whether a variable sets an option without a value. The words are those of typer."""
     return environ.get(variable, "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
 
 
 def _find_command_name(argv: list[str]) -> str:
-    """The command that a command line asks for."""
+    """Return the name of the command in a command line."""
     return next((a for a in argv if not a.startswith("-")), "")
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run a command line and return its exit code; every failure is shown here."""
+    """Run a command line and return its exit code. Every failure is shown here."""
     process.hide_credentials()
     words = argument_order.read(argv)
     environ = process.environ()
@@ -46,6 +46,7 @@ def run(argv: Sequence[str]) -> int:
         return _show_error(screen, refused)
 
 
+# A few lines longer than most functions: one try shows every way in which a command can end.
 def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
     ours, command, note = words
     _end_with_signals()
@@ -54,31 +55,22 @@ def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
     if process.has_borrowed_rights():
         refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
         return _show_error(screen, refused)
-    told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
+    note_on_home = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if "_GPUENV_COMPLETE" in screen.environ:
         from . import value_completion  # few runs complete words
 
         if (versions := value_completion.version_in_bash(screen.environ)) is not None:
             screen.line("\n".join(versions))
             return 0
-    elif told:
-        screen.say(f"note: {told}")
+    elif note_on_home:
+        screen.say(f"note: {note_on_home}")
     if note and not {"-q", "--quiet"} & {*ours} and not _is_on(screen.environ, "GPUENV_QUIET"):
         screen.say(f"note: {note}")
     try:
         _refuse_several_targets(ours)
         code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)
     except GpuenvError as error:
-        system_errors.add_limits(error)
-        if error.log and not error.findings:
-            from ..commands.diagnose import find_causes_in_log
-
-            error.findings = find_causes_in_log(error.log, error.device)
-        if isinstance(error, UsageError) and error.hint is None:
-            error.hint = (
-                f"gpuenv {word} --help lists the options" if (word := _find_command_name(ours)) else None
-            )
-        return _show_error(screen, error)
+        return _explain_error(screen, error, ours)
     except _WRONG_USAGE as error:
         if type(error).__name__ == "NoArgsIsHelpError" and not screen.json:
             screen.say(str(error), always=True)  # no arguments: show the overview
@@ -95,14 +87,26 @@ def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _explain_error(screen: show.Screen, error: GpuenvError, ours: list[str]) -> int:
+    """Show an error with the causes in its log and a hint, and return its exit code."""
+    system_errors.add_limits(error)
+    if error.log and not error.findings:
+        from ..commands.diagnose import find_causes_in_log
+
+        error.findings = find_causes_in_log(error.log, error.device)
+    if isinstance(error, UsageError) and error.hint is None and (word := _find_command_name(ours)):
+        error.hint = f"gpuenv {word} --help lists the options"
+    return _show_error(screen, error)
+
+
 def _refuse_several_targets(ours: list[str]) -> None:
-    """Raise UsageError where --target is repeated for a command of one machine: typer would take the last one."""
+    """Raise UsageError if --target is repeated for a command of one machine. typer would use the last one."""
     if _find_command_name(ours) in SEVERAL_TARGETS:
         return
-    given = sum(word == "--target" or word.startswith("--target=") for word in ours)
-    if given > 1:
+    count = sum(word == "--target" or word.startswith("--target=") for word in ours)
+    if count > 1:
         raise UsageError(
-            f"--target is used {given} times, but `gpuenv {_find_command_name(ours)}` supports only one machine",
+            f"--target is used {count} times, but `gpuenv {_find_command_name(ours)}` supports only one machine",
             hint=f"use --target once. These commands support several: {', '.join(SEVERAL_TARGETS)}",
         )
 
@@ -115,7 +119,7 @@ def _show_error(screen: show.Screen, error: GpuenvError) -> int:
 
 
 def _end_with_signals() -> None:
-    """Let signals unwind this run. Those that are to be ignored (nohup, a shell's background job) stay so."""
+    """Handle signals by unwinding the run. Ignored signals (nohup, background jobs of a shell) stay ignored."""
     signal.signal(signal.SIGTERM, process.unwind)
     sys.unraisablehook = process.handle_dropped_exception
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -125,7 +129,7 @@ def _end_with_signals() -> None:
 
 
 def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
-    """Say what a run leaves that a signal ended: a line, or the one document of `--json`."""
+    """Show what an interrupted run left: as text, or as the one document of `--json`."""
     from ..commands import interrupted_run
 
     screen.rest()
@@ -138,7 +142,7 @@ def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
 
 
 def _as_usage_error(error: Exception, words: argument_order.CommandWords) -> UsageError:
-    """Return what typer says of a wrong command line as our error, with the frameworks among its words as a hint."""
+    """Return typer's error for a wrong command line as a UsageError, with a hint."""
     ours = words.ours
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)

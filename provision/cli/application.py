@@ -1,4 +1,4 @@
-"""The commands as typer has them: only the one that is asked for is prepared, since that takes as long as to run it."""
+"""Define the typer application. Only the command that runs is imported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class Command(TyperCommand):
-    """A command whose help has its options under headings, in plain text: a pipe and a log can have it as well."""
+    """A command whose help lists options under headings, as plain text for pipes and logs."""
 
     usage_words = ""
 
@@ -63,7 +63,7 @@ def _get_heading(parameter: Any) -> str:
 
 
 class Commands(TyperGroup):
-    """Commands that have a name and a help until one is asked for."""
+    """A group whose commands have only a name and a help text until one is run."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -89,11 +89,11 @@ class Commands(TyperGroup):
             formatter.write_text("gpuenv COMMAND --help shows the options and examples of a command.")
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command by its name or its other name."""
+        """Return a command by its name or alias."""
         return super().get_command(ctx, cmd_name if self.first else ALIASES.get(cmd_name, cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command that is asked for with its options, and the words after it."""
+        """Return the requested command with its options, and the remaining words."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not isinstance(command, Commands):
             name = command.name
@@ -112,9 +112,9 @@ def _prepare_command(name: str) -> Any:
     verb = COMMANDS[name]
     kind, function = load_command(name)
 
-    def call(context: typer.Context, given: dict[str, Any]) -> int:
-        output = command_options.build_options(verb.output, given, frozenset())
-        options = command_options.build_options(kind, given, signatures.find_named_options(context, given))
+    def call(context: typer.Context, values: dict[str, Any]) -> int:
+        output = command_options.build_options(verb.output, values, frozenset())
+        options = command_options.build_options(kind, values, signatures.find_named_options(context, values))
         return _run_command(function, verb.adapt(options, output, context.obj), output)
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -127,7 +127,10 @@ def _prepare_command(name: str) -> Any:
 
 
 def _run_command(function: Any, options: Any, output: Any) -> int:
-    """Run a command, show its value and return its exit code; a program's death by a signal becomes this one's."""
+    """Run a command, show its result and return its exit code.
+
+    If a signal ended the user's program, it ends this process too.
+    """
     screen = show.Screen(
         json=output.json, quiet=output.quiet, verbose=output.verbose, environ=process.environ()
     )

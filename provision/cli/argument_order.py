@@ -1,7 +1,8 @@
-"""The words of a command line before typer reads them: options before a command, and the command of `run`.
+"""Reorder the words of a command line before typer reads them.
 
-`run` takes the words of another program. Its forms are `run [OPTION...] CMD [ARG...]`, `run [OPTION...] ENV CMD [ARG...]`
-where ENV is the path of an environment, and `run [OPTION...] [ENV] [OPTION...] -- CMD [ARG...]`.
+Options may come before a command. `run` takes the words of another program. Its forms are `run [OPTION...]
+CMD [ARG...]`, `run [OPTION...] ENV CMD [ARG...]` with the path of an environment, and `run [OPTION...] [ENV]
+[OPTION...] -- CMD [ARG...]`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _HELP = ("-h", "--help")
 
 
 class CommandWords(NamedTuple):
-    """gpuenv's own words, the command of `run` (None where none is named), and a note on how they were read."""
+    """gpuenv's own words, the command of `run` or None, and a note on how they were read."""
 
     ours: list[str]
     command: list[str] | None
@@ -30,13 +31,13 @@ class CommandWords(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _RunFlags:
-    """The options of `run`: those that are followed by a value, and the others."""
+    """The options of `run`: those with a value, and the others."""
 
     valued: frozenset[str]
     plain: frozenset[str]
 
     def after(self, argv: Sequence[str], at: int) -> int | None:
-        """Return the index behind the option at an index, or None where no option of `run` is there."""
+        """Return the index after the option at an index, or None if it is not an option of `run`."""
         name, equals, _ = argv[at].partition("=")
         if name in self.valued:
             return at + (1 if equals else 2)
@@ -44,7 +45,7 @@ class _RunFlags:
 
 
 def read(argv: Sequence[str]) -> CommandWords:
-    """Read a command line. Whether a word is the path of an environment is looked up on the disk."""
+    """Read a command line. The disk shows whether a word is the path of an environment."""
     argv = _split_clusters(_move_command_first(list(argv)))
     if argv[:1] == ["create"]:
         argv = [_as_path(word) for word in argv]
@@ -71,18 +72,18 @@ def read(argv: Sequence[str]) -> CommandWords:
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Return gpuenv's own words, and the command of `run` (None where no command is named)."""
+    """Return gpuenv's own words, and the command of `run` or None."""
     return read(argv)[:2]
 
 
 def find_python_options(words: CommandWords) -> list[str]:
-    """Return the words of `run` from an option of Python on (-c, -m); none where there is no such option."""
+    """Return the words of `run` starting at an option of Python (-c, -m), or none."""
     at = next((i for i, word in enumerate(words.ours) if word in ("-c", "-m")), None)
     return [] if at is None else [*words.ours[at:], *(words.command or [])]
 
 
 def _as_path(word: str) -> str:
-    """Return `./torch` as a path from the root: a Path would make it `torch`, which is also a framework."""
+    """Return `./torch` as an absolute path. Path would shorten it to `torch`, which is a framework too."""
     from ..commands.misplaced_framework import find_framework
 
     return str(Path.cwd() / word) if word.startswith("./") and find_framework(word[2:]) else word
@@ -110,7 +111,7 @@ def _split_clusters(argv: list[str]) -> list[str]:
 
 
 def _move_command_first(argv: list[str]) -> list[str]:
-    """Return the words with the options that come before a command moved behind its name."""
+    """Return the words with options before a command moved after its name."""
     first = next((i for i, word in enumerate(argv) if word not in _ANYWHERE), len(argv))
     before, words = argv[:first], argv[first:]
     if not words or words[0].startswith("-"):
@@ -120,9 +121,9 @@ def _move_command_first(argv: list[str]) -> list[str]:
 
 
 def _find_dashes(argv: Sequence[str], at: int, flags: _RunFlags) -> int | None:
-    """Return the index of the `--` that ends gpuenv's own words; None where it belongs to the command, or is missing.
+    """Return the index of the `--` that ends gpuenv's own words, or None.
 
-    Between it and the first word that is no option only options of `run` may come.
+    Only options of `run` may come between the environment and it.
     """
     behind: int | None = at if argv[at : at + 1] == ["--"] else at + 1
     while behind is not None and behind < len(argv):

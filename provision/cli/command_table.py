@@ -1,4 +1,4 @@
-"""The table of commands: the options of each, its function by name, its help."""
+"""List all commands: their options, function and help text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..model.command_options import OUTPUT, option
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """The options of what a command shows."""
+    """The options for the output of a command."""
 
     json: bool = option(False, help="Print one JSON document.", panel=OUTPUT)
     quiet: bool = option(False, "--quiet", "-q", help="Print only errors and the last line.", panel=OUTPUT)
@@ -24,7 +24,7 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOfRun(Output):
-    """The options of what `run` shows."""
+    """The options for the output of `run`."""
 
     json: bool = option(
         False, panel=OUTPUT,
@@ -37,8 +37,11 @@ Adapt = Callable[[Any, Output, "list[str] | None"], Any]
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command: the dataclass of its options, its help in one line, how its options depend on the output and on the
-    command of `run`, and its usage where typer cannot derive it."""
+    """A command: the dataclass of its options, and its help in one line.
+
+    `adapt` changes the options by the output and the command of `run`. `usage` is set if typer cannot derive
+    it.
+    """
 
     options: str
     help: str
@@ -48,12 +51,12 @@ class CommandEntry:
 
 
 def _shorten_value(options: Any, output: Output, _command: list[str] | None) -> Any:
-    """Leave the lock out of a value of `create` that is shown in words."""
+    """Leave the lock out of the result of `create` if it is shown as text."""
     return dataclasses.replace(options, brief=not output.json)
 
 
 def _add_command(options: Any, output: Output, command: list[str] | None) -> Any:
-    """Give `run` its command, whose standard output is not to mix with a document."""
+    """Add the command to the options of `run`. With --json its output goes to standard error."""
     return dataclasses.replace(
         options, command=command or [], stdout_to_stderr=output.json, diagnose=output.json or not output.quiet
     )
@@ -139,7 +142,7 @@ ALIASES = {"ls": "list", "rm": "remove"}
 
 
 def load_command(name: str) -> tuple[type, Callable[..., Any]]:
-    """Import a command: the dataclass of its options, and its function."""
+    """Import a command. Return the dataclass of its options and its function."""
     first, last = name.split(maxsplit=1)[0], name.rsplit(maxsplit=1)[-1]
     module = importlib.import_module(f"...commands.{first}", __name__)
     return getattr(module, COMMANDS[name].options), getattr(module, last)

@@ -1,4 +1,4 @@
-"""The examples in the help of each command: a command line, and what it does."""
+"""List the examples in the help of each command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exit codes: the one table of what a value or an error means to a shell."""
+"""Map the results and errors of commands to exit codes."""
 
 from __future__ import annotations
 
@@ -39,16 +39,18 @@ def get_error_code(error: GpuenvError) -> int:
 
 
 def get_exit_code(value: Any, options: Any) -> int:
-    """Return the exit code of a command's value. With --strict a warning of `verify` fails; with --device cpu a
-    verdict on the CPU is what the user asked for."""
+    """Return the exit code of a command's result.
+
+    With --strict a warning of `verify` fails. With --device cpu a verdict on the CPU is expected.
+    """
     if isinstance(value, RunResult):
         return value.code
     if isinstance(value, Plan):
-        given = getattr(options, "takes_lock", False)  # a lock may have no framework
-        return 0 if value.builds or given else _NO_BUILD
+        takes_lock = getattr(options, "takes_lock", False)  # a lock may have no framework
+        return 0 if value.builds or takes_lock else _NO_BUILD
     if isinstance(value, (Bundle, Fleet, FleetLocks)):
-        found = value.fleet if isinstance(value, FleetLocks) else value
-        return _NO_BUILD if found.unserved else 0
+        fleet = value.fleet if isinstance(value, FleetLocks) else value
+        return _NO_BUILD if fleet.unserved else 0
     if isinstance(value, CreateResult):
         return _get_create_code(value)
     if isinstance(value, Verdict):

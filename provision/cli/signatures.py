@@ -1,4 +1,4 @@
-"""The function that typer reads a command's options from, made from the dataclass that declares them."""
+"""Generate the function that typer reads a command's options from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTEXT = "context"
 
 
 def make_callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
-    """Return `call` with a signature of the context and all options that the dataclasses declare."""
+    """Return `call` with a signature of the context and all declared options of the dataclasses."""
     parameters = [inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for kind in kinds:
         hints: dict[type, dict[str, Any]] = {}
@@ -35,8 +35,7 @@ def make_callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
 
 
 def find_named_options(context: typer.Context, values: Mapping[str, Any]) -> frozenset[str]:
-    """Return the options that the command line or a variable names, also those with the value that they have
-    without it."""
+    """Return the options that the command line or a variable names, including those with their default value."""
     source = context.get_parameter_source
     return frozenset(
         name for name in values if getattr(source(name), "name", "") in ("COMMANDLINE", "ENVIRONMENT")
@@ -44,8 +43,11 @@ def find_named_options(context: typer.Context, values: Mapping[str, Any]) -> fro
 
 
 def get_variable(name: str, how: command_options.Option, kind: type) -> str | None:
-    """Return the variable that sets an option: GPUENV_ and its long flag. None for an option that permits something, or
-    that names what a command removes: what is left in a shell or a job must not decide that."""
+    """Return the variable that sets an option: GPUENV_ and its long flag.
+
+    Return None for an option that permits something, or names what a command removes. A variable left in a
+    shell or job must not decide that.
+    """
     if name == "force" or name.startswith("allow_") or name in getattr(kind, "NAMES_WHAT_IS_REMOVED", ()):
         return None
     flags = how.flags or (command_options.make_flag(name),)
@@ -54,14 +56,14 @@ def get_variable(name: str, how: command_options.Option, kind: type) -> str | No
 
 
 def _read_types(owner: type) -> dict[str, Any]:
-    """Return the types of a dataclass's own options. Types of other fields may not be loaded."""
+    """Return the types of a dataclass's own options. Types of other fields may not be imported."""
     fields = [field for kind, field, _ in command_options.iterate_options(owner) if kind is owner]
     wanted = type(owner.__name__, (), {"__annotations__": {field.name: field.type for field in fields}})
     return get_type_hints(wanted, vars(sys.modules[owner.__module__]))
 
 
 def _make_completion(name: str) -> Callable[[str], Any]:
-    """Return a completion that is imported when a shell asks for it."""
+    """Return a completion function that is imported when a shell calls it."""
 
     def complete(incomplete: str) -> Any:
         from . import value_completion
@@ -74,7 +76,7 @@ def _make_completion(name: str) -> Callable[[str], Any]:
 def _make_parameter(
     field: Field[Any], kind: Any, how: command_options.Option, variable: str | None
 ) -> inspect.Parameter:
-    """Return the parameter of an option. A list is None where the command line does not name it."""
+    """Return the parameter of an option. A list is None if the command line does not name it."""
     default = inspect.Parameter.empty if field.default is MISSING else field.default
     if field.default_factory is not MISSING:
         kind, default = kind | None, None

@@ -1,4 +1,4 @@
-"""Errors of the operating system that no stage expects, as errors of gpuenv: limits, full disks, long paths."""
+"""Explain unexpected errors of the operating system: limits, full disks, long paths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DESCRIPTORS_HINT = "raise the limit on open files: ulimit -n 1024"
 
 
 def explain(error: BaseException) -> GpuenvError | None:
-    """Return the error to show for one that the machine caused; None for any other, which is a bug of gpuenv."""
+    """Return the error to show if the machine caused it, or None for a bug of gpuenv."""
     return _explain_one(error) or (_explain_one(error.__cause__) if error.__cause__ else None)
 
 
@@ -72,14 +72,14 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
 
 
 def add_limits(error: GpuenvError) -> None:
-    """Name the limit where the log of a program shows that it met one; its own message is about something else."""
+    """Name the limit in the error if the log of a program shows that it was reached."""
     text = f"{error.message}\n{error.log or ''}"
-    if found := _NO_DESCRIPTOR.search(text):
+    if match := _NO_DESCRIPTOR.search(text):
         limit, hint = _describe_limit("RLIMIT_NOFILE"), _DESCRIPTORS_HINT
-    elif found := _NO_MEMORY.search(text):
+    elif match := _NO_MEMORY.search(text):
         limit, hint = _describe_limit("RLIMIT_AS"), _choose_memory_hint()
-    if found and limit:
-        error.message = f"{error.message.rstrip(': ')}: {found[0]}{limit}"
+    if match and limit:
+        error.message = f"{error.message.rstrip(': ')}: {match[0]}{limit}"
         error.hint = hint
 
 
@@ -97,7 +97,7 @@ def _choose_memory_hint() -> str:
 
 
 def _describe_limit(name: str) -> str:
-    """The soft limit in words; "" where there is none."""
+    """Return the soft limit as text, or "" if there is none."""
     if sys.platform == "win32":
         return ""
     soft = resource.getrlimit(getattr(resource, name))[0]

@@ -1,6 +1,6 @@
-"""The completion of words that are no commands and options: environments, frameworks, targets, formats.
+"""Complete the values of options in a shell: environments, frameworks, targets and formats.
 
-An option names its completion: the function of that name here.
+An option names its completion function in this module.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ _SPEC = r"(?P<name>[A-Za-z]\w*)(?P<before>(?:[^,]*,)*\s*(?:===?|>=|<=|~=|!=|<|>)
 
 
 def environments(incomplete: str) -> list[str]:
-    """Environments of the registry as one would type them from here. A shell completes files where there
-    are none, so that any other path can be typed as well."""
-    found = [way for env in completion_words.environments() for way in _ways(env, incomplete)]
+    """Return the registered environments as they would be typed in this folder.
+
+    Without a match a shell completes files, so that other paths can be typed too.
+    """
+    ways = [way for env in completion_words.environments() for way in _ways(env, incomplete)]
     # Characters that a terminal cannot show cannot be typed either.
-    return [_as_typed(way) for way in found if way.startswith(incomplete) and way.isprintable()]
+    return [_as_typed(way) for way in ways if way.startswith(incomplete) and way.isprintable()]
 
 
 def _ways(env: Path, incomplete: str) -> Iterable[str]:
-    """A path in the manner in which the word begins: `/...`, `~/...`, `./...`, or below this folder."""
+    """Yield a path in the form in which the word begins: `/...`, `~/...`, `./...`, or below this folder."""
     if incomplete.startswith("/"):
         yield str(env)
         return
@@ -49,8 +51,10 @@ def _ways(env: Path, incomplete: str) -> Iterable[str]:
 
 
 def _as_typed(text: str) -> str:
-    """Bash puts a completion into the line as it is: what would end the word is escaped, unless the word
-    began with a quote. Other shells do that themselves."""
+    """Return the text with escapes for bash, which inserts a completion unchanged.
+
+    A word in quotes needs none. Other shells escape by themselves.
+    """
     environ = process.environ()
     if environ.get("_GPUENV_COMPLETE") != "complete_bash" or _words(environ)[-1][:1] in ("'", '"'):
         return text
@@ -61,7 +65,7 @@ def _as_typed(text: str) -> str:
 
 
 def frameworks(incomplete: str) -> list[tuple[str, str]]:
-    """Names, and behind a whole name or a comparison the versions that are known."""
+    """Return framework names, and known versions after a whole name or a comparison."""
     spec = re.fullmatch(_SPEC, incomplete)
     if spec:
         return [
@@ -78,9 +82,9 @@ def frameworks(incomplete: str) -> list[tuple[str, str]]:
 
 
 def version_in_bash(environ: Mapping[str, str]) -> list[str] | None:
-    """The versions behind `--framework torch==`, None where something else is completed.
+    """Return the versions after `--framework torch==`, or None if something else is completed.
 
-    Bash takes `torch==2.1` for three words and completes the last, of which typer can make nothing.
+    Bash splits `torch==2.1` into three words and completes the last one, which typer cannot handle.
     """
     if environ.get("_GPUENV_COMPLETE") != "complete_bash":
         return None
@@ -99,7 +103,7 @@ def version_in_bash(environ: Mapping[str, str]) -> list[str] | None:
 
 
 def _words(environ: Mapping[str, str]) -> list[str]:
-    """Bash's words up to the one that is completed, as they were typed."""
+    """Return Bash's words up to the completed one, as they were typed."""
     typed = environ.get("COMP_WORDS", "").split("\n")
     at = environ.get("COMP_CWORD", "")
     typed = typed[: int(at) + 1] if at.isdigit() else typed
@@ -110,12 +114,12 @@ def _words(environ: Mapping[str, str]) -> list[str]:
 
 
 def targets(incomplete: str) -> list[tuple[str, str]]:
-    """Return the targets that gpuenv.yaml names here."""
+    """Return the targets of gpuenv.yaml in this folder."""
     return [(name, shown) for name, shown in completion_words.targets() if name.startswith(incomplete)]
 
 
 def devices(incomplete: str) -> list[tuple[str, str]]:
-    """Return the devices that an environment can be made for."""
+    """Return the devices for which an environment can be built."""
     known = (
         ("auto", "the GPU of the target, else the CPU"), ("cuda", "a GPU"), ("cpu", "the CPU"),
     )  # fmt: skip
@@ -123,7 +127,7 @@ def devices(incomplete: str) -> list[tuple[str, str]]:
 
 
 def tested_devices(incomplete: str) -> list[str]:
-    """Return the devices that `verify` takes: the GPUs of this machine, all of them, the CPU."""
+    """Return the devices that `verify` accepts: the GPUs of this machine, all of them, the CPU."""
     return [name for name in (*completion_words.cuda_devices(), "all", "cpu") if name.startswith(incomplete)]
 
 
@@ -133,7 +137,7 @@ def managers(incomplete: str) -> list[str]:
 
 
 def gpus(incomplete: str) -> list[tuple[str, str]]:
-    """Return boards, and behind a digit compute capabilities."""
+    """Return boards, or compute capabilities after a digit."""
     names = completion_words.gpus()
     if not incomplete[:1].isdigit():
         names = [one for one in names if not one[0][:1].isdigit()]

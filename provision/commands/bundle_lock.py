@@ -20,7 +20,7 @@ from ..model import (
     find_lock_manager,
     make_lock_name,
 )
-from ..request import load_profiles, project_options as inproject, read_options
+from ..request import load_profiles, package_sources, project_options as inproject
 from ..request.options import Choices
 from ..request.project_folder import locate_project_file
 from ..request.target import read_target
@@ -95,7 +95,7 @@ def of(
     get_locking(of_lock).check_hashes(made, str(path), allow_md5=allow_md5)
     data = load_profiles.load_all(choices)
     return LockForBundle(
-        lock=made, sources=read_options.read_sources(choices), profiles=data, choices=choices, asked=asked
+        lock=made, sources=package_sources.read_sources(choices), profiles=data, choices=choices, asked=asked
     )
 
 

@@ -27,6 +27,7 @@ from ..model import (
 from ..request import (
     environment_paths as where,
     load_profiles,
+    package_sources,
     project_options as inproject,
     read_options,
     recorded_options,
@@ -178,7 +179,7 @@ def _job(
         machine, sources, files = context.machine, context.sources, list_watched_files(choices, context)
     else:
         machine, lock = accept_lock(fixed_lock, how.compared(choices)), fixed_lock
-        sources = read_options.read_locked_sources(choices, fixed_lock)
+        sources = package_sources.read_locked_sources(choices, fixed_lock)
     return BuildJob(
         env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=how.verify,
         checks=how.checks,

@@ -123,7 +123,7 @@ def _as_made(env: Path, base: Choices) -> Choices:
     links = list(dict.fromkeys([*recorded.find_links, *base.find_links]))
     binary = list(dict.fromkeys([*recorded.only_binary, *base.only_binary]))
     more = recorded_options.record(Choices(find_links=links, only_binary=binary))
-    return dataclasses.replace(recorded, find_links=links, only_binary=binary, given=recorded.given | more)
+    return dataclasses.replace(recorded, find_links=links, only_binary=binary, typed=recorded.typed | more)
 
 
 def _in_project(
@@ -140,7 +140,7 @@ def _in_project(
     solved = existing_lock.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
     edit.write(file)
     choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.chosen([text])])
-    choices = dataclasses.replace(choices, given=recorded_options.record(choices))
+    choices = dataclasses.replace(choices, typed=recorded_options.record(choices))
     return inproject.apply_project(choices), solved.write()
 
 
@@ -156,7 +156,7 @@ def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
         choices = _of_its_lock(choices, pylock.read_in(env / place.MARK))
     edit.check(choices.with_, None)
     changed = dataclasses.replace(choices, with_=edit.chosen(choices.with_))
-    return dataclasses.replace(changed, given=recorded_options.record(changed))
+    return dataclasses.replace(changed, typed=recorded_options.record(changed))
 
 
 def _of_its_lock(choices: Choices, lock: Lock) -> Choices:

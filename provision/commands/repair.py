@@ -13,7 +13,7 @@ from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
 from ..model.command_options import argument, group, option
-from ..request import environment_paths as where, project_options as inproject, read_options
+from ..request import environment_paths as where, package_sources, project_options as inproject
 from ..request.options import Choices
 from ..system import process
 from ..wheels import pylock
@@ -68,7 +68,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         place.refuse_half_changed(path)
         lock = _lock_of(path)
         job = BuildJob(
-            env=path, lock=lock, choices=choices, sources=read_options.read_sources(choices), emit=emit,
+            env=path, lock=lock, choices=choices, sources=package_sources.read_sources(choices), emit=emit,
             verify=None if options.verify else False, checks=options.checks,
         )  # fmt: skip
         done = _repaired(

@@ -16,7 +16,7 @@ from ..environment import place, state
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
 from ..model.command_options import argument, option
-from ..request import environment_paths as where, options as o, read_options
+from ..request import environment_paths as where, options as o, package_sources
 from ..request.project_folder import find_project_env
 from ..system import process
 from ..system.output_file import is_stdout
@@ -84,7 +84,7 @@ def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
 
         environment = verify.locate(path) if env is not None else tried(lambda: verify.locate(path))
         path = Path(environment.path) if environment else path
-    sources = tried(lambda: read_options.read_sources(o.Choices()))
+    sources = tried(lambda: package_sources.read_sources(o.Choices()))
     return stage.ReportFacts(
         gpuenv=__version__,
         python=platform.python_version(),

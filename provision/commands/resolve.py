@@ -20,7 +20,7 @@ from .read_request import get_locking, judge_request
 from .stages_for_managers import resolve_plan
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
-_OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "given", "planned", "named")
+_OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "typed", "planned", "named")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,7 +78,7 @@ def make_record(choices: Choices, lock_file: Lock | None, files: list[str]) -> d
     digested = {"names": files, "digest": digest_files(files)} if files else None
     return {
         "choices": redact_value(json.loads(json.dumps(plain))),
-        "given": redact_value(json.loads(json.dumps(choices.given))),
+        "given": redact_value(json.loads(json.dumps(choices.typed))),
         "lock": state.lock_digest(lock_file),
         "files": digested,
     }

@@ -1,1 +1,1 @@
-"""Options and gpuenv.yaml as a Request, a Target and Sources."""
+"""Read options and gpuenv.yaml as a Request, a Target and PackageSources."""

@@ -1,4 +1,7 @@
-"""Frameworks of which a project names the CPU build alone: packages beside the planned ones, or a CPU environment."""
+"""Handle frameworks of which a project requires only the CPU build.
+
+They become packages beside the planned frameworks, or make the environment one for the CPU.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _OTHER_GPU_NAME = {"onnxruntime": "onnxruntime-gpu"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SortedBuilds:
-    """What a project asks for, with its CPU builds sorted. `only_cpu` says why nothing is for a GPU, or is None."""
+    """The requirements of a project with its CPU builds sorted.
+
+    `only_cpu` states why nothing is for a GPU, or is None.
+    """
 
     demands: ProjectRequirements
     frameworks: tuple[str, ...]
@@ -28,15 +34,18 @@ def sort_cpu_builds(
     named: Collection[str],
     bring: Callable[[tuple[RequirementLine, ...]], Sequence[str]],
 ) -> SortedBuilds:
-    """Take the CPU builds for packages where a framework is planned for a GPU: `named` by an option, by the files, or
-    brought by the other packages, which `bring` finds out."""
+    """Treat CPU builds as ordinary packages if a framework is planned for a GPU.
+
+    Such a framework is `named` by an option, named by the files, or required by other packages, which `bring`
+    lists.
+    """
     builds = [build for build in demands.cpu if build.framework not in named]
     if not builds:
         return SortedBuilds(demands=demands, frameworks=demands.frameworks)
     beside = _as_packages(demands, builds)
     frameworks = beside.frameworks
-    own = {need for build in builds for need in build.needs}
-    if not (named or frameworks) and any(not n.constraint and n not in own for n in beside.needs):
+    cpu_needs = {need for build in builds for need in build.needs}
+    if not (named or frameworks) and any(not n.constraint and n not in cpu_needs for n in beside.needs):
         cpu = {build.framework for build in builds}
         frameworks = tuple(f for f in bring(beside.needs) if f not in cpu)
     if named or frameworks:
@@ -51,16 +60,16 @@ def sort_cpu_builds(
 
 
 def _as_packages(demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework]) -> ProjectRequirements:
-    """The demands with the CPU builds among the needs, and not among the frameworks."""
+    """Return the requirements with the CPU builds as packages instead of frameworks."""
     names = {build.framework for build in builds}
     said = {sentence for build in builds for sentence in build.as_framework}
-    own = [need for build in builds for need in build.needs]
-    kept = [need for need in demands.needs if need not in own]
+    cpu_needs = [need for build in builds for need in build.needs]
+    kept = [need for need in demands.needs if need not in cpu_needs]
     return dataclasses.replace(
         demands,
         frameworks=tuple(f for f in demands.frameworks if f not in names),
         bounds=tuple(b for b in demands.bounds if b.name not in names),
-        needs=(*kept, *own),
+        needs=(*kept, *cpu_needs),
         left_out=tuple(s for s in demands.left_out if s not in said),
         cpu=(),
     )
@@ -75,7 +84,8 @@ def _describe_packages(build: CpuOnlyFramework) -> str:
 
 
 def list_notes(packages: Sequence[str], planned: Collection[str]) -> tuple[str, ...]:
-    """Name the packages of `--with` and `packages:` that hold the CPU build of a framework that is not planned."""
+    """Return notes on packages of `--with` and `packages:` that are CPU builds of frameworks that are not
+    planned."""
     needs = [Requirement(text) for text in packages]
     return tuple(
         f"{need.name} is installed as an ordinary CPU package. To use the GPU: --framework {framework}"
@@ -86,7 +96,7 @@ def list_notes(packages: Sequence[str], planned: Collection[str]) -> tuple[str, 
 
 
 def make_cpu_hint(texts: Sequence[str]) -> str | None:
-    """What packages for the CPU mean where no framework is named at all; None without one."""
+    """Return a hint on a CPU package if no framework is named, or None."""
     for need in map(Requirement, texts):
         name = canonicalize_name(need.name)
         if name in CPU_PACKAGES:

@@ -1,4 +1,4 @@
-"""Where things lie: an environment's path, and gpuenv's cache."""
+"""Return the absolute path of an environment, and the path of gpuenv's cache."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from .options import Choices
 
 
 def make_absolute(env: Path) -> Path:
-    """Absolute, with the parent's links followed and the last part as it was named."""
+    """Return the absolute path. Links of the parent are followed; the last part is unchanged."""
     env = Path.cwd() / env.expanduser()
     return env.parent.resolve() / env.name
 
 
 def get_cache_dir(c: Choices) -> Path:
-    """Where gpuenv keeps parsed profiles, compiled modules and probes' bytecode."""
+    """Return the folder of gpuenv's cache: parsed profiles, compiled modules and bytecode of probes."""
     if c.cache_dir:
         return c.cache_dir.absolute()
     import platformdirs

@@ -1,4 +1,4 @@
-"""The hosts of a fleet: files, names of gpuenv.yaml, folders of files, and JSON lines on standard input."""
+"""Read the hosts of a fleet from files, folders, gpuenv.yaml and standard input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KNOWN_SCHEMAS = (None, Machine.SCHEMA, Target.SCHEMA)
 
 @dataclass(frozen=True)
 class FleetHosts:
-    """Hosts that are planned with the same options: those of gpuenv.yaml's targets can have some of their own."""
+    """Hosts that are planned with the same options. Targets of gpuenv.yaml can have their own options."""
 
     choices: Choices
     hosts: list[FleetHost]
@@ -34,7 +34,7 @@ class FleetHosts:
 
 @dataclass
 class _Reading:
-    """What was read so far. Targets that many hosts have are checked and kept once."""
+    """The hosts that were read so far. A target that many hosts have is checked and stored once."""
 
     choices: Choices
     look: MachineReader
@@ -44,7 +44,7 @@ class _Reading:
     targets: dict[str, Target] = field(default_factory=dict)
 
     def add(self, name: str, target: Target, device: Device, choices: Choices) -> None:
-        """Add a host. The same host twice is one, if its target is the same."""
+        """Add a host. A host that is listed twice with the same target counts once. Raises UsageError."""
         if name in self.named:
             if self.named[name] != target:
                 raise UsageError(
@@ -59,15 +59,17 @@ class _Reading:
         )
 
     def add_document(self, data: Any, name: str, origin: str) -> None:
-        """Add the host of a document: a machine or a target, with its name in `host` where it has one. Of a machine
-        only the target is read. Raises UsageError."""
+        """Add the host of a document, which is a machine or a target and may name its `host`.
+
+        Only the target of a machine is read. Raises UsageError.
+        """
         if not isinstance(data, dict):
             raise UsageError(
                 f"--target {origin}: expected a JSON object, got {type(data).__name__}", hint=_HINT
             )
-        own = data.pop("host", name)
-        if not isinstance(own, str) or not own.isprintable() or not own.strip() or len(own) > 255:
-            raise UsageError(f"--target {origin}: host {own!r:.80} is not a host name", hint=_HINT)
+        host = data.pop("host", name)
+        if not isinstance(host, str) or not host.isprintable() or not host.strip() or len(host) > 255:
+            raise UsageError(f"--target {origin}: host {host!r:.80} is not a host name", hint=_HINT)
         if data.get("schema") not in _KNOWN_SCHEMAS:
             raise UsageError(
                 f"--target {origin}: {data['schema']!r:.60} is not {Machine.SCHEMA!r}", hint=_HINT
@@ -79,9 +81,9 @@ class _Reading:
         except ValueError as error:
             raise UsageError(f"--target {origin} is not a valid target: {error}", hint=_HINT) from error
         except MachineError as error:
-            self.left_out.append(UnservedHosts(hosts=1, host=own, reason=error.message, hint=error.hint))
+            self.left_out.append(UnservedHosts(hosts=1, host=host, reason=error.message, hint=error.hint))
             return
-        self.add(own, target, device, self.choices)
+        self.add(host, target, device, self.choices)
 
     def _target(self, data: Any) -> Target:
         key = json.dumps(data, sort_keys=True)
@@ -90,8 +92,10 @@ class _Reading:
         return self.targets[key]
 
     def _device(self, data: dict[str, Any], target: Target) -> Device:
-        """The device of a machine. One whose NVIDIA driver does not work is never planned for the CPU. Raises
-        MachineError, ValueError."""
+        """Return the device of a machine. A machine with a broken NVIDIA driver is never planned for the CPU.
+
+        Raises MachineError, ValueError.
+        """
         driver = data.get("driver")
         works = target.driver and target.gpus and not (isinstance(driver, dict) and driver.get("problem"))
         if works or self.choices.device != "auto":
@@ -108,8 +112,10 @@ def _device_of(choices: Choices, target: Target) -> Device:
 def read_hosts(
     targets: Sequence[Path], choices: Choices, data: Profiles, look: MachineReader
 ) -> tuple[list[FleetHosts], list[UnservedHosts]]:
-    """Return the hosts by the options that they are planned with, and those that cannot be planned for. Raises
-    UsageError."""
+    """Return the hosts by the options that they are planned with, and the hosts that cannot be planned.
+
+    Raises UsageError.
+    """
     for name in _OF_ONE_TARGET:
         if getattr(choices, name):
             raise UsageError(
@@ -134,10 +140,10 @@ def read_hosts(
 
 
 def _files(folder: Path) -> list[Path]:
-    found = sorted(p for p in folder.iterdir() if p.suffix == ".json")
-    if not found:
+    files = sorted(p for p in folder.iterdir() if p.suffix == ".json")
+    if not files:
         raise UsageError(f"--target {folder}: the folder has no .json file", hint=_HINT)
-    return found
+    return files
 
 
 def _read_file(reading: _Reading, path: Path) -> None:
@@ -152,7 +158,7 @@ def _read_file(reading: _Reading, path: Path) -> None:
 
 
 def _lines() -> Iterator[bytes]:
-    """The lines of standard input, each of bounded length. Raises UsageError."""
+    """Yield the lines of standard input, each of bounded length. Raises UsageError."""
     while line := sys.stdin.buffer.readline(_MOST + 1):
         if len(line) > _MOST:
             raise UsageError(
@@ -172,9 +178,9 @@ def _read_line(reading: _Reading, line: bytes, number: int) -> None:
 
 
 def _read_named(reading: _Reading, name: Path, choices: Choices, data: Profiles) -> None:
-    """A target of gpuenv.yaml, with the Python, CUDA, device and manager that it has there. Raises UsageError."""
-    laid = project_options.apply_project(dataclasses.replace(choices, target=name))
-    _, target = read_request_target(laid, data, reading.look)
-    device = _device_of(laid, target)
-    own = {n: getattr(laid, n) for n in _NAMED_CHOICES}
-    reading.add(str(name), target, device, dataclasses.replace(reading.choices, **own))
+    """Add a target of gpuenv.yaml with its own Python, CUDA, device and manager. Raises UsageError."""
+    merged = project_options.apply_project(dataclasses.replace(choices, target=name))
+    _, target = read_request_target(merged, data, reading.look)
+    device = _device_of(merged, target)
+    named_choices = {n: getattr(merged, n) for n in _NAMED_CHOICES}
+    reading.add(str(name), target, device, dataclasses.replace(reading.choices, **named_choices))

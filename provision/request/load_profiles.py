@@ -1,4 +1,4 @@
-"""What is known, for this run: the shipped profiles with the user's own rows over them."""
+"""Load the shipped profiles with the user's own rows."""
 
 from __future__ import annotations
 
@@ -23,48 +23,51 @@ _FOR_FIXES = ("system_libraries", "replacements", "satellites", "toolkits")
 
 
 def own_profiles() -> Path:
-    """The folder in which the user lays rows over gpuenv's own."""
+    """Return the folder of the user's own profile rows."""
     import platformdirs
 
     return Path(platformdirs.user_config_dir("gpuenv")) / "profiles"
 
 
 def list_overlays(c: Choices) -> list[Path]:
-    """The folders laid over the shipped profiles. Raises UsageError for one that is not there."""
+    """Return the folders with rows that extend the shipped profiles. Raises UsageError for a missing one."""
     for folder in c.profiles:
         if not folder.is_dir():
             raise UsageError(f"--profiles {folder}: no such folder")
-    mine = own_profiles()
-    return list(c.profiles) or ([mine] if mine.is_dir() else [])
+    user_folder = own_profiles()
+    return list(c.profiles) or ([user_folder] if user_folder.is_dir() else [])
 
 
 def load_all(c: Choices) -> Profiles:
-    """The shipped profiles with the user's laid over them. Raises DataError, UsageError."""
+    """Return the shipped profiles with the user's rows. Raises DataError, UsageError."""
     folders = tuple(list_overlays(c))
     return _loaded(profiles.digest(folders), folders, get_cache_dir(c))
 
 
 @functools.lru_cache(maxsize=1)
 def _loaded(_digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
-    """Several parts of one run ask; what they read is held by its sha256."""
+    """Return the profiles with that digest. Several parts of a run share the result."""
     return profiles.load(folders, cache_dir=cache)
 
 
 def load_for_verdict(c: Choices) -> Profiles:
-    """What a verdict asks of each environment: cuDNN's releases, and what packages need of the system. Raises
-    DataError, UsageError."""
+    """Return the rows that each verdict needs: cuDNN's releases, and the system libraries of packages.
+
+    Raises DataError, UsageError.
+    """
     folders = tuple(list_overlays(c))
     return _parts(_FOR_VERDICT, profiles.digest(folders), folders, get_cache_dir(c))
 
 
 def load_for_fixes(c: Choices) -> Profiles:
-    """What names the package, wheel or release that brings a missing library. Raises DataError, UsageError."""
+    """Return the rows that name the package, wheel or release with a missing library. Raises DataError,
+    UsageError."""
     folders = tuple(list_overlays(c))
     return _parts(_FOR_FIXES, profiles.digest(folders), folders, get_cache_dir(c))
 
 
 def causes_of_jobs(c: Choices) -> frozenset[str]:
-    """The causes that come and go with the jobs on a machine. Raises DataError, UsageError."""
+    """Return the causes that depend on the jobs running on a machine. Raises DataError, UsageError."""
     folders = tuple(list_overlays(c))
     known = _parts(("causes",), profiles.digest(folders), folders, get_cache_dir(c))
     return frozenset(row.cause for row in known.causes if row.of_jobs)

@@ -1,4 +1,4 @@
-"""The options of the target, the choice and the sources: declared here for all commands that have them."""
+"""Declare the options of target, build and package sources that commands share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STDIN = "-"
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """The options of target, choice and sources as they were given."""
+    """The options of target, build and package sources, as the user wrote them."""
 
     target: Path | None = option(
         None, help="Plan for another machine: a file of `gpuenv detect --json`, or a target of gpuenv.yaml.",
@@ -110,7 +110,7 @@ class Choices:
     bundle: Path | None = None
     dependencies_only: bool = False  # of gpuenv.yaml: project: {path: ., install: false}
     # Only the options of command lines, as an environment records them.
-    given: dict[str, Any] = field(default_factory=dict)
+    typed: dict[str, Any] = field(default_factory=dict)
     # The machine of an environment or a lock, used instead of this one.
     planned: Target | None = None
     # The names of all options on the command line, including those with a default value.
@@ -121,8 +121,8 @@ class Choices:
         """Whether the options describe another machine than this one."""
         return bool(self.target or self.driver or self.gpu or self.planned)
 
-    def asked(self) -> frozenset[str]:
-        """Return the options that the caller decides: those named, and those that differ from their default."""
+    def decided(self) -> frozenset[str]:
+        """Return the options that the user decides: those named, and those that differ from their default."""
         default = Choices()
         names = [f.name for f in dataclasses.fields(self) if f.name != "named"]
         return self.named | {n for n in names if getattr(self, n) != getattr(default, n)}

@@ -1,4 +1,4 @@
-"""The project that a command is about: the file that describes it, and its folder."""
+"""Find the project of a command: its file, its folder and its environment."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 def locate_project_file() -> Path | None:
-    """Return the file that describes the project of this folder, or None. Raises DataError where there are several."""
+    """Return the file that describes the project of this folder, or None. Raises DataError if there are
+    several."""
     return find_project_file(Path.cwd(), _homes())
 
 
 def find_project_folder() -> Path:
-    """Return the folder of the project's file; this folder where there is none."""
+    """Return the folder of the project's file, or the current folder if there is no file."""
     file = locate_project_file()
     return file.parent if file else Path.cwd()
 
 
 def find_project_env() -> Path:
-    """Return the path of the project's environment, relative where the project is this folder."""
+    """Return the path of the project's environment, relative if the project is the current folder."""
     folder = find_project_folder()
     return DEFAULT_ENV if folder == Path.cwd() else folder / DEFAULT_ENV
 
 
 def find_active_env() -> tuple[str, Path] | None:
-    """Return the variable that names the active environment, and its path; None where none is active."""
+    """Return the variable that names the active environment, and its path, or None."""
     environ = process.environ()
     for name in _ACTIVE:
         path = Path(environ.get(name, ""))
@@ -42,18 +43,18 @@ def find_active_env() -> tuple[str, Path] | None:
 
 
 def is_present(env: Path) -> bool:
-    """Return whether something is in the place of an environment, or a run that was interrupted left it aside."""
+    """Return whether an environment exists at a path, or an interrupted run left one beside it."""
     path = make_absolute(env)
     return path.exists() or path.is_symlink() or not place.is_settled(path)
 
 
 def holds_python(path: Path) -> bool:
-    """Return whether a folder is an environment: it has a Python."""
+    """Return whether a folder is an environment with a Python."""
     return any((path / name).exists() for name in ("bin/python", "Scripts/python.exe", "python.exe"))
 
 
 def _homes() -> tuple[Path, ...]:
-    """Return the home folders of this user: the one of HOME, and the one of the user database."""
+    """Return the home folders of this user: that of HOME, and that of the user database."""
     named = [process.environ().get("HOME", "")]
     try:
         import pwd

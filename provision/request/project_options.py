@@ -1,4 +1,4 @@
-"""A project's own wishes: gpuenv.yaml laid under the options, and what its files ask for."""
+"""Merge gpuenv.yaml into the options, and read the project's requirements."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ _OF_THE_PLAN = (
 
 
 def apply_project(c: Choices) -> Choices:
-    """The options with gpuenv.yaml laid under them: all of it where no framework was named, of a named
-    target what it says of the machine. Raises DataError, UsageError."""
+    """Return the options merged with gpuenv.yaml.
+
+    If a framework is named, only the machine of a named target is merged. Raises DataError, UsageError.
+    """
     file = locate_project_file()
     named = str(c.target) if c.target and not c.target.exists() else None
     if file is None:
@@ -52,7 +54,7 @@ def apply_project(c: Choices) -> Choices:
 
 
 def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
-    """What an option gives stands before what the file says; lists are put together."""
+    """Merge the file into the options. Options override single values; lists are joined."""
     root = file.parent
     of_file = root / said.project if said.project and not c.project else None
     return dataclasses.replace(
@@ -78,7 +80,7 @@ def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
 
 
 def _is_version(python: str | None) -> bool:
-    """Whether `python:` of gpuenv.yaml is one version, as 3.11, and not bounds, as >=3.9."""
+    """Return whether `python:` of gpuenv.yaml is a version, such as 3.11, and not bounds, such as >=3.9."""
     return bool(python) and str(python)[0].isdigit()
 
 
@@ -95,17 +97,17 @@ def _merge_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> C
             hint=f"it has {known}; or write a file with `gpuenv detect --json`",
         )
     words = {f: getattr(target, f) for f in ("driver", "driver_os", "platform", "glibc", "python", "cuda")}
-    given = {k: v for k, v in words.items() if v and not getattr(c, k)}
+    merged = {k: v for k, v in words.items() if v and not getattr(c, k)}
     if target.device and c.device == "auto":
-        given["device"] = target.device
+        merged["device"] = target.device
     if target.manager and c.manager == _DEFAULT_MANAGER:
-        given["manager"] = target.manager
+        merged["manager"] = target.manager
     file = config.parent / target.file if target.file else None
-    return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **given)
+    return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **merged)
 
 
 def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequirements:
-    """What the project's files, and packages named with an address, ask for. Raises UsageError."""
+    """Return the requirements of the project's files, and packages named with a URL. Raises UsageError."""
     from packaging.requirements import Requirement
 
     from ..index.platform_tags import markers_of
@@ -128,7 +130,7 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
 
 
 def add_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequirements:
-    """The demands with the bounds on Python that gpuenv.yaml states, beside those of the project's files."""
+    """Return the requirements with the bounds on Python in gpuenv.yaml."""
     if not c.python_bounds:
         return demands
     name = c.config.name if c.config else CONFIG_NAME
@@ -141,8 +143,11 @@ def add_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequir
 
 
 def list_stack_packages(data: Profiles) -> frozenset[str]:
-    """The distributions that builds bring along and the plan decides: the parts of NVIDIA's toolkit and
-    what else is pinned by a build of a framework, but its companions."""
+    """Return the distributions that builds require and the plan selects.
+
+    These are the parts of NVIDIA's toolkit, and the pinned requirements of framework builds without their
+    companions.
+    """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -156,17 +161,19 @@ def _companions(data: Profiles) -> dict[str, str]:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    found = {x: b.framework for b in data.builds for x in b.companions}
-    return {canonicalize_name(Requirement(x).name): framework for x, framework in found.items()}
+    companions = {x: b.framework for b in data.builds for x in b.companions}
+    return {canonicalize_name(Requirement(x).name): framework for x, framework in companions.items()}
 
 
 def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -> PackageSources:
-    """Where packages come from, with what the project's files say of it: an index that an option names
-    stands before theirs. The PyTorch index is left out: which build comes from it is the plan's to say,
-    and beside the default index it would offer other builds of the same versions."""
+    """Return the package sources with those of the project's files. An index of an option overrides theirs.
+
+    The PyTorch index is left out: the plan decides which build comes from it. Beside the default index it
+    would offer other builds of the same versions.
+    """
     from ..index import pytorch_index
 
-    told = [u for u in demands.extra_index_urls if not pytorch_index.is_one(u, s.pytorch)]
+    extra_urls = [u for u in demands.extra_index_urls if not pytorch_index.is_one(u, s.pytorch)]
     replaced = "://" in c.index or process.environ().get("GPUENV_INDEX_PYPI")
     main = None if replaced else demands.index_url
     if main and pytorch_index.is_one(main, s.pytorch):
@@ -174,7 +181,7 @@ def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -
     return dataclasses.replace(
         s,
         default=main or s.default,
-        extra=tuple(dict.fromkeys([*s.extra, *told])),
+        extra=tuple(dict.fromkeys([*s.extra, *extra_urls])),
         find_links=tuple(dict.fromkeys([*s.find_links, *demands.find_links])),
         no_index=s.no_index or demands.no_index,
         exclude_newer=s.exclude_newer or _limit(c, demands),
@@ -183,30 +190,36 @@ def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -
 
 
 def _limit(c: Choices, demands: ProjectRequirements) -> str | None:
-    """Return the project's limit on uploads, unless an option or the user's environment says otherwise."""
+    """Return the project's limit on uploads, unless an option or the user's environment has another one."""
     if c.exclude_newer == upload_limits.NONE:
         return None
     return process.environ().get("UV_EXCLUDE_NEWER") or demands.exclude_newer
 
 
 def list_files(c: Choices, demands: ProjectRequirements) -> list[str]:
-    """Every file that what is asked for depends on, for the next run to compare."""
-    mine = [name_watched_file(c.config)] if c.config else []
-    return [*mine, *dict.fromkeys(demands.files)]
+    """Return every file that the requirements depend on, for comparison in the next run."""
+    config_files = [name_watched_file(c.config)] if c.config else []
+    return [*config_files, *dict.fromkeys(demands.files)]
 
 
 def digest_inputs(c: Choices, files: list[str]) -> str | None:
-    """A digest of what a project's files and options ask for, on any machine; None without files. Device,
-    CUDA and Python are left out: the plan of a lock has them."""
+    """Return a digest of the requirements of a project's files and options on any machine, or None without
+    files.
+
+    Device, CUDA and Python are left out, because the plan of a lock has them.
+    """
     return _inputs(c, files, (*_OF_THE_RUN, *_OF_THE_PLAN))
 
 
-def is_same_inputs(held: str | None, c: Choices, files: list[str]) -> bool:
-    """Whether a lock's digest is that of what is asked for: of this version, of one that counted every byte of
-    gpuenv.yaml, or of 0.1.0, which counted the options for the machine as well."""
+def is_same_inputs(digest: str | None, c: Choices, files: list[str]) -> bool:
+    """Return whether a lock's digest matches the current requirements.
+
+    Digests of earlier versions match too: one counted every byte of gpuenv.yaml, and 0.1.0 also counted the
+    options of the machine.
+    """
     machine = (*_OF_THE_RUN, *_OF_THE_PLAN)
     known = (_inputs(c, files, machine, exact=True), _inputs(c, files, _OF_THE_RUN, exact=True))
-    return held is not None and held in (digest_inputs(c, files), *known)
+    return digest is not None and digest in (digest_inputs(c, files), *known)
 
 
 def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: bool = False) -> str | None:
@@ -221,18 +234,18 @@ def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: b
     ):  # options that version 0.1.0 did not have
         if not counted.get(later):
             counted.pop(later, None)
-    told = json.dumps(counted, sort_keys=True) + digest_files(files, exact=exact)
-    return hashlib.sha256(told.encode()).hexdigest()
+    counted_text = json.dumps(counted, sort_keys=True) + digest_files(files, exact=exact)
+    return hashlib.sha256(counted_text.encode()).hexdigest()
 
 
 def as_plain_options(c: Choices) -> dict[str, Any]:
-    """The options as JSON has them."""
+    """Return the options as JSON values."""
     data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(c), default=str))
-    return {k: v for k, v in data.items() if k not in ("given", "planned", "named")}
+    return {k: v for k, v in data.items() if k not in ("typed", "planned", "named")}
 
 
 def parse_options(data: dict[str, Any]) -> Choices:
-    """The options that an environment remembers. Raises ValueError for what is none."""
+    """Return the recorded options of an environment. Raises ValueError for an unknown option."""
     known = {f.name: f for f in dataclasses.fields(Choices)}
     if set(data) - set(known):
         raise ValueError(f"unknown option {min(set(data) - set(known))}")

@@ -1,7 +1,7 @@
-"""The options that an environment was made with: recorded inside it, and laid under those of a later command.
+"""Read and write the options that an environment was made with.
 
-The record holds what command lines gave. What gpuenv.yaml says is read anew each time, so that a change of
-the file is followed.
+The record contains the options of command lines. gpuenv.yaml is read again each time, so that its changes
+apply.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOT_RECORDED = frozenset(
         "config",
         "target_name",
         "indexes",
-        "given",
+        "typed",
         "planned",
         "named",
     }
@@ -45,31 +45,35 @@ _LISTS = {"extra": "extras", "group": "groups", "channel": "channels"}
 
 
 def recall_options(env: Path, choices: Choices, said: Collection[str] = (), *, lock: bool = False) -> Choices:
-    """The options, with those below that the environment was made with and that `said` (the options of this
-    command line) does not name; `lock`: a lock decides the packages. Raises BuildError, DataError."""
+    """Return the options merged with the recorded ones of the environment.
+
+    Options in `said` (of this command line) override recorded ones. With `lock` a lock decides the packages.
+    Raises BuildError, DataError.
+    """
     before = state.read(env, "request.json") if place.made_by_gpuenv(env) else None
     if not before:
-        return dataclasses.replace(choices, given=record(choices))
+        return dataclasses.replace(choices, typed=record(choices))
     config = locate_project_file() if "framework" not in said else None
     kept = _recorded(env, before, config, choices)
     for name in _replaced(kept, set(said), in_project=config is not None, lock=lock):
         kept.pop(name, None)
     merged = dataclasses.replace(choices, **kept)
-    return record_kernel(env, dataclasses.replace(merged, given=record(merged)))
+    return record_kernel(env, dataclasses.replace(merged, typed=record(merged)))
 
 
 def record_create_options(env: Path, choices: Choices, *, lock: bool, recreate: bool) -> Choices:
-    """`recalled` for `create`. A record that cannot be read is no obstacle to --recreate, which replaces it."""
+    """Return the options of `recall_options` for `create`. An unreadable record is ignored with --recreate,
+    which replaces it."""
     try:
-        return recall_options(where.make_absolute(env), choices, choices.asked(), lock=lock)
+        return recall_options(where.make_absolute(env), choices, choices.decided(), lock=lock)
     except BuildError:
         if not recreate:
             raise
-        return dataclasses.replace(choices, given=record(choices))
+        return dataclasses.replace(choices, typed=record(choices))
 
 
 def record_kernel(env: Path, choices: Choices) -> Choices:
-    """The options with ipykernel, where the environment has a Jupyter kernel."""
+    """Return the options with ipykernel if the environment has a Jupyter kernel."""
     from ..environment import kernel
 
     if not (env / place.MARK / KERNEL).exists() or kernel.named(choices.with_):
@@ -78,19 +82,21 @@ def record_kernel(env: Path, choices: Choices) -> Choices:
 
 
 def without_own_packages(choices: Choices) -> Choices:
-    """The options without the packages that only this environment has: the project's lock is for all."""
+    """Return the options without packages of this environment alone. The project's lock is for all
+    environments."""
     return dataclasses.replace(choices, with_=[], requirement=[], extra=[], group=[])
 
 
 def without_machine(choices: Choices) -> Choices:
-    """The options without those for the machine, but for the name of a target, which has a lock of its own."""
+    """Return the options without those of the machine. The name of a target stays, because it has its own
+    lock."""
     named = choices.target if choices.target and not choices.target.exists() else None
     none = dict.fromkeys(("driver", "driver_os", "gpus", "platform", "glibc", "python", "cuda"))
     return dataclasses.replace(choices, target=named, gpu=[], device="auto", **none)  # type: ignore[arg-type]  # each may be None
 
 
 def record(choices: Choices) -> dict[str, Any]:
-    """The options of a command line as an environment keeps them: paths are absolute."""
+    """Return the options of a command line as an environment records them, with absolute paths."""
     kept = {}
     for field in dataclasses.fields(Choices):
         value = getattr(choices, field.name)
@@ -101,7 +107,7 @@ def record(choices: Choices) -> dict[str, Any]:
 
 
 def is_same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether two records of `request.json` ask for the same, however their paths are written."""
+    """Return whether two records of `request.json` are equal, regardless of how their paths are written."""
     return (
         before.get("lock") == wanted.get("lock")
         and _same_files(before, wanted)
@@ -110,7 +116,7 @@ def is_same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _same_files(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether the files are the same; an earlier version counted every byte of gpuenv.yaml."""
+    """Return whether the files are the same. An earlier version counted every byte of gpuenv.yaml."""
     old, new = before.get("files"), wanted.get("files")
     return bool(
         old == new or (old and new and old == {**new, "digest": digest_files(new["names"], exact=True)})
@@ -118,7 +124,7 @@ def _same_files(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def list_differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[str]:
-    """The options that two records of `request.json` differ in."""
+    """Return the options in which two records of `request.json` differ."""
     old, new = before.get("choices") or {}, wanted.get("choices") or {}
     return {
         k for k in old.keys() | new.keys()
@@ -127,7 +133,7 @@ def list_differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[
 
 
 def _replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock: bool) -> set[str]:
-    """The recorded options that this command line replaces: those that it names, and what depends on them."""
+    """Return the recorded options that this command line replaces, and those that depend on them."""
     gone = set(said)
     if said & _TARGET:  # another machine is described again
         gone |= _TARGET | {"device", "cuda"}
@@ -143,24 +149,24 @@ def _replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock
 
 
 def _recorded(env: Path, before: Mapping[str, Any], config: Path | None, choices: Choices) -> dict[str, Any]:
-    """The recorded options as fields of `Choices`. Raises BuildError for a record that cannot be read."""
-    had, given = before.get("choices") or {}, before.get("given")
-    if not isinstance(had, dict) or not isinstance(given, dict | None):
+    """Return the recorded options as fields of `Choices`. Raises BuildError for an unreadable record."""
+    had, typed = before.get("choices") or {}, before.get("given")
+    if not isinstance(had, dict) or not isinstance(typed, dict | None):
         raise _unreadable(env, "expected a mapping of options")
-    if given is not None and (config or not had.get("config")):
-        found = dict(given)
+    if typed is not None and (config or not had.get("config")):
+        values = dict(typed)
     elif config and had.get("config"):
-        found = _of_command_line(had, read_cached_config(config, where.get_cache_dir(choices)))
+        values = _of_command_line(had, read_cached_config(config, where.get_cache_dir(choices)))
     else:
-        found = {k: v for k, v in had.items() if k not in _NOT_RECORDED}
+        values = {k: v for k, v in had.items() if k not in _NOT_RECORDED}
     if config and not had.get("config"):  # made before there was a gpuenv.yaml, which applies now
-        found = {k: v for k, v in found.items() if k not in _PACKAGES}
-    found = {k: _mapped(k, v, _from_here) for k, v in found.items()}
+        values = {k: v for k, v in values.items() if k not in _PACKAGES}
+    values = {k: _mapped(k, v, _from_here) for k, v in values.items()}
     try:
-        whole = inproject.parse_options(found)
+        whole = inproject.parse_options(values)
     except (ValueError, TypeError) as error:
         raise _unreadable(env, str(error)) from error
-    return {k: getattr(whole, k) for k in found}
+    return {k: getattr(whole, k) for k in values}
 
 
 def _unreadable(env: Path, why: str) -> BuildError:
@@ -168,25 +174,28 @@ def _unreadable(env: Path, why: str) -> BuildError:
 
 
 def _of_command_line(had: Mapping[str, Any], said: ProjectConfig) -> dict[str, Any]:
-    """What the command line gave, from a record of version 0.1.0, which has it together with what gpuenv.yaml
-    said. Its packages cannot be told apart: they are the file's."""
-    found = {k: had[k] for k in (*_TARGET, "pre", "profiles", "only_binary") if had.get(k)}
+    """Return the options of the command line from a record of version 0.1.0.
+
+    Such a record mixes them with gpuenv.yaml. Its packages cannot be separated and count as the file's.
+    """
+    typed = {k: had[k] for k in (*_TARGET, "pre", "profiles", "only_binary") if had.get(k)}
     target = said.targets.get(had.get("target_name") or "")
     if target is not None:
-        found = {k: v for k, v in found.items() if k not in _TARGET} | {"target": had["target_name"]}
+        typed = {k: v for k, v in typed.items() if k not in _TARGET} | {"target": had["target_name"]}
     for option, key in _SINGLE.items():
         of_file = {getattr(said, key), getattr(target, key, None), None, "auto", "venv"}
         if had.get(option) not in of_file:
-            found[option] = had[option]
+            typed[option] = had[option]
     for option, key in _LISTS.items():
-        found[option] = [x for x in had.get(option) or [] if x not in getattr(said, key)]
+        typed[option] = [x for x in had.get(option) or [] if x not in getattr(said, key)]
     links = {str(Path(had["config"]).parent / f) for f in said.find_links} | set(said.find_links)
-    found["find_links"] = [x for x in had.get("find_links") or [] if x not in links]
-    return found
+    typed["find_links"] = [x for x in had.get("find_links") or [] if x not in links]
+    return typed
 
 
 def others(have: list[str], wanted: list[str]) -> list[str]:
-    """The requirements of `have` for packages that `wanted` does not name, both as `--with` takes them."""
+    """Return the requirements in `have` for packages that `wanted` does not name. Both have the form of
+    `--with`."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -204,7 +213,7 @@ def _mapped(name: str, value: Any, convert: Any) -> Any:
 
 
 def _absolute(name: str, value: Path | str) -> str:
-    """A path from the root. An address, a channel's name and the name of a target stay what they are."""
+    """Return an absolute path. A URL, the name of a channel and the name of a target are unchanged."""
     text = str(value)
     if "://" in text or (name == "channel" and not text.startswith((".", "/"))):
         return text
@@ -214,7 +223,7 @@ def _absolute(name: str, value: Path | str) -> str:
 
 
 def _from_here(name: str, value: str) -> str:
-    """A recorded path as it is written in this folder."""
+    """Return a recorded path relative to the current folder if it is below that."""
     here = Path.cwd()
     if "://" not in value and Path(value).is_absolute() and Path(value).is_relative_to(here):
         below = str(Path(value).relative_to(here))

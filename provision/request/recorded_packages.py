@@ -1,4 +1,4 @@
-"""The packages that the user or the project named when an environment was made."""
+"""Read the packages that were named when an environment was made."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .options import Choices
 
 
 def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:
-    """Their names in normal form; None where the environment does not say, as one that was made from a lock."""
+    """Return the normalized names, or None if they are not recorded, for example after installing a lock."""
     try:
         data = (state.read(env, "request.json") or {}).get("choices") or {}
-        made = inproject.parse_options(data)
-        if not (made.framework or made.with_ or made.requirement or made.project):
+        recorded = inproject.parse_options(data)
+        if not (recorded.framework or recorded.with_ or recorded.requirement or recorded.project):
             return None
-        demands = inproject.read_requirements(made, load_profiles.load_all(c), lock.target)
-        names = [Requirement(text).name for text in (*made.framework, *made.with_)]
+        demands = inproject.read_requirements(recorded, load_profiles.load_all(c), lock.target)
+        names = [Requirement(text).name for text in (*recorded.framework, *recorded.with_)]
     except (GpuenvError, InvalidRequirement, ValueError, TypeError, OSError):
         return None  # written by another version of gpuenv, or the project's files are missing
     names += [*demands.frameworks, *(n.name for n in demands.needs if n.name and not n.constraint)]

@@ -1,4 +1,4 @@
-"""The project that an environment was made for: its file, where that was recorded and can be trusted."""
+"""Find the project that an environment was made for, if its file can be trusted."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from ..system import untrusted_files
 
 @dataclass(frozen=True, kw_only=True)
 class OwnProject:
-    """A project's file and its checks. `problem` says why the file is not read, and then there are none;
-    `missing` where it is not there."""
+    """A project's file and its checks.
+
+    `problem` states why the file was not read; there are no checks then. `missing` is true if the file does
+    not exist.
+    """
 
     file: Path
     checks: tuple[Check, ...] = ()
@@ -29,17 +32,17 @@ class OwnProject:
 
     @property
     def digest(self) -> str | None:
-        """A digest of the checks; None without any."""
+        """The digest of the checks, or None without checks."""
         text = json.dumps(as_plain(self.checks), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest() if self.checks else None
 
 
 def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
-    """Return the project whose file an environment was made with; None where it was made without one, or by
-    another tool.
+    """Return the project that an environment was made with, or None.
 
-    Its checks are commands. So the file must belong to this user, to the environment's owner or to root, and not be
-    writable for everybody. Raises DataError for a file that is invalid, BuildError for a record that cannot be read.
+    Its checks are commands, so the file must belong to this user, to the environment's owner or to root. It
+    must not be writable for all users. Raises DataError for an invalid file, BuildError for an unreadable
+    record.
     """
     recorded = (state.read(env, "request.json") or {}).get("choices") if place.made_by_gpuenv(env) else None
     named = recorded.get("config") if isinstance(recorded, dict) else None
@@ -65,8 +68,8 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
 
 
 def _describe_os_error(error: OSError) -> str:
-    own = error.strerror or type(error).__name__
-    return own if own[:1].islower() else f"cannot be read: {own}"
+    reason = error.strerror or type(error).__name__
+    return reason if reason[:1].islower() else f"cannot be read: {reason}"
 
 
 def _trusted(env: Path) -> tuple[int, ...]:

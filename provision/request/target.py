@@ -1,4 +1,4 @@
-"""The target of a request: this machine, the one that options describe, or the one of a file."""
+"""Read the target of a request: this machine, options, or a file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 class DetectFunction(Protocol):
-    """Reads parts of this machine; the answers of Pythons are kept in `cache`."""
+    """A function that reads parts of this machine. It keeps the answers of Pythons in `cache`."""
 
     def __call__(self, parts: Collection[str], *, cache: Path | None = None) -> Machine: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineReader:
-    """What reads and judges this machine: the stage `detect`, which the command passes in."""
+    """The functions that read and judge this machine. The command passes those of the stage `detect`."""
 
     detect: DetectFunction
     judge_device: Callable[[Device, Machine], tuple[Device, str]]
@@ -40,7 +40,7 @@ class MachineReader:
 
 
 def read_request_target(c: Choices, data: Profiles, look: MachineReader) -> tuple[Machine | None, Target]:
-    """Return this machine where the options mean it, and the target. Raises UsageError, ResolveError."""
+    """Return this machine if the options mean it, and the target. Raises UsageError, ResolveError."""
     if c.planned:
         return None, c.planned
     if c.gpus and c.elsewhere:
@@ -68,12 +68,12 @@ def read_request_target(c: Choices, data: Profiles, look: MachineReader) -> tupl
 
 
 def _check_target(c: Choices, target: Target) -> None:
-    """Raise UsageError where an option says something else of the machine than --target does."""
+    """Raise UsageError if an option conflicts with the file of --target."""
     for name in ("driver", "driver_os", "platform", "glibc"):
-        given, said = getattr(c, name), getattr(target, name)
-        if given is not None and given != said:
+        option_value, said = getattr(c, name), getattr(target, name)
+        if option_value is not None and option_value != said:
             raise UsageError(
-                f"--{name.replace('_', '-')} {given} conflicts with --target {c.target}, which has {said or 'no value for it'}",
+                f"--{name.replace('_', '-')} {option_value} conflicts with --target {c.target}, which has {said or 'no value for it'}",
                 hint="leave one of them out, or change the file",
             )
     if c.gpu:
@@ -84,7 +84,7 @@ def _check_target(c: Choices, target: Target) -> None:
 
 
 def _make_target(c: Choices, data: Profiles, here: Target) -> Target:
-    """A target from options alone: nothing about drivers or GPUs is taken from this machine."""
+    """Return a target from options alone. Drivers and GPUs of this machine are not used."""
     platform = c.platform or here.platform
     if platform not in PLATFORMS:
         raise UsageError(
@@ -120,7 +120,7 @@ def _refuse_other_systems(machine: Machine) -> None:
 
 
 def read_target(path: Path) -> Target:
-    """A target from the JSON of `gpuenv detect` or of a target. Raises UsageError."""
+    """Return the target in the JSON of `gpuenv detect` or of a target. Raises UsageError."""
 
     def read(data: Any) -> Target:
         if isinstance(data, dict) and data.get("schema") == Machine.SCHEMA:
@@ -131,7 +131,7 @@ def read_target(path: Path) -> Target:
 
 
 def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
-    """What the JSON file of an option holds, as `read` makes it of its data. Raises UsageError."""
+    """Return the value that `read` makes of an option's JSON file. Raises UsageError."""
     hint = "write one with `gpuenv detect --json`"
     try:
         return read(json.loads(untrusted_files.read_strictly(path)))
@@ -144,7 +144,7 @@ def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
 def choose_device(
     c: Choices, machine: Machine | None, target: Target, look: MachineReader
 ) -> tuple[str, str]:
-    """Return the device ("cuda" or "cpu") and one sentence why. Raises MachineError."""
+    """Return the device ("cuda" or "cpu") and the reason in one sentence. Raises MachineError."""
     if c.device != "auto":
         if c.device == "cuda" and machine is not None:
             return look.judge_device("cuda", machine)
@@ -160,13 +160,16 @@ def choose_device(
 
 
 def get_minor_version(python: str | None) -> str | None:
-    """Return the minor version of a Python ("3.11"), None for None."""
+    """Return the minor version of a Python ("3.11"), or None for None."""
     return ".".join(python.split(".")[:2]) if python else None
 
 
 def list_pythons(c: Choices, machine: Machine | None, target: Target, look: MachineReader) -> tuple[str, ...]:
-    """The minors at hand: gpuenv's own first, then the newest. For another machine of this platform, too:
-    a login node builds what its compute nodes run, and there it lies on a shared disk."""
+    """Return the installed minor versions of Python: gpuenv's own first, then the newest.
+
+    They also count for another machine of this platform, because a login node builds for its compute nodes on
+    a shared disk.
+    """
     import sys
 
     if c.python:
@@ -175,6 +178,6 @@ def list_pythons(c: Choices, machine: Machine | None, target: Target, look: Mach
         if target.platform != look.platform:
             return ()
         machine = look.detect({"pythons"}, cache=where.get_cache_dir(c))
-    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    running = f"{sys.version_info[0]}.{sys.version_info[1]}"
     minors = {get_minor_version(p.version) or "" for p in machine.pythons}
-    return tuple(sorted(minors, key=lambda m: (m != own, -int(m.split(".")[1]))))
+    return tuple(sorted(minors, key=lambda m: (m != running, -int(m.split(".")[1]))))

@@ -1,4 +1,4 @@
-"""Packages that are not what their names say: stop before anything is solved, or warn."""
+"""Detect packages that are not what their names suggest, and stop or warn before the solve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..model import FRAMEWORKS, AvailableWheels, PackageSources, PackageTrap, Pr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedRequirement:
-    """A package that is asked for by name, and where; None for an option."""
+    """A package that is required by name, and its origin. The origin is None for an option."""
 
     need: Requirement
     origin: str | None = None
@@ -29,21 +29,20 @@ def check_traps(
     *,
     replaced: bool = True,
 ) -> tuple[str, ...]:
-    """Return warnings about packages that are not what their names say. Raises UsageError for one that is never
-    what is meant.
+    """Return warnings about packages that are not what their names suggest.
 
-    A package with an address, or of a folder of wheels, is what its user means. `replaced`: the plan has a CUDA, which
-    decides the packages that take the place of some.
+    A package with a URL, or in a folder of wheels, is accepted. `replaced` is true if the plan has a CUDA,
+    which selects the replacements. Raises UsageError for a package that is never meant.
     """
     by_name: dict[str, list[PackageTrap]] = {}
     for row in known.traps:
         by_name.setdefault(canonicalize_name(row.package), []).append(row)
-    own = {wheel.name for wheel in supply.wheels}
+    local_wheels = {wheel.name for wheel in supply.wheels}
     pages = any("://" in place for place in sources.find_links)
     warnings = []
     for one in requirements:
         name = canonicalize_name(one.need.name)
-        for row in () if name in own else by_name.get(name, ()):
+        for row in () if name in local_wheels else by_name.get(name, ()):
             if (replaced and row.action == "replace") or not _may_be(one.need, row):
                 continue
             if row.action != "warn" and not pages:
@@ -55,7 +54,7 @@ def check_traps(
 def named_packages(
     packages: tuple[str, ...], demands: ProjectRequirements, markers: Mapping[str, str]
 ) -> Iterator[NamedRequirement]:
-    """List what options and the project's files ask for by name alone, where its marker may hold."""
+    """Yield the packages that options and files require by name alone, if their marker may apply."""
     from ..project.requirements.markers import may_apply
 
     texts: list[tuple[str, str | None]] = [(text, None) for text in packages]
@@ -74,7 +73,7 @@ def named_packages(
 
 
 def _may_be(need: Requirement, row: PackageTrap) -> bool:
-    """Whether the requirement may mean a release of the row. Only an exact version decides that it does not."""
+    """Return whether the requirement may mean a release of the row. Only an exact version excludes it."""
     exact = [s.version for s in need.specifier if s.operator == "==" and not s.version.endswith(".*")]
     return not (row.versions and exact) or SpecifierSet(row.versions or "").contains(
         exact[0], prereleases=True

@@ -1,6 +1,6 @@
-"""The limit on uploads that applies: that of `--exclude-newer`, else that of the lock that is there.
+"""Read the limit on upload dates: that of `--exclude-newer`, otherwise that of the existing lock.
 
-`--exclude-newer` is a date or a duration, read as the moment after which no upload is taken.
+`--exclude-newer` is a date or a duration. Uploads after that time are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST = 60
 
 
 def check_limits(c: Choices, *, kept: bool) -> None:
-    """Raise UsageError for a limit that cannot be read, or that the manager cannot keep."""
+    """Raise UsageError for an invalid limit, or one that the manager does not support."""
     if not kept and (c.exclude_newer or c.exclude_newer_except):
         raise UsageError(
             f"--exclude-newer works for wheels only, not with --manager {c.manager}",
@@ -39,15 +39,17 @@ def check_limits(c: Choices, *, kept: bool) -> None:
 
 
 def read_limit(c: Choices) -> ExcludeNewer | None:
-    """The limit that the options ask for, None without one. Raises UsageError."""
+    """Return the limit of the options, or None. Raises UsageError."""
     if c.exclude_newer is None or c.exclude_newer == NONE:
         return None
     return exclude_newer(c.exclude_newer, c.exclude_newer_except)
 
 
 def apply_limit(c: Choices, lock: Lock | None, *, renewed: bool = False) -> ExcludeNewer | None:
-    """The limit that applies beside a lock that is there: the lock's own is kept. With `renewed` its duration
-    counts back from now. Raises UsageError."""
+    """Return the limit of the options, otherwise that of the existing lock.
+
+    With `renewed` the lock's duration counts back from now. Raises UsageError.
+    """
     if c.exclude_newer is not None:
         return read_limit(c)
     kept = lock.exclude_newer if lock else None
@@ -62,28 +64,31 @@ def apply_limit(c: Choices, lock: Lock | None, *, renewed: bool = False) -> Excl
 
 
 def limit_sources(sources: PackageSources, limit: ExcludeNewer | None) -> PackageSources:
-    """The sources under a limit; without one, that of the project's own files stays."""
+    """Return the sources with a limit. Without one, the limit of the project's files stays."""
     if limit is None:
         return sources
     return dataclasses.replace(sources, exclude_newer=limit.cutoff, exclude_newer_except=limit.excepted)
 
 
 def is_current(c: Choices, lock: Lock) -> bool:
-    """Whether a lock was made with the limit that the options ask for, or they ask for none."""
+    """Return whether a lock has the limit of the options, or they have none."""
     if c.exclude_newer is None:
         return True
-    asked, kept = read_limit(c), lock.exclude_newer
-    if asked is None or kept is None:
-        return asked is kept
-    return asked.span == kept.span if asked.span or kept.span else asked.cutoff == kept.cutoff
+    wanted, kept = read_limit(c), lock.exclude_newer
+    if wanted is None or kept is None:
+        return wanted is kept
+    return wanted.span == kept.span if wanted.span or kept.span else wanted.cutoff == kept.cutoff
 
 
 # --- a date or a duration ------------------------------------------------------------------------
 
 
 def exclude_newer(text: str, excepted: Sequence[str] = (), *, now: datetime | None = None) -> ExcludeNewer:
-    """The value of `--exclude-newer`. As with uv, a date means the end of that day here, and a duration counts
-    back from now. Raises UsageError."""
+    """Return the value of `--exclude-newer`.
+
+    As with uv, a date means the end of that day in local time, and a duration counts back from now. Raises
+    UsageError.
+    """
     now = now or datetime.now(timezone.utc)
     places = tuple(dict.fromkeys(redact(place).rstrip("/") for place in excepted))
     if span := _span(text):
@@ -95,8 +100,8 @@ def _span(text: str) -> timedelta | None:
     plain = text.strip()
     if len(plain) > _LONGEST:
         return None
-    found = re.fullmatch(_ISO, plain.upper()) or re.fullmatch(_WORDS, plain.lower())
-    parts = {_UNITS[k]: int(v) for k, v in found.groupdict().items() if v} if found else {}
+    match = re.fullmatch(_ISO, plain.upper()) or re.fullmatch(_WORDS, plain.lower())
+    parts = {_UNITS[k]: int(v) for k, v in match.groupdict().items() if v} if match else {}
     return timedelta(**parts) if parts else None
 
 

@@ -219,7 +219,7 @@ def test_what_a_command_line_names_is_known_with_its_default_too():
     assert options == commands.CreateOptions(
         env=Path("env"), choices=commands.Choices(framework=["jax", "torch"]), brief=True
     )
-    assert commands.Choices(framework=["jax"]).asked() == {"framework"}
+    assert commands.Choices(framework=["jax"]).decided() == {"framework"}
 
 
 def test_every_command_has_the_output_options():
