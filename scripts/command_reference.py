@@ -9,7 +9,7 @@ import typing
 from pathlib import Path
 
 from provision.cli.command_table import ALIASES, COMMANDS, load_command
-from provision.cli.signatures import get_variable
+from provision.cli.typer_signatures import get_variable
 from provision.model import command_options
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "commands.md"

@@ -13,9 +13,9 @@ from .. import __version__, show
 from ..errors import GpuenvError, UsageError
 from ..system import process
 from . import argument_order, exit_codes, system_errors
-from .application import app
 from .argument_order import split as split
 from .command_table import OF_OTHER_TOOLS, SEVERAL_TARGETS
+from .typer_application import app
 
 # The errors of typer, and of the click inside it, for a wrong command line.
 _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
@@ -130,10 +130,10 @@ def _end_with_signals() -> None:
 
 def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
     """Show what an interrupted run left: as text, or as the one document of `--json`."""
-    from ..commands import interrupted_run
+    from ..commands import interruption_message
 
     screen.rest()
-    left = interrupted_run.describe_remains()
+    left = interruption_message.describe_remains()
     if screen.json:
         show.show_error(screen, GpuenvError(f"{word}; {left.text}", hint=left.hint), code)
     else:
@@ -147,7 +147,7 @@ def _as_usage_error(error: Exception, words: argument_order.CommandWords) -> Usa
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "gpuenv"
-    from ..commands.misplaced_framework import suggest_options
+    from ..commands.framework_as_path import suggest_options
 
     if "No such command" in message and (meant := OF_OTHER_TOOLS.get(_find_command_name(ours))):
         return UsageError(message, hint=meant)

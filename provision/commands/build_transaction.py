@@ -33,8 +33,8 @@ from ..request import environment_paths as where
 from ..request.options import Choices
 from ..wheels.build_failure import hint_dependencies_alone
 from . import create_from_bundle, cuda_extras, host_compiler, missing_library_warnings, project_checks
-from .later_stages import Examination, add_later_stages
 from .measure_unknown_wheels import Measuring
+from .packages_stage import Examination, add_later_stages
 from .run_verification import make_options, run_verification
 from .up_to_date import finish_creation
 from .verdict_inputs import can_prove, get_planned_device, is_expected, machine_for_verdict

@@ -12,7 +12,7 @@ from ..model import Bundle, Emit, Event, Fleet, Plan, Preview, drop_event
 from ..model.command_options import argument, group, option
 from ..request import environment_paths as where
 from ..request.options import Choices
-from . import bundle_fleet, bundle_lock, interrupted_run, several_targets
+from . import bundle_fleet, bundle_lock, interruption_message, several_targets
 from .bundle_fleet import LocksForBundle
 from .bundle_writer import BundleWriter
 from .default_env import note_project
@@ -51,7 +51,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
         if not isinstance(found, LocksForBundle):
             return found
         writer = BundleWriter(folder, before, found.locks, emit, found.unserved)
-        with interrupted_run.describe_by(writer.remains):
+        with interruption_message.describe_by(writer.remains):
             made = writer.write()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     step = f"gpuenv create ENV --bundle {shown}  # on the target; {shown}/{stage.README} describes how to install gpuenv there"

@@ -14,7 +14,7 @@ from .bundle_lock import LockForBundle, digest_options, is_begun
 from .fleet_lock import PlanTask, make_tasks, solve_lock
 from .lock_acceptance import read_lock, virtual_packages
 from .lock_preferences import Upgrade
-from .plan_fleet import plan_targets
+from .plan_several_targets import plan_targets
 from .read_request import get_locking
 
 

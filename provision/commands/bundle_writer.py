@@ -25,7 +25,7 @@ from ..model import (
 )
 from ..system.write_inside_folder import write_file
 from ..wheels.cache_and_disk import size
-from . import interrupted_run
+from . import interruption_message
 from .bundle_contents import BundleContents, BundlePythons, merge_items
 from .bundle_files import BundledPackages, solve_own_packages
 from .bundle_lock import LockForBundle, one_of_each_platform
@@ -65,16 +65,16 @@ class BundleWriter:
         paths += chain.from_iterable(one.channel_files() for one in contents)
         return self._finish(begun, paths, self._archives(minors))
 
-    def remains(self) -> interrupted_run.RunRemains:
+    def remains(self) -> interruption_message.RunRemains:
         """Return what is in the folder where this is interrupted."""
         name = f"{self.folder.name}/"
         if not self.planned:
-            return interrupted_run.RunRemains(text=f"no file was fetched into {name} by this run")
+            return interruption_message.RunRemains(text=f"no file was fetched into {name} by this run")
         if all(item.wanted.size for item in self.planned):
             there = format_part(bytes_there(self.planned), sum(i.wanted.size or 0 for i in self.planned))
         else:  # an index that gives no sizes
             there = f"{sum(i.wanted.path.is_file() for i in self.planned)} of {len(self.planned)} files"
-        return interrupted_run.RunRemains(
+        return interruption_message.RunRemains(
             text=f"{there} in {name}", hint="run the same command again to continue"
         )
 

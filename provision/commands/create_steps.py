@@ -34,7 +34,7 @@ from ..request import (
 )
 from ..request.options import Choices
 from ..wheels import pylock
-from . import create_from_bundle, interrupted_run, kept_build, read_request
+from . import create_from_bundle, interruption_message, kept_stack, read_request
 from .build_transaction import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
 from .create_options import CreateOptions
 from .existing_lock import list_watched_files, require_lock, solve_or_read_lock
@@ -66,7 +66,7 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
         return plan
     with place.lock_place(env, emit):
         place.recover(env)
-        with interrupted_run.describe_by(interrupted_run.remember_state(env).look):
+        with interruption_message.describe_by(interruption_message.remember_state(env).look):
             if how.recreate or not place.made_by_gpuenv(env):
                 return _build_new(emit, env, choices, how)
             place.refuse_half_changed(env)
@@ -132,7 +132,7 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
     ]
     refusal = f"{env} ({words}) was built with other options"
     return UsageError(
-        f"{refusal}: {'; '.join(differ)}" if differ and old else refusal, hint=kept_build.RECREATE
+        f"{refusal}: {'; '.join(differ)}" if differ and old else refusal, hint=kept_stack.RECREATE
     )
 
 
@@ -165,12 +165,12 @@ def _job(
     if fixed_lock is None:
         note: tuple[str, ...] = ()
         if old:
-            context = kept_build.read_same_stack_request(
+            context = kept_stack.read_same_stack_request(
                 choices, old.plan, lambda c: read_request.judge_request(c, emit)
             )
         else:
             context = read_request.judge_request(choices, emit)
-            kept_build.refuse_idle_gpu(env, choices, context)
+            kept_stack.refuse_idle_gpu(env, choices, context)
             note = _announce(context, choices, emit)
         plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=how.allow_md5)
         if lock is None:
@@ -230,7 +230,7 @@ def _can_change_in_place(env: Path, choices: Choices, before: dict[str, Any], wa
         return False
     old, new, plan = before["choices"], wanted["choices"], state.plan_of(env)
     differs = recorded_options.list_differing(before, wanted)
-    differs -= {k for k in ("device", "cuda", "python") if kept_build.is_kept(plan, k, new.get(k))}
+    differs -= {k for k in ("device", "cuda", "python") if kept_stack.is_kept(plan, k, new.get(k))}
     if choices.config and _names(old) == _names(new):
         differs.discard("framework")
     return differs <= _MOVES
@@ -249,7 +249,7 @@ def change_in_place(
     job = _job(emit, env, choices, how, lock, old)
     if isinstance(job, CreateResult):
         return job
-    kept_build.refuse_other_stack(env, old.plan, job.lock.plan)
+    kept_stack.refuse_other_stack(env, old.plan, job.lock.plan)
     changed = describe_changes(old, job.lock)
     note = (
         f"updating the environment in place: {', '.join(changed)}"

@@ -18,7 +18,7 @@ from ..request import load_profiles, project_options as inproject, recorded_opti
 from ..request.options import Choices
 from ..request.project_folder import find_project_folder
 from ..wheels import pylock
-from . import kept_build
+from . import kept_stack
 from .create_options import CreateOptions
 from .lock import list_differences, lock_name
 from .lock_acceptance import accept_lock, check_lock, read_lock, virtual_packages
@@ -73,7 +73,7 @@ def _unfit(lock: Lock, choices: Choices, context: RequestContext) -> str | None:
     """Return why a lock does not fit the requested target, or None if it fits."""
     if lock.plan.device != context.request.device:
         return f"it is for {lock.plan.device}, but {context.request.device} is needed on this machine"
-    if why := kept_build.explain_unfit(lock.plan, choices):
+    if why := kept_stack.explain_unfit(lock.plan, choices):
         return why
     if choices.elsewhere and lock.plan.platform != context.target.platform:
         return f"it is for {lock.plan.platform}, not {context.target.platform}"
@@ -165,14 +165,14 @@ def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
 
 
 def _judged(
-    now: Choices, lock: Lock | None, env_lock: Lock | None, judge: kept_build.Judge
+    now: Choices, lock: Lock | None, env_lock: Lock | None, judge: kept_stack.Judge
 ) -> RequestContext:
     """Return the request for the lock's own target, otherwise for that of the environment, otherwise of the
     options."""
     if lock and not now.target_name:
         return judge(_at_lock(now, lock))
     near = lock or env_lock
-    return kept_build.read_same_stack_request(now, near.plan, judge) if near else judge(now)
+    return kept_stack.read_same_stack_request(now, near.plan, judge) if near else judge(now)
 
 
 # --- lock of create ------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
 def _fits_options(lock: Lock, choices: Choices) -> bool:
     """Return whether the requested device, CUDA and Python are those of the lock."""
     named = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
-    return all(kept_build.is_kept(lock.plan, option, value) for option, value in named.items())
+    return all(kept_stack.is_kept(lock.plan, option, value) for option, value in named.items())
 
 
 def _solved(choices: Choices, lock: Lock, emit: Emit) -> Lock:
@@ -263,6 +263,6 @@ def _at_lock(choices: Choices, lock: Lock) -> Choices:
     """Return the options for the target of a lock, with its device, CUDA and Python unless others are
     requested."""
     return dataclasses.replace(
-        kept_build.apply_target(choices, lock.plan),
+        kept_stack.apply_target(choices, lock.plan),
         device=lock.plan.device if choices.device == "auto" else choices.device,
     )

@@ -27,7 +27,7 @@ from ..wheels import pylock
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries
-from .plan_fleet import plan_targets
+from .plan_several_targets import plan_targets
 from .read_request import get_locking
 
 _SHOWN = 3

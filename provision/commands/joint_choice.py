@@ -23,7 +23,7 @@ from ..wheels.available_releases import ReleaseReader, RequestedPackage
 from ..wheels.prebuilt_wheels import PrebuiltWheels
 from .joint_refusals import KeptReleases, OtherCudaError, find_reason, is_named, make_age_error
 from .named_packages import read_named_packages
-from .older_releases import read_what_matters
+from .releases_to_read import read_what_matters
 from .transitive_packages import find_transitive_packages
 
 _MOST_REFUSALS = 6

@@ -13,8 +13,8 @@ from ..managers.protocol import locking
 from ..model import AvailableWheels, Lock, Machine, PackageSources, Plan, Request, RequestContext, Target
 from ..request import environment_paths as where, load_profiles, read_options
 from ..request.options import Choices
+from .functions_for_managers import get_stages
 from .read_request import described_target, get_locking
-from .stages_for_managers import get_stages
 
 _PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
 

@@ -25,7 +25,7 @@ from ..request.options import Choices
 from ..request.project_folder import find_project_folder, locate_project_file
 from ..request.recorded_options import others
 from ..wheels import pylock
-from . import interrupted_run
+from . import interruption_message
 from .create_options import CreateOptions
 from .default_env import choose_env_to_change
 
@@ -75,7 +75,7 @@ def apply_edit(edit: PackageEdit, at: EditPlace, emit: Emit) -> CreateResult | L
     names = [make_lock_name(name, at.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
     with (
-        interrupted_run.describe_by(interrupted_run.remember_state(path, kept).look),
+        interruption_message.describe_by(interruption_message.remember_state(path, kept).look),
         place.lock_place(path, emit),
     ):
         place.recover(path)

@@ -14,7 +14,7 @@ from ..model.command_options import argument, group, option
 from ..request import environment_paths as where
 from ..request.options import Choices
 from ..system import process
-from . import interrupted_run
+from . import interruption_message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
     if options.dry_run:
         return _preview(paths)
     done: list[RemovedEnvironment] = []
-    left = interrupted_run.RunRemains(text="an environment may be partly removed")
+    left = interruption_message.RunRemains(text="an environment may be partly removed")
     try:
-        with interrupted_run.describe_by(lambda: left):
+        with interruption_message.describe_by(lambda: left):
             for path in paths:
                 done += [_removed(emit, path)]
     except GpuenvError:

@@ -15,9 +15,9 @@ from ..request import project_options as inproject
 from ..request.options import Choices
 from . import several_targets
 from .default_env import note_project
+from .functions_for_managers import resolve_plan
 from .host_compiler import find_compiler_problem
 from .read_request import get_locking, judge_request
-from .stages_for_managers import resolve_plan
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
 _OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "typed", "planned", "named")
@@ -51,9 +51,11 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
 
 
 def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
-    from . import plan_fleet
+    from . import plan_several_targets
 
-    planned_fleet = plan_fleet.plan_targets(options.targets, options.choices, emit, reading=True).fleet
+    planned_fleet = plan_several_targets.plan_targets(
+        options.targets, options.choices, emit, reading=True
+    ).fleet
     if planned_fleet.plans:
         words = " ".join(
             ["gpuenv lock", *_words_of(options.choices), several_targets.list_words(options.targets)]

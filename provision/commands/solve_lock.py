@@ -30,7 +30,7 @@ from ..resolve.cuda_conflicts import sentence_of
 from ..wheels import several_pythons, solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds, source_builds
 from ..wheels.missing_wheels import OTHER_PYTHONS
-from .stages_for_managers import get_stages
+from .functions_for_managers import get_stages
 from .verdict_inputs import get_planned_device
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from ..verify import begin, locate
 from . import project_checks, recovery
 from .activate_command import activate_line
 from .default_env import choose_env_to_read
-from .later_stages import Examination, add_later_stages, make_reader
+from .packages_stage import Examination, add_later_stages, make_reader
 from .run_verification import make_lock_reader, make_options, run_verification
 from .verdict_inputs import is_expected, machine_for_verdict
 

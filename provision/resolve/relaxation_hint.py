@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 
 from ..model import Plan
 from .build_choice import opens
+from .changeable_constraints import AXES, CPU, Axis, with_request
 from .question import Question
-from .relaxations import AXES, CPU, Axis, with_request
 from .toolkit import NVCC, asks_for_nvcc
 from .versions import meets, specifiers, version
 

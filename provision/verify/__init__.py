@@ -4,7 +4,7 @@ A chain of seven stages; the first that fails is the cause and the later ones ar
 and 4 run in one child without any framework, 5 to 7 in one child per framework, 3 reads files. When
 something failed that the user's settings could have caused, the settings are searched for the culprit.
 An environment that has a lock is held against it: what has changed since is an eighth stage. The stage
-`packages` (package `packages/`) is no part of the proof: it follows in `commands/later_stages.py`.
+`packages` (package `packages/`) is no part of the proof: it follows in `commands/packages_stage.py`.
 """
 
 from __future__ import annotations

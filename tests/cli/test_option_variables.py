@@ -2,7 +2,7 @@
 
 import pytest
 
-from provision.cli import signatures
+from provision.cli import typer_signatures
 from provision.cli.command_table import COMMANDS, load_command
 from provision.model import command_options
 
@@ -28,7 +28,7 @@ def options():
 def test_every_long_option_has_a_variable_but_those_that_permit_or_remove():
     without = set()
     for words, name, how, kind in options():
-        variable = signatures.get_variable(name, how, kind)
+        variable = typer_signatures.get_variable(name, how, kind)
         if variable is None:
             without.add((words, name))
         else:

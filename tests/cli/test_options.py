@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from provision import cli, commands
-from provision.cli import argument_order, signatures
+from provision.cli import argument_order, typer_signatures
 from provision.cli.command_table import COMMANDS, FIRST_COMMANDS, GROUPS, Output, load_command
 from provision.cli.examples import EXAMPLES
 from provision.model import command_options
@@ -188,12 +188,12 @@ def test_a_signature_is_made_of_nested_groups():
 
     def call(context, given):
         seen.append(
-            command_options.build_options(Outer, given, signatures.find_named_options(context, given))
+            command_options.build_options(Outer, given, typer_signatures.find_named_options(context, given))
         )
         return 0
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command()(signatures.make_callback(call, Outer))
+    one.command()(typer_signatures.make_callback(call, Outer))
     command = typer.main.get_command(one)
     command.main(["here", "-d", "3", "--all-of-it"], standalone_mode=False)
     command.main(["here"], standalone_mode=False)
@@ -211,7 +211,9 @@ def test_what_a_command_line_names_is_known_with_its_default_too():
         raise typer.Exit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("provision.cli.application.load_command", lambda _: (commands.CreateOptions, called))
+        patch.setattr(
+            "provision.cli.typer_application.load_command", lambda _: (commands.CreateOptions, called)
+        )
         command, _ = prepared(["create"])
         command.main(["env", "--device", "auto", "-f", "jax", "-f", "torch"], standalone_mode=False)
     (options,) = seen

@@ -12,7 +12,7 @@ import pytest
 from framework_envs import framework_env, venv
 
 from provision.commands import project_checks
-from provision.commands.later_stages import Examination
+from provision.commands.packages_stage import Examination
 from provision.errors import DataError, UsageError
 from provision.model import StageResult, Verdict, as_document, from_plain
 from provision.request.options import Choices

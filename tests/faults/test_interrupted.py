@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from provision.commands import interrupted_run
+from provision.commands import interruption_message
 from provision.commands.bundle_writer import format_part as part_of
 from provision.environment import place
 
@@ -90,13 +90,13 @@ def made(env, digest="1"):
 
 def test_each_state_that_is_left_has_its_own_message(tmp_path):
     env, file = tmp_path / "env", tmp_path / "gpuenv.yaml"
-    nothing = interrupted_run.remember_state(env, [file])
+    nothing = interruption_message.remember_state(env, [file])
     assert nothing.look().text == f"there is no environment at {env}"
     made(env)
-    assert nothing.look() == interrupted_run.RunRemains(
+    assert nothing.look() == interruption_message.RunRemains(
         text=f"{env} is new and was not verified", hint=f"gpuenv verify {env}"
     )
-    there = interrupted_run.remember_state(env, [file])
+    there = interruption_message.remember_state(env, [file])
     assert there.look().text == f"nothing was changed: {env} was not changed"
     file.write_text("frameworks: [jax]\n")
     assert there.look().text == f"gpuenv.yaml was changed; {env} was not changed"
@@ -108,19 +108,19 @@ def test_each_state_that_is_left_has_its_own_message(tmp_path):
 
 def test_a_look_is_taken_only_for_what_was_interrupted():
     def say(text):
-        return interrupted_run.describe_by(lambda: interrupted_run.RunRemains(text=text))
+        return interruption_message.describe_by(lambda: interruption_message.RunRemains(text=text))
 
     with say("over"):
         pass
     with pytest.raises(ValueError, match="failed"), say("failed"):
         raise ValueError("failed")
-    assert interrupted_run.describe_remains().text == "nothing is left behind"
+    assert interruption_message.describe_remains().text == "nothing is left behind"
     with pytest.raises(KeyboardInterrupt), say("what is there"):
         raise KeyboardInterrupt
     try:
-        assert interrupted_run.describe_remains().text == "what is there"
+        assert interruption_message.describe_remains().text == "what is there"
     finally:
-        interrupted_run._LOOKS.clear()
+        interruption_message._LOOKS.clear()
 
 
 @pytest.mark.parametrize(

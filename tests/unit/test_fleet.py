@@ -9,7 +9,7 @@ from resolve_questions import SHIPPED, question
 from resolve_rules import BUILDS, codes, key, usable, wants_package
 
 from provision import fleet
-from provision.commands.stages_for_managers import resolve_plan
+from provision.commands.functions_for_managers import resolve_plan
 from provision.fleet.host_classes import joint_target
 from provision.model import (
     AvailableWheels,

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from provision.commands.older_releases import list_promising, priced
+from provision.commands.releases_to_read import list_promising, priced
 from provision.model import (
     AvailableWheels,
     Build,

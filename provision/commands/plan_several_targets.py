@@ -12,8 +12,8 @@ from ..model import Device, Emit, Event, HostClass
 from ..request import load_profiles
 from ..request.fleet_targets import FleetHosts, read_hosts
 from ..request.options import Choices
+from .functions_for_managers import resolve_plan
 from .read_request import LOOKING, get_locking, judge_request
-from .stages_for_managers import resolve_plan
 
 
 def plan_targets(

@@ -12,7 +12,7 @@ from .. import __version__, show
 from ..model import RunResult, command_options
 from ..model.command_options import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
 from ..system import process
-from . import exit_codes, signatures
+from . import exit_codes, typer_signatures
 from .command_table import ALIASES, COMMANDS, FIRST_COMMANDS, GROUPS, load_command
 
 _HELP = (
@@ -114,12 +114,14 @@ def _prepare_command(name: str) -> Any:
 
     def call(context: typer.Context, values: dict[str, Any]) -> int:
         output = command_options.build_options(verb.output, values, frozenset())
-        options = command_options.build_options(kind, values, signatures.find_named_options(context, values))
+        options = command_options.build_options(
+            kind, values, typer_signatures.find_named_options(context, values)
+        )
         return _run_command(function, verb.adapt(options, output, context.obj), output)
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     one.command(name.rsplit(maxsplit=1)[-1], help=verb.help, cls=Command, context_settings=_SETTINGS)(
-        signatures.make_callback(call, kind, verb.output)
+        typer_signatures.make_callback(call, kind, verb.output)
     )
     command = typer.main.get_command(one)
     command.usage_words = verb.usage  # type: ignore[attr-defined]  # it is a Command; typer's types do not state it

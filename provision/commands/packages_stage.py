@@ -1,4 +1,7 @@
-"""Run the stages after the proof of the frameworks. They report, and never roll back."""
+"""Add the stage `packages` to a verdict after the proof of the frameworks.
+
+It reports, and never rolls an environment back.
+"""
 
 from __future__ import annotations
 

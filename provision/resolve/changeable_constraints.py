@@ -1,8 +1,4 @@
-"""The axes on which a question can be changed, the cheapest for the user first.
-
-`free` gives the question with the axis binding nothing, None where it does not bind; `steps` are the
-single changes on it, nearest first, each as a sentence that says what to do.
-"""
+"""List what could be changed in a request that nothing fits, cheapest for the user first."""
 
 from __future__ import annotations
 

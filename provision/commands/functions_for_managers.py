@@ -1,4 +1,7 @@
-"""Pass the functions of the stages `resolve` and `detect` to the managers."""
+"""Pass the functions of resolve and detect that a manager calls in one value.
+
+Managers can then import neither stage.
+"""
 
 from __future__ import annotations
 
