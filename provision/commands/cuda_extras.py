@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 from ..model import Emit, Event, Lock, Plan, Profiles, RequestContext, RequirementLine
 from ..request import load_profiles
 from ..request.options import Choices
-from ..resolve.cuda_extras import Rows, disagreements, missing_extras, named_in
+from ..resolve.cuda_extras import ExtraRows, disagreements, missing_extras, named_in
 
 
 def add_extras(plan: Plan, context: RequestContext) -> Plan:
@@ -56,8 +56,8 @@ def _installs_wheels(plan: Plan) -> bool:
     return plan.device == "cuda" and locking(plan.manager).PLANS_FIRST
 
 
-def _rows(plan: Plan, known: Profiles) -> Rows:
-    return Rows(satellites=known.satellites, platform=plan.platform, cuda_major=plan.cuda_major)
+def _rows(plan: Plan, known: Profiles) -> ExtraRows:
+    return ExtraRows(satellites=known.satellites, platform=plan.platform, cuda_major=plan.cuda_major)
 
 
 def _is_plain(need: RequirementLine) -> bool:

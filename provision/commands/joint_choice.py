@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..errors import LockError
 from ..model import FRAMEWORKS, Emit, Event, HeldBackPackage, JointSolution, Lock, Plan, RequestContext
-from ..resolve.candidate_builds import Candidate
+from ..resolve.candidate_builds import CandidateBuilds
 from ..resolve.companions import companion_names, known_companion
 from ..resolve.cuda_conflicts import OtherCuda
 from ..resolve.joint_answer import against_newest, answer, why_none
@@ -185,7 +185,10 @@ class JointChoice:
         return read_what_matters(question, reader, tuple(self._refused))
 
     def _read(
-        self, context: RequestContext, named: Sequence[RequestedPackage], candidates: Sequence[Candidate]
+        self,
+        context: RequestContext,
+        named: Sequence[RequestedPackage],
+        candidates: Sequence[CandidateBuilds],
     ) -> ReleaseReader:
         pythons = frozenset(c.python for c in candidates)
         builds = tuple({id(b): b for c in candidates for b in c.builds}.values())

@@ -23,7 +23,6 @@ from .framework_as_path import suggest_options
 from .host_compiler import warn_of_host_compiler
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, explain_kept, read_old_lock, solve_like
-from .framework_as_path import suggest_options
 from .missing_library_warnings import MissingLibraries
 from .read_request import get_locking, judge_request
 from .resolve import add_notes, explain_cpu_choice

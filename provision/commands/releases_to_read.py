@@ -84,7 +84,7 @@ def _with_unread(search: JointSearch) -> JointSearch:
         dataclasses.replace(p, releases=(*p.releases, _older(p, pythons))) if _has_more(p) else p
         for p in search.packages
     ]
-    return JointSearch(search.asked, packages, search.refused)
+    return JointSearch(search.question, packages, search.refused)
 
 
 def _older(package: NamedPackage, pythons: tuple[str, ...]) -> PackageRelease:

@@ -1,9 +1,9 @@
-"""resolve: which builds fit a target, and why nothing newer does. Pure: no I/O, no machine.
+"""Choose the builds that fit a target, and explain why nothing newer fits. Pure: no I/O, no machine.
 
-Order of preference (DESIGN section 7): the newest version of the framework named first; in it CUDA
-that the driver speaks itself before CUDA by minor-version compatibility, the highest first in each;
-then the default index before the PyTorch index. For a CPU environment a CPU build comes before
-any CUDA build. The first build without an objection wins; every objection is kept.
+The newest version of the first named framework is preferred. Within it, CUDA that the driver supports
+natively comes before CUDA by minor-version compatibility, each highest first. Then the default index comes
+before the PyTorch index. For a CPU environment a CPU build comes before any CUDA build. The first build
+without an objection is chosen; every objection is kept.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ def resolve(
     supply: AvailableWheels | None = None,
     others: Iterable[Target] = (),
 ) -> Plan:
-    """The plan for a request on a target, or a plan without builds that says why (`rejected`) and
-    what would help (`hint`). With `others` the builds fit these targets as well.
+    """Return the plan for a request on a target.
 
-    `request.device` must be cuda or cpu. Framework names are taken as known. Raises nothing.
+    A plan without builds states the reasons (`rejected`) and what would help (`hint`). With `others` the
+    builds fit these targets too. `request.device` must be cuda or cpu. Framework names must be known. Raises
+    nothing.
     """
-    asked = Question(request, target, profiles, supply or AvailableWheels())
-    asked = asked.on_all(asked.changed(target=other) for other in others)
-    plan = _attempt(asked)
+    question = Question(request, target, profiles, supply or AvailableWheels())
+    question = question.on_all(question.changed(target=other) for other in others)
+    plan = _attempt(question)
     if plan.builds and request.device == "cpu":
-        plan = dataclasses.replace(plan, notes=(*plan.notes, *_newer_cuda_builds(asked, plan)))
+        plan = dataclasses.replace(plan, notes=(*plan.notes, *_newer_cuda_builds(question, plan)))
     if not plan.builds:
-        plan = dataclasses.replace(plan, hint=hint_for(asked, plan))
+        plan = dataclasses.replace(plan, hint=hint_for(question, plan))
     return plan
 
 
@@ -87,7 +88,7 @@ def _filled(question: Question, plan: Plan, chosen: list[Build], python: str) ->
 
 
 def _judged(question: Question, wanted: FrameworkRequest) -> list[tuple[Build, tuple[RejectionReason, ...]]]:
-    """The candidates, best first, each with what speaks against it."""
+    """Return the candidates, best first, each with the objections to it."""
     return [(b, objections(question, wanted, b)) for b in candidates(question, wanted)]
 
 
@@ -96,25 +97,27 @@ def _choose(
     chains: list[list[tuple[Build, tuple[RejectionReason, ...]]]],
     rejected: list[RejectedBuild],
 ) -> tuple[list[Build], str | None]:
-    """The first build of the first chain that goes with some build of every other one. `rejected`
-    gets, chain by chain, what came before the choice."""
+    """Return the first build of each chain that is compatible with builds of all others, and their Python.
+
+    The builds that were passed over are added to `rejected`, chain by chain.
+    """
     clean = [[b for b, reasons in chain if not reasons] for chain in chains]
     chosen, python = fit(question, [], clean)
     for i, chain in enumerate(chains):
         for build, reasons in chain:
             if chosen and build is chosen[i]:
                 break
-            told = reasons or (clash(question, build, chosen[:i], clean[:i] + clean[i + 1 :]),)
+            all_reasons = reasons or (clash(question, build, chosen[:i], clean[:i] + clean[i + 1 :]),)
             rejected.append(
                 RejectedBuild(
                     framework=build.framework, version=build.version, cuda=build.cuda,
-                    index=build.index, reasons=told,
+                    index=build.index, reasons=all_reasons,
                 )
             )  # fmt: skip
     return chosen, python
 
 
-# --- what is said along with it --------------------------------------------------------------
+# --- notes and companions -------------------------------------------------------------
 
 
 def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
@@ -149,7 +152,7 @@ def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
 
 
 def _newer_cuda_builds(question: Question, plan: Plan) -> Iterator[str]:
-    """A CPU build comes before a newer CUDA build: say what was passed by."""
+    """Yield notes on newer CUDA builds that were passed over for a CPU build."""
     for wanted, build in zip(question.request.frameworks, plan.builds, strict=True):
         fitting = [b.version for b, reasons in _judged(question, wanted) if not reasons and b.cuda]
         newest = max(fitting, key=version, default=build.version)
@@ -161,7 +164,7 @@ def _newer_cuda_builds(question: Question, plan: Plan) -> Iterator[str]:
 
 
 def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The packages asked along: companions in the version that matches, others as they were asked."""
+    """Return the requested packages, companions in the matching version, and notes on those left out."""
     packages, notes = [], []
     for text in question.request.packages:
         need = Requirement(text)

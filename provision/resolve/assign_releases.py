@@ -1,7 +1,8 @@
-"""One release of each package, so that all go with each other and none is older than it has to be. Pure: no I/O.
+"""Choose one compatible release of each package, the oldest as new as possible. Pure: no I/O.
 
-Packages that require nothing of each other are decided apart. Within such a group, releases that go with no release of a
-neighbour are removed before and after each choice (arc consistency), so that few choices have to be taken back.
+Packages that require nothing of each other are decided separately. Within such a group, releases that are
+compatible with no release of a neighbour are removed before and after each choice (arc consistency). So few
+choices have to be undone.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ _MOST_STEPS = 5_000
 
 @dataclass
 class Assignments:
-    """Answers for one Python. Equal questions are answered once. `refused` are versions of packages that do not go
-    together, whatever they require."""
+    """The assignments for one Python. Equal questions are answered once.
+
+    `refused` are versions of packages that are incompatible, whatever they require.
+    """
 
     needs: Needs
     age: Callable[[str, PackageRelease], int]
@@ -33,20 +36,20 @@ class Assignments:
     )
 
     def best(self, options: Options) -> dict[str, PackageRelease] | None:
-        """A release of each package, the oldest as new as possible; None where no releases go together."""
-        found: dict[str, PackageRelease] = {}
+        """Return a release of each package, the oldest as new as possible, or None if none are compatible."""
+        releases: dict[str, PackageRelease] = {}
         for group in self._apart(options):
-            mine = {name: options[name] for name in group}
-            key = tuple((name, tuple(r.version for r in mine[name])) for name in group)
+            group_options = {name: options[name] for name in group}
+            key = tuple((name, tuple(r.version for r in group_options[name])) for name in group)
             if key not in self._groups:
-                self._groups[key] = self._best_of(mine)
+                self._groups[key] = self._best_of(group_options)
             if (part := self._groups[key]) is None:
                 return None
-            found |= part
-        return {name: found[name] for name in options}
+            releases |= part
+        return {name: releases[name] for name in options}
 
     def _apart(self, options: Options) -> list[list[str]]:
-        """The names in groups that require nothing of each other."""
+        """Return the names in groups that require nothing of each other."""
         near = self._neighbours(options)
         groups, seen = [], set[str]()
         for name in options:
@@ -81,19 +84,21 @@ class Assignments:
         if possible is None:
             return None
         ages = sorted({self.age(n, r) for n, rs in possible.items() for r in rs})
-        # Each set has a release this old; mostly no older one is needed.
+        # Each set has a release of at least this age. Mostly no older one is needed.
         low = ages.index(max(min(self.age(n, r) for r in rs) for n, rs in possible.items()))
         middle, high, best = low, len(ages) - 1, None
-        while low <= high:  # the fewest days with which some assignment holds
+        while low <= high:  # find the smallest age limit with a valid assignment
             within = {n: [r for r in rs if self.age(n, r) <= ages[middle]] for n, rs in possible.items()}
-            found = self._first(within, near)
-            best, low, high = (found, low, middle - 1) if found else (best, middle + 1, high)
+            assignment = self._first(within, near)
+            best, low, high = (assignment, low, middle - 1) if assignment else (best, middle + 1, high)
             middle = (low + high) // 2
         return best
 
     def _first(self, options: Options, near: Mapping[str, set[str]]) -> dict[str, PackageRelease] | None:
-        """The first assignment that holds, in the order of the names and of their releases; None where there is none, or
-        where finding it takes too many steps."""
+        """Return the first valid assignment in the order of the names and of their releases.
+
+        Return None if there is none, or if finding it takes too many steps.
+        """
         left: list[tuple[Options, Sequence[str]]] = [(options, list(options))]
         for _ in range(_MOST_STEPS):
             if not left:
@@ -111,14 +116,17 @@ class Assignments:
         return None
 
     def _has_refused(self, options: Options) -> bool:
-        """Whether only versions that do not go together are left."""
+        """Return whether only incompatible versions are left."""
         left = {n: rs[0].version for n, rs in options.items() if len(rs) == 1}
         return any(versions.items() <= left.items() for versions in self.refused)
 
     def _consistent(
         self, options: Options, changed: Sequence[str], near: Mapping[str, set[str]]
     ) -> dict[str, Sequence[PackageRelease]] | None:
-        """The options without releases that go with no release of a neighbour; None where a package has none left."""
+        """Return the options without releases that are compatible with no release of a neighbour.
+
+        Return None if a package has none left.
+        """
         left = dict(options)
         queue = list(changed)
         if not all(left.values()):
@@ -136,17 +144,18 @@ class Assignments:
         return left
 
     def _fits(self, name: str, release: PackageRelease, other: str, theirs: PackageRelease) -> bool:
-        """Whether two releases require nothing of each other that they do not have."""
+        """Return whether two releases meet each other's requirements."""
         key = (name, release.version, other, theirs.version)
-        found = self._pairs.get(key)
-        if found is None:
-            found = all(_meets(theirs, s) for s in self.needs(name, release).get(other, ())) and all(
+        fits = self._pairs.get(key)
+        if fits is None:
+            fits = all(_meets(theirs, s) for s in self.needs(name, release).get(other, ())) and all(
                 _meets(release, s) for s in self.needs(other, theirs).get(name, ())
             )
-            self._pairs[key] = self._pairs[other, theirs.version, name, release.version] = found
-        return found
+            self._pairs[key] = self._pairs[other, theirs.version, name, release.version] = fits
+        return fits
 
 
 def _meets(release: PackageRelease, bound: str) -> bool:
-    """Whether a release is within bounds; one without a version stands for others, some of which may be."""
+    """Return whether a release is within bounds. One without a version represents others, some of which may
+    be."""
     return not release.version or meets(release.version, bound)

@@ -1,5 +1,4 @@
-"""What is to be had for a build: wheels at hand that fit a Python and a platform, and the cuDNN releases that go with
-it on a target, with what speaks against those that do not."""
+"""Find the available wheels of a build, and the cuDNN releases that fit it and a target."""
 
 from __future__ import annotations
 
@@ -20,35 +19,35 @@ from .versions import is_exact, major, meets, version
 
 @cache
 def supported_tags(python: str, platform: str, glibc: str | None) -> frozenset[str]:
-    """The wheel tags that CPython `python` takes on `platform` with `glibc` (PEP 600)."""
+    """Return the wheel tags that CPython `python` supports on `platform` with `glibc` (PEP 600)."""
     return frozenset(map(str, wheel_tags(python, platform, glibc)))
 
 
 def wheels_for(
     supply: AvailableWheels, name: str, python: str, platform: str, glibc: str | None
 ) -> list[AvailableWheel]:
-    """The wheels of a distribution that fit, newest first."""
+    """Return the compatible wheels of a distribution, newest first."""
     usable = supported_tags(python, platform, glibc)
     wanted = canonicalize_name(name)
-    found = [w for w in supply.wheels if w.name == wanted and not usable.isdisjoint(w.tags)]
-    return sorted(found, key=lambda w: version(w.version), reverse=True)
+    fitting = [w for w in supply.wheels if w.name == wanted and not usable.isdisjoint(w.tags)]
+    return sorted(fitting, key=lambda w: version(w.version), reverse=True)
 
 
 def at_hand(supply: AvailableWheels, build: Build, python: str, glibc: str | None) -> bool:
-    """Whether the framework wheel of this very build is among the wheels."""
+    """Return whether the framework wheel of this build is available."""
     wanted = f"{build.version}+{build.local}" if build.local else build.version
-    found = wheels_for(supply, build.package_name, python, build.platform, glibc)
-    return any(w.version == wanted for w in found)
+    wheels = wheels_for(supply, build.package_name, python, build.platform, glibc)
+    return any(w.version == wanted for w in wheels)
 
 
 def missing(supply: AvailableWheels, build: Build, python: str, glibc: str | None) -> str | None:
-    """The first requirement of a build that no wheel at hand meets, None when all are met."""
+    """Return the first requirement of a build that no available wheel meets, or None."""
     if not at_hand(supply, build, python, glibc):
-        return "its own wheel"  # no version here: equal objections to many versions are folded
+        return "its own wheel"  # no version, so that equal objections to many versions can be merged
     for text in build.requires:
         need = Requirement(text)
-        found = wheels_for(supply, need.name, python, build.platform, glibc)
-        if not any(meets(w.version, str(need.specifier)) for w in found):
+        wheels = wheels_for(supply, need.name, python, build.platform, glibc)
+        if not any(meets(w.version, str(need.specifier)) for w in wheels):
             return text
     return None
 
@@ -56,16 +55,18 @@ def missing(supply: AvailableWheels, build: Build, python: str, glibc: str | Non
 def local_builds(
     supply: AvailableWheels, framework: str, platform: str, known: Iterable[Build]
 ) -> list[Build]:
-    """Builds whose wheels are at hand with a local label ("+cpu", "+cu126"): no index is needed for
-    them. What a profile row says of such a build holds; a CPU build needs no row."""
+    """Return builds whose wheels are available with a local label ("+cpu", "+cu126").
+
+    They need no index. The profile row of such a build applies; a CPU build needs no row.
+    """
     rows = {(b.version, b.local): b for b in known if b.local}
-    found: dict[tuple[str, str], set[str]] = {}
+    pythons_of_build: dict[tuple[str, str], set[str]] = {}
     for wheel in supply.wheels:
         public, _, local = wheel.version.partition("+")
         if wheel.name == framework and local and (local == "cpu" or (public, local) in rows):
-            found.setdefault((public, local), set()).update(_minors(wheel))
+            pythons_of_build.setdefault((public, local), set()).update(_minors(wheel))
     builds = []
-    for (public, local), minors in found.items():
+    for (public, local), minors in pythons_of_build.items():
         bare = Build(framework=framework, version=public, cuda=None, platform=platform, index="", python=())
         row = rows.get((public, local), bare)
         pythons = tuple(sorted(minors, key=version))
@@ -74,7 +75,7 @@ def local_builds(
 
 
 def _minors(wheel: AvailableWheel) -> set[str]:
-    """The Python minors of a wheel's tags: cp312-cp312-... is 3.12."""
+    """Return the Python minor versions in a wheel's tags: 3.12 for cp312-cp312-..."""
     heads = {t.split("-")[0] for t in wheel.tags}
     return {f"{h[2]}.{h[3:]}" for h in heads if h.startswith("cp3") and h[3:].isdigit()}
 
@@ -82,9 +83,11 @@ def _minors(wheel: AvailableWheel) -> set[str]:
 def cudnn_choice(
     question: Question, build: Build, partners: Iterable[Build] = ()
 ) -> tuple[CudnnRelease | None, list[RejectionReason]]:
-    """The newest cuDNN release that the build (and its partners) allow and the target can use, and
-    if there is none, what speaks against the best one. Known-bad releases come last (`avoid`) or
-    never."""
+    """Return the newest cuDNN release that the build and its partners allow and the target supports.
+
+    If there is none, also return the objections to the best one. Releases with known defects are last
+    (`avoid`) or excluded.
+    """
     bounds = [b.cudnn or "" for b in partners]
     allowed = [
         r for r in _releases(question, build) if not r.yanked and all(meets(r.version, b) for b in bounds)
@@ -102,16 +105,22 @@ def cudnn_choice(
 
 
 def serving_releases(question: Question, build: Build) -> frozenset[str]:
-    """The cuDNN releases that the build allows and the target can use; none where the build has none of its own."""
+    """Return the cuDNN releases that the build allows and the target supports; none if the build has no
+    cuDNN."""
     if not build.cudnn:
         return frozenset()
-    found = (r for r in _releases(question, build) if not r.yanked)
-    return frozenset(r.version for r in found if next(_release_objections(question, build, r), None) is None)
+    releases = (r for r in _releases(question, build) if not r.yanked)
+    return frozenset(
+        r.version for r in releases if next(_release_objections(question, build, r), None) is None
+    )
 
 
 def _releases(question: Question, build: Build) -> list[CudnnRelease]:
-    """What the build allows. A pin that is not on the index for this platform (a wheel can carry it)
-    has the kernels of the same release for another one."""
+    """Return the releases that the build allows.
+
+    A pinned release may be inside a wheel and missing on the index for this platform. It has the kernels of
+    the same release for another platform.
+    """
     wanted, cuda = build.cudnn or "", major(build.cuda or "")
     here = [r for r in question.releases.get((cuda, build.platform), ()) if meets(r.version, wanted)]
     if here or not wanted or not is_exact(wanted):
@@ -154,12 +163,12 @@ def _release_objections(question: Question, build: Build, release: CudnnRelease)
 
 
 def carries_cudnn(build: Build) -> bool:
-    """Whether the wheel carries cuDNN inside instead of requiring a package."""
+    """Return whether the wheel contains cuDNN instead of requiring a package."""
     return not any(r.startswith("nvidia-cudnn") for r in build.requires)
 
 
 def cudnn_objections(question: Question, build: Build) -> tuple[RejectionReason, ...]:
-    """What speaks against every cuDNN that the build allows; nothing where one fits."""
+    """Return the objections to every cuDNN that the build allows, or nothing if one fits."""
     if not build.cudnn:
         return ()
     pythons = question.pythons(build)[:1] if question.supply.only_wheels else ()
@@ -168,7 +177,7 @@ def cudnn_objections(question: Question, build: Build) -> tuple[RejectionReason,
 
 
 def share_cudnn(question: Question, one: Build, other: Build) -> bool:
-    """Whether some cuDNN serves two builds on this target, where both leave it to the plan."""
+    """Return whether a cuDNN supports two builds on this target, if both leave it to the plan."""
     if not (one.cudnn and other.cudnn) or is_exact(one.cudnn) or is_exact(other.cudnn):
         return True
     key = ("shared", one.cudnn, other.cudnn, one.cuda)

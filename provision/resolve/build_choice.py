@@ -15,31 +15,31 @@ _INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}
 
 
 def candidates(question: Question, wanted: FrameworkRequest) -> list[Build]:
-    """The builds of a framework for the platform, best first."""
+    """Return the builds of a framework for the platform, best first."""
     return in_order(question, _on_platform(question, wanted))
 
 
 def _on_platform(question: Question, wanted: FrameworkRequest) -> list[Build]:
-    """The builds of a framework for the platform, in no order."""
-    mine = [b for b in question.profiles.builds if b.framework == wanted.name]
-    here = [b for b in mine if b.platform == question.target.platform]
+    """Return the builds of a framework for the platform, unsorted."""
+    of_framework = [b for b in question.profiles.builds if b.framework == wanted.name]
+    here = [b for b in of_framework if b.platform == question.target.platform]
     here += local_builds(question.supply, wanted.name, question.target.platform, here)
     if question.request.device == "cuda":
-        # A CPU build is an objection worth telling only where the version has no CUDA build here.
+        # A CPU build is reported only if the version has no CUDA build for the platform.
         with_cuda = {b.version for b in here if b.cuda}
         here = [b for b in here if b.cuda or (b.version not in with_cuda and b.index == "pypi")]
     return here
 
 
 def in_order(question: Question, builds: Iterable[Build]) -> list[Build]:
-    """Builds of one framework in order of preference."""
+    """Return builds of one framework in order of preference."""
     every = list(builds)
     by_age = {v: i for i, v in enumerate(sorted({b.version for b in every}, key=version, reverse=True))}
     return sorted(every, key=lambda b: _rank(question, b, by_age[b.version]))
 
 
 def _rank(question: Question, build: Build, age: int) -> tuple[object, ...]:
-    """Sort key, smallest first. `age` counts the newer versions."""
+    """Return the sort key, smallest first. `age` is the number of newer versions."""
     index = _INDEX_ORDER[build.index]
     if question.request.device == "cpu":
         return (build.cuda is not None, age, index)
@@ -49,7 +49,8 @@ def _rank(question: Question, build: Build, age: int) -> tuple[object, ...]:
 
 
 def opens(question: Question) -> bool:
-    """Whether any builds answer the question; a shorter way to what `resolve` would say: builds are not sorted."""
+    """Return whether any builds answer the question. This is faster than `resolve`, because builds are not
+    sorted."""
     frameworks = question.request.frameworks
     fitting = ((b for b in _on_platform(question, w) if fits(question, w, b)) for w in frameworks)
     if len(frameworks) == 1:
@@ -61,8 +62,10 @@ def opens(question: Question) -> bool:
 def clash(
     question: Question, build: Build, before: list[Build], others: list[list[Build]]
 ) -> RejectionReason:
-    """Why a build without an objection of its own was passed by: what it clashes with among those
-    chosen before it, else a framework none of whose builds goes with it."""
+    """Return why a build without own objections was passed over.
+
+    That is a conflict with an already chosen build, otherwise a framework without a compatible build.
+    """
     if reason := against(question, before, build):
         return reason
     for chain in others:
@@ -76,10 +79,11 @@ def clash(
 
 
 def fit(question: Question, taken: list[Build], rest: list[list[Build]]) -> tuple[list[Build], str | None]:
-    """The first builds, one of each remaining chain, that go with those taken, and their Python.
+    """Return the first compatible builds, one of each remaining chain, and their Python.
 
-    A build that goes with nothing of a later chain is left at once, so that three frameworks cost
-    little more than two."""
+    A build that is incompatible with a whole later chain is skipped at once. So three frameworks cost little
+    more than two.
+    """
     if not rest:
         return (taken, _common_python(question, taken)) if taken else ([], None)
     for build in rest[0]:
@@ -87,14 +91,14 @@ def fit(question: Question, taken: list[Build], rest: list[list[Build]]) -> tupl
             continue
         later = [[o for o in chain if not against(question, [build], o)] for chain in rest[1:]]
         if all(later):
-            found, python = fit(question, [*taken, build], later)
-            if found:
-                return found, python
+            chosen, python = fit(question, [*taken, build], later)
+            if chosen:
+                return chosen, python
     return [], None
 
 
 def against(question: Question, taken: list[Build], build: Build) -> RejectionReason | None:
-    """Why a build cannot join those taken, None when it can."""
+    """Return why a build cannot join the taken ones, or None if it can."""
     for other in taken:
         cuda, theirs = build.cuda, other.cuda
         if question.request.device == "cuda" and cuda and theirs and major(cuda) != major(theirs):

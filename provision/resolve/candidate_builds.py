@@ -1,4 +1,4 @@
-"""Sets of builds that fit a target and each other, with their common Pythons."""
+"""List sets of builds that fit a target and each other, with their common Pythons."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ _MOST_COMBINATIONS = 500
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
-    """Builds that fit the target and each other, one per framework, and a Python that all of them have. `place` is
-    its place in the order of `resolve`."""
+class CandidateBuilds:
+    """One build per framework that fit the target and each other, and a common Python.
+
+    `place` is the position in the order of `resolve`.
+    """
 
     builds: tuple[Build, ...]
     python: str
@@ -34,24 +36,26 @@ class Candidate:
         return frozenset(major(b.cuda) for b in self.builds if b.cuda)
 
 
-def candidates_of(question: Question) -> tuple[Candidate, ...]:
-    """All that fit the target, in the order of `resolve`."""
+def candidates_of(question: Question) -> tuple[CandidateBuilds, ...]:
+    """Return all sets that fit the target, in the order of `resolve`."""
     chains = [
         [b for b in candidates(question, w) if fits(question, w, b)] for w in question.request.frameworks
     ]
-    found: list[Candidate] = []
+    candidates_found: list[CandidateBuilds] = []
     for builds in _combinations(question, (), chains):
         shared = [p for p in question.pythons(builds[0]) if all(p in question.pythons(b) for b in builds)]
-        found += [Candidate(builds, python, len(found) + i) for i, python in enumerate(shared)]
-        if len(found) >= _MOST_COMBINATIONS:
+        candidates_found += [
+            CandidateBuilds(builds, python, len(candidates_found) + i) for i, python in enumerate(shared)
+        ]
+        if len(candidates_found) >= _MOST_COMBINATIONS:
             break
-    return tuple(found)
+    return tuple(candidates_found)
 
 
 def _combinations(
     question: Question, taken: tuple[Build, ...], chains: Sequence[Sequence[Build]]
 ) -> Iterator[tuple[Build, ...]]:
-    """One build of each chain, those that go together, in the order of the chains."""
+    """Yield one compatible build of each chain, in the order of the chains."""
     if not chains:
         if taken:
             yield taken

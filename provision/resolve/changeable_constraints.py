@@ -15,7 +15,7 @@ Steps = Iterator[tuple[str, Question]]
 
 
 class Axis(NamedTuple):
-    """One thing that can be changed: how to set it free, and its steps."""
+    """One constraint that can be changed: how to remove it, and its steps."""
 
     free: Callable[[Question], Question | None]
     steps: Callable[[Question], Steps]
@@ -59,7 +59,7 @@ def _any_python(question: Question) -> Question | None:
 
 
 def _pythons(question: Question) -> Steps:
-    """Every Python that any build is made for, nearest to the one asked for first."""
+    """Yield every Python of a known build, the nearest to the requested one first."""
     now = _python_now(question) or ""
     known = {p for b in question.profiles.builds for p in b.python} - {now}
     for python in sorted(known, key=lambda p: (abs(_minor(p) - _minor(now)), _minor(p))):
@@ -78,8 +78,7 @@ def _any_version(question: Question) -> Question | None:
 
 
 def _versions(question: Question) -> Steps:
-    """For one framework after the other, the version nearest to its bounds, an older one first; last
-    all of them without bounds."""
+    """Yield for each framework the versions nearest to its bounds, older ones first; last all without bounds."""
     frameworks = question.request.frameworks
     for i, wanted in enumerate(frameworks):
         for text in _nearest(question, wanted) if wanted.specifier else ():
@@ -96,11 +95,11 @@ def _versions(question: Question) -> Steps:
 
 
 def _nearest(question: Question, wanted: FrameworkRequest) -> list[str]:
-    """Known versions outside the bounds, by how many versions away from them they are."""
+    """Return known versions outside the bounds, ordered by the number of versions between."""
     rows = {b.version for b in question.profiles.builds if b.framework == wanted.name and not b.yanked}
     known = sorted((v for v in rows if question.request.pre or not version(v).is_prerelease), key=version)
     inside = [i for i, v in enumerate(known) if meets(v, wanted.specifier)]
-    if not inside:  # between two known versions: half a step from either
+    if not inside:  # between two known versions, half a step from each
         named = sorted(version(s.version.removesuffix(".*")) for s in specifiers(wanted.specifier))
         inside_at = [bisect_left([version(v) for v in known], named[0]) - 0.5]
     else:
@@ -124,7 +123,7 @@ def _any_driver(question: Question) -> Question | None:
 
 
 def _drivers(question: Question) -> Steps:
-    """Every driver floor above the present driver, lowest first; below it, highest branch first."""
+    """Yield driver floors above the installed driver, lowest first, then branches below, highest first."""
     driver = question.target.driver or "0"
     windows = question.driver_os == "windows"
     rows: tuple[CudaMajor | CudaRelease, ...] = (*question.profiles.majors, *question.profiles.cuda)
@@ -137,7 +136,7 @@ def _drivers(question: Question) -> Steps:
     lasts = {g.last_driver for g in question.profiles.gpus if g.last_driver}
     for branch in sorted(lasts, key=int, reverse=True):
         if int(branch) < int(major(driver)):
-            newest = f"{branch}.999"  # any driver of the branch: the branch is what decides
+            newest = f"{branch}.999"  # stands for any driver of the branch
             yield (
                 f"install a driver of branch {branch}",
                 _with_target(question, driver=newest, driver_cuda=None),
@@ -151,7 +150,7 @@ def _any_gpus(question: Question) -> Question | None:
 
 
 def _fewer_gpus(question: Question) -> Steps:
-    """One card left out, then one card alone."""
+    """Yield targets without one GPU, then with only one GPU."""
     gpus = question.target.gpus
     places = range(len(gpus))
     for kept in [[j for j in places if j != i] for i in places] + [[i] for i in places]:
@@ -203,7 +202,7 @@ def _any_bounds(question: Question) -> Question | None:
 
 
 def _bounds(question: Question) -> Steps:
-    """One line of the project's files left out, then all of one framework's, then all."""
+    """Yield requests without one line of the project's files, then without all."""
     bounds = question.request.bounds
     for i, bound in enumerate(bounds):
         said = f"change the bound {bound.name}{bound.specifier} in {bound.origin}"

@@ -1,4 +1,4 @@
-"""Packages that depend on a build: companions (torchvision) and its own requirements (triton)."""
+"""Compare packages with a build: its companions (torchvision) and its requirements (triton)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from .versions import meets, version
 
 
 def companion_names(builds: Iterable[Build]) -> frozenset[str]:
-    """The packages that are companions of some of the builds."""
+    """Return the packages that are companions of any of the builds."""
     texts = {c for b in builds for c in b.companions}
     return frozenset(_named(t)[0] for t in texts)
 
 
 def comes_along(name: str, release: str, builds: Sequence[Build]) -> bool:
-    """Whether a build names this very release as its companion: it comes from the same index."""
-    mine = [_named(c) for b in builds for c in b.companions]
-    return any(meets(release, bounds) for companion, bounds in mine if companion == name)
+    """Return whether a build names this release as its companion. It is then on the same index."""
+    companions = [_named(c) for b in builds for c in b.companions]
+    return any(meets(release, bounds) for companion, bounds in companions if companion == name)
 
 
 def companion_objection(
     name: str, release: str, builds: Sequence[Build], names: frozenset[str]
 ) -> str | None:
-    """Why a release is no companion of the builds, None where nothing is known against it. `names` are the packages
-    that are companions of some build."""
+    """Return why a release is not a companion of the builds, or None.
+
+    `names` are the packages that are companions of any build.
+    """
     for build in builds:
         for text in build.companions:
             if _named(text)[0] == name:
@@ -39,12 +41,12 @@ def companion_objection(
 
 
 def required_names(builds: Iterable[Build]) -> frozenset[str]:
-    """The packages that some of the builds require."""
+    """Return the packages that any of the builds require."""
     return frozenset(_named(text)[0] for text in {r for b in builds for r in b.requires})
 
 
 def requirement_of_builds(name: str, release: str, builds: Sequence[Build]) -> str | None:
-    """Why a release does not go with what the builds require, None where it does."""
+    """Return why a release conflicts with the requirements of the builds, or None."""
     for build in builds:
         for needed, bounds in map(_named, build.requires):
             if needed == name and not meets(release, bounds):
@@ -59,20 +61,24 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def lone_companions(build: Build, builds: Iterable[Build]) -> frozenset[str]:
-    """The companions that other versions of a framework have and this one does not."""
+    """Return the companions that other versions of a framework have and this one does not."""
     return companion_names(b for b in builds if b.framework == build.framework) - companion_names([build])
 
 
 def known_companion(
     name: str, specifier: str, profiles: Profiles, platform: str, pythons: Sequence[str]
 ) -> NamedPackage:
-    """A companion with the releases that the profiles know, newest first. No index is asked for it: a build decides
-    which index has its companions, and neither index is asked for what the other one has."""
+    """Return a companion with the releases in the profiles, newest first.
+
+    No index is read. A build decides which index has its companions.
+    """
     builds = [b for b in profiles.builds if b.platform == platform]
     bounds = {text for b in builds for text in b.companions if _named(text)[0] == name}
-    found = {_named(text)[1].lstrip("=") for text in bounds if _named(text)[1].startswith("==")}
-    found |= {row.version for row in profiles.satellites if (row.package, row.platform) == (name, platform)}
-    ordered = sorted((v for v in found if meets(v, specifier)), key=version, reverse=True)
+    versions = {_named(text)[1].lstrip("=") for text in bounds if _named(text)[1].startswith("==")}
+    versions |= {
+        row.version for row in profiles.satellites if (row.package, row.platform) == (name, platform)
+    }
+    ordered = sorted((v for v in versions if meets(v, specifier)), key=version, reverse=True)
     releases = tuple(
         PackageRelease(package=name, version=text, day=-place, pythons=tuple(pythons), wheels=tuple(pythons))
         for place, text in enumerate(ordered)

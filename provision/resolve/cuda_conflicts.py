@@ -1,7 +1,7 @@
 """Find locked packages that conflict with the CUDA of the builds. Pure: no I/O.
 
-A wheel of NVIDIA's states its CUDA major in its name (nvidia-cublas-cu11), or its version states it (profiles/toolkits.yaml).
-What other packages need is measured (profiles/satellites.yaml).
+A wheel from NVIDIA states its CUDA major in its name (nvidia-cublas-cu11), or its version implies it
+(profiles/toolkits.yaml). The needs of other packages are measured (profiles/satellites.yaml).
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ _SUFFIX = re.compile(r"-cu(?:da)?(\d\d)\d?$")
 
 @dataclass(frozen=True)
 class OtherCuda:
-    """A package that does not go with the builds ("kernels 1.2"), why ("which is from CUDA 11, but torch uses CUDA 13"), and
-    the named packages that bring it. `cuda` is its CUDA major where that alone decides."""
+    """A package that conflicts with the builds, the reason, and the named packages that bring it.
+
+    The package has the form "kernels 1.2" and the reason "which is from CUDA 11, but torch uses CUDA 13".
+    `cuda` is its CUDA major if that alone decides.
+    """
 
     package: str
     why: str
@@ -33,23 +36,26 @@ class OtherCuda:
     cuda: str | None = None
 
 
-def sentence_of(found: OtherCuda) -> str:
-    """What came along, in a sentence."""
-    roots = " and ".join(found.roots[:3])
+def sentence_of(conflict: OtherCuda) -> str:
+    """Return the conflict as a sentence."""
+    roots = " and ".join(conflict.roots[:3])
     brings = (
-        f"{roots} {'bring' if len(found.roots) > 1 else 'brings'}"
+        f"{roots} {'bring' if len(conflict.roots) > 1 else 'brings'}"
         if roots
         else "the requested packages bring"
     )
-    return f"{brings} {found.package}, {found.why}"
+    return f"{brings} {conflict.package}, {conflict.why}"
 
 
 @dataclass(frozen=True)
 class LockedSet:
-    """A lock beside the question that it answers. `builds` are the plan's, `named` the packages that the user or the
-    project names, `measured` the rows of a wheel that was measured on this machine."""
+    """A lock with the question that it answers.
 
-    asked: Question
+    `builds` are those of the plan. `named` are the packages that the user or the project names. `measured`
+    returns the rows of a wheel that was measured on this machine.
+    """
+
+    question: Question
     rows: SatelliteRows
     builds: Sequence[Build]
     lock: Lock
@@ -57,17 +63,22 @@ class LockedSet:
     measured: Callable[[str | None], tuple[Satellite, ...]] = lambda _sha256: ()
 
     def strangers(self) -> Iterator[OtherCuda]:
-        """What came along unnamed and does not go with the builds. Nothing where a solver did not say who brings
-        what; who does is asked last, as it can take another solve."""
-        if self.asked.request.device != "cuda" or not self._majors:
+        """Yield the indirect packages that conflict with the builds.
+
+        Nothing is yielded if the solver did not state who requires what. That is read last, because it can
+        take another solve.
+        """
+        if self.question.request.device != "cuda" or not self._majors:
             return
         for package in self.lock.packages:
             if package.name in self.named or package.name in self._planned:
                 continue
-            mine = self._other_major(package)
-            why = self._why(mine) if mine else self._of_measured(package)
+            other_cuda = self._other_major(package)
+            why = self._why(other_cuda) if other_cuda else self._of_measured(package)
             if why and self.lock.required_by:
-                yield OtherCuda(f"{package.name} {package.version}", why, self._roots(package.name), mine)
+                yield OtherCuda(
+                    f"{package.name} {package.version}", why, self._roots(package.name), other_cuda
+                )
 
     @cached_property
     def _majors(self) -> frozenset[str]:
@@ -81,34 +92,37 @@ class LockedSet:
         )
 
     def _other_major(self, package: LockedPackage) -> str | None:
-        """The CUDA major of a wheel of NVIDIA's where the builds have another one and nothing excuses it."""
-        mine = self._cuda_of(package)
-        fits = mine is None or mine in self._majors or self._is_excused(package.name, mine)
-        return None if fits else mine
+        """Return the CUDA major of a wheel from NVIDIA if the builds have another one without an exception."""
+        cuda = self._cuda_of(package)
+        fits = cuda is None or cuda in self._majors or self._is_excused(package.name, cuda)
+        return None if fits else cuda
 
-    def _why(self, mine: str) -> str:
+    def _why(self, cuda: str) -> str:
         build = next(b for b in self.builds if b.cuda)
-        return f"which is from CUDA {mine}, but {build.framework} uses CUDA {major(build.cuda or '')}"
+        return f"which is from CUDA {cuda}, but {build.framework} uses CUDA {major(build.cuda or '')}"
 
     def _of_measured(self, package: LockedPackage) -> str | None:
         release = package.version.partition("+")[0]
         rows = self.rows.rows(package.name, release, self.measured(package.sha256))
-        why = objection(self.asked, rows, self.builds, serve_gpus=False)
+        why = objection(self.question, rows, self.builds, serve_gpus=False)
         return why and f"and {why}"
 
     def _cuda_of(self, package: LockedPackage) -> str | None:
-        """The CUDA major of a wheel of NVIDIA's; None for other packages."""
+        """Return the CUDA major of a wheel from NVIDIA, or None for other packages."""
         if not package.name.startswith(("nvidia-", "cuda-toolkit")):
             return None
-        if found := _SUFFIX.search(package.name):
-            return found[1]
+        if match := _SUFFIX.search(package.name):
+            return match[1]
         if package.name == "cuda-toolkit":
             return major(package.version)
-        return cuda_of_part(package, self.asked.profiles.toolkits)
+        return cuda_of_part(package, self.question.profiles.toolkits)
 
     def _is_excused(self, name: str, cuda: str, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether each package that requires a wheel brings one for the plan's CUDA too, has that CUDA in its own
-        name because it was named so, or brings its own CUDA."""
+        """Return whether every package that requires a wheel makes its CUDA acceptable.
+
+        It requires a wheel for the plan's CUDA too, was named with this CUDA in its name, or contains its own
+        CUDA.
+        """
         requirers = [r for r in self.lock.required_by.get(name, ()) if r not in seen]
         return bool(requirers) and all(self._excuses(r, name, cuda, seen | {name}) for r in requirers)
 
@@ -120,12 +134,12 @@ class LockedSet:
         version = next((p.version for p in self.lock.packages if p.name == requirer), "0")
         if any(brings_its_cuda(row) for row in self.rows.rows(requirer, version)):
             return True
-        found = _SUFFIX.search(requirer)
-        own = found and found[1] == cuda
-        return bool(own) and (requirer in self.named or self._is_excused(requirer, cuda, seen))
+        match = _SUFFIX.search(requirer)
+        is_named_for_it = match and match[1] == cuda
+        return bool(is_named_for_it) and (requirer in self.named or self._is_excused(requirer, cuda, seen))
 
     def _roots(self, name: str) -> tuple[str, ...]:
-        """The named packages that a package comes along with."""
+        """Return the named packages that require a package, directly or not."""
         seen: dict[str, None] = {}
         todo = [name]
         while todo:
@@ -137,8 +151,11 @@ class LockedSet:
 
 
 def cuda_of_part(package: LockedPackage, toolkits: Sequence[ToolkitRelease]) -> str | None:
-    """The CUDA major of a part of the toolkit without one in its name: of the releases with this version of it, else
-    of all that have the part; None for what is no part, and where that leaves several."""
+    """Return the CUDA major of a toolkit part whose name has none.
+
+    It is that of the releases with this version of the part, otherwise of all with the part. Return None for
+    other packages, or if several majors remain.
+    """
     of_name: set[str] = set()
     of_version: set[str] = set()
     part = re.compile(rf"{re.escape(package.name)}(?![A-Za-z0-9._-])")

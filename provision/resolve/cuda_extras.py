@@ -1,4 +1,4 @@
-"""Extras without which a release lacks CUDA libraries: added to what is asked for, and compared with what was locked."""
+"""Find extras that a release needs for its CUDA libraries, and compare them with a lock."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .versions import is_exact, major, meets, specifiers, version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
-    """A package that is asked for by name: every requirement on it, constraints too, as one."""
+class NamedExtras:
+    """A requested package: all requirements and constraints on it, merged."""
 
     name: str
     extras: frozenset[str]
@@ -22,37 +22,40 @@ class Named:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
-    """The rows that count for a plan: those of its platform, and the CUDA major that it brings."""
+class ExtraRows:
+    """The rows that apply to a plan: those of its platform, and its CUDA major."""
 
     satellites: Sequence[Satellite]
     platform: str
     cuda_major: str | None
 
     def of(self, package: str) -> list[Satellite]:
-        """The package's rows on the platform, newest first."""
-        own = [r for r in self.satellites if r.package == package and r.platform == self.platform]
-        return sorted(own, key=lambda r: version(r.version), reverse=True)
+        """Return the package's rows on the platform, newest first."""
+        rows = [r for r in self.satellites if r.package == package and r.platform == self.platform]
+        return sorted(rows, key=lambda r: version(r.version), reverse=True)
 
 
-def named_in(requirements: Iterable[str], constraints: Iterable[str] = ()) -> tuple[Named, ...]:
-    """Put the requirements on each package together. Those with an address are left out: their release is unknown."""
-    asked = [need for need in map(Requirement, requirements) if not need.url]
-    names = dict.fromkeys(canonicalize_name(need.name) for need in asked)
-    everything = [*asked, *(need for need in map(Requirement, constraints) if not need.url)]
+def named_in(requirements: Iterable[str], constraints: Iterable[str] = ()) -> tuple[NamedExtras, ...]:
+    """Merge the requirements on each package. Those with a URL are left out, because their release is
+    unknown."""
+    needs = [need for need in map(Requirement, requirements) if not need.url]
+    names = dict.fromkeys(canonicalize_name(need.name) for need in needs)
+    everything = [*needs, *(need for need in map(Requirement, constraints) if not need.url)]
     return tuple(_named(name, everything) for name in names)
 
 
-def _named(name: str, needs: Iterable[Requirement]) -> Named:
-    own = [need for need in needs if canonicalize_name(need.name) == name]
-    bounds = ",".join(sorted({str(s) for need in own for s in need.specifier}))
-    return Named(name=name, extras=frozenset(e for need in own for e in need.extras), bounds=bounds)
+def _named(name: str, needs: Iterable[Requirement]) -> NamedExtras:
+    of_package = [need for need in needs if canonicalize_name(need.name) == name]
+    bounds = ",".join(sorted({str(s) for need in of_package for s in need.specifier}))
+    return NamedExtras(
+        name=name, extras=frozenset(e for need in of_package for e in need.extras), bounds=bounds
+    )
 
 
-def missing_extras(named: Named, rows: Rows) -> tuple[str, ...]:
-    """Return the extras that the newest release within the bounds needs and nobody named.
+def missing_extras(named: NamedExtras, rows: ExtraRows) -> tuple[str, ...]:
+    """Return the extras that the newest release within the bounds needs and nothing requests.
 
-    None where that release is for another CUDA than the plan's: its libraries would be, too.
+    Return none if that release is for another CUDA than the plan's, because its libraries would be too.
     """
     newest = next((row for row in rows.of(named.name) if _admits(named.bounds, row)), None)
     if newest is None or rows.cuda_major is None or major(newest.cuda or "") != rows.cuda_major:
@@ -61,7 +64,7 @@ def missing_extras(named: Named, rows: Rows) -> tuple[str, ...]:
 
 
 def _admits(bounds: str, row: Satellite) -> bool:
-    """Whether bounds allow a release of a row's series; a row is the newest one of its series."""
+    """Return whether bounds allow a release of a row's series. A row is the newest release of its series."""
     if meets(row.version, bounds):
         return True
     exact = [s.version for s in specifiers(bounds) if s.operator in ("==", "===")] if bounds else []
@@ -69,12 +72,14 @@ def _admits(bounds: str, row: Satellite) -> bool:
 
 
 def _series(release: str, row: Satellite) -> bool:
-    """Whether a release is of the series that a row stands for: its first two numbers are the same."""
+    """Return whether a release is of a row's series: its first two numbers are the same."""
     return version(release).release[:2] == version(row.version).release[:2]
 
 
-def disagreements(packages: Iterable[Named], locked: Mapping[str, str], rows: Rows) -> Iterator[str]:
-    """Say where the extras of a lock are not those that the locked release needs."""
+def disagreements(
+    packages: Iterable[NamedExtras], locked: Mapping[str, str], rows: ExtraRows
+) -> Iterator[str]:
+    """Yield sentences on extras of a lock that differ from those the locked release needs."""
     for named in packages:
         release = locked.get(named.name)
         row = next((r for r in rows.of(named.name) if release and _series(release, r)), None)

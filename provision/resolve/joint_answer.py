@@ -1,5 +1,4 @@
-"""What the search for the newest set found, in words: the pins, the builds that were passed over and why, which named
-packages are held back, and the ladder of sets."""
+"""Describe the newest set that was found: pins, passed over builds and held back packages."""
 
 from __future__ import annotations
 
@@ -16,21 +15,22 @@ from ..model import (
     PackageSet,
     PassedOverBuild,
 )
-from .candidate_builds import Candidate
-from .companions import companion_names, lone_companions
+from .candidate_builds import CandidateBuilds
+from .companions import companion_names
+from .joint_notes import list_notes
 from .joint_search import JointSearch
 from .joint_sets import Chosen
 from .objections import objections
 from .prebuilt_fit import no_prebuilt
 from .prebuilt_notes import describe_prebuilt, list_compiled, list_prebuilt
-from .satellite_fit import objection, unfit_series
+from .satellite_fit import unfit_series
 from .versions import meets, version
 
 _MOST_RUNGS = 12
 
 
 def answer(search: JointSearch, chosen: Chosen) -> JointSolution:
-    """What follows from a choice."""
+    """Return the values and sentences that follow from a choice."""
     return JointSolution(
         python=chosen.candidate.python,
         pins=tuple(
@@ -42,24 +42,21 @@ def answer(search: JointSearch, chosen: Chosen) -> JointSolution:
         ladder=tuple(_ladder(search, chosen)),
         prebuilt=tuple(list_prebuilt(search, chosen)),
         notes=(
-            *_unmeasured(search, chosen),
-            *_lone_companions(search, chosen),
-            *_without_kernels(search, chosen),
+            *list_notes(search, chosen),
             *describe_prebuilt(search, chosen),
         ),
     )
 
 
 def why_none(search: JointSearch) -> str:
-    """Why no set goes together: what speaks against the newest builds."""
+    """Return why no set is compatible: the objection to the newest builds."""
     if not search.candidates:
         return "no build fits the target"
     return objection_to(search, search.candidates[0])
 
 
-def objection_to(search: JointSearch, candidate: Candidate) -> str:
-    """What speaks against the newest releases of the named packages with builds, or what these builds would hold
-    back."""
+def objection_to(search: JointSearch, candidate: CandidateBuilds) -> str:
+    """Return the objection to the newest packages with these builds, or what the builds would hold back."""
     best = search.best_with(candidate)
     if best is None:
         return _impossible(search, candidate)
@@ -76,12 +73,12 @@ def objection_to(search: JointSearch, candidate: Candidate) -> str:
     return f"{why}; it limits {name} to {release.version}"
 
 
-def _impossible(search: JointSearch, candidate: Candidate) -> str:
+def _impossible(search: JointSearch, candidate: CandidateBuilds) -> str:
     for package in search.packages:
-        found = [search.objection(package, r, candidate) for r in package.releases]
-        if found and None not in found:
-            return found[0] or ""
-        if not found:
+        reasons = [search.objection(package, r, candidate) for r in package.releases]
+        if reasons and None not in reasons:
+            return reasons[0] or ""
+        if not reasons:
             return f"no release of {package.name} is within the bounds"
     newest = {
         p.name: next(r for r in p.releases if search.objection(p, r, candidate) is None)
@@ -91,7 +88,8 @@ def _impossible(search: JointSearch, candidate: Candidate) -> str:
 
 
 def against_newest(search: JointSearch, chosen: Chosen, name: str) -> str:
-    """What speaks against the newest release of a package in a set, else the first release that it passes over."""
+    """Return the objection to the newest release of a package in a set, otherwise to the first one passed
+    over."""
     package = search.by_name[name]
     for release in package.releases:
         if release is chosen.releases[package.name]:
@@ -110,20 +108,22 @@ def against_newest(search: JointSearch, chosen: Chosen, name: str) -> str:
 
 
 def _against_any(search: JointSearch, package: NamedPackage) -> str | None:
-    """What speaks against the newest release of a package that some Python has, with the first builds for it."""
+    """Return the objection to the newest release of a package for any Python, with the first builds for it."""
     pairs = ((r, c) for r in package.releases for c in search.candidates if c.python in r.pythons)
     return next((why for r, c in pairs if (why := search.objection(package, r, c))), None)
 
 
 def _passed_over(search: JointSearch, chosen: Chosen) -> Iterator[PassedOverBuild]:
-    """The builds that fit and come before the chosen ones, once each, and those of other frameworks that come with
-    them."""
+    """Yield the builds that fit and come before the chosen ones, once each.
+
+    Builds of other frameworks in the same set are included.
+    """
     seen = {id(b) for b in chosen.candidate.builds}
     for candidate in search.candidates:
         if candidate.place >= chosen.candidate.place:
             return
-        for build, mine in zip(candidate.builds, chosen.candidate.builds, strict=True):
-            if id(build) not in seen and not _before(build, mine):
+        for build, chosen_build in zip(candidate.builds, chosen.candidate.builds, strict=True):
+            if id(build) not in seen and not _before(build, chosen_build):
                 seen.add(id(build))
                 yield PassedOverBuild(
                     framework=build.framework, version=build.version, cuda=build.cuda, index=build.index,
@@ -135,18 +135,21 @@ def _before(build: Build, other: Build) -> bool:
     return version(build.version) < version(other.version)
 
 
-def _likeliest(search: JointSearch, candidate: Candidate, build: Build) -> Candidate:
-    """The candidate with a build for which there is a set, else the given one: the Python is seldom what matters."""
+def _likeliest(search: JointSearch, candidate: CandidateBuilds, build: Build) -> CandidateBuilds:
+    """Return the candidate with the build for which a set exists, otherwise the given one.
+
+    The Python is seldom the reason.
+    """
     same = [c for c in search.candidates if build in c.builds and c.builds == candidate.builds]
     return next((c for c in same if search.best_with(c)), candidate)
 
 
 def _limits(search: JointSearch, chosen: Chosen) -> Iterator[str]:
-    """Constraints on packages that nobody named and that may come along; companions are the plan's."""
-    named = {p.name for p in search.packages} | companion_names(search.asked.profiles.builds)
+    """Yield constraints on unnamed packages that others may require. The plan limits companions."""
+    named = {p.name for p in search.packages} | companion_names(search.question.profiles.builds)
     for package in search.rows.packages:
         if package not in named:
-            series = unfit_series(search.asked, search.rows, package, chosen.candidate.builds)
+            series = unfit_series(search.question, search.rows, package, chosen.candidate.builds)
             if series:
                 yield package + ",".join(f"!={s}.*" for s in series)
 
@@ -168,21 +171,22 @@ def _packages_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBac
 
 
 def _refusal_of(search: JointSearch, release: PackageRelease) -> str | None:
-    """Why a solver refused a release: without that the set would have it, whatever the builds are now."""
+    """Return why a solver refused a release. Without that refusal the set would have it."""
     return next(
         (r.because for r in search.refused if r.versions.get(release.package) == release.version), None
     )
 
 
 def _price(search: JointSearch, chosen: Chosen, package: NamedPackage, newest: PackageRelease) -> str | None:
-    """What the newest release of a package costs the others."""
+    """Return which other packages the newest release of a package would change."""
     other = search.best({package.name: [newest]})
     if other is None:
         return None
     changes = [
-        f"{b.framework} {b.version}" + (f" (CUDA {b.cuda})" if b.cuda and b.version == mine.version else "")
-        for b, mine in zip(other.candidate.builds, chosen.candidate.builds, strict=True)
-        if (b.version, b.cuda) != (mine.version, mine.cuda)
+        f"{b.framework} {b.version}"
+        + (f" (CUDA {b.cuda})" if b.cuda and b.version == chosen_build.version else "")
+        for b, chosen_build in zip(other.candidate.builds, chosen.candidate.builds, strict=True)
+        if (b.version, b.cuda) != (chosen_build.version, chosen_build.cuda)
     ]
     changes += [
         f"{name} {r.version}" for name, r in other.releases.items()
@@ -195,12 +199,11 @@ def _price(search: JointSearch, chosen: Chosen, package: NamedPackage, newest: P
 
 
 def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBackPackage]:
-    """The frameworks that are not planned in their newest version within the bounds, with what that version would hold
-    back."""
-    request = search.asked.request
-    for wanted, mine in zip(request.frameworks, chosen.candidate.builds, strict=True):
+    """Yield the frameworks that are not planned in their newest version, with what that would hold back."""
+    request = search.question.request
+    for wanted, chosen_build in zip(request.frameworks, chosen.candidate.builds, strict=True):
         newest = _newest_version(search, wanted)
-        if request.cuda or newest is None or version(newest) <= version(mine.version):
+        if request.cuda or newest is None or version(newest) <= version(chosen_build.version):
             continue
         having = [c for c in search.candidates if c.versions[wanted.name] == newest]
         sets = [s for s in map(search.best_with, having) if s]
@@ -213,7 +216,11 @@ def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldB
         else:
             because, alternative = _target_objection(search, wanted.name, newest), None
         yield HeldBackPackage(
-            package=wanted.name, locked=mine.version, newest=newest, because=because, alternative=alternative
+            package=wanted.name,
+            locked=chosen_build.version,
+            newest=newest,
+            because=because,
+            alternative=alternative,
         )
 
 
@@ -229,24 +236,27 @@ def _would_hold(search: JointSearch, best: Chosen | None) -> str | None:
 
 
 def _newest_version(search: JointSearch, wanted: FrameworkRequest) -> str | None:
-    """The newest version within the bounds of the user and the project."""
-    bounds = [wanted.specifier, *(b.specifier for b in search.asked.request.bounds if b.name == wanted.name)]
+    """Return the newest version within the bounds of the user and the project."""
+    bounds = [
+        wanted.specifier,
+        *(b.specifier for b in search.question.request.bounds if b.name == wanted.name),
+    ]
     builds = [
-        b for b in search.asked.profiles.builds
-        if b.framework == wanted.name and b.platform == search.asked.target.platform and not b.yanked
+        b for b in search.question.profiles.builds
+        if b.framework == wanted.name and b.platform == search.question.target.platform and not b.yanked
         and not version(b.version).is_prerelease and all(meets(b.version, s) for s in bounds)
     ]  # fmt: skip
     return max((b.version for b in builds), key=version, default=None)
 
 
 def _target_objection(search: JointSearch, framework: str, newest: str) -> str:
-    """The objection to a version of the build that comes closest."""
-    wanted = next(w for w in search.asked.request.frameworks if w.name == framework)
-    told = [
-        objections(search.asked, wanted, b) for b in search.asked.profiles.builds
-        if b.framework == framework and b.version == newest and b.platform == search.asked.target.platform
+    """Return the objection to the build of a version with the fewest objections."""
+    wanted = next(w for w in search.question.request.frameworks if w.name == framework)
+    reasons = [
+        objections(search.question, wanted, b) for b in search.question.profiles.builds
+        if b.framework == framework and b.version == newest and b.platform == search.question.target.platform
     ]  # fmt: skip
-    fewest = min((r for r in told if r), key=len, default=())
+    fewest = min((r for r in reasons if r), key=len, default=())
     return fewest[0].text if fewest else "it conflicts with the other frameworks"
 
 
@@ -254,9 +264,9 @@ def _target_objection(search: JointSearch, framework: str, newest: str) -> str:
 
 
 def _ladder(search: JointSearch, chosen: Chosen) -> Iterator[PackageSet]:
-    """For each version of the frameworks the best set, newest first, down to a few below the chosen one."""
+    """Yield the best set for each version of the frameworks, newest first, to a few below the chosen one."""
 
-    def versions(candidate: Candidate) -> tuple[str, ...]:
+    def versions(candidate: CandidateBuilds) -> tuple[str, ...]:
         return tuple(b.version for b in candidate.builds)
 
     rungs, below = 0, 0
@@ -270,7 +280,9 @@ def _ladder(search: JointSearch, chosen: Chosen) -> Iterator[PackageSet]:
             return
 
 
-def _rung(search: JointSearch, same: Sequence[Candidate], best: Chosen | None, *, here: bool) -> PackageSet:
+def _rung(
+    search: JointSearch, same: Sequence[CandidateBuilds], best: Chosen | None, *, here: bool
+) -> PackageSet:
     candidate = best.candidate if best else same[0]
     builds = tuple(
         f"{b.framework} {b.version} ({f'CUDA {b.cuda}' if b.cuda else 'CPU'})" for b in candidate.builds
@@ -284,39 +296,3 @@ def _rung(search: JointSearch, same: Sequence[Candidate], best: Chosen | None, *
         packages=tuple(f"{n} {r.version}" for n, r in best.releases.items()),
         oldest=oldest if days else None, behind=days, reason="" if here else objection_to(search, candidate),
     )  # fmt: skip
-
-
-def _unmeasured(search: JointSearch, chosen: Chosen) -> Iterator[str]:
-    """Compiled packages for a framework without a measured row: what their libraries need is not known yet."""
-    frameworks = {b.framework for b in chosen.candidate.builds}
-    for package in search.packages:
-        release = chosen.releases[package.name]
-        if not release.compiled or search.rows.rows(package.name, release.version, release.measured):
-            continue
-        needs = {n.name for n in search.requirements(package, release, chosen.candidate.python)}
-        if needs & frameworks:
-            yield f"{package.name} {release.version} contains compiled code whose requirements are unknown"
-
-
-def _lone_companions(search: JointSearch, chosen: Chosen) -> Iterator[str]:
-    """Companions of which the framework has no release of its own: they are no longer made with it."""
-    for build in chosen.candidate.builds:
-        for name in sorted(lone_companions(build, search.asked.profiles.builds) & chosen.releases.keys()):
-            release = chosen.releases[name].version
-            rows = search.rows.rows(name, release)
-            made = f", compiled for {rows[0].built_for}" if rows and rows[0].built_for else ""
-            yield (
-                f"{build.framework} {build.version} has no matching release of {name}; "
-                f"{name} {release} is the newest compatible one{made}"
-            )
-
-
-def _without_kernels(search: JointSearch, chosen: Chosen) -> Iterator[str]:
-    """Packages that have code for GPUs, but in no release for those of the target."""
-    for package in search.packages:
-        if search.some_serve_gpus(package.name):
-            continue
-        release = chosen.releases[package.name]
-        rows = search.rows.rows(package.name, release.version, release.measured)
-        if why := objection(search.asked, rows, chosen.candidate.builds):
-            yield f"{why}. No other release of this package has them"

@@ -1,11 +1,13 @@
 """Search the newest compatible set of framework builds and named packages. Pure: no I/O.
 
-The objective (docs/explanation/choice.md), each point only among sets that are equal in those before it:
-1. every requirement, measured need and bound holds;
-2. no package is built from source with a compiler where a set of wheels exists;
-3. the package that is furthest behind its newest release is as little behind as possible, in days;
-4. the newest framework, the first named first;
-5. the other packages as new as possible, then the order of builds of `resolve`.
+The objective is docs/explanation/choice.md. Each point decides only among sets that are equal in those before
+it:
+
+    1. every requirement, measured need and bound is met;
+    2. no package is built from source with a compiler if a set of wheels exists;
+    3. the package furthest behind its newest release is as little behind as possible, in days;
+    4. the newest framework, the first named one first;
+    5. the other packages as new as possible, then the order of builds of `resolve`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from packaging.utils import canonicalize_name
 from ..index.platform_tags import CPYTHON, markers_of
 from ..model import NamedPackage, PackageRelease, PrebuiltWheel
 from .assign_releases import Assignments
-from .candidate_builds import Candidate, candidates_of
+from .candidate_builds import CandidateBuilds, candidates_of
 from .companions import (
     comes_along,
     companion_names,
@@ -37,10 +39,12 @@ from .versions import meets, version
 
 @dataclass
 class JointSearch:
-    """A question with the packages that are named beside the frameworks. `refused` are sets that a solver could not
-    complete."""
+    """A question with the packages that are named beside the frameworks.
 
-    asked: Question
+    `refused` are sets that a solver could not complete.
+    """
+
+    question: Question
     packages: Sequence[NamedPackage]
     refused: Sequence[Refused] = ()
     _objections: dict[tuple[str, str, int], str | None] = field(default_factory=dict, repr=False)
@@ -54,20 +58,20 @@ class JointSearch:
 
     @cached_property
     def rows(self) -> SatelliteRows:
-        return SatelliteRows(self.asked.profiles, self.asked.target.platform)
+        return SatelliteRows(self.question.profiles, self.question.target.platform)
 
     @cached_property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """All that fit the target, in the order of `resolve`."""
-        return candidates_of(self.asked)
+    def candidates(self) -> tuple[CandidateBuilds, ...]:
+        """All sets of builds that fit the target, in the order of `resolve`."""
+        return candidates_of(self.question)
 
     @cached_property
     def pythons(self) -> frozenset[str]:
-        """The Pythons that may be chosen."""
+        """The Pythons that can be chosen."""
         return frozenset(c.python for c in self.candidates)
 
     def best(self, allowed: Mapping[str, Sequence[PackageRelease]] | None = None) -> Chosen | None:
-        """The best set, None where there is none. `allowed` are the releases of some packages that may be taken."""
+        """Return the best set, or None. `allowed` limits the releases of some packages."""
         options_of = ((c, self._options(c, allowed)) for c in self.candidates)
         tries = [
             (self._least_key(c, options), c, options) for c, options in options_of if options is not None
@@ -75,32 +79,33 @@ class JointSearch:
         best: Chosen | None = None
         for least, candidate, options in sorted(tries, key=lambda t: (t[0], t[1].place)):
             if best and best.key[: len(least)] < least:
-                break  # no set with these builds, nor with those after them, is as good
-            found = self._best_of(candidate, options)
-            best = min(filter(None, (best, found)), key=lambda c: c.key, default=None)
+                break  # these builds and all later ones allow only worse sets
+            best_here = self._best_of(candidate, options)
+            best = min(filter(None, (best, best_here)), key=lambda c: c.key, default=None)
         return best
 
-    def best_with(self, candidate: Candidate) -> Chosen | None:
-        """The best set with these builds and this Python."""
+    def best_with(self, candidate: CandidateBuilds) -> Chosen | None:
+        """Return the best set with these builds and this Python, or None."""
         options = self._options(candidate, None)
         return self._best_of(candidate, options) if options is not None else None
 
     def _options(
-        self, candidate: Candidate, allowed: Mapping[str, Sequence[PackageRelease]] | None
+        self, candidate: CandidateBuilds, allowed: Mapping[str, Sequence[PackageRelease]] | None
     ) -> dict[str, Sequence[PackageRelease]] | None:
-        """The releases of each package that can join builds and a Python; None where a package has none."""
+        """Return the releases of each package that fit builds and a Python, or None if a package has none."""
         options: dict[str, Sequence[PackageRelease]] = {}
         for package in self.packages:
-            given = (allowed or {}).get(package.name)
-            options[package.name] = self._fitting(package, candidate) if given is None else given
-            if given is not None:
-                options[package.name] = [r for r in given if self.objection(package, r, candidate) is None]
+            limited = (allowed or {}).get(package.name)
+            options[package.name] = self._fitting(package, candidate) if limited is None else limited
+            if limited is not None:
+                options[package.name] = [r for r in limited if self.objection(package, r, candidate) is None]
             if not options[package.name]:
                 return None
         return options
 
-    def _fitting(self, package: NamedPackage, candidate: Candidate) -> Sequence[PackageRelease]:
-        """The releases of a package that can join builds and a Python. Most packages bind no build."""
+    def _fitting(self, package: NamedPackage, candidate: CandidateBuilds) -> Sequence[PackageRelease]:
+        """Return the releases of a package that fit builds and a Python. Most packages are independent of the
+        builds."""
         bound = package.name in self.bound_to_builds or package.name in self._refused_names
         place = candidate.place if bound else None
         key = (package.name, candidate.python, place)
@@ -116,8 +121,8 @@ class JointSearch:
 
     @cached_property
     def bound_to_builds(self) -> frozenset[str]:
-        """The packages of which some releases go with some builds only, as far as is known."""
-        frameworks = {w.name for w in self.asked.request.frameworks}
+        """The packages with releases that fit only some builds, as far as known."""
+        frameworks = {w.name for w in self.question.request.frameworks}
         needing = {
             p.name for p in self.packages for r in p.releases for python in self.pythons
             if any(any(self.needs(p.name, r, python).get(f, ())) for f in frameworks)
@@ -127,7 +132,7 @@ class JointSearch:
         return frozenset({*self.rows.packages, *measured, *self._companion_names, *required, *needing})
 
     def _best_of(
-        self, candidate: Candidate, options: Mapping[str, Sequence[PackageRelease]]
+        self, candidate: CandidateBuilds, options: Mapping[str, Sequence[PackageRelease]]
     ) -> Chosen | None:
         wheels = {n: [r for r in rs if not self.compiles(n, r, candidate)] for n, rs in options.items()}
         for built, given in ((False, wheels), (True, options)):
@@ -136,13 +141,13 @@ class JointSearch:
         return None
 
     def _least_key(
-        self, candidate: Candidate, options: Mapping[str, Sequence[PackageRelease]]
+        self, candidate: CandidateBuilds, options: Mapping[str, Sequence[PackageRelease]]
     ) -> tuple[object, ...]:
-        """The first parts of a key that no set of these options is below."""
+        """Return the first parts of the key, which no set of these options can undercut."""
         ages = [min(self.age(n, r) for r in rs) for n, rs in options.items()]
         return False, (max(ages),) if ages else (), self._ranks(candidate)
 
-    def _assignments(self, candidate: Candidate) -> Assignments:
+    def _assignments(self, candidate: CandidateBuilds) -> Assignments:
         refused = tuple(self._refused_together(candidate))
         key = (candidate.python, refused)
         if key not in self._known_assignments:
@@ -152,29 +157,33 @@ class JointSearch:
             )  # fmt: skip
         return self._known_assignments[key]
 
-    def _refused_of(self, candidate: Candidate) -> Iterator[Refused]:
-        """What a solver refused that concerns these builds."""
+    def _refused_of(self, candidate: CandidateBuilds) -> Iterator[Refused]:
+        """Yield the refusals of a solver that concern these builds."""
         return (r for r in self.refused if r.cuda not in candidate.cudas)
 
-    def _refused_together(self, candidate: Candidate) -> Iterator[tuple[tuple[str, str], ...]]:
-        """The versions of several packages that a solver refused together beside the versions of these frameworks."""
+    def _refused_together(self, candidate: CandidateBuilds) -> Iterator[tuple[tuple[str, str], ...]]:
+        """Yield the versions of several packages that a solver refused together with these frameworks."""
         for refused in self._refused_of(candidate):
             rest = {n: v for n, v in refused.versions.items() if candidate.versions.get(n) != v}
             if len(rest) > 1 and rest.keys() <= self.by_name.keys():
                 yield tuple(rest.items())
 
-    def objection(self, package: NamedPackage, release: PackageRelease, candidate: Candidate) -> str | None:
-        """Why a release cannot join builds and a Python, None where it can."""
+    def objection(
+        self, package: NamedPackage, release: PackageRelease, candidate: CandidateBuilds
+    ) -> str | None:
+        """Return why a release does not fit builds and a Python, or None if it fits."""
         if candidate.python not in release.pythons:
             return f"{package.name} {release.version} has no wheel for Python {candidate.python}"
         if not release.version:
-            return None  # it stands for older ones that were not read
+            return None  # represents older releases that were not read
         key = (package.name, release.version, candidate.place)
         if key not in self._objections:
             self._objections[key] = self._objection(package, release, candidate)
         return self._objections[key]
 
-    def _objection(self, package: NamedPackage, release: PackageRelease, candidate: Candidate) -> str | None:
+    def _objection(
+        self, package: NamedPackage, release: PackageRelease, candidate: CandidateBuilds
+    ) -> str | None:
         if why := self._unfit(package, release, candidate):
             return why
         for refused in self._refused_of(candidate):
@@ -183,14 +192,16 @@ class JointSearch:
                 return refused.because
         return None
 
-    def _unfit(self, package: NamedPackage, release: PackageRelease, candidate: Candidate) -> str | None:
+    def _unfit(
+        self, package: NamedPackage, release: PackageRelease, candidate: CandidateBuilds
+    ) -> str | None:
         """What metadata and measured rows say against a release with builds."""
         if not (release.sourced or release.wheels or self.prebuilt_for(release, candidate)):
             return no_prebuilt(release, candidate.builds, candidate.python)
         needs = self.needs(package.name, release, candidate.python)
-        for framework, mine in candidate.versions.items():
+        for framework, planned in candidate.versions.items():
             for bound in needs.get(framework, ()):
-                if not meets(mine, bound):
+                if not meets(planned, bound):
                     return f"{package.name} {release.version} requires {framework}{bound}"
         if why := requirement_of_builds(package.name, release.version, candidate.builds):
             return why
@@ -199,33 +210,33 @@ class JointSearch:
         if why := companion_objection(package.name, release.version, candidate.builds, self._companion_names):
             return why
         rows = self.rows.rows(package.name, release.version, release.measured)
-        return objection(self.asked, rows, candidate.builds, serve_gpus=self.some_serve_gpus(package.name))
+        return objection(self.question, rows, candidate.builds, serve_gpus=self.some_serve_gpus(package.name))
 
     @cached_property
     def _companion_names(self) -> frozenset[str]:
-        return companion_names(self.asked.profiles.builds)
+        return companion_names(self.question.profiles.builds)
 
     def some_serve_gpus(self, name: str) -> bool:
         versions = self.rows.packages.get(name, {})
-        return any(serves_gpus(self.asked, row) for rows in versions.values() for row in rows)
+        return any(serves_gpus(self.question, row) for rows in versions.values() for row in rows)
 
     def requirements(
         self, package: NamedPackage, release: PackageRelease, python: str
     ) -> tuple[Requirement, ...]:
-        """What a release requires of frameworks and of other named packages, with a Python."""
-        return _requirements(release.requires, package.extras, python, self.asked.target.platform)
+        """Return the requirements of a release on frameworks and other named packages, for a Python."""
+        return _requirements(release.requires, package.extras, python, self.question.target.platform)
 
     def needs(self, name: str, release: PackageRelease, python: str) -> Mapping[str, Sequence[str]]:
-        """The bounds of a release on frameworks and on other named packages, by name."""
+        """Return the bounds of a release on frameworks and other named packages, by name."""
         key = (name, release.version, python)
         if key not in self._needs:
-            found: dict[str, list[str]] = {}
+            bounds: dict[str, list[str]] = {}
             for need in self.requirements(self.by_name[name], release, python):
-                found.setdefault(str(canonicalize_name(need.name)), []).append(str(need.specifier))
-            self._needs[key] = found
+                bounds.setdefault(str(canonicalize_name(need.name)), []).append(str(need.specifier))
+            self._needs[key] = bounds
         return self._needs[key]
 
-    def compiles(self, name: str, release: PackageRelease, candidate: Candidate) -> bool:
+    def compiles(self, name: str, release: PackageRelease, candidate: CandidateBuilds) -> bool:
         """Whether a release must be compiled, although other releases of the package have wheels."""
         if not release.compiles or candidate.python in release.wheels or name not in self._with_wheels:
             return False
@@ -235,12 +246,12 @@ class JointSearch:
     def _with_wheels(self) -> frozenset[str]:
         return frozenset(p.name for p in self.packages if p.paged or any(r.wheels for r in p.releases))
 
-    def prebuilt_for(self, release: PackageRelease, candidate: Candidate) -> PrebuiltWheel | None:
+    def prebuilt_for(self, release: PackageRelease, candidate: CandidateBuilds) -> PrebuiltWheel | None:
         """Return the wheel of a page that is compiled for builds and a Python."""
-        return find_prebuilt(self.asked, release, candidate.builds, candidate.python)
+        return find_prebuilt(self.question, release, candidate.builds, candidate.python)
 
-    def clash(self, releases: Mapping[str, PackageRelease], candidate: Candidate) -> Iterator[str]:
-        """What releases require of each other and do not get, and what a solver refused of them."""
+    def clash(self, releases: Mapping[str, PackageRelease], candidate: CandidateBuilds) -> Iterator[str]:
+        """Yield the unmet requirements of releases on each other, and a solver's refusals of them."""
         for name, release in releases.items():
             for other, bounds in self.needs(name, release, candidate.python).items():
                 for bound in bounds if other in releases else ():
@@ -255,15 +266,17 @@ class JointSearch:
     def by_name(self) -> Mapping[str, NamedPackage]:
         return {p.name: p for p in self.packages}
 
-    # --- how new a set is ------------------------------------------------------------------------
+    # --- age of a set ---------------------------------------------------------------------
 
-    def _chosen(self, candidate: Candidate, releases: Mapping[str, PackageRelease], *, built: bool) -> Chosen:
+    def _chosen(
+        self, candidate: CandidateBuilds, releases: Mapping[str, PackageRelease], *, built: bool
+    ) -> Chosen:
         behind = {n: self.age(n, r) for n, r in releases.items()}
         ages = tuple(sorted(behind.values(), reverse=True))
         key = (built, ages[:1], self._ranks(candidate), ages, candidate.place)
         return Chosen(candidate, releases, behind, key)
 
-    def _ranks(self, candidate: Candidate) -> tuple[int, ...]:
+    def _ranks(self, candidate: CandidateBuilds) -> tuple[int, ...]:
         return tuple(self._version_ranks[b.framework][b.version] for b in candidate.builds)
 
     @cached_property
@@ -278,7 +291,7 @@ class JointSearch:
         }
 
     def age(self, name: str, release: PackageRelease) -> int:
-        """Days by which a release is behind the newest one that has files for a Python that may be chosen."""
+        """Return how many days a release is older than the newest one for a possible Python."""
         if name not in self._newest_days:
             releases = self.by_name[name].releases
             self._newest_days[name] = next(
@@ -287,7 +300,7 @@ class JointSearch:
         return self._newest_days[name] - release.day
 
     def newest(self, name: str, python: str) -> PackageRelease | None:
-        """The newest release with files for a Python."""
+        """Return the newest release with files for a Python, or None."""
         key = (name, python)
         if key not in self._newest:
             self._newest[key] = next((r for r in self.by_name[name].releases if python in r.pythons), None)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..model import PackageRelease
-from .candidate_builds import Candidate
+from .candidate_builds import CandidateBuilds
 
 
 @dataclass(frozen=True)
 class Chosen:
     """A set: builds, a Python, and a release of each named package. `behind` are days behind the newest release."""
 
-    candidate: Candidate
+    candidate: CandidateBuilds
     releases: Mapping[str, PackageRelease]
     behind: Mapping[str, int]
     key: tuple[object, ...]

@@ -1,9 +1,10 @@
-"""GPUs that a set of compiled kernels supports, and capabilities of boards.
+"""Decide which GPUs a set of compiled kernels supports, and find boards by name.
 
-Rules (CUDA Programming Guide, binary and PTX compatibility): a cubin for X.Y runs on X.Z with
-Z >= Y of the same major; Tegra parts and arch-specific (`a`, `f`) targets match only themselves;
-PTX is compiled for anything newer, by a driver that speaks at least the CUDA that made it. Boards are named as
-people write them ("RTX 4090", "v100", "NVIDIA H200")."""
+Rules (CUDA Programming Guide, binary and PTX compatibility): a cubin for X.Y runs on X.Z with Z >= Y of the
+same major. Tegra parts and arch-specific (`a`, `f`) targets match only themselves. PTX is compiled for
+anything newer, by a driver that supports at least the CUDA that made it. Boards have the names that people
+write ("RTX 4090", "v100", "NVIDIA H200").
+"""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from functools import cache
 from ..model import GpuModel, TargetGpu
 from .versions import version
 
-# sm_101 of CUDA 12.8 and 12.9 was renamed sm_110 in CUDA 13: one device (CUDA 13.0 release notes).
+# CUDA 13 renamed sm_101 of CUDA 12.8 and 12.9 to sm_110: the same device (CUDA 13.0 release notes).
 _RENAMED = {"10.1": "11.0"}
-# Cubins for 10.0 and 12.0 run there, but CUDA libraries older than 12.9 do not know the parts.
+# Cubins for 10.0 and 12.0 run on these GPUs, but CUDA libraries older than 12.9 do not support them.
 _NEED_CUDA = {"10.3": "12.9", "12.1": "12.9"}
 
 
@@ -27,8 +28,11 @@ def same_device(capability: str) -> str:
 
 @cache
 def how_they_run(kernels: tuple[str, ...], capability: str, tegra: frozenset[str]) -> str | None:
-    """Whether kernels ("8.0", "9.0a", "9.0+PTX") run on a GPU: "cubin" as they are, "ptx" once the
-    driver has compiled them, None not at all. `tegra` are the capabilities of Tegra parts."""
+    """Return how kernels ("8.0", "9.0a", "9.0+PTX") run on a GPU.
+
+    "cubin" means directly, "ptx" after compilation by the driver, None not at all. `tegra` are the
+    capabilities of Tegra parts.
+    """
     if any(_by_cubin(k, capability, tegra) for k in kernels):
         return "cubin"
     return "ptx" if any(_by_ptx(k, capability) for k in kernels) else None
@@ -51,7 +55,7 @@ def _by_ptx(kernel: str, capability: str) -> bool:
 
 
 def needs_cuda(capability: str) -> str | None:
-    """The oldest CUDA whose libraries know a GPU that older cubins would already run on."""
+    """Return the oldest CUDA whose libraries support a GPU on which older cubins would already run."""
     return _NEED_CUDA.get(capability)
 
 
@@ -60,20 +64,20 @@ def named(gpu: TargetGpu) -> str:
 
 
 _MAKERS = re.compile(r"\b(nvidia|geforce|tesla|quadro|gpu|graphics)\b|[^a-z0-9]+")
-# How a board is built or housed; its capability is that of the board without these words.
+# The form factor of a board. It does not change the capability.
 _FORMS = re.compile(r"\b(sxm\d?|pcie?|nvl|hbm\d?e?|\d+gb|laptop|mobile|max q|workstation|server|edition)\b")
 
 
 def gpu_named(text: str, gpus: Sequence[GpuModel]) -> TargetGpu:
-    """The GPU that "9.0" or "RTX 4090" means. Raises ValueError that names near boards."""
+    """Return the GPU that "9.0" or "RTX 4090" means. Raises ValueError that names similar boards."""
     if re.fullmatch(r"\d+\.\d+", text):
         if text not in {g.capability for g in gpus}:
             known = " ".join(g.capability for g in gpus)
             raise ValueError(f"unknown GPU capability {text}; known capabilities: {known}")
         return TargetGpu(capability=text)
     boards = {b: g.capability for g in gpus for b in g.boards}
-    if found := _exactly(text, boards) or _in_another_form(text, boards) or _by_number(text, boards):
-        return found
+    if gpu := _exactly(text, boards) or _in_another_form(text, boards) or _by_number(text, boards):
+        return gpu
     near = _near(_plain(text), boards)
     raise ValueError(
         f"unknown GPU name {text!r}; "
@@ -99,27 +103,30 @@ def _exactly(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
 
 
 def _in_another_form(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
-    """The board less its form ("A100-SXM-80GB", "RTX 4070 Laptop GPU"), under the name that was given."""
+    """Return the board without its form factor ("A100-SXM-80GB", "RTX 4070 Laptop GPU"), with the written
+    name."""
     wanted = _bare(text)
-    found = {c for b, c in boards.items() if wanted and _bare(b) == wanted}
-    return TargetGpu(capability=found.pop(), name=text.strip()) if len(found) == 1 else None
+    capabilities = {c for b, c in boards.items() if wanted and _bare(b) == wanted}
+    return TargetGpu(capability=capabilities.pop(), name=text.strip()) if len(capabilities) == 1 else None
 
 
 def _by_number(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
-    """The board that a part of its name with a number means ("4090"), where all such boards have one capability. Of
-    several the shortest name is taken: that of the plain board."""
+    """Return the board for a part of its name with a number ("4090") if all matches have one capability.
+
+    The shortest name is used: that of the plain board.
+    """
     words = set(_plain(text).split())
     if not any(word[-1].isdigit() for word in words):
         return None
-    found = {b: c for b, c in boards.items() if words <= set(_plain(b).split())}
-    if len(set(found.values())) != 1:
+    matching = {b: c for b, c in boards.items() if words <= set(_plain(b).split())}
+    if len(set(matching.values())) != 1:
         return None
-    name = min(found, key=len)
-    return TargetGpu(capability=found[name], name=name)
+    name = min(matching, key=len)
+    return TargetGpu(capability=matching[name], name=name)
 
 
 def _near(wanted: str, boards: Mapping[str, str]) -> list[str]:
-    """Boards with all of its words, then those written most like it."""
+    """Return boards with all of its words, then those with similar spelling."""
     words = set(wanted.split())
     having = [b for b in boards if words and words <= set(_plain(b).split())]
     plain = {_plain(b): b for b in boards}

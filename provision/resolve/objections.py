@@ -1,7 +1,7 @@
-"""Reasons against one build on one target. A build without reasons fits.
+"""List the objections to a build on a target. A build without objections fits.
 
-Each check is a generator of reasons; codes are those of the design. Sentences carry both numbers
-and leave the build's own version out, so that equal objections to many versions can be folded.
+Each check is a generator of reasons with a code. Sentences contain both numbers, but not the build's own
+version, so that equal objections to many versions can be merged.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .versions import has_prefix, is_exact, major, meets, version
 
 
 def objections(question: Question, wanted: FrameworkRequest, build: Build) -> tuple[RejectionReason, ...]:
-    """All that speaks against a build, what the user asked for first."""
-    found = [r for one in (question, *question.others) for r in _objections(one, wanted, build)]
-    return tuple(dict.fromkeys(found))
+    """Return all objections to a build, those about the user's request first."""
+    reasons = [r for one in (question, *question.others) for r in _objections(one, wanted, build)]
+    return tuple(dict.fromkeys(reasons))
 
 
 def fits(question: Question, wanted: FrameworkRequest, build: Build) -> bool:
-    """Whether nothing speaks against a build; stops at the first thing that does."""
+    """Return whether a build has no objection. Stop at the first one."""
     if question.others:
         return not objections(question, wanted, build)
     return next(_objections(question, wanted, build), None) is None
 
 
 def unbounded_versions(question: Question, wanted: FrameworkRequest) -> frozenset[str]:
-    """The versions of a framework within the bounds of the user and the project, whatever the target is."""
+    """Return the versions of a framework within the bounds of the user and the project, for any target."""
     here = (
         b
         for b in question.profiles.builds
@@ -69,8 +69,8 @@ def _not_wanted(question: Question, wanted: FrameworkRequest, build: Build) -> I
         )
     if version(build.version).is_prerelease and not question.request.pre:
         yield RejectionReason(code="prerelease", text="is a pre-release; --pre allows pre-releases")
-    asked_so = is_exact(wanted.specifier) if wanted.specifier else False
-    if build.yanked and not asked_so:  # PEP 592: what is named exactly is still given
+    is_named_exactly = is_exact(wanted.specifier) if wanted.specifier else False
+    if build.yanked and not is_named_exactly:  # PEP 592 allows a yanked release that is named exactly
         yield RejectionReason(code="yanked", text="was withdrawn by its publisher (yanked)")
     over = question.passed_over.get((build.framework, build.version, build.cuda, build.index))
     if over:
@@ -96,7 +96,7 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
 
 
 def _kind_of(index: str) -> str:
-    """Which of the two indexes a URL mirrors: the PyTorch index keeps its wheels under /whl."""
+    """Return which index a URL mirrors. The PyTorch index has its wheels under /whl."""
     if index in ("pypi", "pytorch"):
         return index
     return "pytorch" if "/whl" in index else "pypi"
@@ -146,7 +146,7 @@ def _on_index(build: Build) -> str:
 def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
     target, cuda = question.target, build.cuda or ""
     if not target.driver:
-        # Of a driver that only tells its CUDA (CONDA_OVERRIDE_CUDA) minor-version compatibility is all that is known.
+        # If only the driver's CUDA is known (CONDA_OVERRIDE_CUDA), only minor-version compatibility can be checked.
         if cuda and question.speaks and int(major(question.speaks)) < int(major(cuda)):
             yield RejectionReason(
                 code="driver_too_old",
@@ -155,7 +155,7 @@ def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
         return
     floor = floor_of(question, cuda)
     compat = question.compat
-    # The newer libcuda has minor-version compatibility of its own: its major decides.
+    # The newer libcuda has minor-version compatibility too, so its major decides.
     covered = compat is not None and int(major(compat)) >= int(major(cuda))
     if floor is None:
         yield RejectionReason(code="driver_too_old", text=f"no driver is known to run CUDA {cuda}")
@@ -170,8 +170,11 @@ def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
 
 
 def floor_of(question: Question, cuda: str) -> str | None:
-    """The oldest driver for a CUDA release: by minor-version compatibility where its major has
-    it, natively otherwise (CUDA Compatibility document)."""
+    """Return the oldest driver for a CUDA release.
+
+    It is that of minor-version compatibility if its major has it, otherwise the native one (CUDA
+    Compatibility document).
+    """
     for row in question.profiles.majors:
         if row.major == major(cuda):
             return row.windows if question.driver_os == "windows" else row.linux
@@ -225,7 +228,7 @@ def _kernels_for(question: Question, build: Build, gpu: TargetGpu) -> Iterator[R
         return
     first = question.gpus[gpu.capability].first_cuda if gpu.capability in question.gpus else None
     if how == "ptx":
-        # Compiled PTX serves the framework's own kernels only; its CUDA libraries must know the GPU.
+        # PTX contains only the framework's own kernels. The CUDA libraries must support the GPU.
         if first and version(cuda) < version(first):
             yield RejectionReason(
                 code="gpu_too_new",
@@ -243,7 +246,7 @@ def _kernels_for(question: Question, build: Build, gpu: TargetGpu) -> Iterator[R
     yield RejectionReason(code=code, text=f"no kernels for {named(gpu)}; built for {built}")
 
 
-# --- what is at hand -------------------------------------------------------------------------
+# --- available wheels ------------------------------------------------------------------------
 
 
 def _supply(question: Question, build: Build) -> Iterator[RejectionReason]:
@@ -262,13 +265,15 @@ def _supply(question: Question, build: Build) -> Iterator[RejectionReason]:
 
 
 def _companions_at_hand(question: Question, build: Build, python: str) -> Iterator[RejectionReason]:
-    """A build with a label ("+cpu") needs its companions of the same label: one from the default index is
-    compiled for another torch, and its operators do not load."""
-    mine = {Requirement(c).name for b in question.profiles.builds if b.framework == build.framework
+    """Yield objections to a build with a label ("+cpu") whose companions are not available with that label.
+
+    A companion from the default index is compiled for another torch, and its operators do not load.
+    """
+    companions = {Requirement(c).name for b in question.profiles.builds if b.framework == build.framework
             for c in b.companions}  # fmt: skip
     named = {Requirement(p).name for p in question.request.packages} | set(question.request.along)
-    for name in sorted(mine & named):
-        found = wheels_for(question.supply, name, python, build.platform, question.target.glibc)
-        if not any(w.version.endswith(f"+{build.local}") for w in found):
+    for name in sorted(companions & named):
+        wheels = wheels_for(question.supply, name, python, build.platform, question.target.glibc)
+        if not any(w.version.endswith(f"+{build.local}") for w in wheels):
             text = f"is available as a +{build.local} wheel, but the requested {name} is not available as +{build.local}"
             yield RejectionReason(code="not_available", text=text)

@@ -1,4 +1,4 @@
-"""Releases of a set that are more than two years older than the newest ones within the bounds."""
+"""Find releases of a set that are more than two years older than the newest possible ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OLD = 2 * 365
 
 
 def too_old(search: JointSearch, chosen: Chosen) -> Iterator[tuple[PackageRelease, PackageRelease]]:
-    """The releases of a set that are too old, each with the newest one that the bounds allow."""
+    """Yield the releases of a set that are too old, each with the newest one that the bounds allow."""
     newest = _NewestWithinBounds(search)
     for name, release in chosen.releases.items():
         package = search.by_name[name]
@@ -28,14 +28,14 @@ def too_old(search: JointSearch, chosen: Chosen) -> Iterator[tuple[PackageReleas
 
 
 class _NewestWithinBounds:
-    """The newest releases that go with some version of the frameworks within the bounds of the user and the project,
-    whatever the driver and the GPUs are."""
+    """The newest releases that are compatible with a framework version within the bounds, for any driver and
+    GPUs."""
 
     def __init__(self, search: JointSearch) -> None:
         self.search = search
 
     def release(self, package: NamedPackage) -> PackageRelease | None:
-        request = self.search.asked.request
+        request = self.search.question.request
         pythons = {request.python} if request.python else None
         for release in package.releases:
             served = [
@@ -56,5 +56,5 @@ class _NewestWithinBounds:
 
     @cached_property
     def _versions(self) -> Mapping[str, frozenset[str]]:
-        asked = self.search.asked
-        return {w.name: unbounded_versions(asked, w) for w in asked.request.frameworks}
+        question = self.search.question
+        return {w.name: unbounded_versions(question, w) for w in question.request.frameworks}

@@ -1,4 +1,4 @@
-"""Pins of a chosen set of builds, and conflicts between libraries of two builds."""
+"""Pin the packages of chosen builds, and find library conflicts between two builds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ _CUBLAS = re.compile(r"nvidia-cublas(-cu\d+)?")
 
 
 def planned(question: Question, chosen: list[Build], python: str) -> tuple[PlannedBuild, ...]:
-    """The chosen builds with their pins: the framework `===`, cuDNN to one release that serves all
-    of them, and what a wheel leaves loose held to the plan's CUDA minor."""
+    """Return the chosen builds with their pins.
+
+    The framework is pinned with `===`, cuDNN to one release for all builds, and loose requirements to the
+    plan's CUDA minor.
+    """
     cudnn = _shared_cudnn(question, chosen)
     builds = []
     for build in chosen:
@@ -28,7 +31,7 @@ def planned(question: Question, chosen: list[Build], python: str) -> tuple[Plann
             pins += [*build.requires, *_cudnn_pin(build, cudnn)]
             pins += _toolkit_pin(question, build, chosen, python)
         else:
-            # On the CPU nothing of NVIDIA's is asked for; what a wheel itself insists on comes along.
+            # On the CPU no NVIDIA package is pinned. Those that a wheel requires are installed anyway.
             pins += [r for r in build.requires if not r.startswith(("nvidia-", "cuda-", "tensorrt"))]
         builds.append(
             PlannedBuild(
@@ -44,7 +47,7 @@ def planned(question: Question, chosen: list[Build], python: str) -> tuple[Plann
 
 
 def _shared_cudnn(question: Question, chosen: list[Build]) -> str | None:
-    """One cuDNN for all: an exact pin wins, else the newest that every build allows."""
+    """Return one cuDNN for all builds: an exact pin, otherwise the newest that every build allows."""
     with_cudnn = [b for b in chosen if b.cuda and b.cudnn]
     if not with_cudnn:
         return None
@@ -61,9 +64,11 @@ def _cudnn_pin(build: Build, cudnn: str | None) -> list[str]:
 
 
 def _toolkit_pin(question: Question, build: Build, chosen: list[Build], python: str) -> list[str]:
-    """Hold loose runtime wheels to one CUDA release, through NVIDIA's own `cuda-toolkit` package,
-    which pins every part of it: parts of different releases do not always go together (cuSPARSE of
-    12.9 does not load beside nvJitLink of 12.5)."""
+    """Pin loose runtime wheels to one CUDA release through NVIDIA's `cuda-toolkit` package.
+
+    That package pins every part. Parts of different releases are not always compatible: cuSPARSE of 12.9 does
+    not load beside nvJitLink of 12.5.
+    """
     if _pins_toolkit(build):
         return []
     for toolkit in toolkits(question, chosen):
@@ -82,9 +87,12 @@ def _brings(build: Build, part: str) -> bool:
 
 
 def toolkits(question: Question, chosen: list[Build]) -> Iterator[ToolkitRelease]:
-    """The releases that meet the bounds of all builds: the newest of the CUDA minor that the newest
-    build was made with (libraries keep working for programs of an older minor), then the nearest
-    later minors. A wheel can ask for more than the release it was built with has."""
+    """Yield the toolkit releases that meet the bounds of all builds.
+
+    First are the newest of the CUDA minor that the newest build was made with, because libraries support
+    programs of an older minor. Then come the nearest later minors. A wheel can require more than the release
+    that it was built with has.
+    """
     built = max((b.cuda for b in chosen if b.cuda), key=version)
     minors: dict[str, list[ToolkitRelease]] = {}
     for release in question.profiles.toolkits:
@@ -101,29 +109,29 @@ def toolkits(question: Question, chosen: list[Build]) -> Iterator[ToolkitRelease
 
 @cache
 def toolkit_parts(toolkit: ToolkitRelease) -> dict[str, tuple[str, str]]:
-    """Package to (the extra that brings it and least besides, bounds)."""
-    found: dict[str, tuple[str, str]] = {}
+    """Return for each package the extra with the fewest other packages, and the bounds."""
+    parts: dict[str, tuple[str, str]] = {}
     for part in sorted(toolkit.parts, key=lambda p: p.count(" ")):
         extra, *texts = part.split(" ")
         for need in map(Requirement, texts):
-            found.setdefault(need.name, (extra, str(need.specifier)))
-    return found
+            parts.setdefault(need.name, (extra, str(need.specifier)))
+    return parts
 
 
 def _toolkit_at_hand(question: Question, build: Build, python: str, release: str) -> bool:
     if not question.supply.only_wheels:
         return True
-    found = wheels_for(question.supply, "cuda-toolkit", python, build.platform, question.oldest_glibc)
-    return any(w.version == release for w in found)
+    wheels = wheels_for(question.supply, "cuda-toolkit", python, build.platform, question.oldest_glibc)
+    return any(w.version == release for w in wheels)
 
 
 def _pins_toolkit(build: Build) -> bool:
-    """Whether a wheel names its libraries exactly by itself, as all those do that name cuDNN so."""
+    """Return whether a wheel pins its libraries exactly. All wheels that pin cuDNN exactly do."""
     return any(is_exact(str(n.specifier)) for n in map(Requirement, build.requires) if "cudnn" in n.name)
 
 
 def toolkit_note(question: Question, build: Build) -> Iterator[str]:
-    """Warn where a wheel pins a cuDNN with a public issue against it."""
+    """Yield a warning if a wheel pins a cuDNN with a known public issue."""
     for text in build.requires:
         need = Requirement(text)
         for spec in need.specifier:
@@ -133,13 +141,15 @@ def toolkit_note(question: Question, build: Build) -> Iterator[str]:
 
 
 def conflict(one: Build, other: Build) -> str | None:
-    """Why `other` cannot stand beside `one`: the first package (NVIDIA's, triton, ...) of which they
-    leave no common version, or two copies of cuDNN, one carried inside a wheel, one of the package.
-    The sentence leaves out the name of `other`."""
-    theirs, mine = _needs(one.requires), _needs(other.requires)
-    for name, bounds in mine.items():
-        if name in theirs and not _overlap(bounds, theirs[name]):
-            return f"needs {name}{bounds}; {_called(one)} needs {theirs[name]}"
+    """Return why `other` cannot be installed with `one`, or None.
+
+    It is the first package without a common version, or two copies of cuDNN, one inside a wheel and one as a
+    package. The sentence leaves out the name of `other`.
+    """
+    other_needs, needs = _needs(one.requires), _needs(other.requires)
+    for name, bounds in needs.items():
+        if name in other_needs and not _overlap(bounds, other_needs[name]):
+            return f"needs {name}{bounds}; {_called(one)} needs {other_needs[name]}"
     if _brings_cudnn(one) and (package := _cudnn_package(other)):
         return (
             f"needs {package}; {_called(one)} contains cuDNN {(one.cudnn or '').lstrip('=')} inside its wheel"
@@ -163,13 +173,13 @@ def _cudnn_package(build: Build) -> str | None:
 
 @cache
 def _needs(requires: tuple[str, ...]) -> dict[str, str]:
-    """Package to bounds."""
+    """Return the bounds of each package."""
     return {n.name: str(n.specifier) for n in map(Requirement, requires)}
 
 
 @cache
 def _overlap(a: str, b: str) -> bool:
-    """Whether two sets of bounds can both hold: tried at every version that either one names."""
+    """Return whether two sets of bounds can both be met, tested with every version that they name."""
     named = [s.rstrip(".*") for s in _versions(a) + _versions(b)]
     return not named or any(meets(v, a) and meets(v, b) for v in named)
 

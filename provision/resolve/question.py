@@ -1,4 +1,4 @@
-"""The question for resolve: request, target, and profiles indexed for fast look-ups."""
+"""Hold a request, its target, and profiles indexed for fast look-ups."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from .versions import allows, major, version
 
 @dataclass(frozen=True)
 class Question:
-    """A request for one target, with profiles that are indexed for lookups. `others` are the same request for further
-    targets: a build has to fit all of them."""
+    """A request for one target, with profiles indexed for look-ups.
+
+    `others` are the same request for further targets. A build must fit all of them.
+    """
 
     request: Request
     target: Target
@@ -32,36 +34,38 @@ class Question:
     supply: AvailableWheels
     others: tuple[Question, ...] = ()
     _usable: dict[Hashable, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
-    _told: dict[Hashable, tuple[RejectionReason, ...]] = field(
+    _known_reasons: dict[Hashable, tuple[RejectionReason, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     def once(
         self, key: Hashable, find: Callable[[], Iterable[RejectionReason]]
     ) -> tuple[RejectionReason, ...]:
-        """What `find` says, asked once: most builds share their CUDA, kernels, cuDNN and Pythons."""
-        if key not in self._told:
-            self._told[key] = tuple(find())
-        return self._told[key]
+        """Return the result of `find`, computed once per key. Most builds share CUDA, kernels, cuDNN and
+        Pythons."""
+        if key not in self._known_reasons:
+            self._known_reasons[key] = tuple(find())
+        return self._known_reasons[key]
 
     def changed(self, **parts: Request | Target | AvailableWheels) -> Question:
-        """The same question with another request, target or supply; what the profiles tell stays."""
+        """Return the question with another request, target or supply. Look-ups in the profiles are kept."""
         beside = tuple(o.changed(**parts) for o in self.others) if "target" not in parts else ()
-        other = dataclasses.replace(self, others=beside, _told={}, _usable={}, **parts)  # type: ignore[arg-type]  # by name
+        other = dataclasses.replace(self, others=beside, _known_reasons={}, _usable={}, **parts)  # type: ignore[arg-type]  # by name
         for name in ("gpus", "tegra", "releases", "bad"):
-            other.__dict__[name] = getattr(self, name)  # where cached_property keeps it
+            other.__dict__[name] = getattr(self, name)  # cached_property stores its value there
         return other
 
     def on_all(self, others: Iterable[Question]) -> Question:
-        """The question on this target and on those of others, of the same request, profiles and supply."""
-        joined = dataclasses.replace(self, others=tuple(others), _told={}, _usable={})
+        """Return the question on this target and those of others, which have the same request, profiles and
+        supply."""
+        joined = dataclasses.replace(self, others=tuple(others), _known_reasons={}, _usable={})
         for name in ("gpus", "tegra", "releases", "bad"):
             joined.__dict__[name] = getattr(self, name)
         return joined
 
     @cached_property
     def oldest_glibc(self) -> str | None:
-        """The oldest glibc of all targets, None where none is known."""
+        """The oldest glibc of all targets, or None if none is known."""
         known = [q.target.glibc for q in (self, *self.others) if q.target.glibc]
         return min(known, key=version) if known else None
 
@@ -76,18 +80,18 @@ class Question:
 
     @cached_property
     def releases(self) -> dict[tuple[str, str], tuple[CudnnRelease, ...]]:
-        """CuDNN releases by CUDA major and platform, newest first."""
-        found: dict[tuple[str, str], list[CudnnRelease]] = {}
+        """The cuDNN releases by CUDA major and platform, newest first."""
+        by_platform: dict[tuple[str, str], list[CudnnRelease]] = {}
         for release in self.profiles.cudnn:
-            found.setdefault((release.cuda, release.platform), []).append(release)
+            by_platform.setdefault((release.cuda, release.platform), []).append(release)
         return {
             key: tuple(sorted(rows, key=lambda r: version(r.version), reverse=True))
-            for key, rows in found.items()
+            for key, rows in by_platform.items()
         }
 
     @cached_property
     def passed_over(self) -> dict[tuple[str, str, str | None, str], str]:
-        """Why builds do not go with the packages that are named."""
+        """The reasons why builds conflict with the named packages."""
         return {(b.framework, b.version, b.cuda, b.index): b.because for b in self.request.passed_over}
 
     @cached_property
@@ -100,7 +104,7 @@ class Question:
 
     @cached_property
     def speaks(self) -> str | None:
-        """The CUDA that the target's libcuda speaks natively, None when no driver binds."""
+        """The CUDA that the target's libcuda supports natively, or None without a driver."""
         known = [c for c in (self.target.driver_cuda, self.compat) if c]
         if self.target.driver:
             known += self._spoken_by(self.target.driver)
@@ -108,14 +112,18 @@ class Question:
 
     @cached_property
     def compat(self) -> str | None:
-        """The CUDA of a forward-compatibility libcuda, where one may be used: on Linux, and never
-        with GeForce and Titan boards (error 804; CUDA Compatibility, Forward Compatibility)."""
+        """The CUDA of a forward-compatibility libcuda, if one may be used.
+
+        It works only on Linux, and never with GeForce and Titan boards (error 804; CUDA Compatibility,
+        Forward Compatibility).
+        """
         names = " ".join(g.name or "" for g in self.target.gpus).lower()
         refused = self.driver_os != "linux" or "geforce" in names or "titan" in names
         return None if refused else self.target.forward_compat
 
     def _spoken_by(self, driver: str) -> Iterator[str]:
-        """By each CUDA release's own floor; where none is published, by the driver's branch."""
+        """Yield the CUDA releases that a driver supports, by each release's floor, otherwise by the driver's
+        branch."""
         windows = self.driver_os == "windows"
         floors = {r.cuda: r.windows if windows else r.linux for r in self.profiles.cuda}
         for cuda, floor in floors.items():
@@ -126,12 +134,12 @@ class Question:
                 yield row.cuda
 
     def branch(self, driver: str) -> str:
-        """The newest known branch that a driver number belongs to ("475.14" belongs to 470)."""
+        """Return the newest known branch that a driver version belongs to ("475.14" belongs to 470)."""
         numbers = [b.branch for b in self.profiles.branches if int(b.branch) <= int(major(driver))]
         return max(numbers, key=int) if numbers else major(driver)
 
     def pythons(self, build: Build) -> tuple[str, ...]:
-        """The Pythons this build may be used with, best first."""
+        """Return the Pythons that this build can be used with, best first."""
         key = (build.python, build.unresolvable)
         if key not in self._usable:
             self._usable[key] = self._pythons(build)

@@ -1,8 +1,8 @@
 """Find the smallest change of a request for which a build fits.
 
-A change lies on an axis: the index, the Python, the version, the driver. An axis can be freed
-(judged as though it bound nothing) and has steps, the nearest first. Looked for are the fewest axes
-whose freeing opens a build, and then on each of them the first step that still does.
+A change is on an axis: the index, the Python, the version, the driver. An axis can be freed (ignored) and has
+steps, the nearest first. The search finds the fewest axes whose freeing allows a build, then on each of them
+the first step that still allows one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from .question import Question
 from .toolkit import NVCC, asks_for_nvcc
 from .versions import meets, specifiers, version
 
-_MOST_AXES = 3  # more changes than this are another question, not a hint
+_MOST_AXES = 3  # more changes than this are not a useful hint
 
 
 def hint_for(question: Question, plan: Plan) -> str | None:
-    """The fewest and nearest changes under which some build fits, cheapest for the user first. None
-    if none helps. `plan` is the one that came out empty."""
+    """Return the fewest and nearest changes under which a build fits, cheapest for the user first, or None.
+
+    `plan` is the empty plan.
+    """
     parts = [*_newer_than_known(question), *_apart(question, plan), *_without_nvcc(question)]
     if change := _smallest_change(question):
         parts.append(change)
@@ -33,7 +35,7 @@ def hint_for(question: Question, plan: Plan) -> str | None:
 
 
 def _smallest_change(question: Question) -> str | None:
-    """Who asks for a GPU is told of the CPU only where nothing else helps."""
+    """Return the smallest change. A change to the CPU is suggested only if nothing else helps."""
     binding = [axis for axis in AXES if axis.free(question) is not None]
     last = [CPU] if CPU.free(question) is not None else []
     for needed in ([], last) if last else ([],):
@@ -45,15 +47,15 @@ def _smallest_change(question: Question) -> str | None:
 
 
 def _settled(question: Question, axes: tuple[Axis, ...]) -> str | None:
-    """The first step on each axis with which a build still opens while the later axes are free."""
+    """Return the first step on each axis that allows a build while the later axes are free."""
     if not opens(_freed(question, axes)):
         return None
     now, said = question, []
     for i, axis in enumerate(axes):
-        found = _first_step(now, axis, axes[i + 1 :])
-        if found is None:
+        step = _first_step(now, axis, axes[i + 1 :])
+        if step is None:
             return None
-        sentence, now = found
+        sentence, now = step
         said.append(sentence)
     return ", and ".join(said)
 
@@ -71,11 +73,11 @@ def _freed(question: Question, axes: tuple[Axis, ...]) -> Question:
     return question
 
 
-# --- what no step on an axis says --------------------------------------------------------------
+# --- hints that are not steps -------------------------------------------------------------
 
 
 def _newer_than_known(question: Question) -> Iterator[str]:
-    """A version above every row of the profiles may exist by now: the index is to be asked."""
+    """Yield a hint to update the profiles if the requested version is newer than all their rows."""
     for wanted in question.request.frameworks:
         known = {b.version for b in question.profiles.builds if b.framework == wanted.name}
         newest = max(known, key=version, default=None)
@@ -90,7 +92,7 @@ def _newer_than_known(question: Question) -> Iterator[str]:
 
 
 def _without_nvcc(question: Question) -> Iterator[str]:
-    """Builds for a CUDA whose nvcc no wheel has: the compiler comes from elsewhere."""
+    """Yield a hint to get nvcc from elsewhere if no wheel has it for the CUDA of any build."""
     if asks_for_nvcc(question):
         others = tuple(p for p in question.request.packages if canonicalize_name(Requirement(p).name) != NVCC)
         if opens(with_request(question, packages=others)):
@@ -98,7 +100,7 @@ def _without_nvcc(question: Question) -> Iterator[str]:
 
 
 def _apart(question: Question, plan: Plan) -> Iterator[str]:
-    """Frameworks that clash, each of which fits alone: an environment each."""
+    """Yield a hint to create one environment for each framework if they conflict but fit alone."""
     frameworks = question.request.frameworks
     if len(frameworks) < 2 or any(
         not opens(with_request(question, frameworks=(wanted,))) for wanted in frameworks
@@ -108,7 +110,7 @@ def _apart(question: Question, plan: Plan) -> Iterator[str]:
         (r, reason) for r in plan.rejected for reason in r.reasons
         if reason.code in ("library_conflict", "cuda_conflict", "python_unsupported")
     ]  # fmt: skip
-    told = [(r, why) for r, why in reasons if why.code == "library_conflict"][-1:] or reasons[:1]
-    clash = "".join(f" ({r.framework} {r.version} {why.text})" for r, why in told)
+    shown = [(r, why) for r, why in reasons if why.code == "library_conflict"][-1:] or reasons[:1]
+    clash = "".join(f" ({r.framework} {r.version} {why.text})" for r, why in shown)
     each = " and ".join(f"one with --framework '{w.name}{w.specifier}'" for w in frameworks)
     yield f"create two environments{clash}: {each}".replace("two", str(len(frameworks)), len(frameworks) > 2)

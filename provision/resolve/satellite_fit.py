@@ -1,7 +1,7 @@
-"""Whether compiled packages go with framework builds: the measured rows of profiles/satellites.yaml.
+"""Decide from measured rows whether compiled packages are compatible with framework builds.
 
-The libraries of such a package are linked to CUDA of one major and to the classes of one framework release, which its
-metadata often does not say. Sentences name both sides.
+The libraries of such a package are linked to one CUDA major and to the classes of one framework release. Its
+metadata often does not state this. Sentences name both sides.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ from .versions import has_prefix, is_exact, major, meets, specifiers, version
 
 @dataclass(frozen=True)
 class SatelliteRows:
-    """The rows of the profiles for one platform, by package and version. Rows of one version are alternatives."""
+    """The profile rows for one platform, by package and version. Rows of one version are alternatives."""
 
     profiles: Profiles
     platform: str
 
     @cached_property
     def packages(self) -> Mapping[str, Mapping[str, tuple[Satellite, ...]]]:
-        found: dict[str, dict[str, tuple[Satellite, ...]]] = {}
+        by_package: dict[str, dict[str, tuple[Satellite, ...]]] = {}
         for row in self.profiles.satellites:
             if row.platform == self.platform:
-                versions = found.setdefault(row.package, {})
+                versions = by_package.setdefault(row.package, {})
                 versions[row.version] = (*versions.get(row.version, ()), row)
-        return found
+        return by_package
 
     def rows(self, package: str, release: str, measured: tuple[Satellite, ...] = ()) -> tuple[Satellite, ...]:
-        """The rows of a release: of the profiles, else those `measured` on this machine, else those of the measured
-        release of its minor series; none where nothing was measured."""
+        """Return the rows of a release, or none if nothing was measured.
+
+        They are those of the profiles, otherwise those `measured` on this machine, otherwise those of its
+        minor series.
+        """
         versions = self.packages.get(package, {})
         if release in versions or measured:
             return versions.get(release, measured)
-        if not release:  # a folder or a commit
+        if not release:  # installed from a folder or a commit
             return ()
         series = version(release).release[:2]
         return next((rows for v, rows in versions.items() if version(v).release[:2] == series), ())
@@ -51,26 +54,29 @@ class SatelliteRows:
 def objection(
     question: Question, rows: Sequence[Satellite], builds: Sequence[Build], *, serve_gpus: bool = True
 ) -> str | None:
-    """Why a release does not go with builds: the sentence of the alternative that comes closest; None where one goes.
-    With `serve_gpus` its kernels must serve every GPU of the target."""
-    found = [_first(_objections(question, row, builds, serve_gpus)) for row in rows]
-    return None if not found or None in found else found[-1]
+    """Return why a release is incompatible with builds, or None if one alternative is compatible.
+
+    The sentence is that of the closest alternative. With `serve_gpus` its kernels must support every GPU of
+    the target.
+    """
+    reasons = [_first(_objections(question, row, builds, serve_gpus)) for row in rows]
+    return None if not reasons or None in reasons else reasons[-1]
 
 
 def serves_gpus(question: Question, row: Satellite) -> bool:
-    """Whether a release has kernels for every GPU of the target; True where it has none at all."""
+    """Return whether a release has kernels for every GPU of the target, or no kernels at all."""
     return not row.kernels or not any(
         how_they_run(row.kernels, g.capability, question.tegra) is None for g in question.target.gpus
     )
 
 
 def unfit_series(question: Question, rows: SatelliteRows, package: str, builds: Sequence[Build]) -> list[str]:
-    """The minor series ("0.17") of a package whose measured release does not go with builds."""
-    found = {}
+    """Return the minor series ("0.17") of a package whose measured release is incompatible with builds."""
+    reasons = {}
     for release in rows.packages.get(package, {}):
         why = objection(question, rows.rows(package, release), builds, serve_gpus=False)
-        found[".".join(map(str, version(release).release[:2]))] = why
-    return [series for series, why in found.items() if why]
+        reasons[".".join(map(str, version(release).release[:2]))] = why
+    return [series for series, why in reasons.items() if why]
 
 
 def _first(sentences: Iterator[str]) -> str | None:
@@ -97,7 +103,10 @@ def _name(row: Satellite) -> str:
 
 
 def _abi(row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
-    """A release compiled for one framework release goes with that one; with a stable ABI also with later ones."""
+    """Yield an objection if a release was compiled for another framework release.
+
+    With a stable ABI it is also compatible with later ones.
+    """
     if not (row.abi and row.built_for):
         return
     need = Requirement(row.built_for)
@@ -130,12 +139,12 @@ def _cuda(question: Question, row: Satellite, builds: Sequence[Build]) -> Iterat
 
 
 def _same_depth(cuda: str, like: str) -> str:
-    """A CUDA release with as many parts as another has: "13.0" like "12" is "13"."""
+    """Return a CUDA release with as many parts as another: "13.0" like "12" is "13"."""
     return ".".join(cuda.split(".")[: like.count(".") + 1])
 
 
 def brings_its_cuda(row: Satellite) -> bool:
-    """Whether a release has its CUDA libraries inside: only its name says which CUDA that is."""
+    """Return whether a release contains its CUDA libraries. Only its name states which CUDA that is."""
     return row.cuda_by == "name" and not row.needs
 
 

@@ -1,4 +1,4 @@
-"""Requested parts of NVIDIA's CUDA toolkit, in the versions of the plan's CUDA release."""
+"""Plan requested parts of NVIDIA's CUDA toolkit in the versions of the plan's CUDA release."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SUFFIX = re.compile(r"-cu\d+$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """A part that is asked for: the requirement, and its place in a file, None for an option."""
+class RequestedPart:
+    """A requested part: the requirement, and its place in a file, or None for an option."""
 
     need: Requirement
     origin: str | None = None
@@ -45,36 +45,36 @@ def toolkit_packages(question: Question, chosen: list[Build]) -> tuple[tuple[str
     lines: list[str] = []
     notes = []
     for part in parts:
-        found = list(_lines(question, part, release))
-        if part.origin and not part.need.extras and _own(part, found) in brought:
-            continue  # a note says already that the plan decides it
-        lines += found
-        if note := _note(part, found, release):
+        part_lines = list(_lines(question, part, release))
+        if part.origin and not part.need.extras and _own(part, part_lines) in brought:
+            continue  # another note states that the plan selects it
+        lines += part_lines
+        if note := _note(part, part_lines, release):
             notes.append(note)
     return tuple(dict.fromkeys(lines)), tuple(notes)
 
 
 def is_toolkit_part(question: Question, name: str) -> bool:
-    """Whether `toolkit_packages` has the line for a package that an option names."""
+    """Return whether `toolkit_packages` has the line for a package that an option names."""
     if question.request.device != "cuda":
         return name == NVCC
     return name in (NVCC, _META) or _bare(name) in _bare_names(question)
 
 
 def compiler_of(question: Question, cuda: str) -> CudaCompiler | None:
-    """Return what is known of nvcc of a CUDA release."""
+    """Return the profile row of nvcc of a CUDA release, or None."""
     minor = ".".join(cuda.split(".")[:2])
     return next((row for row in question.profiles.compilers if row.cuda == minor), None)
 
 
 def asks_for_nvcc(question: Question) -> bool:
-    """Whether an option asks for the compiler by the word of gpuenv."""
+    """Return whether an option requests the compiler as `nvcc`."""
     needs = map(Requirement, question.request.packages)
     return any(canonicalize_name(need.name) == NVCC and not need.url for need in needs)
 
 
 def compiler_objections(question: Question, build: Build) -> Iterator[RejectionReason]:
-    """Object to a build for whose CUDA no wheel has nvcc, where nvcc is asked for."""
+    """Yield an objection to a build if nvcc is requested and no wheel has it for the build's CUDA."""
     if asks_for_nvcc(question):
         row = compiler_of(question, build.cuda or "")
         if row is None or not row.extras:
@@ -84,24 +84,24 @@ def compiler_objections(question: Question, build: Build) -> Iterator[RejectionR
             )
 
 
-def _asked_for(question: Question) -> Iterator[Asked]:
+def _asked_for(question: Question) -> Iterator[RequestedPart]:
     for text in question.request.packages:
         need = Requirement(text)
         if not need.url and is_toolkit_part(question, canonicalize_name(need.name)):
-            yield Asked(need=need)
+            yield RequestedPart(need=need)
     for line in question.request.stack:
         need = Requirement(line.text)
         name = canonicalize_name(need.name)
         if name == _META or _bare(name) in _bare_names(question):
-            yield Asked(need=need, origin=line.origin)
+            yield RequestedPart(need=need, origin=line.origin)
 
 
-def _is_nvcc(part: Asked) -> bool:
+def _is_nvcc(part: RequestedPart) -> bool:
     return part.origin is None and canonicalize_name(part.need.name) == NVCC
 
 
 def _bare(name: str) -> str:
-    """A part's name without the CUDA major that wheels before CUDA 13 have at the end."""
+    """Return a part's name without the CUDA major at its end, which wheels before CUDA 13 have."""
     return _SUFFIX.sub("", name)
 
 
@@ -114,8 +114,8 @@ def _all_bare(releases: tuple[ToolkitRelease, ...]) -> frozenset[str]:
     return frozenset(_bare(name) for row in releases for name in toolkit_parts(row))
 
 
-def _lines(question: Question, part: Asked, release: ToolkitRelease) -> Iterator[str]:
-    """The lines for one part in a release of the toolkit; none where that has no such part."""
+def _lines(question: Question, part: RequestedPart, release: ToolkitRelease) -> Iterator[str]:
+    """Yield the lines for one part in a toolkit release, or none if it has no such part."""
     name = canonicalize_name(part.need.name)
     if _is_nvcc(part):
         row = compiler_of(question, release.version)
@@ -124,41 +124,41 @@ def _lines(question: Question, part: Asked, release: ToolkitRelease) -> Iterator
         extras = f"[{','.join(sorted(part.need.extras))}]" if part.need.extras else ""
         yield f"{_META}{extras}=={release.version}"
     else:
-        for own, (extra, _) in toolkit_parts(release).items():
-            if _bare(own) == _bare(name):
+        for package, (extra, _) in toolkit_parts(release).items():
+            if _bare(package) == _bare(name):
                 yield from _of_extras(release, _with_compiler(question, extra, release))
 
 
 def _with_compiler(question: Question, extra: str, release: ToolkitRelease) -> tuple[str, ...]:
-    """The extras that a part belongs to: nvcc of one CUDA does not go with the parts of another."""
+    """Return the extras that a part belongs to. nvcc of one CUDA is incompatible with the parts of another."""
     row = compiler_of(question, release.version)
     return row.extras if row and extra in row.extras else (extra,)
 
 
-def _own(part: Asked, lines: list[str]) -> str | None:
-    """The name, among the lines, of the package that was asked for."""
+def _own(part: RequestedPart, lines: list[str]) -> str | None:
+    """Return the name of the requested package among the lines."""
     names = (Requirement(line).name for line in lines)
     return next((n for n in names if _bare(n) == _bare(canonicalize_name(part.need.name))), None)
 
 
 def _of_extras(release: ToolkitRelease, extras: tuple[str, ...]) -> Iterator[str]:
-    """The requirements of some extras of `cuda-toolkit`."""
+    """Yield the requirements of some extras of `cuda-toolkit`."""
     for part in release.parts:
         extra, *texts = part.split(" ")
         if extra in extras:
             yield from texts
 
 
-def _note(part: Asked, lines: list[str], release: ToolkitRelease) -> str | None:
-    """What is taken in place of what was written, None where that is the same."""
+def _note(part: RequestedPart, lines: list[str], release: ToolkitRelease) -> str | None:
+    """Return what replaces the written requirement, or None if it is the same."""
     if not lines:
         return f"{part} is left out: CUDA {release.version} has no such wheel"
     if _is_nvcc(part):
         return f"nvcc is from CUDA {release.version}: {', '.join(Requirement(line).name for line in lines)}"
     line = next(line for line in lines if Requirement(line).name == _own(part, lines))
-    own, wanted = Requirement(line), part.need
-    exact = next((s.version.removesuffix(".*") for s in own.specifier if s.operator == "=="), None)
-    same = canonicalize_name(wanted.name) == own.name and (
+    replacement, wanted = Requirement(line), part.need
+    exact = next((s.version.removesuffix(".*") for s in replacement.specifier if s.operator == "=="), None)
+    same = canonicalize_name(wanted.name) == replacement.name and (
         exact is None or meets(exact, str(wanted.specifier))
     )
     if same and part.origin is None:

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 @cache
 def version(text: str) -> Version:
-    """A version; driver numbers ("580.159.04") and capabilities ("9.0") compare the same way."""
+    """Return a version. Driver versions ("580.159.04") and capabilities ("9.0") compare the same way."""
     return Version(text)
 
 
@@ -21,13 +21,13 @@ def specifiers(text: str) -> SpecifierSet:
 
 @cache
 def meets(text: str, bounds: str) -> bool:
-    """Whether a version lies within PEP 440 bounds; pre-releases are judged elsewhere."""
+    """Return whether a version is within PEP 440 bounds. Pre-releases are allowed here."""
     return not bounds or specifiers(bounds).contains(version(text), prereleases=True)
 
 
 @cache
 def allows(bounds: str, minor: str) -> bool:
-    """Whether some release of a Python minor ("3.11") lies within bounds as requires-python has them."""
+    """Return whether a release of a Python minor ("3.11") is within bounds of requires-python."""
     spec = specifiers(bounds)
     named = [s.version for s in spec if s.version.startswith(f"{minor}.") and "*" not in s.version]
     return any(spec.contains(v, prereleases=True) for v in (f"{minor}.0", f"{minor}.99", *named))
@@ -35,12 +35,12 @@ def allows(bounds: str, minor: str) -> bool:
 
 @cache
 def is_exact(bounds: str) -> bool:
-    """Whether the bounds name one version (==X or ===X, no wildcard)."""
+    """Return whether the bounds name one version (==X or ===X, no wildcard)."""
     return any(s.operator in ("==", "===") and "*" not in s.version for s in specifiers(bounds))
 
 
 def has_prefix(text: str, prefix: str) -> bool:
-    """Whether "12.6" begins with "12" or "12.6", part by part."""
+    """Return whether "12.6" begins with "12" or "12.6", part by part."""
     wanted = prefix.split(".")
     return text.split(".")[: len(wanted)] == wanted
 

@@ -282,7 +282,7 @@ def test_an_option_behind_a_requirement_is_said_not_to_count(folder):
         ("x @ file:///home/conda/feedstock_root/build_artifacts/x_1/work", "pip list --format=freeze"),
         ("-e numpy", "no such path"),
         ("-e https://host/x.whl", "can be editable"),
-        ("torch @ git+https://github.com/pytorch/pytorch", "gpuenv cannot plan"),
+        ("torch @ git+https://github.com/pytorch/pytorch", "gpuenv cannot choose a build of"),
         ("-e git+https://host/x#egg=-", "no name"),
         ("numpy==" + "9" * 5000, "requirements.txt line 1"),
         ("numpy; " + "(" * 5000 + "os_name=='x'" + ")" * 5000, "requirements.txt line 1"),

@@ -4,7 +4,7 @@ import pytest
 from resolve_questions import SHIPPED
 
 from provision.model import Satellite
-from provision.resolve.cuda_extras import Rows, disagreements, missing_extras, named_in
+from provision.resolve.cuda_extras import ExtraRows, disagreements, missing_extras, named_in
 
 LINUX = "linux-x86_64"
 
@@ -29,7 +29,7 @@ MADE = (
 
 def missing(*texts, cuda="13", constraints=(), rows=MADE):
     (named,) = named_in(texts, constraints)
-    return missing_extras(named, Rows(satellites=rows, platform=LINUX, cuda_major=cuda))
+    return missing_extras(named, ExtraRows(satellites=rows, platform=LINUX, cuda_major=cuda))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_constraints_bound_and_addresses_are_left_alone():
 
 
 def said(text, release, cuda="13"):
-    rows = Rows(satellites=MADE, platform=LINUX, cuda_major=cuda)
+    rows = ExtraRows(satellites=MADE, platform=LINUX, cuda_major=cuda)
     return list(disagreements(named_in([text]), {"sat": release}, rows))
 
 
