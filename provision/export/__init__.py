@@ -95,28 +95,28 @@ def warnings(form: str, subject: Subject) -> list[str]:
     """Return what to do before an export works on another machine, as sentences."""
     from . import export_source as s
 
-    lock, found = subject.lock, []
+    lock, sentences = subject.lock, []
     loose = [p.name for p in s.pip_packages(lock) if not s.hashed(p)]
     if loose and form in ("requirements", "environment.yml"):
-        told = (
+        warning = (
             "are installed by separate commands at the end of the file"
             if form == "requirements"
             else "make it necessary to omit the hashes of all packages"
         )
-        found.append(f"packages without a hash ({', '.join(loose)}) {told}")
+        sentences.append(f"packages without a hash ({', '.join(loose)}) {warning}")
     files, folders = list(s.local_files(lock)), [p.name for p in lock.packages if s.folder_of(p)]
     if files and form in INSTALL_GPUENV:
-        found.append(
+        sentences.append(
             f"{_wheels(files, 'comes', 'come')} from folders of this machine: copy to ./wheels beside the export"
         )
     elif files and form not in (*_WITHOUT_PATHS, "pylock"):
-        found.append(f"{_wheels(files, 'is', 'are')} referenced by a local path of this machine")
+        sentences.append(f"{_wheels(files, 'is', 'are')} referenced by a local path of this machine")
     channels = dict.fromkeys(p.index or p.url for p in s.conda_packages(lock) if p.url.startswith("file:"))
     if channels and form not in _WITHOUT_PATHS:
-        found.append(f"the channel {', '.join(channels)} is a folder of this machine")
+        sentences.append(f"the channel {', '.join(channels)} is a folder of this machine")
     if folders and form not in _WITHOUT_PATHS:
-        found.append(f"{', '.join(folders)}: a folder of this machine, named by its path")
-    return found
+        sentences.append(f"{', '.join(folders)}: a folder of this machine, named by its path")
+    return sentences
 
 
 def _wheels(files: Sized, one: str, many: str) -> str:

@@ -47,8 +47,8 @@ def _held(subject: Subject) -> str:
 
 def _files(subject: Subject) -> list[str]:
     rows = [f"{_word(subject.lock_file)} {_held(subject)}"]
-    own = subject.gpuenv.wheel
-    rows += [f"{_word(own)} {_word(f'{_HELD}/{own}')}"] if own else []
+    wheel = subject.gpuenv.wheel
+    rows += [f"{_word(wheel)} {_word(f'{_HELD}/{wheel}')}"] if wheel else []
     wheels = [s.oneline(s.file_name(p)) for p in s.local_files(subject.lock)]
     rows += [*local(wheels), "wheels /opt/wheels"] if wheels else []
     for package in subject.lock.packages:

@@ -51,8 +51,8 @@ def action(subject: Subject, name: str) -> str:
 def gpuenv_python(subject: Subject) -> str:
     """Return the Python for gpuenv in a CI: the lock's, if an image with it is known."""
     known = [i.python for i in subject.images if i.use == "container" and i.python and not i.cuda]
-    mine = subject.lock.plan.python
-    return mine if mine in known and mine else max(known, key=_numbers)
+    python = subject.lock.plan.python
+    return python if python in known and python else max(known, key=_numbers)
 
 
 def cuda_of_base(lock: Lock) -> str | None:
@@ -67,18 +67,18 @@ def needed_glibc(lock: Lock) -> int:
 
     Wheels state it in their names, conda packages in their dependencies.
     """
-    found = [0]
+    glibc_minors = [0]
     for package in lock.packages:
         name = s.file_name(package)
         if name.endswith(".whl"):
             tags = name.removesuffix(".whl").rpartition("-")[2]
             minors = [int(m) for m in re.findall(r"manylinux_2_(\d+)_", tags)]
             minors += [minor for old, minor in _OLD_NAMES.items() if f"{old}_" in tags]
-            found += [min(minors)] if minors else []  # a wheel with several tags runs on the oldest
+            glibc_minors += [min(minors)] if minors else []  # a wheel with several tags runs on the oldest
         for need in package.depends:
             match = re.match(r"__glibc\s.*?>=\s*2\.(\d+)", need)
-            found += [int(match[1])] if match else []
-    return max(found)
+            glibc_minors += [int(match[1])] if match else []
+    return max(glibc_minors)
 
 
 def _brings(one: BaseImage, lock: Lock, cuda: str) -> bool:

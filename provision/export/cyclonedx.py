@@ -73,16 +73,16 @@ def _properties(pairs: dict[str, str]) -> list[dict[str, str]]:
 
 def _locked_parts(subject: Subject) -> list[dict[str, Any]]:
     """The lock's packages; of an environment those that are installed, in the version that is installed."""
-    found = []
+    parts = []
     installed = {p.name: p for p in subject.installed or ()}
     main = s.main_index(subject.lock)
     for package in sorted(subject.lock.packages, key=lambda p: (p.name, p.version, p.url)):
         one = installed.get(canonicalize_name(package.name))
         if package.is_conda:
-            found.append(_conda_part(package))
+            parts.append(_conda_part(package))
         elif subject.installed is None or (one and one.state == "locked"):
-            found.append(_wheel_part(package, main, one))
-    return found
+            parts.append(_wheel_part(package, main, one))
+    return parts
 
 
 def _added_parts(subject: Subject) -> list[dict[str, Any]]:
@@ -136,8 +136,8 @@ def _conda_part(package: LockedPackage) -> dict[str, Any]:
 
 def _hashes(package: LockedPackage) -> dict[str, Any]:
     rows = [("MD5", package.md5), ("SHA-256", package.sha256)]
-    found = [{"alg": alg, "content": content.lower()} for alg, content in rows if content]
-    return {"hashes": found} if found else {}
+    hashes = [{"alg": alg, "content": content.lower()} for alg, content in rows if content]
+    return {"hashes": hashes} if hashes else {}
 
 
 def _licenses(one: InstalledPart) -> dict[str, Any]:
@@ -191,21 +191,21 @@ def _relations(subject: Subject, parts: list[dict[str, Any]], refs: list[str]) -
         rows.append({"ref": ref, "dependsOn": theirs})
     direct = {r for name in _asked_for(subject.lock) for r in by_name.get(name, ())}
     top = sorted({r for r in refs if r not in required} | direct)
-    found: dict[str, Any] = {"dependencies": [{"ref": _ROOT, "dependsOn": top}, *rows]}
+    relations: dict[str, Any] = {"dependencies": [{"ref": _ROOT, "dependsOn": top}, *rows]}
     if unknown:
-        found["compositions"] = [{"aggregate": "unknown", "dependencies": unknown}]
-    return found
+        relations["compositions"] = [{"aggregate": "unknown", "dependencies": unknown}]
+    return relations
 
 
 def _requirements(subject: Subject) -> dict[str, tuple[str, ...]]:
     """The names that packages require, by the name of the package."""
-    found = {
+    required = {
         str(canonicalize_name(p.name)): tuple(
             str(canonicalize_name(words[0])) for need in p.depends if (words := need.split())
         )
         for p in s.conda_packages(subject.lock)
     }
-    return found | {p.name: p.requires for p in subject.installed or ()}
+    return required | {p.name: p.requires for p in subject.installed or ()}
 
 
 def _asked_for(lock: Lock) -> set[str]:

@@ -56,20 +56,20 @@ def _told(subject: Subject) -> list[str]:
 
 
 def _make(subject: Subject, home: str) -> list[str]:
-    own, tool = subject.gpuenv, f"{home}/.gpuenv"
+    source, tool = subject.gpuenv, f"{home}/.gpuenv"
     wheels = ["--find-links", "wheels"] if any(s.local_files(subject.lock)) else []
     create = s.create_command(subject, f"{home}/env", subject.lock_file, *wheels)
     cuda = s.conda_override(subject.lock)
-    told = f"CONDA_OVERRIDE_CUDA={s.shell(cuda)} " if cuda else ""
+    override = f"CONDA_OVERRIDE_CUDA={s.shell(cuda)} " if cuda else ""
     return [
         "python3 -m venv ~/.gpuenv",
         # The path of the project's folder may contain a space, which an address cannot.
-        *([f"cp {s.shell(own.wheel)} ~/.gpuenv/"] if own.wheel else []),
-        f'{{ [ -n "$GPUENV_FROM" ] || GPUENV_FROM={s.shell(own.requirement(subject.lock, tool))}; }}',
+        *([f"cp {s.shell(source.wheel)} ~/.gpuenv/"] if source.wheel else []),
+        f'{{ [ -n "$GPUENV_FROM" ] || GPUENV_FROM={s.shell(source.requirement(subject.lock, tool))}; }}',
         '~/.gpuenv/bin/pip install "$GPUENV_FROM"',
         "mkdir -p ~/.local/bin",
         "ln -sf ~/.gpuenv/bin/gpuenv ~/.local/bin/gpuenv",
-        f"{told}~/.gpuenv/bin/gpuenv {s.shell(*create[1:])}",
+        f"{override}~/.gpuenv/bin/gpuenv {s.shell(*create[1:])}",
     ]
 
 

@@ -86,9 +86,9 @@ def _gpuenv(subject: Subject) -> list[str]:
 
 def _environment(subject: Subject) -> list[str]:
     lock = subject.lock
-    held = f"/opt/lock/{PurePosixPath(subject.lock_file).name}"
+    lock_path = f"/opt/lock/{PurePosixPath(subject.lock_file).name}"
     wheels = [s.oneline(s.file_name(p)) for p in s.local_files(lock)]
-    create = s.create_command(subject, ENV, held, *(["--find-links", "/wheels"] if wheels else []))
+    create = s.create_command(subject, ENV, lock_path, *(["--find-links", "/wheels"] if wheels else []))
     return [
         EXACTLY
         + (
@@ -97,7 +97,7 @@ def _environment(subject: Subject) -> list[str]:
             else ""
         ),
         *_folders(subject),
-        f"COPY {json.dumps([subject.lock_file, held])}",
+        f"COPY {json.dumps([subject.lock_file, lock_path])}",
         *local(wheels),
         "ENV UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR=/opt/python",
         f"RUN {_CACHE} \\",
@@ -118,8 +118,8 @@ def _override(lock: Lock) -> str:
 
 def local(wheels: list[str]) -> list[str]:
     """Return the comment on wheels of the locking machine, if any."""
-    told = "# Copy these wheels from the locking machine to ./wheels"
-    return [told, *(f"#   {name}" for name in wheels)] if wheels else []
+    head = "# Copy these wheels from the locking machine to ./wheels"
+    return [head, *(f"#   {name}" for name in wheels)] if wheels else []
 
 
 def _folders(subject: Subject) -> list[str]:

@@ -168,8 +168,8 @@ def commit_of(package: LockedPackage) -> dict[str, str]:
     match = re.fullmatch(r"git\+(.+)@([0-9a-f]{40,64})(?:#subdirectory=(.*))?", package.url)
     if match is None:
         raise UsageError(f"{oneline(package.name)}: {oneline(package.url)} is not the address of a commit")
-    found = {"git": match[1], "rev": match[2]}
-    return found | ({"subdirectory": match[3]} if match[3] else {})
+    commit = {"git": match[1], "rev": match[2]}
+    return commit | ({"subdirectory": match[3]} if match[3] else {})
 
 
 def git_packages(subject: Subject) -> list[str]:

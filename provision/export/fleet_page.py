@@ -10,7 +10,7 @@ from .html_page import document, escaped
 _WARN = ("planned", "unproven")
 
 
-def page(results: FleetResults, made: str) -> str:
+def page(results: FleetResults, footer: str) -> str:
     """The page. `made` says by what and when ("gpuenv 0.1.0, 2026-01-31 12:00 UTC")."""
     bad = sum(1 for h in results.hosts if not h.ok)
     status, word = ("fail", f"{bad} of {len(results.hosts)} not ok") if bad else ("pass", "all ok")
@@ -18,7 +18,7 @@ def page(results: FleetResults, made: str) -> str:
     counts = ", ".join(f"{number} {name}" for name, number in verdicts.most_common())
     title = f"{len(results.hosts)} hosts"
     header = f'<header><p class="mark {status}">{word}</p><h1>{title}</h1><p class=quiet>{escaped(counts)}</p></header>'
-    return document(f"{word}: {title}", [header, _table(results), f"<footer>{escaped(made)}</footer>"])
+    return document(f"{word}: {title}", [header, _table(results), f"<footer>{escaped(footer)}</footer>"])
 
 
 def _table(results: FleetResults) -> str:

@@ -20,18 +20,20 @@ def text(subject: Subject) -> str:
     lock = subject.lock
     wheels = [s.oneline(s.file_name(p)) for p in s.local_files(lock)]
     find_links = ["--find-links", "wheels"] if wheels else []
-    asked = lock_options(subject)
-    check = s.shell("gpuenv", "lock", "--check", *asked, *find_links) if asked else ""
+    options = lock_options(subject)
+    check = s.shell("gpuenv", "lock", "--check", *options, *find_links) if options else ""
     create = s.shell(*s.create_command(subject, _ENV, subject.lock_file, *find_links))
     if "${{" in s.headline(lock) + check + create + subject.gpuenv.address:
         # The author of the lock could otherwise make the workflow evaluate expressions, with its secrets.
         raise UsageError("the lock contains an expression of GitHub Actions (${{), which gpuenv never writes")
-    own, told = subject.gpuenv.wheel, [".github/workflows/environment.yml"]
-    told += [f"commit {own} as well: pip installs gpuenv from it"] if own else []
-    told += ["to install gpuenv from another URL or wheel, set the repository variable GPUENV"]
-    told += [f"copy these wheels from the locking machine to ./wheels: {', '.join(wheels)}"] if wheels else []
+    wheel, steps = subject.gpuenv.wheel, [".github/workflows/environment.yml"]
+    steps += [f"commit {wheel} as well: pip installs gpuenv from it"] if wheel else []
+    steps += ["to install gpuenv from another URL or wheel, set the repository variable GPUENV"]
+    steps += (
+        [f"copy these wheels from the locking machine to ./wheels: {', '.join(wheels)}"] if wheels else []
+    )
     rows = [*_job(subject), *_steps(subject, check, create)]
-    return s.comment(subject, FORM, "", *told) + "\n".join(rows) + "\n"
+    return s.comment(subject, FORM, "", *steps) + "\n".join(rows) + "\n"
 
 
 def _job(subject: Subject) -> list[str]:
@@ -61,7 +63,7 @@ def _install(subject: Subject) -> list[str]:
 
 
 def _steps(subject: Subject, check: str, create: str) -> list[str]:
-    held = f"hashFiles({_in_quotes(subject.lock_file)})"
+    hashed = f"hashFiles({_in_quotes(subject.lock_file)})"
     return [
         "    steps:",
         f"      - uses: {base_images.action(subject, 'actions/checkout')}",
@@ -73,7 +75,7 @@ def _steps(subject: Subject, check: str, create: str) -> list[str]:
         f"      - uses: {base_images.action(subject, 'actions/cache')}",
         "        with:",
         "          path: ~/.cache",
-        f"          key: gpuenv-${{{{ runner.os }}}}-${{{{ runner.arch }}}}-${{{{ {held} }}}}",
+        f"          key: gpuenv-${{{{ runner.os }}}}-${{{{ runner.arch }}}}-${{{{ {hashed} }}}}",
         *_install(subject),
         *_check(check),
         "      - name: Install the lock and check hashes",

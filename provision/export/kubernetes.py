@@ -38,7 +38,7 @@ _HOST = "/host"
 
 def npd(subject: Subject) -> str:
     """Return a ConfigMap with the plugin and its configuration. Raises UsageError for a lock without a GPU."""
-    told = [
+    comments = [
         f"Run `kubectl apply -f THIS`, then mount it at {_FOLDER} (defaultMode: 0755) in the DaemonSet of",
         f"node-problem-detector, with --config.custom-plugin-monitor={_FOLDER}/{_CONFIG_NAME}",
         f"Mount the node's root folder / at {_HOST} in that container (hostPath, privileged). gpuenv and the environments are installed on the node.",
@@ -55,7 +55,7 @@ def npd(subject: Subject) -> str:
     ]
     config = json.dumps(_config(), indent=2).splitlines()
     return "\n".join([
-        s.comment(subject, "npd", "", *told).rstrip("\n"),
+        s.comment(subject, "npd", "", *comments).rstrip("\n"),
         "apiVersion: v1",
         "kind: ConfigMap",
         "metadata:",
@@ -94,13 +94,13 @@ def _config() -> dict[str, object]:
 def job(subject: Subject) -> str:
     """Return a Job that verifies the environment of one node. Raises UsageError where no image fits."""
     s.linux_only(subject, "a Job on a node")
-    told = ["sed s/NODE_NAME/gpu-07/ THIS | kubectl create -f -", "kubectl logs -l app=gpuenv-verify"]
-    told += ["gpuenv and the environment are installed on the node. The container runs them with chroot."]
+    comments = ["sed s/NODE_NAME/gpu-07/ THIS | kubectl create -f -", "kubectl logs -l app=gpuenv-verify"]
+    comments += ["gpuenv and the environment are installed on the node. The container runs them with chroot."]
     cpu = ["--device", "cpu"] if subject.lock.plan.device == "cpu" else []
     command = ["chroot", _HOST, "/usr/bin/env", "-i", f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8"]
     command += ["gpuenv", "verify", *cpu, s.oneline(subject.env)]
     return "\n".join([
-        s.comment(subject, "job", "", *told).rstrip("\n"),
+        s.comment(subject, "job", "", *comments).rstrip("\n"),
         "apiVersion: batch/v1",
         "kind: Job",
         "metadata:",

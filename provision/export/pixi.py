@@ -34,22 +34,24 @@ def text(subject: Subject) -> str:
     if wheels:
         document["pypi-dependencies"] = {p.name: _wheel(p, index) for p in wheels}
     document["tasks"] = {"check": " ".join(s.quick_check(lock, "$CONDA_PREFIX"))}
-    told = [
+    comments = [
         "`pixi lock` writes pixi.lock with the hashes of all packages. `pixi run python` runs Python in the environment",
         "`pixi run check` verifies the environment. It requires gpuenv on PATH",
     ]
     return (
-        s.comment(subject, FORM, "", *told) + "\n" + tomli_w.dumps({k: v for k, v in document.items() if v})
+        s.comment(subject, FORM, "", *comments)
+        + "\n"
+        + tomli_w.dumps({k: v for k, v in document.items() if v})
     )
 
 
 def _system(lock: Lock) -> dict[str, Any]:
     """The virtual packages that pixi solves with: those of the target, not of the machine that solves."""
     glibc = lock.target.glibc if lock.plan.platform.startswith("linux") else None
-    found: dict[str, Any] = {"libc": {"family": "glibc", "version": glibc}} if glibc else {}
+    system: dict[str, Any] = {"libc": {"family": "glibc", "version": glibc}} if glibc else {}
     # pixi refuses a machine whose driver speaks less. Wheels run on any driver of their CUDA major.
     cuda = s.conda_override(lock) if lock.manager == "conda" else lock.plan.cuda_major
-    return found | ({"cuda": cuda} if cuda and lock.plan.device == "cuda" else {})
+    return system | ({"cuda": cuda} if cuda and lock.plan.device == "cuda" else {})
 
 
 def _conda(package: LockedPackage) -> dict[str, str]:

@@ -32,7 +32,7 @@ _OUTCOMES = {
 _LOW, _HIGH = -3.0, 1.0
 
 
-def page(verdict: Verdict, made: str) -> str:
+def page(verdict: Verdict, footer: str) -> str:
     """The page. `made` says by what and when ("gpuenv 0.1.0, 2026-01-31 12:00 UTC")."""
     status, word, meaning = _OUTCOMES[verdict.verdict]
     if verdict.verdict == "works" and not verdict.frameworks:
@@ -47,7 +47,7 @@ def page(verdict: Verdict, made: str) -> str:
         _findings(verdict.findings),
         _stages(verdict.stages),
         *(_framework(f) for f in verdict.frameworks),
-        f"<footer>{escaped(made)}</footer>",
+        f"<footer>{escaped(footer)}</footer>",
     ]
     return document(f"{word}: {verdict.env}", parts)
 
@@ -104,11 +104,11 @@ def _framework(framework: FrameworkVerdict) -> str:
         ("cuDNN built with", framework.cudnn_built),
         ("cuDNN loaded", framework.cudnn_loaded),
     ]
-    told = ", ".join(f"{name} {value}" for name, value in facts if value)
+    shown = ", ".join(f"{name} {value}" for name, value in facts if value)
     title = f"{framework.name} {framework.version or ''}".strip()
     return (
         f"<section><h2>{escaped(title)}</h2>"
-        + (f"<p class=quiet>{escaped(told)}</p>" if told else "")
+        + (f"<p class=quiet>{escaped(shown)}</p>" if shown else "")
         + "".join(_device(d) for d in framework.devices)
         + _libraries(framework.libraries)
         + "</section>"

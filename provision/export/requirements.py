@@ -49,8 +49,8 @@ def _without_hashes(packages: list[LockedPackage]) -> str:
             rows.append(s.shell("pip", "install", "--no-deps", requirement(package, None)))
     if not rows:
         return ""
-    told = "\n# Commits and folders have no hash, and pip requires a hash for every entry if one entry has a hash.\n# Install these after the packages above:\n"
-    return told + "".join(f"#   {row}\n" for row in rows)
+    note = "\n# Commits and folders have no hash, and pip requires a hash for every entry if one entry has a hash.\n# Install these after the packages above:\n"
+    return note + "".join(f"#   {row}\n" for row in rows)
 
 
 def left_out(lock: Lock) -> list[str]:

@@ -14,7 +14,7 @@ def text(subject: Subject) -> str:
     lock = subject.lock
     cuda = lock.plan.device == "cuda"
     gpus = max(len(lock.target.gpus), 1)
-    told = [
+    comments = [
         "sbatch train.sbatch                    (command-line options override the options below)",
         f"GPUENV_ENV=/path/of/the/environment sbatch {'--gres=gpu:1 ' if cuda else ''}train.sbatch --epochs 10",
     ]  # fmt: skip
@@ -27,7 +27,7 @@ def text(subject: Subject) -> str:
         *([f"#SBATCH --gres=gpu:{gpus}"] if cuda else []),
         "#SBATCH --time=01:00:00",
         "#SBATCH --output=%x-%j.log",
-        s.comment(subject, FORM, "", *told).rstrip("\n"),
+        s.comment(subject, FORM, "", *comments).rstrip("\n"),
         "set -euo pipefail",
         "",
         f'env="${{GPUENV_ENV:-{_in_double_quotes(subject.env)}}}"',

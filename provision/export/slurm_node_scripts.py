@@ -104,27 +104,29 @@ def healthcheck(subject: Subject) -> str:
 def taskprolog(subject: Subject) -> str:
     """Return the task prolog. Raises UsageError for a lock of another system than Linux."""
     s.linux_only(subject, "a Slurm job")
-    told = [
+    comments = [
         "slurm.conf: TaskProlog=/etc/slurm/gpuenv-taskprolog",
         "one user: srun --task-prolog=gpuenv-taskprolog",
     ]
-    told += [
+    comments += [
         "It runs as the job's user. If the environment is broken or the GPU is full, the job fails. The node is not drained."
     ]
-    head = s.comment(subject, "taskprolog", "", *told)
+    head = s.comment(subject, "taskprolog", "", *comments)
     return f"#!/bin/sh\n{head}gpuenv=gpuenv\nseconds=60\n{_TASK_CHECK}"
 
 
 def _node_script(subject: Subject, form: str, usage: list[str]) -> str:
-    told = [
+    comments = [
         *usage,
         "Install the script on every node (owner root, mode 755). Only root may have write permission for gpuenv and the environments",
     ]
-    told += [
+    comments += [
         "If the node has a fault, the script drains it and sets the cause as the reason.",
         "A full GPU or a broken environment of a job does not drain the node.",
     ]
-    told += ["The exit status is always 0, because any other exit status of a prolog also drains the node."]
-    head = s.comment(subject, form, "", *told)
+    comments += [
+        "The exit status is always 0, because any other exit status of a prolog also drains the node."
+    ]
+    head = s.comment(subject, form, "", *comments)
     body = _NODE_CHECK.replace("@EXAMINE@", examine("    "))
     return f"#!/bin/sh\n{head}{settings(subject, form)}{body}"

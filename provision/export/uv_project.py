@@ -33,7 +33,7 @@ def text(subject: Subject) -> str:
     packages = sorted((p for p in s.pip_packages(lock) if p.name not in _OF_THE_TOOL), key=lambda p: p.name)
     main = s.main_index(lock)
     names = index_names(packages, main)
-    own = {
+    project = {
         "constraint-dependencies": [_pin(p) for p in packages if not p.unhashed],
         "environments": [_MARKERS[lock.plan.platform]],
         "package": False,
@@ -49,26 +49,26 @@ def text(subject: Subject) -> str:
             "requires-python": f"=={lock.plan.python}.*",
             "dependencies": [s.oneline(p.name) for p in packages],
         },
-        "tool": {"uv": {key: value for key, value in own.items() if value not in ({}, [])}},
+        "tool": {"uv": {key: value for key, value in project.items() if value not in ({}, [])}},
     }
-    told = [
+    comments = [
         "`uv sync` in this file's folder installs these builds",
         "to use the same builds in another project, copy the [tool.uv] tables and requires-python to its pyproject.toml",
     ]
-    return s.comment(subject, FORM, "", *told) + "\n" + tomli_w.dumps(document)
+    return s.comment(subject, FORM, "", *comments) + "\n" + tomli_w.dumps(document)
 
 
 def index_names(packages: list[LockedPackage], main: str | None) -> dict[str, str]:
     """Return a name for each index but the main one, by its address: "pytorch-cu126", else "index-2"."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for package in packages:
         url = package.index
-        if not url or url == main or url in found or not url.startswith(("http://", "https://")):
+        if not url or url == main or url in names or not url.startswith(("http://", "https://")):
             continue
         label = urlsplit(url).path.rstrip("/").rpartition("/")[2]
         name = f"pytorch-{label}" if pytorch_index.is_one(url) and re.fullmatch(r"cu\d+|cpu", label) else ""
-        found[url] = name if name and name not in found.values() else f"index-{len(found) + 2}"
-    return found
+        names[url] = name if name and name not in names.values() else f"index-{len(names) + 2}"
+    return names
 
 
 def _indexes(main: str | None, names: dict[str, str]) -> list[dict[str, Any]]:

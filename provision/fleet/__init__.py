@@ -118,7 +118,7 @@ def _without(
     part: HostGroup, fitting: Fitting, classes: Sequence[HostClass], plan_for: PlanFor
 ) -> list[UnservedHosts]:
     """Return the classes without a build, with the closest build's objections and a hint."""
-    found = []
+    unserved = []
     alike: dict[Hashable, list[HostClass]] = {}
     for one in classes:
         alike.setdefault(fitting.alike(one.target), []).append(one)
@@ -127,7 +127,7 @@ def _without(
         closest = min(plan.rejected, key=lambda r: len(r.reasons), default=None)
         texts = "; ".join(r.text for r in closest.reasons) if closest else "no build exists"
         name = f"{closest.framework} {closest.version}: " if closest else ""
-        found.append(
+        unserved.append(
             UnservedHosts(
                 hosts=_hosts(members),
                 classes=tuple(c.id for c in members),
@@ -135,7 +135,7 @@ def _without(
                 hint=plan.hint,
             )
         )
-    return found
+    return unserved
 
 
 def _apart(served: Sequence[Served], fittings: Sequence[Fitting]) -> list[PlanDifference]:

@@ -23,10 +23,10 @@ def group(hosts: Iterable[FleetHost]) -> tuple[HostClass, ...]:
     ] = {}  # readers keep equal targets once: to compare them takes longer
     for host in hosts:
         read.setdefault((id(host.target), host.device), []).append(host)
-    found: dict[tuple[Target, str], list[FleetHost]] = {}
+    by_target: dict[tuple[Target, str], list[FleetHost]] = {}
     for members in read.values():
-        found.setdefault((_alike(members[0].target), members[0].device), []).extend(members)
-    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), repr(item[0])))
+        by_target.setdefault((_alike(members[0].target), members[0].device), []).extend(members)
+    ordered = sorted(by_target.items(), key=lambda item: (-len(item[1]), repr(item[0])))
     ids = _ids([key for key, _ in ordered])
     return tuple(
         HostClass(

@@ -50,23 +50,23 @@ def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int]) -> Cover
     whole = (1 << len(columns)) - 1
     at_least = len(_pairwise_apart(small, len(columns)))
     if len(columns) > EXACT_CLASSES:
-        found = _greedy(small, whole)
-        exact = len(found) == at_least
+        cover = _greedy(small, whole)
+        exact = len(cover) == at_least
     else:
-        found, exact = _exact(small, len(columns), at_least), True
+        cover, exact = _exact(small, len(columns), at_least), True
     back = {(new.mask, new.age): old for new, old in zip(small, best, strict=True)}
-    chosen = sorted((back[c] for c in found), key=lambda c: (c.age, -c.mask.bit_count(), c.mask))
+    chosen = sorted((back[c] for c in cover), key=lambda c: (c.age, -c.mask.bit_count(), c.mask))
     return Cover(tuple(chosen), exact, len(chosen) if exact else at_least)
 
 
 def bits(mask: int) -> list[int]:
     """Return the positions of the bits that are set."""
-    found = []
+    places = []
     while mask:
         low = mask & -mask
-        found.append(low.bit_length() - 1)
+        places.append(low.bit_length() - 1)
         mask ^= low
-    return found
+    return places
 
 
 def _newest_of_each(candidates: Iterable[PlanCandidate]) -> list[PlanCandidate]:
@@ -98,37 +98,37 @@ def _pairwise_apart(candidates: Sequence[PlanCandidate], count: int) -> list[int
     for candidate in candidates:
         for place in bits(candidate.mask):
             near[place] |= candidate.mask
-    found: list[int] = []
+    apart: list[int] = []
     left = (1 << count) - 1
     for place in sorted(range(count), key=lambda p: (near[p].bit_count(), p)):
         if left >> place & 1:
-            found.append(place)
+            apart.append(place)
             left &= ~near[place]
-    return found
+    return apart
 
 
 def _greedy(candidates: Sequence[PlanCandidate], whole: int) -> list[PlanCandidate]:
     """Choose the candidate that serves the most remaining classes, then remove redundant ones."""
-    found: list[PlanCandidate] = []
+    chosen: list[PlanCandidate] = []
     left = whole
     while left:
         best = max(candidates, key=lambda c: ((c.mask & left).bit_count(), -c.age))
-        found.append(best)
+        chosen.append(best)
         left &= ~best.mask
-    for one in sorted(found, key=lambda c: -c.age):
+    for one in sorted(chosen, key=lambda c: -c.age):
         others = 0
-        for other in found:
+        for other in chosen:
             others |= other.mask if other is not one else 0
         if others == whole:
-            found.remove(one)
-    return found
+            chosen.remove(one)
+    return chosen
 
 
 def _exact(candidates: Sequence[PlanCandidate], count: int, at_least: int) -> list[PlanCandidate]:
     """Return the best cover by the objective. Classes are numbered by their hosts, most first."""
     limits = [max(c.age for c in candidates)] * count
     most = at_least
-    while (found := _within(candidates, limits, most)) is None:
+    while (chosen := _within(candidates, limits, most)) is None:
         most += 1
     for place in range(count):
         ages = sorted({c.age for c in candidates if c.mask >> place & 1 and c.age <= limits[place]})
@@ -139,9 +139,9 @@ def _exact(candidates: Sequence[PlanCandidate], count: int, at_least: int) -> li
             if (other := _within(candidates, tried, most)) is None:
                 low = middle + 1
             else:
-                found, high = other, middle
+                chosen, high = other, middle
         limits[place] = ages[high]
-    return found
+    return chosen
 
 
 def _within(
@@ -155,8 +155,8 @@ def _within(
             usable.setdefault(mask, candidate)
     masks = [m for m in usable if not any(m != other and m & other == m for other in usable)]
     serving = [[m for m in masks if m >> place & 1] for place in range(len(limits))]
-    found = _search(serving, (1 << len(limits)) - 1, most, set())
-    return None if found is None else [usable[m] for m in found]
+    chosen = _search(serving, (1 << len(limits)) - 1, most, set())
+    return None if chosen is None else [usable[m] for m in chosen]
 
 
 def _search(

@@ -63,9 +63,9 @@ class Fitting:
         """The minimum driver versions of builds, oldest first."""
         p = self.profiles
         rows: tuple[CudaMajor | CudaRelease, ...] = (*p.majors, *p.cuda)
-        found = {text for r in rows for text in (r.linux, r.windows)}
-        found |= {g.first_driver for g in p.gpus} | {b.branch for b in p.branches}
-        return tuple(sorted((f for f in found if f), key=version))
+        drivers = {text for r in rows for text in (r.linux, r.windows)}
+        drivers |= {g.first_driver for g in p.gpus} | {b.branch for b in p.branches}
+        return tuple(sorted((f for f in drivers if f), key=version))
 
     @cached_property
     def _floors(self) -> list[Version]:
@@ -74,31 +74,31 @@ class Fitting:
     def builds(self, platform: str) -> list[list[Build]]:
         """Return the candidates for each framework on a platform, in a fixed order."""
         if platform not in self._builds:
-            asked = self.question(Target(platform=platform))
-            self._builds[platform] = [candidates(asked, wanted) for wanted in self.request.frameworks]
+            question = self.question(Target(platform=platform))
+            self._builds[platform] = [candidates(question, wanted) for wanted in self.request.frameworks]
         return self._builds[platform]
 
     def serving(self, target: Target, index: int) -> frozenset[int]:
         """Return the positions of the builds of framework number `index` that fit a target."""
         key = (self.alike(target), index)
         if key not in self._serving:
-            asked, wanted = self.question(target), self.request.frameworks[index]
+            question, wanted = self.question(target), self.request.frameworks[index]
             rows = enumerate(self.builds(target.platform)[index])
-            self._serving[key] = frozenset(i for i, b in rows if fits(asked, wanted, b))
+            self._serving[key] = frozenset(i for i, b in rows if fits(question, wanted, b))
         return self._serving[key]
 
     def newest(self, targets: Sequence[Target]) -> tuple[int, ...] | None:
         """Return the ages of the newest builds that serve all targets together, or None."""
-        asked = self.together(targets)
+        question = self.together(targets)
         clean = []
         for index in range(len(self.request.frameworks)):
             rows = self.builds(targets[0].platform)[index]
             serve = frozenset.intersection(*(self.serving(t, index) for t in targets))
             fitting = [rows[i] for i in sorted(serve)]
-            if asked.others and self.request.device == "cuda":
-                fitting = [b for b in fitting if not (b.cuda and cudnn_objections(asked, b))]
-            clean.append(in_order(asked, fitting))
-        chosen, python = fit(asked, [], clean)
+            if question.others and self.request.device == "cuda":
+                fitting = [b for b in fitting if not (b.cuda and cudnn_objections(question, b))]
+            clean.append(in_order(question, fitting))
+        chosen, python = fit(question, [], clean)
         if not chosen or not python:
             return None
         return tuple(n for index, b in enumerate(chosen) for n in self._age(b, index))
@@ -115,12 +115,12 @@ class Fitting:
 
 def candidate_plans(fitting: Fitting, targets: Sequence[Target]) -> list[PlanCandidate]:
     """Return the possible plans for these targets, each with its newest builds."""
-    found = {}
+    candidates = {}
     for mask in _family(fitting, targets):
         if (ages := fitting.newest([targets[i] for i in bits(mask)])) is not None:
-            found[mask] = ages
-    order = {ages: i for i, ages in enumerate(sorted(set(found.values())))}
-    return [PlanCandidate(mask, order[ages]) for mask, ages in found.items()]
+            candidates[mask] = ages
+    order = {ages: i for i, ages in enumerate(sorted(set(candidates.values())))}
+    return [PlanCandidate(mask, order[ages]) for mask, ages in candidates.items()]
 
 
 def _family(fitting: Fitting, targets: Sequence[Target]) -> set[int]:
@@ -139,18 +139,18 @@ def _of_builds(fitting: Fitting, targets: Sequence[Target], index: int) -> set[i
     for place, target in enumerate(targets):
         for row in fitting.serving(target, index):
             masks[row] |= 1 << place
-    found: set[int] = set()
+    serving: set[int] = set()
     releases: dict[Hashable, set[int]] = {}
     for build, mask in zip(rows, masks, strict=True):
         loose = build.cuda and build.cudnn and not is_exact(build.cudnn) and fitting.request.device == "cuda"
         if not loose:
-            found.add(mask)
+            serving.add(mask)
         elif mask:
             key = (build.cudnn, build.cuda, build.framework, build.requires)
             if key not in releases:
                 releases[key] = _of_releases(fitting, targets, build)
-            found |= {mask & other for other in releases[key]}
-    return found - {0}
+            serving |= {mask & other for other in releases[key]}
+    return serving - {0}
 
 
 def _of_releases(fitting: Fitting, targets: Sequence[Target], build: Build) -> set[int]:

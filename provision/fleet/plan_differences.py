@@ -60,8 +60,8 @@ def _counter_example(fitting: Fitting, one: Side, other: Side) -> tuple[HostClas
 
 def _objections(fitting: Fitting, host_class: HostClass, side: Side) -> list[str]:
     """Return objections to a plan's builds on a class: "torch 2.11.0: CUDA 13 needs driver ..."."""
-    found = []
-    asked = fitting.question(host_class.target).changed(
+    lines = []
+    question = fitting.question(host_class.target).changed(
         target=host_class.target
     )  # with the class's driver, for the message
     for at, wanted in enumerate(fitting.request.frameworks):
@@ -70,9 +70,11 @@ def _objections(fitting: Fitting, host_class: HostClass, side: Side) -> list[str
                 build.index,
                 "find-links",
             ):
-                texts = list(dict.fromkeys(r.text for r in objections(asked, wanted, build)))[:_MOST_REASONS]
-                found += [f"{build.framework} {build.version}: {'; '.join(texts)}"] if texts else []
-    return found
+                texts = list(dict.fromkeys(r.text for r in objections(question, wanted, build)))[
+                    :_MOST_REASONS
+                ]
+                lines += [f"{build.framework} {build.version}: {'; '.join(texts)}"] if texts else []
+    return lines
 
 
 def _would_merge(fitting: Fitting, classes: Sequence[HostClass]) -> str | None:

@@ -25,13 +25,13 @@ def suggest_version(text: str) -> str | None:
 
     PEP 508 reads an address after the @. A release number is not an address.
     """
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"\s*([A-Za-z0-9._-]+(?:\[[^\]]*\])?)\s*(?:@|=)\s*v?(\d+(?:\.\d+)*)(?:\.\*)?\s*", text
     )
-    if not found:
+    if not match:
         return None
-    release = found[2]
-    return f"{found[1]}=={release}" if release.count(".") >= 2 else f"{found[1]}=={release}.*"
+    release = match[2]
+    return f"{match[1]}=={release}" if release.count(".") >= 2 else f"{match[1]}=={release}.*"
 
 
 def take_first_line(error: Exception) -> str:

@@ -33,20 +33,20 @@ def read_checks(node: YamlNode, mistakes: Mistakes) -> tuple[Check, ...]:
     if node.kind != "list":
         mistakes.add(node.line, "checks", "expected a list of entries such as - import: cv2")
         return ()
-    found: dict[str, Check] = {}
+    checks: dict[str, Check] = {}
     lines: dict[str, int] = {}
     for i, item in enumerate(node.items):
         where = f"checks[{i}]"
         check = _read_entry(item, where, mistakes)
         if check is None:
             continue
-        if check.label in found:
+        if check.label in checks:
             mistakes.add(
                 item.line, where, f"{quote_text(check.label)!r} is already in line {lines[check.label]}"
             )
-        found.setdefault(check.label, check)
+        checks.setdefault(check.label, check)
         lines.setdefault(check.label, item.line)
-    return tuple(found.values())
+    return tuple(checks.values())
 
 
 def read_check(text: str) -> Check:
@@ -70,18 +70,18 @@ def _read_entry(node: YamlNode, where: str, mistakes: Mistakes) -> Check | None:
         mistakes.add(node.line, where, _suggest_entry(node.text))
         return None
     before = len(mistakes.found)
-    given = read_table(node, where, (*KINDS, "name", "timeout"), mistakes)
-    kinds = [kind for kind in KINDS if kind in given]
+    table = read_table(node, where, (*KINDS, "name", "timeout"), mistakes)
+    kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1 and len(mistakes.found) == before:
         mistakes.add(node.line, where, f"expected one of {', '.join(KINDS)}, found {len(kinds)}")
     if len(kinds) != 1:
         return None
-    subject = read_text(given[kinds[0]], f"{where}.{kinds[0]}", _LINE, mistakes)
+    subject = read_text(table[kinds[0]], f"{where}.{kinds[0]}", _LINE, mistakes)
     if subject is not None and (problem := _find_mistake(kinds[0], subject)):
-        mistakes.add(given[kinds[0]].line, f"{where}.{kinds[0]}", problem)
+        mistakes.add(table[kinds[0]].line, f"{where}.{kinds[0]}", problem)
         subject = None
-    name = read_text(given["name"], f"{where}.name", _LINE, mistakes) if "name" in given else None
-    timeout = _read_timeout(given["timeout"], f"{where}.timeout", mistakes) if "timeout" in given else None
+    name = read_text(table["name"], f"{where}.name", _LINE, mistakes) if "name" in table else None
+    timeout = _read_timeout(table["timeout"], f"{where}.timeout", mistakes) if "timeout" in table else None
     return None if subject is None else Check(kind=kinds[0], subject=subject, name=name, timeout=timeout)
 
 

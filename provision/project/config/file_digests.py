@@ -93,13 +93,13 @@ def read_cached_config(path: Path, cache_dir: Path | None, data: bytes | None = 
     # A file with a password must not be copied into the cache.
     secret = next(find_secrets(data.decode("utf-8", "replace")), None)
     kept = cache_dir / f"project-{key}.json" if cache_dir and not secret else None
-    found = _READ.get(key) or (_read_cache(kept) if kept else None)
-    if found is None:
-        found = parse_config(path.name, data)
+    config = _READ.get(key) or (_read_cache(kept) if kept else None)
+    if config is None:
+        config = parse_config(path.name, data)
         if kept:
-            _write_cache(kept, found)
-    _READ[key] = found
-    return found
+            _write_cache(kept, config)
+    _READ[key] = config
+    return config
 
 
 def _read_cache(path: Path) -> ProjectConfig | None:

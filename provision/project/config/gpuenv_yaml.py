@@ -59,77 +59,77 @@ def parse_config(name: str, data: bytes) -> ProjectConfig:
 
 
 def _read_values(
-    given: Mapping[str, YamlNode], words: Mapping[str, key_forms.ValueForm], lists: Mapping[str, key_forms.ValueForm],
+    table: Mapping[str, YamlNode], words: Mapping[str, key_forms.ValueForm], lists: Mapping[str, key_forms.ValueForm],
     where: str, mistakes: Mistakes,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the plain keys of a table as fields of its class."""
-    found: dict[str, Any] = {}
-    for key, node in given.items():
+    values: dict[str, Any] = {}
+    for key, node in table.items():
         path = f"{where}{key}"
         if key in words:
-            found[key] = read_text(node, path, words[key], mistakes)
+            values[key] = read_text(node, path, words[key], mistakes)
         elif key in lists:
             entries = read_list(node, path, lists[key], mistakes)
             if key in ("frameworks", "packages"):
                 _check_requirements(key, entries, mistakes)
-            found[key] = tuple(text for text, _ in entries)
-    return found
+            values[key] = tuple(text for text, _ in entries)
+    return values
 
 
 def _read_project(root: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
-    given = read_table(root, "", _KEYS, mistakes)
-    found = _read_values(given, key_forms.WORDS, key_forms.LISTS, "", mistakes)
-    if "project" in given:
-        found |= _read_folder(given["project"], mistakes)
-    if "indexes" in given:
-        addresses = read_table(given["indexes"], "indexes", key_forms.INDEXES, mistakes)
-        found["indexes"] = _read_values(addresses, key_forms.INDEXES, {}, "indexes.", mistakes)
-    if "targets" in given:
-        named = read_table(given["targets"], "targets", (), mistakes)
-        found["targets"] = {name: _read_target(name, node, mistakes) for name, node in named.items()}
-    if "checks" in given:
-        found["checks"] = read_checks(given["checks"], mistakes)
+    table = read_table(root, "", _KEYS, mistakes)
+    values = _read_values(table, key_forms.WORDS, key_forms.LISTS, "", mistakes)
+    if "project" in table:
+        values |= _read_folder(table["project"], mistakes)
+    if "indexes" in table:
+        addresses = read_table(table["indexes"], "indexes", key_forms.INDEXES, mistakes)
+        values["indexes"] = _read_values(addresses, key_forms.INDEXES, {}, "indexes.", mistakes)
+    if "targets" in table:
+        named = read_table(table["targets"], "targets", (), mistakes)
+        values["targets"] = {name: _read_target(name, node, mistakes) for name, node in named.items()}
+    if "checks" in table:
+        values["checks"] = read_checks(table["checks"], mistakes)
     for key in ("extras", "groups"):
-        if found.get(key) and "project" not in given:
-            mistakes.add(given[key].line, key, 'requires a project: also write project: "."')
-    return found
+        if values.get(key) and "project" not in table:
+            mistakes.add(table[key].line, key, 'requires a project: also write project: "."')
+    return values
 
 
 def _read_folder(node: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
     """Read the project's folder: a path, or a table of path and install."""
     if node.kind != "table":
         return {"project": read_text(node, "project", key_forms.PATH, mistakes)}
-    given = read_table(node, "project", ("path", "install"), mistakes)
-    found: dict[str, Any] = {}
-    if "path" in given:
-        found["project"] = read_text(given["path"], "project.path", key_forms.PATH, mistakes)
+    table = read_table(node, "project", ("path", "install"), mistakes)
+    values: dict[str, Any] = {}
+    if "path" in table:
+        values["project"] = read_text(table["path"], "project.path", key_forms.PATH, mistakes)
     else:
         mistakes.add(node.line, "project", 'has no path: write {path: ".", install: false}')
-    if "install" in given:
-        value = given["install"]
+    if "install" in table:
+        value = table["install"]
         if value.kind == "scalar" and value.text in ("true", "false"):
-            found["install"] = value.text == "true"
+            values["install"] = value.text == "true"
         else:
             mistakes.add(value.line, "project.install", "expected true or false")
-    return found
+    return values
 
 
 def _read_target(name: str, node: YamlNode, mistakes: Mistakes) -> ProjectTarget:
     where = f"targets.{quote_text(name)}"
     if problem := key_forms.TARGET_NAME.problem(name):
         mistakes.add(node.line, where, f"a target's name: {problem}")
-    given = read_table(node, where, [f.name for f in fields(ProjectTarget)], mistakes)
+    table = read_table(node, where, [f.name for f in fields(ProjectTarget)], mistakes)
     if node.kind == "table" and not node.pairs:
         mistakes.add(node.line, where, 'is empty: write file: "node.json", or driver and gpus')
-    doubled = [key for key in key_forms.SAID_BY_FILE if key in given and "file" in given]
+    doubled = [key for key in key_forms.SAID_BY_FILE if key in table and "file" in table]
     if doubled:
         mistakes.add(
-            given[doubled[0]].line,
+            table[doubled[0]].line,
             f"{where}.{doubled[0]}",
             "the target's `file` states this too: remove one of them",
         )
-    found = _read_values(given, key_forms.TARGET_WORDS, key_forms.TARGET_LISTS, f"{where}.", mistakes)
-    return ProjectTarget(**found)
+    values = _read_values(table, key_forms.TARGET_WORDS, key_forms.TARGET_LISTS, f"{where}.", mistakes)
+    return ProjectTarget(**values)
 
 
 def _check_requirements(key: str, entries: list[tuple[str, YamlNode]], mistakes: Mistakes) -> None:

@@ -17,18 +17,18 @@ from .yaml_tree import MAX_BYTES, NotReadError
 
 def find_in_folder(folder: Path) -> Path | None:
     """Return the file of a folder that describes its project, or None. Raises DataError if there are several."""
-    found = [folder / name for name in YAML_NAMES if (folder / name).is_file()]
-    if _has_table(folder / PYPROJECT, alone=not found):
-        found.append(folder / PYPROJECT)
-    if len(found) > 1:
+    files = [folder / name for name in YAML_NAMES if (folder / name).is_file()]
+    if _has_table(folder / PYPROJECT, alone=not files):
+        files.append(folder / PYPROJECT)
+    if len(files) > 1:
         names = " and ".join(
-            "[tool.gpuenv] of pyproject.toml" if f.name == PYPROJECT else f.name for f in found
+            "[tool.gpuenv] of pyproject.toml" if f.name == PYPROJECT else f.name for f in files
         )
         raise DataError(
             f"{names} describe the same project in {folder}",
             hint="keep one: move the keys of the other into it, then delete the other",
         )
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def find_project_file(start: Path, homes: Collection[Path]) -> Path | None:
@@ -37,14 +37,14 @@ def find_project_file(start: Path, homes: Collection[Path]) -> Path | None:
     A file above `start` decides which packages are installed. So the search ends at one of `homes`, at another file
     system, at a folder of another user, at a folder that everyone can write to, and at a file of another user.
     """
-    if found := find_in_folder(start):
-        return found
+    if file := find_in_folder(start):
+        return file
     for folder in _list_own_parents(start, homes):
         owners = [_find_owner(folder / name) for name in (*YAML_NAMES, PYPROJECT)]
         if any(owner not in (None, os.geteuid()) for owner in owners):
             return None
-        if any(owner is not None for owner in owners) and (found := find_in_folder(folder)):
-            return found
+        if any(owner is not None for owner in owners) and (file := find_in_folder(folder)):
+            return file
     return None
 
 
@@ -52,15 +52,15 @@ def _list_own_parents(start: Path, homes: Collection[Path]) -> Iterator[Path]:
     """Yield the folders above `start`, nearest first, up to the first that another user controls."""
     if not hasattr(os, "geteuid"):
         return  # this system has no user ids to compare
-    ends = {(found.st_dev, found.st_ino) for home in homes if (found := _stat(home))}
+    ends = {(status.st_dev, status.st_ino) for home in homes if (status := _stat(home))}
     first = _stat(start)
     if first is None or first.st_uid != os.geteuid() or (first.st_dev, first.st_ino) in ends:
         return
     for folder in start.parents:
-        found = _stat(folder)
-        if found is None or (found.st_dev, found.st_ino) in ends or found.st_dev != first.st_dev:
+        status = _stat(folder)
+        if status is None or (status.st_dev, status.st_ino) in ends or status.st_dev != first.st_dev:
             return
-        if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+        if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
             return
         yield folder
 
@@ -81,11 +81,11 @@ def _find_owner(path: Path) -> int | None:
         link = path.lstat()
     except OSError:
         return None
-    found = _stat(path)
-    if found is None:
+    status = _stat(path)
+    if status is None:
         return None  # a broken link
-    foreign_link = link.st_uid != found.st_uid
-    return -1 if foreign_link or found.st_mode & stat.S_IWOTH else found.st_uid
+    foreign_link = link.st_uid != status.st_uid
+    return -1 if foreign_link or status.st_mode & stat.S_IWOTH else status.st_uid
 
 
 def _has_table(path: Path, *, alone: bool) -> bool:

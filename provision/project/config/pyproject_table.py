@@ -35,10 +35,10 @@ def read_table_of(data: bytes) -> dict[str, Any] | None:
     if _WORD not in data:
         return None
     tool = parse_document(data).get("tool")
-    found = tool.get("gpuenv") if isinstance(tool, dict) else None
-    if found is not None and not isinstance(found, dict):
+    table = tool.get("gpuenv") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
         raise NotReadError(f"{TABLE}: expected a table")
-    return found
+    return table
 
 
 def remove_table(data: bytes) -> dict[str, Any]:
@@ -50,21 +50,21 @@ def remove_table(data: bytes) -> dict[str, Any]:
 
 def parse_table(data: bytes) -> YamlNode | None:
     """Return the table `tool.gpuenv` as nodes with the lines of their keys. Raises NotReadError."""
-    found = read_table_of(data)
-    return None if found is None else _build_node(found, TABLE, 1, _locate_keys(decode_yaml(data)))
+    table = read_table_of(data)
+    return None if table is None else _build_node(table, TABLE, 1, _locate_keys(decode_yaml(data)))
 
 
 def _locate_keys(text: str) -> dict[str, int]:
     """Return the lines of headers and keys below `tool.gpuenv`, by their dotted names."""
-    found: dict[str, int] = {}
+    lines_of_keys: dict[str, int] = {}
     table = ""
     for number, row in enumerate(text.splitlines(), 1):
         if header := _HEADER.match(row):
             table = _unquote(header[1])
-            found.setdefault(table, number)
+            lines_of_keys.setdefault(table, number)
         elif table.startswith(TABLE) and (key := _KEY.match(row)):
-            found.setdefault(f"{table}.{_unquote(key[1])}", number)
-    return found
+            lines_of_keys.setdefault(f"{table}.{_unquote(key[1])}", number)
+    return lines_of_keys
 
 
 def _unquote(dotted: str) -> str:

@@ -32,18 +32,18 @@ def read_table(node: YamlNode, where: str, known: Iterable[str], mistakes: Mista
         what = f"expected a table with {' or '.join(known)}" if known else "expected a table"
         mistakes.add(node.line, where, what)
         return {}
-    found: dict[str, YamlNode] = {}
+    table: dict[str, YamlNode] = {}
     for key, value in node.pairs:
         path = f"{where}.{quote_text(key.text)}" if where else quote_text(key.text)
         if key.kind != "scalar":
             mistakes.add(key.line, where, "a key must be one word")
-        elif key.text in found:
+        elif key.text in table:
             mistakes.add(key.line, path, "duplicate key")
         elif known and key.text not in known:
             mistakes.add(key.line, path, f"unknown key{suggest_word(key.text, known)}")
         else:
-            found[key.text] = value
-    return found
+            table[key.text] = value
+    return table
 
 
 def suggest_word(word: str, known: Iterable[str]) -> str:
@@ -95,11 +95,11 @@ def read_list(node: YamlNode, where: str, form: ValueForm, mistakes: Mistakes) -
         written = quote_text(node.text) if node.kind == "scalar" else form.example
         mistakes.add(node.line, where, f'expected a list: write ["{written}"]')
         return []
-    found: list[tuple[str, YamlNode]] = []
+    values: list[tuple[str, YamlNode]] = []
     for i, item in enumerate(node.items):
         text = read_text(item, f"{where}[{i}]", form, mistakes)
-        if text is not None and text in [t for t, _ in found]:
+        if text is not None and text in [t for t, _ in values]:
             mistakes.add(item.line, f"{where}[{i}]", f"{quote_text(text)!r} is a duplicate")
         elif text is not None:
-            found.append((text, item))
-    return found
+            values.append((text, item))
+    return values

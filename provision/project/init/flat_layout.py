@@ -53,22 +53,22 @@ def find_several(folder: Path, pyproject: Mapping[str, Any]) -> tuple[str, list[
 
 def _read_settings(folder: Path, pyproject: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the package settings of the three files by setup()'s names, or None if setup.py does not call setup()."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if (path := folder / "setup.cfg").is_file():
-        found |= {
+        settings |= {
             key: value for key, value in read_setup_cfg(path, "setup.cfg").get("options", {}).items() if value
         }
-        if "package_dir" in found:
-            rows = (row.partition("=") for row in found["package_dir"].replace(",", "\n").splitlines())
-            found["package_dir"] = {key.strip(): value.strip() for key, _, value in rows if value}
+        if "package_dir" in settings:
+            rows = (row.partition("=") for row in settings["package_dir"].replace(",", "\n").splitlines())
+            settings["package_dir"] = {key.strip(): value.strip() for key, _, value in rows if value}
     table = table_at(dict(pyproject), "tool", "setuptools")
-    found |= {key.replace("-", "_"): value for key, value in table.items()}
+    settings |= {key.replace("-", "_"): value for key, value in table.items()}
     if (path := folder / "setup.py").is_file():
         words = read_setup_arguments(path, "setup.py")
         if words is None:
             return None
-        found |= words
-    return found
+        settings |= words
+    return settings
 
 
 def _list_packages(folder: Path) -> Iterator[str]:

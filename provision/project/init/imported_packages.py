@@ -26,7 +26,7 @@ def find_framework_users(seen: Mapping[str, ImportedModule], known: PackageFacts
     return {framework: sorted(set(files)) for framework, files in (users or implied).items()}
 
 
-def add_imports(found: FolderFindings, seen: Mapping[str, ImportedModule], known: PackageFacts) -> None:
+def add_imports(findings: FolderFindings, seen: Mapping[str, ImportedModule], known: PackageFacts) -> None:
     """Add the packages that programs import and no file of the project requires.
 
     A module with a row of known names becomes a package. If the project lists requirements, the module must also be
@@ -34,27 +34,27 @@ def add_imports(found: FolderFindings, seen: Mapping[str, ImportedModule], known
     and so are those that only an unlisted requirements file names. A module without a row is only mentioned: anyone may
     have registered its name on an index.
     """
-    listed = bool(found.requirements or found.project)
+    listed = bool(findings.requirements or findings.project)
     for module in sorted(seen, key=str.lower):
         imported = seen[module]
         package = _find_package(module, known)
-        if module in PROJECT_FRAMEWORKS or _is_covered(module, package, found, known):
+        if module in PROJECT_FRAMEWORKS or _is_covered(module, package, findings, known):
             continue
         where = imported.files or imported.aside or imported.inner or imported.apart
         if package is None:
             known_parts = any(other.startswith(f"{module}.") for other in seen)
             if where and not known_parts:
-                found.remarks.append(
+                findings.remarks.append(
                     f"{module}, imported in {list_first(where)}: gpuenv does not know its package name"
                 )
         elif where or imported.guarded:
-            other = listed and _find_unlisted_file(package, module, found, known)
+            other = listed and _find_unlisted_file(package, module, findings, known)
             if other or not _is_needed(imported, listed=listed):
                 listing = f"; {other} lists it" if other else ""
-                found.suggested[package] = _describe_places(imported) + listing
+                findings.suggested[package] = _describe_places(imported) + listing
                 continue
-            found.packages[package] = f"imported in {list_first(where)}"
-            found.named[canonicalize_name(package)] = package
+            findings.packages[package] = f"imported in {list_first(where)}"
+            findings.named[canonicalize_name(package)] = package
 
 
 def _is_needed(imported: ImportedModule, *, listed: bool) -> bool:
@@ -86,18 +86,20 @@ def _find_package(module: str, known: PackageFacts) -> str | None:
     return row.package if row else None
 
 
-def _find_unlisted_file(package: str, module: str, found: FolderFindings, known: PackageFacts) -> str | None:
+def _find_unlisted_file(
+    package: str, module: str, findings: FolderFindings, known: PackageFacts
+) -> str | None:
     """Return the unlisted requirements file that names a package, or None."""
     row = known.imports.get(module)
     names = [canonicalize_name(name) for name in (package, *(row.also if row else ()))]
-    return next((found.unlisted[n] for n in names if n in found.unlisted), None)
+    return next((findings.unlisted[n] for n in names if n in findings.unlisted), None)
 
 
-def _is_covered(module: str, package: str | None, found: FolderFindings, known: PackageFacts) -> bool:
+def _is_covered(module: str, package: str | None, findings: FolderFindings, known: PackageFacts) -> bool:
     """Return whether a file of the project, the plan or the framework provides a module."""
     row = known.imports.get(module)
     others = row.also if row else ()
     names = {canonicalize_name(name) for name in (module, package, *others) if name}
-    brought = known.stack if found.frameworks else frozenset()
-    with_framework = package == "keras" and "tensorflow" in found.frameworks
-    return bool(names & found.named.keys() or names & brought) or with_framework
+    brought = known.stack if findings.frameworks else frozenset()
+    with_framework = package == "keras" and "tensorflow" in findings.frameworks
+    return bool(names & findings.named.keys() or names & brought) or with_framework

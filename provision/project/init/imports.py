@@ -71,23 +71,23 @@ def find_imports(
     and notebooks are parsed, and none is run. A file that is not Python is ignored.
     """
     paths = list(list_programs(folder))
-    own = _list_own_modules(folder, paths)
+    own_modules = _list_own_modules(folder, paths)
     read = {path: _read_modules(path, submodules) for path in paths}
     names = {path: path.relative_to(folder).as_posix() for path in paths}
     parts = find_secondary_programs(
         folder,
         {n: {m.partition(".")[0] for m in read[p]} for p, n in names.items() if not _is_development(n)},
     )
-    found: dict[str, ImportedModule] = {}
+    modules: dict[str, ImportedModule] = {}
     for path, name in names.items():
         aside = (listed and name in parts.aside) or _is_aside(path, folder)
         for module, binding in sorted(read[path].items()):
             first = module.partition(".")[0]
-            if first in _PYTHONS_OWN or first in own or _is_beside(first, path, folder):
+            if first in _PYTHONS_OWN or first in own_modules or _is_beside(first, path, folder):
                 continue
             place = _choose_field(path, name, binding, parts, aside=aside)
-            getattr(found.setdefault(module, ImportedModule()), place).append(name)
-    return found
+            getattr(modules.setdefault(module, ImportedModule()), place).append(name)
+    return modules
 
 
 def _choose_field(path: Path, name: str, binding: str, parts: Layout, *, aside: bool) -> str:
@@ -173,14 +173,14 @@ def _read_modules(path: Path, submodules: Collection[str]) -> dict[str, str]:
         sources = _read_cells(data) if path.suffix == ".ipynb" else [data]
     except (OSError, ValueError, RecursionError):
         return {}
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for source in sources:
         if len(source) <= MOST_BYTES:
             for module, place in _walk_imports(source, submodules):
-                if _BINDING.index(place) < _BINDING.index(found.get(module, _BINDING[-1])):
-                    found[module] = place
-                found.setdefault(module, place)
-    return found
+                if _BINDING.index(place) < _BINDING.index(modules.get(module, _BINDING[-1])):
+                    modules[module] = place
+                modules.setdefault(module, place)
+    return modules
 
 
 def _walk_imports(source: bytes, submodules: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -231,10 +231,10 @@ def _read_cells(data: bytes) -> list[bytes]:
     """Return the code cells of a notebook, without lines in notebook syntax."""
     notebook = json.loads(data)
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    found = []
+    sources = []
     for cell in cells if isinstance(cells, list) else []:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             source = cell.get("source", "")
             text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-            found.append(re.sub(r"(?m)^[ \t]*[%!?].*$", "", text).encode("utf-8", "replace"))
-    return found
+            sources.append(re.sub(r"(?m)^[ \t]*[%!?].*$", "", text).encode("utf-8", "replace"))
+    return sources

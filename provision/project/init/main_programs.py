@@ -85,27 +85,27 @@ def _follow_imports(imports: Mapping[str, Collection[str]], main: set[str]) -> s
     for names in by_top.values():
         for part in {PurePosixPath(n).with_suffix("").parts[1] for n in names if "/" in n}:
             deeper.setdefault(part, set()).update(names)
-    found: set[str] = set()
+    reached: set[str] = set()
     todo = [n for m in main for n in (by_top[_top_folder(m)] if _top_folder(m) else [m])]
     while todo:
         name = todo.pop()
-        if name in found:
+        if name in reached:
             continue
-        found.add(name)
+        reached.add(name)
         for module in imports[name]:
             todo += by_top.get(module) or deeper.get(module) or ()
-    return found
+    return reached
 
 
 def _list_named_programs(folder: Path, imports: Mapping[str, Collection[str]]) -> set[str]:
     """Return the programs that documents at the top name by path, or as `python -m MODULE`."""
-    found: set[str] = set()
+    named: set[str] = set()
     for text in _read_documents(folder):
-        found.update(path for path in _PATH.findall(text) if path in imports)
+        named.update(path for path in _PATH.findall(text) if path in imports)
         for module in _MODULE.findall(text):
             path = module.replace(".", "/")
-            found.update(n for n in (f"{path}.py", f"{path}/__main__.py") if n in imports)
-    return found
+            named.update(n for n in (f"{path}.py", f"{path}/__main__.py") if n in imports)
+    return named
 
 
 def _read_documents(folder: Path) -> Iterator[str]:

@@ -31,58 +31,58 @@ if TYPE_CHECKING:
 
 def scan_folder(folder: Path, known: PackageFacts, environ: Mapping[str, str]) -> FolderFindings:
     """Scan a folder without running anything in it."""
-    found = FolderFindings(not_installed=find_reason(folder))
+    findings = FolderFindings(not_installed=find_reason(folder))
     covered: set[str] = set()
     for name, listed in _list_candidates(folder):
         if name and str((folder / name).absolute()) in covered:
             continue
         try:
-            required = _read_file(found, folder, name, known, environ)
+            required = _read_file(findings, folder, name, known, environ)
         except UsageError as error:
-            found.remarks.append(f"{name or 'the project'} is not listed: {error.message}")
+            findings.remarks.append(f"{name or 'the project'} is not listed: {error.message}")
             continue
         covered |= set(required.files)
         if not listed:
-            found.remarks.append(f"{name} is not listed: add it to requirements if the project needs it")
-            found.unlisted |= {canonicalize_name(n.name): name or "" for n in required.needs if n.name}
+            findings.remarks.append(f"{name} is not listed: add it to requirements if the project needs it")
+            findings.unlisted |= {canonicalize_name(n.name): name or "" for n in required.needs if n.name}
         elif required.missing:
-            found.remarks += [f"{name} is not listed: {missing}" for missing in required.missing]
-            _carry_frameworks(found, required.frameworks, required.bounds, {}, default=name or "")
-            _carry_needs(found, folder, required.needs)
+            findings.remarks += [f"{name} is not listed: {missing}" for missing in required.missing]
+            _carry_frameworks(findings, required.frameworks, required.bounds, {}, default=name or "")
+            _carry_needs(findings, folder, required.needs)
         else:
-            _record_file(found, name, required, known.companions)
+            _record_file(findings, name, required, known.companions)
             if not states_requirements(folder) and any(
                 n.local == str(folder.resolve()) for n in required.needs
             ):
-                found.project = "."  # the file requires the folder, which install: false omits
-    _read_conda_file(found, folder, known, environ)
-    _uv(found, folder)
-    _record_imports(found, folder, known)
-    return found
+                findings.project = "."  # the file requires the folder, which install: false omits
+    _read_conda_file(findings, folder, known, environ)
+    _uv(findings, folder)
+    _record_imports(findings, folder, known)
+    return findings
 
 
 def _record_file(
-    found: FolderFindings, name: str | None, required: ProjectRequirements, companions: Mapping[str, str]
+    findings: FolderFindings, name: str | None, required: ProjectRequirements, companions: Mapping[str, str]
 ) -> None:
     """Record a file that gpuenv.yaml can list. `name` is None for the project itself."""
     if name is None:
-        found.project = "."
+        findings.project = "."
     else:
-        found.requirements.append(name)
-    found.named |= {canonicalize_name(need.name): need.text for need in required.needs if need.name}
-    found.bounded |= {bound.name for bound in required.bounds}
+        findings.requirements.append(name)
+    findings.named |= {canonicalize_name(need.name): need.text for need in required.needs if need.name}
+    findings.bounded |= {bound.name for bound in required.bounds}
     cpu = {one.framework for one in required.cpu}
     beside = set(required.frameworks) - cpu
     if (
         not beside and "tensorflow" in cpu
     ):  # tensorflow-cpu means the CPU, while the plan chooses the build of jax
-        found.device = found.device or "cpu"
+        findings.device = findings.device or "cpu"
     for framework in [f for f in required.frameworks if f in beside or not beside]:
-        found.frameworks.setdefault(framework, _find_origin(required, framework, companions))
+        findings.frameworks.setdefault(framework, _find_origin(required, framework, companions))
 
 
 def _carry_frameworks(
-    found: FolderFindings,
+    findings: FolderFindings,
     frameworks: Iterable[str],
     bounds: Iterable[VersionBound],
     origins: Mapping[str, str],
@@ -95,26 +95,26 @@ def _carry_frameworks(
         matching = [bound for bound in bounds if bound.name == framework]
         origin = matching[0].origin if matching else origins.get(framework, default)
         specifier = ",".join(dict.fromkeys(bound.specifier for bound in matching))
-        if specifier and (framework in found.bounded or found.bounds.get(framework)):
-            found.remarks.append(
+        if specifier and (framework in findings.bounded or findings.bounds.get(framework)):
+            findings.remarks.append(
                 f"{framework}{specifier} ({origin}) is not listed, because another file sets the bounds of {framework}"
             )
-        elif specifier or framework not in found.frameworks:
-            found.frameworks[framework] = origin
-            found.bounds[framework] = specifier
+        elif specifier or framework not in findings.frameworks:
+            findings.frameworks[framework] = origin
+            findings.bounds[framework] = specifier
 
 
-def _carry_needs(found: FolderFindings, folder: Path, needs: Iterable[RequirementLine]) -> None:
+def _carry_needs(findings: FolderFindings, folder: Path, needs: Iterable[RequirementLine]) -> None:
     """Copy packages from a file that gpuenv.yaml cannot list."""
     for need in needs:
         if need.local and need.local == str(folder.resolve()):
-            found.project = found.project or "."
+            findings.project = findings.project or "."
         elif need.name is None or need.local or need.constraint:
-            found.remarks.append(f"{need.text} ({need.origin}) cannot be listed under packages")
-        elif found.named.get(name := canonicalize_name(need.name)) in (None, need.name):
+            findings.remarks.append(f"{need.text} ({need.origin}) cannot be listed under packages")
+        elif findings.named.get(name := canonicalize_name(need.name)) in (None, need.name):
             # no file requires it so far, or one does without bounds
-            found.named[name] = need.text
-            found.packages[need.text] = need.origin
+            findings.named[name] = need.text
+            findings.packages[need.text] = need.origin
 
 
 # Covers common misspellings: requirments_gpu.txt, requirement.txt
@@ -126,9 +126,9 @@ def _list_candidates(folder: Path) -> list[tuple[str | None, bool]]:
 
     Of several requirements files, requirements.txt is listed. A single one is always listed.
     """
-    found: list[tuple[str | None, bool]] = []
+    candidates: list[tuple[str | None, bool]] = []
     if states_requirements(folder):
-        found.append((None, True))
+        candidates.append((None, True))
     names = [p.name for p in sorted(folder.glob("*.txt")) if p.is_file() and _LISTS_PACKAGES.search(p.name)]
     if not names:
         names = [f"requirements/{p.name}" for p in sorted(folder.glob("requirements/*.txt")) if p.is_file()]
@@ -137,13 +137,13 @@ def _list_candidates(folder: Path) -> list[tuple[str | None, bool]]:
         None,
     )
     only = names[0] if len(names) == 1 else None
-    return found + [(name, name in (main, only)) for name in names]
+    return candidates + [(name, name in (main, only)) for name in names]
 
 
 def _read_file(
-    found: FolderFindings, folder: Path, name: str | None, known: PackageFacts, environ: Mapping[str, str]
+    findings: FolderFindings, folder: Path, name: str | None, known: PackageFacts, environ: Mapping[str, str]
 ) -> ProjectRequirements:
-    install = name is not None or not found.not_installed
+    install = name is not None or not findings.not_installed
     files = ProjectFiles(
         requirements=[folder / name] if name else [],
         folder=None if name else folder,
@@ -169,7 +169,7 @@ def _find_origin(required: ProjectRequirements, framework: str, companions: Mapp
 
 
 def _read_conda_file(
-    found: FolderFindings, folder: Path, known: PackageFacts, environ: Mapping[str, str]
+    findings: FolderFindings, folder: Path, known: PackageFacts, environ: Mapping[str, str]
 ) -> None:
     """Copy the requirements of a conda environment file."""
     name = next((n for n in conda_environment.FILES if (folder / n).is_file()), None)
@@ -178,38 +178,39 @@ def _read_conda_file(
     try:
         read = conda_environment.read_environment_file(folder, name, known.conda, known.wheels, environ)
     except UsageError as error:
-        found.remarks.append(error.message)
+        findings.remarks.append(error.message)
         return
-    found.python, found.cuda, found.device = read.python, read.cuda, read.device
-    found.find_links += read.find_links
-    found.remarks += read.left
-    lines = list(_parse_lines(found, read.lines))
+    findings.python, findings.cuda, findings.device = read.python, read.cuda, read.device
+    findings.find_links += read.find_links
+    findings.remarks += read.left
+    lines = list(_parse_lines(findings, read.lines))
     try:
         result = sort_requirements(lines, SortingRules(markers={}, stack=known.stack))
     except UsageError as error:
-        found.remarks.append(f"{name} is ignored: {error.message}")
+        findings.remarks.append(f"{name} is ignored: {error.message}")
         return
-    had_project = found.project
+    had_project = findings.project
     origins = {one.name: one.line.origin for one in reversed(lines) if one.name}
-    _carry_frameworks(found, result.frameworks, result.bounds, origins, default=name)
-    _carry_needs(found, folder, result.needs)
-    found.remarks += result.left_out
+    _carry_frameworks(findings, result.frameworks, result.bounds, origins, default=name)
+    _carry_needs(findings, folder, result.needs)
+    findings.remarks += result.left_out
     for included in read.included:
-        _include(found, folder, included, name, known, environ)
-    if found.project and not had_project:
-        _include(found, folder, None, name, known, environ)
+        _include(findings, folder, included, name, known, environ)
+    if findings.project and not had_project:
+        _include(findings, folder, None, name, known, environ)
 
 
-def _parse_lines(found: FolderFindings, lines: Iterable[SourceLine]) -> Iterator[ParsedRequirement]:
+def _parse_lines(findings: FolderFindings, lines: Iterable[SourceLine]) -> Iterator[ParsedRequirement]:
     for line in lines:
         try:
             yield parse_line(line)
         except UsageError as error:
-            found.remarks.append(error.message)
+            findings.remarks.append(error.message)
 
 
+# Six parameters: the result, the file and who names it, and the facts that all readers of files here share.
 def _include(
-    found: FolderFindings,
+    findings: FolderFindings,
     folder: Path,
     name: str | None,
     by: str,
@@ -217,46 +218,46 @@ def _include(
     environ: Mapping[str, str],
 ) -> None:
     """Record a requirements file, or the project (None), that an environment file names."""
-    if name in found.requirements:
+    if name in findings.requirements:
         return
     try:
-        _record_file(found, name, _read_file(found, folder, name, known, environ), known.companions)
+        _record_file(findings, name, _read_file(findings, folder, name, known, environ), known.companions)
     except UsageError as error:
-        found.remarks.append(f"{name or 'the project'} ({by}) is not listed: {error.message}")
-        found.project = found.project if name else None
+        findings.remarks.append(f"{name or 'the project'} ({by}) is not listed: {error.message}")
+        findings.project = findings.project if name else None
 
 
 # --- uv ----------------------------------------------------------------------------------------
 
 
-def _uv(found: FolderFindings, folder: Path) -> None:
+def _uv(findings: FolderFindings, folder: Path) -> None:
     """Copy the requirements of a uv project. A value from another file has priority."""
-    read = read_uv(folder, set(found.frameworks))
+    read = read_uv(folder, set(findings.frameworks))
     for framework, origin in read.frameworks.items():
-        found.frameworks[framework] = origin
-    if not found.device and not found.cuda:
-        found.cuda, found.cuda_origin = read.cuda, read.cuda_origin
-    if not found.cuda:
-        found.device = found.device or read.device
-    found.python = found.python or read.python
-    found.remarks += read.remarks
+        findings.frameworks[framework] = origin
+    if not findings.device and not findings.cuda:
+        findings.cuda, findings.cuda_origin = read.cuda, read.cuda_origin
+    if not findings.cuda:
+        findings.device = findings.device or read.device
+    findings.python = findings.python or read.python
+    findings.remarks += read.remarks
 
 
 # --- imports ---------------------------------------------------------------------------------
 
 
-def _record_imports(found: FolderFindings, folder: Path, known: PackageFacts) -> None:
+def _record_imports(findings: FolderFindings, folder: Path, known: PackageFacts) -> None:
     """Record the imported framework if no file names one, and imported packages that no file names."""
-    listed = bool(found.requirements or found.project)
+    listed = bool(findings.requirements or findings.project)
     seen = find_imports(folder, [module for module in known.imports if "." in module], listed=listed)
     users = find_framework_users(seen, known)
     ranked = sorted(users, key=lambda name: (-len(users[name]), PROJECT_FRAMEWORKS.index(name)))
-    if not found.frameworks and ranked:
+    if not findings.frameworks and ranked:
         first = ranked.pop(0)
-        found.frameworks[first] = f"imported in {list_first(users[first])}"
+        findings.frameworks[first] = f"imported in {list_first(users[first])}"
     for name in ranked:
-        if name not in found.frameworks:
-            found.remarks.append(f"{name} is imported in {list_first(users[name])}, but not listed")
-    add_imports(found, seen, known)
+        if name not in findings.frameworks:
+            findings.remarks.append(f"{name} is imported in {list_first(users[name])}, but not listed")
+    add_imports(findings, seen, known)
     modules = sorted((m for m in seen if seen[m].files and m not in PROJECT_FRAMEWORKS), key=str.lower)
-    found.imported = {module: f"imported in {list_first(seen[module].files)}" for module in modules}
+    findings.imported = {module: f"imported in {list_first(seen[module].files)}" for module in modules}

@@ -49,15 +49,15 @@ def read_uv(folder: Path, named: set[str]) -> UvProject:
 
     A file that is not TOML gives a remark.
     """
-    found = UvProject()
+    project = UvProject()
     try:
-        _read(folder, named, found)
+        _read(folder, named, project)
     except UsageError as error:
-        found.remarks.append(error.message)
-    return found
+        project.remarks.append(error.message)
+    return project
 
 
-def _read(folder: Path, named: set[str], found: UvProject) -> None:
+def _read(folder: Path, named: set[str], project: UvProject) -> None:
     data = (
         read_toml(folder / "pyproject.toml", "pyproject.toml")[0]
         if (folder / "pyproject.toml").is_file()
@@ -66,14 +66,14 @@ def _read(folder: Path, named: set[str], found: UvProject) -> None:
     locked = read_toml(folder / "uv.lock", "uv.lock")[0] if (folder / "uv.lock").is_file() else {}
     if not locked and not table_at(data, "tool", "uv"):
         return
-    labels = dict(_read_sources(data, found))
+    labels = dict(_read_sources(data, project))
     if rows := _list_rows(locked):
-        _add_locked(found, rows, named, labels)
-    _choose(found, labels)
-    found.python = _read_python(folder)
+        _add_locked(project, rows, named, labels)
+    _choose(project, labels)
+    project.python = _read_python(folder)
 
 
-def _read_sources(data: dict[str, Any], found: UvProject) -> Iterator[tuple[str, str]]:
+def _read_sources(data: dict[str, Any], project: UvProject) -> Iterator[tuple[str, str]]:
     """Yield each framework with the label of the build that its source names."""
     indexes = table_at(data, "tool", "uv").get("index", [])
     addresses = {
@@ -88,7 +88,7 @@ def _read_sources(data: dict[str, Any], found: UvProject) -> Iterator[tuple[str,
         rows = [row for row in (value if isinstance(value, list) else [value]) if isinstance(row, dict)]
         rows = [row for row in rows if _may_apply_on_linux(row.get("marker"))]
         if any("extra" in row or "group" in row for row in rows):
-            found.remarks.append(
+            project.remarks.append(
                 f"[tool.uv.sources] chooses {framework} by extra or group: set cuda for one of them"
             )
             continue
@@ -123,7 +123,7 @@ def _list_rows(locked: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _add_locked(
-    found: UvProject, rows: list[dict[str, Any]], named: set[str], labels: dict[str, str]
+    project: UvProject, rows: list[dict[str, Any]], named: set[str], labels: dict[str, str]
 ) -> None:
     """Add the frameworks among the project's dependencies, and the builds that uv.lock states."""
     brought = _list_required(rows)
@@ -132,7 +132,7 @@ def _add_locked(
         if not locked or framework not in {*brought, *named}:
             continue
         if framework not in named:
-            found.frameworks[framework] = f"uv.lock, required by {quote_text(brought[framework])}"
+            project.frameworks[framework] = f"uv.lock, required by {quote_text(brought[framework])}"
         of_builds = {
             _find_label(f"{r.get('version', '')} {table_at(r, 'source').get('registry', '')}") for r in locked
         }
@@ -141,7 +141,7 @@ def _add_locked(
         versions = sorted({str(r.get("version", "")).partition("+")[0] for r in locked} - {""})
         if len(versions) == 1:
             version = quote_text(versions[0])
-            found.remarks.append(
+            project.remarks.append(
                 f"uv.lock has {framework} {version}; write {framework}=={version} to keep it"
             )
 
@@ -194,18 +194,18 @@ def _list_needs(row: dict[str, Any], extras: tuple[str, ...]) -> Iterator[dict[s
                 yield need
 
 
-def _choose(found: UvProject, labels: dict[str, str]) -> None:
+def _choose(project: UvProject, labels: dict[str, str]) -> None:
     """Set the CUDA of the project, or the CPU, if all frameworks have the same."""
     if len(set(labels.values())) > 1:
         builds = ", ".join(f"{framework} for {label}" for framework, label in labels.items())
-        found.remarks.append(f"uv uses {builds}: an environment has only one CUDA")
+        project.remarks.append(f"uv uses {builds}: an environment has only one CUDA")
         return
     for label in set(labels.values()):
         if label == "cpu":
-            found.device = "cpu"
+            project.device = "cpu"
         else:
-            found.cuda = f"{label[2:-1]}.{label[-1]}"
-            found.cuda_origin = f"uv uses {next(iter(labels))} for {label}"
+            project.cuda = f"{label[2:-1]}.{label[-1]}"
+            project.cuda_origin = f"uv uses {next(iter(labels))} for {label}"
 
 
 def _read_python(folder: Path) -> str | None:

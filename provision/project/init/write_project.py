@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+
+@dataclass
+class _ProjectWrite:
+    """The contents to write, and the files and remarks to report."""
+
+    contents: dict[Path, bytes] = field(default_factory=dict)
+    files: list[WrittenFile] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
 _IGNORED = ".venv/"
 _MOST_BYTES = 8 << 20
 
@@ -40,10 +51,9 @@ def write_project_files(
     `gpuenv_from` is the address or path from which `make env` installs a missing gpuenv. Raises UsageError if no
     framework is found, or a file cannot be read or written. Raises DataError for an existing invalid gpuenv.yaml.
     """
-    contents: dict[Path, bytes] = {}
-    files: list[WrittenFile] = []
-    remarks: list[str] = []
-    named = _write_config(folder, frameworks, known, environ, contents, files, remarks)
+    output = _ProjectWrite()
+    contents, files, remarks = output.contents, output.files, output.remarks
+    named = _write_config(output, folder, frameworks, known, environ)
     make_step = partial(_extend_makefile, gpuenv_from=gpuenv_from)
     for path, step in (
         (edit_makefile.find_makefile(folder), make_step),
@@ -68,15 +78,14 @@ def write_project_files(
 
 
 def _write_config(
+    output: _ProjectWrite,
     folder: Path,
     frameworks: Sequence[str],
     known: PackageFacts,
     environ: Mapping[str, str],
-    contents: dict[Path, bytes],
-    files: list[WrittenFile],
-    remarks: list[str],
 ) -> tuple[str, ...]:
     """Return the frameworks of the existing gpuenv.yaml, or those of a new one after a scan of the folder."""
+    files, remarks = output.files, output.remarks
     path = find_in_folder(folder) or folder / CONFIG_NAME
     if path.exists() or path.is_symlink():
         kept = read_config(path)
@@ -84,35 +93,35 @@ def _write_config(
         if frameworks and tuple(frameworks) != kept.frameworks:
             remarks.append(f"{path.name} exists already: add the frameworks to it by hand")
         return kept.frameworks
-    found = scan_folder(folder, known, environ)
-    chosen = _choose_frameworks(frameworks, known.companions, found)
+    findings = scan_folder(folder, known, environ)
+    chosen = _choose_frameworks(frameworks, known.companions, findings)
     try:
-        contents[path] = render_config(found, chosen).encode()
+        output.contents[path] = render_config(findings, chosen).encode()
     except DataError as error:  # only the values of --framework can be invalid here
         mistakes = "; ".join(problem.partition(": ")[2] for problem in error.problems)
         raise UsageError(
             f"--framework: {mistakes}", hint="name each framework once, such as torch>=2.6"
         ) from error
-    listed = [*found.requirements, *(_describe_project(found))]
-    detail = f"lists {', '.join([*(text for text, _ in chosen), *found.packages])}" + (
+    listed = [*findings.requirements, *(_describe_project(findings))]
+    detail = f"lists {', '.join([*(text for text, _ in chosen), *findings.packages])}" + (
         f"; reads {', '.join(listed)}" if listed else ""
     )
     files.append(WrittenFile(path=CONFIG_NAME, done="written", detail=detail))
     remarks += [f"{text}: {origin}" for text, origin in chosen if origin]
-    if found.project and found.not_installed:
-        remarks.append(f"the project is not installed: {found.not_installed}")
-    remarks += found.remarks
+    if findings.project and findings.not_installed:
+        remarks.append(f"the project is not installed: {findings.not_installed}")
+    remarks += findings.remarks
     return tuple(text for text, _ in chosen)
 
 
-def _describe_project(found: FolderFindings) -> list[str]:
-    if not found.project:
+def _describe_project(findings: FolderFindings) -> list[str]:
+    if not findings.project:
         return []
-    return ["dependencies of the project" if found.not_installed else "the project"]
+    return ["dependencies of the project" if findings.not_installed else "the project"]
 
 
 def _choose_frameworks(
-    frameworks: Sequence[str], companions: Mapping[str, str], found: FolderFindings
+    frameworks: Sequence[str], companions: Mapping[str, str], findings: FolderFindings
 ) -> list[tuple[str, str]]:
     """Return the frameworks to list: those of the options, else those found. Raises UsageError."""
     from packaging.utils import canonicalize_name
@@ -134,11 +143,11 @@ def _choose_frameworks(
                 f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{meant}",
                 hint=f"--framework {'|'.join(FRAMEWORKS)}",
             )
-    chosen = [(text, "") for text in frameworks] or found.framework_texts()
+    chosen = [(text, "") for text in frameworks] or findings.framework_texts()
     if not chosen:
         raise UsageError(
             "no file here names torch, tensorflow or jax, and no program imports one"
-            + "".join(f"; {remark}" for remark in found.remarks[:2]),
+            + "".join(f"; {remark}" for remark in findings.remarks[:2]),
             hint=f"gpuenv init --framework {'|'.join(FRAMEWORKS)}",
         )
     return chosen

@@ -23,6 +23,7 @@ _HEAD = """\
 """
 
 
+# A few lines longer than most functions: it lists the parts of the file in their order.
 def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) -> str:
     """Return the text of a gpuenv.yaml with the frameworks, each with its origin, and the findings.
 

@@ -54,20 +54,21 @@ def read_environment_file(
         root = parse_yaml(decode_yaml(read_bytes(folder / name, name)))
     except NotReadError as error:
         raise UsageError(f"{name} cannot be read: {error}") from error
-    found = CondaEnvironment()
+    result = CondaEnvironment()
     for key, value in root.pairs if root else []:
         if key.text == "dependencies":
-            _read_entries(found, folder, name, value, (names, wheels), environ)
+            _read_entries(result, folder, name, value, (names, wheels), environ)
         elif key.text == "channels":
             shown_channels = ", ".join(quote_text(item.text) for item in value.items)
-            found.left.append(f"{name}: the channels {shown_channels} apply only with manager: conda")
+            result.left.append(f"{name}: the channels {shown_channels} apply only with manager: conda")
         elif key.text not in _CARRIED_KEYS:
-            found.left.append(f"{name} line {key.line}: {quote_text(key.text)} is ignored")
-    return found
+            result.left.append(f"{name} line {key.line}: {quote_text(key.text)} is ignored")
+    return result
 
 
+# Six parameters: the result, the file with its folder and its entries, and the facts to read them by.
 def _read_entries(
-    found: CondaEnvironment,
+    result: CondaEnvironment,
     folder: Path,
     name: str,
     listed: YamlNode,
@@ -77,9 +78,9 @@ def _read_entries(
     for item in listed.items:
         origin = f"{name} line {item.line}"
         if item.kind == "scalar":
-            _read_spec(found, item.text, origin, known)
+            _read_spec(result, item.text, origin, known)
         for wheel in _pip_section(item):
-            _read_pip_line(found, folder, name, wheel, environ)
+            _read_pip_line(result, folder, name, wheel, environ)
 
 
 def _pip_section(item: YamlNode) -> Iterator[YamlNode]:
@@ -89,28 +90,28 @@ def _pip_section(item: YamlNode) -> Iterator[YamlNode]:
 
 
 def _read_pip_line(
-    found: CondaEnvironment, folder: Path, name: str, item: YamlNode, environ: Mapping[str, str]
+    result: CondaEnvironment, folder: Path, name: str, item: YamlNode, environ: Mapping[str, str]
 ) -> None:
     """Read a line of the pip section as a line of a requirements file in the same folder."""
     origin = f"{name} line {item.line}"
     if include := _INCLUDE.fullmatch(item.text.strip()):
-        found.included.append(include[1])
+        result.included.append(include[1])
         return
     reading = ReadingState(environ=environ, base=folder)
     try:
         read_line(reading, item.text.strip(), origin, (folder / name,), constraint=False)
     except UsageError as error:
-        found.left.append(error.message)
+        result.left.append(error.message)
         return
-    found.lines += reading.lines
-    found.find_links += reading.find_links
-    found.left += reading.notes
+    result.lines += reading.lines
+    result.find_links += reading.find_links
+    result.left += reading.notes
     indexes = [*([reading.index_url] if reading.index_url else []), *reading.extra_index_urls]
-    found.left += [f"the index {quote_text(url)} ({origin}) is ignored" for url in indexes]
+    result.left += [f"the index {quote_text(url)} ({origin}) is ignored" for url in indexes]
 
 
 def _read_spec(
-    found: CondaEnvironment, text: str, origin: str, known: tuple[Mapping[str, CondaName], frozenset[str]]
+    result: CondaEnvironment, text: str, origin: str, known: tuple[Mapping[str, CondaName], frozenset[str]]
 ) -> None:
     """Read one conda package under its name and version outside of conda."""
     names, wheels = known
@@ -119,24 +120,24 @@ def _read_spec(
     bounds, build = convert_specifier(spec[2]) if spec else (None, None)
     row = names.get(conda)
     if conda == "python" and bounds is not None:
-        found.python = found.python or _find_minor(bounds) or bounds or None
+        result.python = result.python or _find_minor(bounds) or bounds or None
     elif row and row.means == "cuda" and bounds and (release := _find_release(bounds)):
-        found.cuda = found.cuda or release
+        result.cuda = result.cuda or release
     elif row and row.means == "cpu":
-        found.device = "cpu"
+        result.device = "cpu"
     elif row and row.means == "plan":
-        found.left.append(
+        result.left.append(
             f"{quote_text(text)} ({origin}) is ignored, because gpuenv selects this package itself"
         )
     elif bounds is None:
-        found.left.append(f"{quote_text(text)} ({origin}) has a version that is not in PEP 440 form")
+        result.left.append(f"{quote_text(text)} ({origin}) has a version that is not in PEP 440 form")
     elif (wheel := row.package if row else conda if normalize_name(conda) in wheels else None) is None:
         why = "is a program, not a Python package" if row else "has no known wheel"
-        found.left.append(f"{quote_text(text)} ({origin}) {why}: install it separately, or add its wheel")
+        result.left.append(f"{quote_text(text)} ({origin}) {why}: install it separately, or add its wheel")
     else:
-        found.lines.append(SourceLine(text=f"{wheel}{bounds}", origin=origin))
+        result.lines.append(SourceLine(text=f"{wheel}{bounds}", origin=origin))
         in_build = re.search(r"cuda_?(\d+\.\d+)", build or "")
-        found.cuda = found.cuda or (in_build[1] if in_build else None)
+        result.cuda = result.cuda or (in_build[1] if in_build else None)
 
 
 def convert_specifier(text: str) -> tuple[str | None, str | None]:
@@ -178,11 +179,11 @@ def _validate_bounds(bounds: str) -> str | None:
 
 def _find_minor(bounds: str) -> str | None:
     """Return the only minor version that bounds on Python allow: "3.8" for "==3.8.5" and "==3.8.*"."""
-    found = re.fullmatch(r"==(3\.\d+)(\.\d+|\.\*)*", bounds)
-    return found[1] if found else None
+    match = re.fullmatch(r"==(3\.\d+)(\.\d+|\.\*)*", bounds)
+    return match[1] if match else None
 
 
 def _find_release(bounds: str) -> str | None:
     """Return the CUDA release that bounds name: "11.8" for "==11.8.*" and "==11.8.0"."""
-    found = re.fullmatch(r"==(\d+(?:\.\d+)?)(\.\d+|\.\*)*", bounds)
-    return found[1] if found else None
+    match = re.fullmatch(r"==(\d+(?:\.\d+)?)(\.\d+|\.\*)*", bounds)
+    return match[1] if match else None

@@ -20,7 +20,7 @@ def find_cpu_frameworks(
     """Return the frameworks of which the requirements name only the CPU build."""
     applicable = [one for one in parsed if one.name and may_apply(one.marker, rules.markers)]
     candidates = (_find(framework, applicable, rules) for framework in dict.fromkeys(CPU_PACKAGES.values()))
-    return tuple(found for found in candidates if found)
+    return tuple(cpu_only for cpu_only in candidates if cpu_only)
 
 
 def _find(

@@ -19,14 +19,14 @@ _MOST_DEEP = 40
 
 def leading_name(text: str) -> str:
     """Return the normalized name at the start of a requirement, or an empty text."""
-    found = re.match(r"[A-Za-z0-9._-]+", text)
-    return normalize_name(found[0]) if found else ""
+    match = re.match(r"[A-Za-z0-9._-]+", text)
+    return normalize_name(match[0]) if match else ""
 
 
 def collect_extras(project: str | None, extras: Mapping[str, Listed], wanted: Sequence[str]) -> Listed:
     """Return the requirements of extras, and of the extras that those include. Raises UsageError."""
     known = {normalize_name(extra): listed for extra, listed in extras.items()}
-    found: Listed = []
+    requirements: Listed = []
     todo, done = [normalize_name(extra) for extra in wanted], set[str]()
     while todo:
         extra = todo.pop(0)
@@ -41,8 +41,8 @@ def collect_extras(project: str | None, extras: Mapping[str, Listed], wanted: Se
             if project and leading_name(text) == normalize_name(project):
                 todo += _list_own_extras(text)
             else:
-                found.append((text, origin))
-    return found
+                requirements.append((text, origin))
+    return requirements
 
 
 def _list_own_extras(text: str) -> list[str]:
@@ -58,20 +58,21 @@ def _list_choices(known: Mapping[str, Any], what: str) -> str:
 
 def collect_groups(data: dict[str, Any], places: TomlLocations, wanted: Sequence[str]) -> Listed:
     """Return the requirements of dependency groups (PEP 735) and of Poetry groups. Raises UsageError."""
-    found: Listed = []
+    requirements: Listed = []
     done: set[str] = set()
     for name in wanted:
-        _add_group(data, places, normalize_name(name), (), done, found)
-    return found
+        _add_group(data, places, normalize_name(name), (), done, requirements)
+    return requirements
 
 
+# Six parameters and 41 lines: the state of one recursion, and one error for each way in which a group can be invalid.
 def _add_group(
     data: dict[str, Any],
     places: TomlLocations,
     key: str,
     within: tuple[str, ...],
     done: set[str],
-    found: Listed,
+    requirements: Listed,
 ) -> None:
     """Add the requirements of a group and of the groups that it includes, each group once."""
     if key in within:
@@ -91,7 +92,7 @@ def _add_group(
         normalize_name(name): (name, value) for name, value in table_at(data, "dependency-groups").items()
     }
     if key not in groups:
-        found += _read_poetry_group(data, places, key, groups)
+        requirements += _read_poetry_group(data, places, key, groups)
         return
     name, value = groups[key]
     where = f"dependency-groups.{name}"
@@ -99,9 +100,11 @@ def _add_group(
         raise UsageError(f"{places.name} [{where}]: expected a list", hint="see PEP 735")
     for entry in value:
         if isinstance(entry, str):
-            found.append((entry, places.locate_value(entry, "dependency-groups", where)))
+            requirements.append((entry, places.locate_value(entry, "dependency-groups", where)))
         elif isinstance(entry, dict) and list(entry) == ["include-group"]:
-            _add_group(data, places, normalize_name(str(entry["include-group"])), (*within, key), done, found)
+            _add_group(
+                data, places, normalize_name(str(entry["include-group"])), (*within, key), done, requirements
+            )
         else:
             raise UsageError(
                 f"{places.name} [{where}]: {quote_text(str(entry))} is neither a requirement nor an include-group",
@@ -117,12 +120,16 @@ def _read_poetry_group(
     groups = {normalize_name(name): name for name in table_at(table, "group")}
     if key in groups:
         of_group = table_at(table, "group", groups[key]).get("dependencies")
-        found = poetry.read_dependencies(of_group, places, f"tool.poetry.group.{groups[key]}.dependencies")
+        dependencies = poetry.read_dependencies(
+            of_group, places, f"tool.poetry.group.{groups[key]}.dependencies"
+        )
     elif key == "dev" and "dev-dependencies" in table:
-        found = poetry.read_dependencies(table["dev-dependencies"], places, "tool.poetry.dev-dependencies")
+        dependencies = poetry.read_dependencies(
+            table["dev-dependencies"], places, "tool.poetry.dev-dependencies"
+        )
     else:
         raise UsageError(
             f"the project has no dependency group {quote_text(key)!r}",
             hint=_list_choices({**others, **groups}, "groups"),
         )
-    return [(text, origin) for text, origin, _ in found.listed]
+    return [(text, origin) for text, origin, _ in dependencies.listed]

@@ -25,18 +25,18 @@ class PoetryDependencies:
 
 def read_dependencies(table: Any, places: TomlLocations, section: str) -> PoetryDependencies:
     """Read one of Poetry's dependency tables. Raises UsageError with file and line."""
-    found = PoetryDependencies()
+    dependencies = PoetryDependencies()
     for name, value in (table if isinstance(table, dict) else {}).items():
         origin = places.locate_key(name, section)
         if name.lower() == "python":
             if isinstance(value, str):
-                found.requires_python = _convert_constraint(value, origin) or ""
-                found.python_origin = origin
+                dependencies.requires_python = _convert_constraint(value, origin) or ""
+                dependencies.python_origin = origin
             continue
         for one in value if isinstance(value, list) else [value]:
             optional = isinstance(one, dict) and one.get("optional") is True
-            found.listed.append((_write_requirement(name, one, origin), origin, optional))
-    return found
+            dependencies.listed.append((_write_requirement(name, one, origin), origin, optional))
+    return dependencies
 
 
 def _write_requirement(name: str, value: Any, origin: str) -> str:
@@ -64,8 +64,8 @@ def _write_requirement(name: str, value: Any, origin: str) -> str:
 def find_address(value: dict[str, Any]) -> str | None:
     """Return the address that git, path or url states, in a table of Poetry or uv. None without these keys."""
     if isinstance(git := value.get("git"), str):
-        if found := re.fullmatch(r"([\w.-]+@[\w.-]+):(?!//)(.+)", git):
-            git = f"ssh://{found[1]}/{found[2]}"
+        if match := re.fullmatch(r"([\w.-]+@[\w.-]+):(?!//)(.+)", git):
+            git = f"ssh://{match[1]}/{match[2]}"
         revision = next((str(value[k]) for k in ("rev", "tag", "branch") if k in value), "")
         subdirectory = f"#subdirectory={value['subdirectory']}" if "subdirectory" in value else ""
         return f"git+{git}" + (f"@{revision}" if revision else "") + subdirectory
@@ -96,18 +96,18 @@ def _convert_constraint(text: str, origin: str) -> str | None:
 
 def _compare_python(text: str, origin: str) -> list[str]:
     """Return a constraint on Python as comparisons with python_version, which has two parts."""
-    found = []
+    bounds = []
     for clause in filter(None, (_convert_constraint(text, origin) or "").split(",")):
         operator, version = re.fullmatch(r"([<>=!~]+)(.*)", clause).groups()  # type: ignore[union-attr]  # _union wrote it
-        found.append(f'{operator} "{version}"')
-    return found
+        bounds.append(f'{operator} "{version}"')
+    return bounds
 
 
 def _convert_clauses(text: str, origin: str) -> list[str]:
-    found: list[str] = []
+    bounds: list[str] = []
     for clause in re.split(r"(?<!\s)\s*,\s*|(?<=[\w*])\s+(?=[<>=!~^])", text.strip()):
-        found += _convert_clause(clause.strip(), origin)
-    return found
+        bounds += _convert_clause(clause.strip(), origin)
+    return bounds
 
 
 def _convert_clause(clause: str, origin: str) -> list[str]:
@@ -128,8 +128,8 @@ def _convert_clause(clause: str, origin: str) -> list[str]:
 
 
 def _parse_numbers(version: str) -> list[int]:
-    found = re.match(r"\d{1,18}(\.\d{1,18})*", version)
-    return [int(n) for n in found[0].split(".")] if found else [0]
+    match = re.match(r"\d{1,18}(\.\d{1,18})*", version)
+    return [int(n) for n in match[0].split(".")] if match else [0]
 
 
 def _increase(version: str, parts: int) -> str:

@@ -127,8 +127,8 @@ def _read_standard(
     if isinstance(python, str):
         stated.requires_python, stated.python_origin = python, places.locate_key("requires-python", "project")
     elif "requires-python" in dynamic:
-        found = _read_setuptools(reading, folder, only_python=True)
-        stated.requires_python, stated.python_origin = found.requires_python, found.python_origin
+        setup = _read_setuptools(reading, folder, only_python=True)
+        stated.requires_python, stated.python_origin = setup.requires_python, setup.python_origin
     if "dependencies" in dynamic:
         stated.requires = _read_dynamic(reading, folder, data, places)
     if "optional-dependencies" in dynamic:
@@ -186,16 +186,16 @@ def _read_named_files(reading: ReadingState, folder: Path, files: Any) -> list[t
 
 def _read_setuptools(reading: ReadingState, folder: Path, *, only_python: bool = False) -> StatedRequirements:
     """Read [options] of setup.cfg, else the literal arguments of setup() in setup.py."""
-    found = read_setup_files(reading, folder)
+    setup = read_setup_files(reading, folder)
     stated = StatedRequirements(
-        requires_python=found.requires_python,
-        python_origin=found.python_origin,
+        requires_python=setup.requires_python,
+        python_origin=setup.python_origin,
     )
     if only_python:
         return stated
-    if found.computed:
-        raise UsageError(f"{found.computed} computes its requirements in code", hint=_RUN_IT)
-    for key, listed in (("", found.requires), *found.extras.items()):
+    if setup.computed:
+        raise UsageError(f"{setup.computed} computes its requirements in code", hint=_RUN_IT)
+    for key, listed in (("", setup.requires), *setup.extras.items()):
         into = stated.requires if not key else stated.extras.setdefault(key, [])
         for text, origin in listed:
             if text.startswith("file:"):
@@ -208,11 +208,11 @@ def _read_setuptools(reading: ReadingState, folder: Path, *, only_python: bool =
 
 def _read_poetry(data: dict[str, Any], places: TomlLocations) -> StatedRequirements:
     table = table_at(data, "tool", "poetry")
-    found = poetry.read_dependencies(table.get("dependencies"), places, "tool.poetry.dependencies")
+    dependencies = poetry.read_dependencies(table.get("dependencies"), places, "tool.poetry.dependencies")
     stated = StatedRequirements(name=table.get("name") if isinstance(table.get("name"), str) else None)
-    stated.requires = [(t, o) for t, o, optional in found.listed if not optional]
-    stated.requires_python, stated.python_origin = found.requires_python, found.python_origin
-    named = {leading_name(t): (t, o) for t, o, _ in found.listed}
+    stated.requires = [(t, o) for t, o, optional in dependencies.listed if not optional]
+    stated.requires_python, stated.python_origin = dependencies.requires_python, dependencies.python_origin
+    named = {leading_name(t): (t, o) for t, o, _ in dependencies.listed}
     for extra, names in table_at(table, "extras").items():
         if isinstance(names, list):
             stated.extras[extra] = [named[n] for n in map(normalize_name, names) if n in named]
@@ -241,27 +241,27 @@ class SetupRequirements:
 
 def read_setup_files(reading: ReadingState, folder: Path) -> SetupRequirements:
     """Read [options] of setup.cfg, and what is missing there from setup.py. Raises UsageError."""
-    found = SetupRequirements()
+    setup = SetupRequirements()
     options: dict[str, str] = {}
     if (path := folder / "setup.cfg").is_file():
         name = reading.name_file(path)
         reading.files[str(path)] = None
         sections = read_setup_cfg(path, name)
         options = sections.get("options", {})
-        found.requires = _split_rows(
+        setup.requires = _split_rows(
             options.get("install_requires", ""), f"{name} [options.install_requires]"
         )
         for extra, text in sections.get("options.extras_require", {}).items():
-            found.extras[extra] = _split_rows(text, f"{name} [options.extras_require]")
+            setup.extras[extra] = _split_rows(text, f"{name} [options.extras_require]")
         if python := options.get("python_requires", "").strip():
-            found.requires_python, found.python_origin = python, f"{name} [options.python_requires]"
+            setup.requires_python, setup.python_origin = python, f"{name} [options.python_requires]"
     if (path := folder / "setup.py").is_file():
         name = reading.name_file(path)
         reading.files[str(path)] = None
         _add_setup_arguments(
-            found, read_setup_arguments(path, name) or {}, name, stated="install_requires" in options
+            setup, read_setup_arguments(path, name) or {}, name, stated="install_requires" in options
         )
-    return found
+    return setup
 
 
 def _split_rows(text: str, origin: str) -> list[tuple[str, str]]:
@@ -271,19 +271,19 @@ def _split_rows(text: str, origin: str) -> list[tuple[str, str]]:
     return [(row, origin) for row in rows if row and not row.startswith("#")]
 
 
-def _add_setup_arguments(found: SetupRequirements, words: dict[str, Any], name: str, *, stated: bool) -> None:
+def _add_setup_arguments(setup: SetupRequirements, words: dict[str, Any], name: str, *, stated: bool) -> None:
     requires = words.get("install_requires", words.get("**"))
     if not stated and isinstance(requires, ComputedValue):
-        found.computed = f"{name} line {requires.line}"
+        setup.computed = f"{name} line {requires.line}"
     elif not stated and requires is not None:
-        found.requires = _list_rows(requires, f"{name} [install_requires]")
+        setup.requires = _list_rows(requires, f"{name} [install_requires]")
     extras = words.get("extras_require")
-    if isinstance(extras, dict) and not found.extras:
+    if isinstance(extras, dict) and not setup.extras:
         for extra, value in extras.items():
-            found.extras[str(extra)] = _list_rows(value, f"{name} [extras_require]")
+            setup.extras[str(extra)] = _list_rows(value, f"{name} [extras_require]")
     python = words.get("python_requires")
-    if isinstance(python, str) and not found.requires_python:
-        found.requires_python, found.python_origin = python, f"{name} [python_requires]"
+    if isinstance(python, str) and not setup.requires_python:
+        setup.requires_python, setup.python_origin = python, f"{name} [python_requires]"
 
 
 def _list_rows(value: Any, origin: str) -> list[tuple[str, str]]:

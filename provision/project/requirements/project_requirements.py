@@ -35,6 +35,7 @@ class ProjectFiles:
     install: bool = True
 
 
+# Longer than most functions: half of it copies fields into the result.
 def read_project_requirements(
     files: ProjectFiles,
     environ: Mapping[str, str],

@@ -70,10 +70,10 @@ def _validate_name(text: str) -> str | None:
 def table_at(data: dict[str, Any], *keys: str) -> dict[str, Any]:
     """Return the table at a path of keys, or an empty table."""
     for key in keys:
-        found = data.get(key)
-        if not isinstance(found, dict):
+        value = data.get(key)
+        if not isinstance(value, dict):
             return {}
-        data = found
+        data = value
     return data
 
 
@@ -103,19 +103,19 @@ def read_setup_arguments(path: Path, name: str) -> dict[str, Any] | None:
     simple = _find_constants(module)
     if not calls:
         return None
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for keyword in calls[-1].keywords:
         if keyword.arg is None:
-            found["**"] = ComputedValue(keyword.value.lineno)
+            arguments["**"] = ComputedValue(keyword.value.lineno)
             continue
         value = keyword.value
         if isinstance(value, ast.Name) and value.id in simple:
             value = simple[value.id]
         try:
-            found[keyword.arg] = ast.literal_eval(value)
+            arguments[keyword.arg] = ast.literal_eval(value)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            found[keyword.arg] = ComputedValue(keyword.value.lineno)
-    return found
+            arguments[keyword.arg] = ComputedValue(keyword.value.lineno)
+    return arguments
 
 
 def _find_constants(module: ast.Module) -> dict[str, ast.expr]:
@@ -154,20 +154,20 @@ class TomlLocations:
     @functools.cached_property
     def headers(self) -> dict[str, int]:
         """Return the line index of each [table]."""
-        found: dict[str, int] = {}
+        lines_of_tables: dict[str, int] = {}
         for i, line in enumerate(self.lines):
             if match := _HEADER.fullmatch(line):
-                found.setdefault(re.sub(r"[\s\"']", "", match[1]), i)
-        return found
+                lines_of_tables.setdefault(re.sub(r"[\s\"']", "", match[1]), i)
+        return lines_of_tables
 
     @functools.cached_property
     def strings(self) -> dict[str, list[int]]:
         """Return the line indexes of each quoted text."""
-        found: dict[str, list[int]] = {}
+        lines_of_values: dict[str, list[int]] = {}
         for i, line in enumerate(self.lines):
             for match in _QUOTED.finditer(line):
-                found.setdefault(match[1] or match[2] or "", []).append(i)
-        return found
+                lines_of_values.setdefault(match[1] or match[2] or "", []).append(i)
+        return lines_of_values
 
     def locate_value(self, value: str, table: str, fallback: str) -> str:
         """Return the origin of a quoted value: file and line, else file and `fallback`, a path of keys."""

@@ -75,14 +75,16 @@ class ParsedRequirement:
 
 def parse_line(line: SourceLine) -> ParsedRequirement:
     """Parse a requirement in any form that pip reads. Raises UsageError with file and line."""
-    found = _parse_forms(line)
-    if line.constraint and (found.name is None or (found.extras and not line.override) or line.editable):
+    requirement = _parse_forms(line)
+    if line.constraint and (
+        requirement.name is None or (requirement.extras and not line.override) or line.editable
+    ):
         raise line.error(
             "a constraint must be a name with a bound", "move extras, -e and bare addresses to a -r file"
         )
-    if line.editable and not (found.vcs or found.local):
+    if line.editable and not (requirement.vcs or requirement.local):
         raise line.error("only a folder or a commit can be editable", "remove -e")
-    return found
+    return requirement
 
 
 def _parse_forms(line: SourceLine) -> ParsedRequirement:
@@ -173,12 +175,12 @@ def _parse_address(
         raise line.error(f"{scheme} is not a supported scheme", "write https://, file:// or git+https://")
     parts = [part for part in fragment.split("&") if part]
     for egg in [part[4:] for part in parts if part.startswith("egg=")]:
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"([A-Za-z0-9][A-Za-z0-9._-]*?)(\[([^\]]*)\])?([=<>!~].*)?", urllib.parse.unquote(egg)
         )
-        if not found:
+        if not match:
             raise line.error("no name follows egg=", "write #egg=NAME")
-        name, extras = name or found[1], extras or _split_words(found[3])
+        name, extras = name or match[1], extras or _split_words(match[3])
     kept = "&".join(part for part in parts if not part.startswith("egg="))
     url = f"{address}#{kept}" if kept else address
     return ParsedRequirement(
@@ -189,8 +191,8 @@ def _parse_address(
 
 def find_archive_name(address: str) -> str | None:
     """Return the distribution name in the file name of a wheel or source archive, or None."""
-    found = parse_archive_name(address)
-    return found[0] if found else None
+    name = parse_archive_name(address)
+    return name[0] if name else None
 
 
 def parse_archive_name(address: str) -> tuple[str, str] | None:
@@ -238,9 +240,9 @@ def _resolve_path(line: SourceLine, text: str) -> Path:
         place = text.partition("#")[0]
     if not place or "\0" in place:
         raise line.error("the path is empty", "write the path of a folder or a wheel")
-    found = [folder / place for folder in line.folders] or [Path(place)]
+    paths = [folder / place for folder in line.folders] or [Path(place)]
     try:
-        there = [path for path in found if path.exists()]
+        there = [path for path in paths if path.exists()]
         good = [path for path in there if path.is_file() or any((path / b).is_file() for b in BUILDABLE)]
     except (OSError, ValueError) as error:
         raise line.error(quoted_text.take_first_line(error), "check the path") from error

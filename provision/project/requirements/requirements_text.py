@@ -59,8 +59,8 @@ def decode_text(data: bytes, name: str) -> str:
             break
     else:
         for line in data.split(b"\n")[:2]:
-            if line[:1] == b"#" and (found := _CODING.search(line)):
-                encoding = found[1].decode("ascii", "replace")
+            if line[:1] == b"#" and (match := _CODING.search(line)):
+                encoding = match[1].decode("ascii", "replace")
                 break
     try:
         text = data.decode(encoding)

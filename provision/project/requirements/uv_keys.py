@@ -48,8 +48,8 @@ class UvKeys:
     def find_override(self, text: str) -> str | None:
         """Return the override of a requirement, or None."""
         name = leading_name(text)
-        found = [line.text for line in self.lines if line.override and leading_name(line.text) == name]
-        return found[0] if found else None
+        overrides = [line.text for line in self.lines if line.override and leading_name(line.text) == name]
+        return overrides[0] if overrides else None
 
 
 def read_keys(reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations) -> UvKeys:
@@ -132,8 +132,8 @@ def apply_source(
         need = parse_requirement(line.text) if sources else None
     except ValueError:
         return line  # the parser reports it
-    found = {normalize_name(name): value for name, value in sources.items()}
-    source = found.get(normalize_name(need.name)) if need else None
+    by_name = {normalize_name(name): value for name, value in sources.items()}
+    source = by_name.get(normalize_name(need.name)) if need else None
     if need is None or source is None or need.url:
         return line
     if index := _find_index(need.name, source, indexes):
