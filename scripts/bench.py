@@ -1,10 +1,10 @@
-"""What gpuenv's speed is of what people would use instead, in one run on one machine.
+"""Compare gpuenv's speed with that of other tools, in one run on one machine.
 
-Every ratio is that of medians of interleaved runs, with both sides byte-compiled (the programs, and what
-they build). `--only PART` (repeatable) runs some parts, `--repeat N` sets the rounds, `--folder DIR` keeps
-the wheels of torch (3 GB) for the next run; some 30 GB of disk are needed. The exit status is 1 where a row
-is over its limit. Growth is drawn to `--svg FILE`. On a machine with a GPU, `--gpu torch=.venv` (repeatable)
-measures verify of an environment that is there; nothing else is measured then.
+Every ratio is that of medians of interleaved runs, with both sides byte-compiled (the programs, and what they
+build). `--only PART` (repeatable) runs some parts, and `--repeat N` sets the rounds. `--folder DIR` keeps the
+wheels of torch (3 GB) for the next run; some 30 GB of disk are needed. The exit status is 1 if a row is over
+its limit. Growth is drawn to `--svg FILE`. On a machine with a GPU, `--gpu torch=.venv` (repeatable) measures
+verify of an existing environment, and nothing else.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ PARTS: dict[str, Callable[[Ground], Iterator[Row]]] = {
     "cold": builds.cold,
     "fleet": fleets.fleets,
 }
+_OLD_NAMES = {"mine": "own_time", "told": "note"}
+"""Names of fields in files that an earlier version wrote."""
 
 
 def rows(ground: Ground, options: argparse.Namespace) -> Iterator[Row]:
-    """All rows that were asked for, as they are measured."""
+    """Yield the requested rows as they are measured."""
     for file in options.rows or ():
         yield from (
-            Row(**{k: v for k, v in r.items() if k != "ok"}) for r in json.loads(file.read_text())["rows"]
+            Row(**{_OLD_NAMES.get(k, k): v for k, v in r.items() if k != "ok"})
+            for r in json.loads(file.read_text())["rows"]
         )
     if options.gpu:
         yield from proving.on_gpu(ground, options.gpu)
@@ -63,14 +66,14 @@ def rows(ground: Ground, options: argparse.Namespace) -> Iterator[Row]:
 
 
 def machine() -> str:
-    """The machine in a few words: cores, memory, system; nothing that names it."""
+    """Return cores, memory and system of the machine, without its name."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
     return f"{cores} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
 
 
 def main() -> None:
-    """Run the rows that were asked for and tell them."""
+    """Measure the requested rows and print them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -91,26 +94,26 @@ def main() -> None:
     options = parser.parse_args()
     compileall.compile_dir(ROOT / "provision", quiet=2)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="gpuenv-bench-"))
-    began, found = time.monotonic(), []
+    began, measured = time.monotonic(), []
     try:
         with ExitStack() as stack:
             for row in rows(Ground(folder.absolute(), options.repeat, stack), options):
-                found.append(row)
+                measured.append(row)
                 print(row.text(), flush=True)
     finally:
         if not options.folder:
             shutil.rmtree(folder)
     print(f"{machine()}; {(time.monotonic() - began) / 60:.0f} minutes")
     if options.json:
-        plain = [{**dataclasses.asdict(r), "ok": r.ok} for r in found]
+        plain = [{**dataclasses.asdict(r), "ok": r.ok} for r in measured]
         options.json.write_text(
             json.dumps({"machine": machine(), "rows": plain}, indent=1) + "\n", encoding="utf-8"
         )
     if options.write:
         page = ROOT / "docs" / "explanation" / "benchmarks.md"
-        tables.write(page, found, machine())
+        tables.write(page, measured, machine())
         tables.write_speeds(ROOT / "README.md", page)
-    sys.exit(any(not row.ok for row in found))
+    sys.exit(any(not row.ok for row in measured))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python scripts/compare_torch_symbols.py [PACKAGE ...] [--cache DIR]
 
-Reads the torch libraries of the default index, some 15 GB, and the libraries of the packages, both with the cache of
-scripts/update_profiles.py. Ends with 1 where a row names torch releases that lack a symbol. A release that has all
-symbols may still differ in what they mean: this excludes releases, it proves none.
+Reads the torch libraries of the default index, some 15 GB, and the libraries of the packages, both with the
+cache of scripts/update_profiles.py. Exits with 1 if a row names torch releases that lack a symbol. A release
+with all symbols may still change their meaning. So this excludes releases, and proves none.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _LIBRARIES = re.compile(r"torch/lib/lib(torch\w*|c10\w*|shm)\.so")
 
 
 def measure_torch(wheel: zipfile.ZipFile) -> dict[str, Any]:
-    """The framework symbols that torch's libraries define."""
-    found: set[str] = set()
+    """Return the framework symbols that torch's libraries define."""
+    framework_symbols: set[str] = set()
     for name in filter(_LIBRARIES.fullmatch, wheel.namelist()):
         with tempfile.TemporaryFile() as target, wheel.open(name) as source:
             while data := source.read(1 << 20):
@@ -48,22 +48,24 @@ def measure_torch(wheel: zipfile.ZipFile) -> dict[str, Any]:
             target.flush()
             number, size = target.fileno(), target.tell()
             symbols = read_defined_symbols(lambda at, count, n=number: os.pread(n, count, at), size)  # type: ignore[misc]
-            found |= {s for s in symbols if FRAMEWORK_SYMBOL.fullmatch(s)}
-    return {"symbols": sorted(found)}
+            framework_symbols |= {s for s in symbols if FRAMEWORK_SYMBOL.fullmatch(s)}
+    return {"symbols": sorted(framework_symbols)}
 
 
 def torch_symbols(reader: Reader) -> dict[Version, frozenset[str]]:
-    """What each torch release of the index defines, oldest first."""
-    found = {}
+    """Return the symbols that each torch release of the index defines, oldest first."""
+    symbols = {}
     for version, wheels in sorted(releases(reader.wheels("torch"), OLDEST).items()):
-        mine = [w for w in wheels if w.platform == PLATFORM]
-        if mine and (fact := reader.facts(representative(mine), "torch-symbols", measure_torch, STEP)):
-            found[version] = frozenset(fact["symbols"])
-    return found
+        on_platform = [w for w in wheels if w.platform == PLATFORM]
+        if on_platform and (
+            fact := reader.facts(representative(on_platform), "torch-symbols", measure_torch, STEP)
+        ):
+            symbols[version] = frozenset(fact["symbols"])
+    return symbols
 
 
 def needed(reader: Reader, row: dict[str, Any]) -> set[str]:
-    """The torch symbols that a row's wheel needs."""
+    """Return the torch symbols that a row's wheel needs."""
     wheel = next(w for w in reader.wheels(row["package"]) if w.file.sha256 == row["sha256"])
     fact = reader.facts(wheel, "satellite", measure_libraries, STEP) or {"libraries": {}}
     symbols = {s for library in fact["libraries"].values() for s in library["symbols"]}
@@ -71,7 +73,8 @@ def needed(reader: Reader, row: dict[str, Any]) -> set[str]:
 
 
 def compare(reader: Reader, row: dict[str, Any], defined: dict[Version, frozenset[str]]) -> bool:
-    """Print the torch releases that define what a row needs; whether all that it names are among them."""
+    """Print the torch releases that define what a row needs, and return whether they include all that it
+    names."""
     if not (symbols := needed(reader, row)):
         return True
     fitting = [v for v, have in defined.items() if symbols <= have]
@@ -86,7 +89,7 @@ def compare(reader: Reader, row: dict[str, Any], defined: dict[Version, frozense
 
 
 def main() -> int:
-    """Compare the rows of the packages named, else of all that call torch."""
+    """Compare the rows of the named packages, or of all that call torch."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

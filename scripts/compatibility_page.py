@@ -1,8 +1,10 @@
-"""Make docs/compatibility.html, in which a person looks up builds: `compatibility_page.py [--write | --check]`.
+"""Make docs/compatibility.html, in which a person looks up builds: `compatibility_page.py [--write |
+--check]`.
 
-The answers are those of `provision.resolve` over the profiles of this checkout, computed for every class of questions;
-the page looks them up. This takes minutes. --write writes the page, --check prints how the committed page differs and
-exits 1 where it does. --layout keeps the answers of the committed page and renews the rest, which takes a second.
+The answers are those of `provision.resolve` over the profiles of this checkout, computed for every class of
+questions. This takes minutes. The page looks them up. --write writes the page. --check prints how the
+committed page differs, and exits with 1 if it does. --layout keeps the answers of the committed page and
+renews the rest, which takes a second.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _DATA = '<script type="application/json" id="data">'
 
 
 def main() -> None:
-    """Write the page, or say how it would change."""
+    """Write the page, or print how it would change."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write docs/compatibility.html")
     parser.add_argument("--check", action="store_true", help="exit 1 where the page is another one")
@@ -48,21 +50,21 @@ def main() -> None:
 
 
 def made_data() -> dict[str, Any]:
-    """The document of all answers."""
+    """Return the document of all answers."""
     known = profiles.load()
     document = all_answers(known)
     return document | {"heat": heat_maps(known, document), "read": newest_reading()}
 
 
 def newest_reading() -> str:
-    """The date of the newest reading of a profile."""
+    """Return the date of the newest profile."""
     texts = (p.read_text(encoding="utf-8") for p in profiles.directory().glob("*.yaml"))
     dates: list[str] = [d for text in texts for d in re.findall(r'^  read: "([\d-]+)"', text, re.MULTILINE)]
     return max(dates)
 
 
 def page(document: dict[str, Any]) -> str:
-    """The page around a document."""
+    """Return the page with a document."""
     scripts = sorted((PARTS / "js").glob("*.js"))
     data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     parts = {
@@ -79,14 +81,14 @@ def page(document: dict[str, Any]) -> str:
 
 
 def _in_lines(data: str) -> str:
-    """JSON with line ends where it has brackets, so that a change is a readable diff."""
+    """Return JSON with line ends after brackets, so that a change is a readable diff."""
     return data.replace("],[", "],\n[").replace('},"', '},\n"')
 
 
 def read_data(text: str) -> dict[str, Any]:
-    """The document of a page. Raises ValueError for a page without one."""
-    found: dict[str, Any] = json.loads(_data_of(text))
-    return found
+    """Return the document of a page. Raises ValueError if it has none."""
+    document: dict[str, Any] = json.loads(_data_of(text))
+    return document
 
 
 def _data_of(text: str) -> str:
@@ -94,7 +96,7 @@ def _data_of(text: str) -> str:
 
 
 def changes(old: str, new: str) -> list[str]:
-    """What differs between two pages: lines of the layout, answers by their questions."""
+    """Return the differences between two pages: lines of the layout, and answers by their questions."""
     if old == new:
         return []
     before, after = (t.replace(_data_of(t), "").splitlines(keepends=True) for t in (old, new))

@@ -1,11 +1,11 @@
-"""Which variants the conda solver takes from a snapshot of channels, per CUDA that the driver speaks.
+"""Show which variants the conda solver selects from a snapshot of channels, for each CUDA of a driver.
 
     python scripts/conda_solves.py FOLDER
 
-FOLDER holds channels by their names (conda-forge/, pytorch/, nvidia/, each with linux-64/ and noarch/). Each
-question is a `gpuenv lock` for a driver that speaks that CUDA, or for the CPU; each lock is rendered by
-conda-lock, whose list is to hold exactly the lock's packages. Prints a Markdown table; exit code 1 where a lock
-could not be rendered, or where a CUDA question ended in a CPU build or above its driver.
+FOLDER contains channels by their names (conda-forge/, pytorch/, nvidia/, each with linux-64/ and noarch/).
+Each question is a `gpuenv lock` for a driver that supports that CUDA, or for the CPU. conda-lock renders each
+lock, and its list must contain exactly the lock's packages. Prints a Markdown table. The exit code is 1 if a
+lock cannot be rendered, or a CUDA question got a CPU build or a CUDA above its driver.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the channels are, and where this run writes."""
+class SolveFolders:
+    """The folder of the channels, and the folder that this run writes to."""
 
     channels: Path
     scratch: Path
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        """A program in a configuration and cache of its own."""
-        own = {
+        """Run a program with its own configuration and cache."""
+        folders = {
             "XDG_CONFIG_HOME": str(self.scratch / "config"),
             "RATTLER_CACHE_DIR": str(self.scratch / "cache"),
         }
         kept = {k: v for k, v in os.environ.items() if not k.startswith("CONDA_")}
         return subprocess.run(
-            argv, cwd=self.scratch, env=kept | own, capture_output=True, text=True, check=False
+            argv, cwd=self.scratch, env=kept | folders, capture_output=True, text=True, check=False
         )
 
 
@@ -75,10 +75,10 @@ def main() -> int:
     bad = []
     sys.stdout.write(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n")
     with tempfile.TemporaryDirectory(prefix="gpuenv-solves-") as scratch:
-        place = Place(folder, Path(scratch))
+        folders = SolveFolders(folder, Path(scratch))
         for framework, channels, bound in ASKED:
             for cuda in SPOKEN:
-                cells, wrong = row(place, framework + "".join(bound), channels, cuda)
+                cells, wrong = row(folders, framework + "".join(bound), channels, cuda)
                 bad += [f"{framework} {cuda}: {wrong}"] if wrong else []
                 sys.stdout.write(
                     f"| {' | '.join((framework, ' '.join(channels), cuda or 'none', *cells))} |\n"
@@ -88,33 +88,35 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def row(place: Place, framework: str, channels: tuple[str, ...], cuda: str | None) -> tuple[list[str], str]:
-    """The cells of one question, and what is wrong with its answer."""
-    lock = place.scratch / "conda-lock.yml"
+def row(
+    folders: SolveFolders, framework: str, channels: tuple[str, ...], cuda: str | None
+) -> tuple[list[str], str]:
+    """Return the cells of one question, and the fault of its answer or ""."""
+    lock = folders.scratch / "conda-lock.yml"
     lock.unlink(missing_ok=True)
-    named = [word for name in channels for word in ("--channel", str(place.channels / name))]
+    named = [word for name in channels for word in ("--channel", str(folders.channels / name))]
     target = ["--driver", speaking(cuda)] if cuda else ["--device", "cpu"]
-    asked = ["--manager", "conda", "--framework", framework, "--platform", "linux-x86_64", *target, *named]
+    options = ["--manager", "conda", "--framework", framework, "--platform", "linux-x86_64", *target, *named]
     began = time.perf_counter()
-    done = place.run(str(BIN / "gpuenv"), "lock", *asked, "--json")
+    done = folders.run(str(BIN / "gpuenv"), "lock", *options, "--json")
     seconds = f"{time.perf_counter() - began:.1f}"
-    told = json.loads(done.stdout)
-    if "error" in told:
-        error = told["error"]
+    document = json.loads(done.stdout)
+    if "error" in document:
+        error = document["error"]
         words = f"exit {done.returncode}; would help: {error['hint']}"
         return [words, "", "", "", "", "", seconds, ""], ""
-    (build,) = told["plan"]["builds"]
-    conda = [p for p in told["packages"] if is_conda(p)]
-    size = sum(p["size"] or 0 for p in told["packages"]) / 1e9
-    rendered, wrong = render(place, lock, conda)
+    (build,) = document["plan"]["builds"]
+    conda = [p for p in document["packages"] if is_conda(p)]
+    size = sum(p["size"] or 0 for p in document["packages"]) / 1e9
+    rendered, wrong = render(folders, lock, conda)
     wrong = wrong or variant(build, cuda)
-    cells = [named_build(build), build["cuda"] or "-", build["cudnn"] or "-", told["plan"]["python"],
-             packages(conda, told["packages"]), f"{size:.2f}", seconds, rendered]  # fmt: skip
+    cells = [named_build(build), build["cuda"] or "-", build["cudnn"] or "-", document["plan"]["python"],
+             packages(conda, document["packages"]), f"{size:.2f}", seconds, rendered]  # fmt: skip
     return cells, wrong
 
 
 def speaking(cuda: str) -> str:
-    """The oldest Linux driver that speaks a CUDA release natively."""
+    """Return the oldest Linux driver that supports a CUDA release natively."""
     return next(str(r.linux) for r in profiles.load().cuda if r.cuda == cuda)
 
 
@@ -132,21 +134,21 @@ def packages(conda: list[dict[str, Any]], every: list[dict[str, Any]]) -> str:
     return f"{len(conda)} + {wheels} wheels" if wheels else str(len(conda))
 
 
-def render(place: Place, lock: Path, conda: list[dict[str, Any]]) -> tuple[str, str]:
-    """What conda-lock makes of the lock, and whether that is not the lock's packages."""
-    done = place.run(str(BIN / "conda-lock"), "render", "-k", "explicit", "-p", "linux-64", str(lock))
+def render(folders: SolveFolders, lock: Path, conda: list[dict[str, Any]]) -> tuple[str, str]:
+    """Return conda-lock's rendering of the lock in words, and how it differs from the lock's packages."""
+    done = folders.run(str(BIN / "conda-lock"), "render", "-k", "explicit", "-p", "linux-64", str(lock))
     if done.returncode:
         return "refused", done.stderr.strip().splitlines()[-1]
-    text = (place.scratch / "conda-linux-64.lock").read_text(encoding="utf-8")
-    found = {
+    text = (folders.scratch / "conda-linux-64.lock").read_text(encoding="utf-8")
+    urls = {
         line.partition("#")[0] for line in text.splitlines() if "://" in line and not line.startswith("#")
     }
-    missing = {p["url"] for p in conda} ^ found
-    return f"{len(found)} lines", f"rendered otherwise: {sorted(missing)[:3]}" if missing else ""
+    missing = {p["url"] for p in conda} ^ urls
+    return f"{len(urls)} lines", f"rendered otherwise: {sorted(missing)[:3]}" if missing else ""
 
 
 def variant(build: dict[str, Any], cuda: str | None) -> str:
-    """What is wrong with the variant that was taken."""
+    """Return the fault of the selected variant, or ""."""
     if (
         build["index"] == "pypi"
     ):  # a wheel's CUDA runs by minor-version compatibility, its major is what counts

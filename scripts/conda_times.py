@@ -1,11 +1,12 @@
-"""Times of conda environments, as ratios within one run.
+"""Measure times of conda environments, as ratios within one run.
 
     python scripts/conda_times.py FOLDER [--runs N]
 
-The solve: `gpuenv resolve` of torch over a snapshot of conda-forge (FOLDER/conda-forge), against the engine's
-own solve of the same in a bare process. The environment: a warm `gpuenv create` of jax from the small channel
-that the tests make, against `cp -al` of the same files and against the engine's own install. Medians of
-interleaved runs, in seconds of processor time (a busy machine stretches the others) and of the clock.
+The solve is `gpuenv resolve` of torch over a snapshot of conda-forge (FOLDER/conda-forge), compared with the
+engine's own solve in a bare process. The environment is a warm `gpuenv create` of jax from the small channel
+of the tests. It is compared with `cp -al` of the same files and with the engine's own install. The times are
+medians of interleaved runs, in seconds of processor time (a busy machine stretches the others) and of the
+clock.
 """
 
 from __future__ import annotations
@@ -63,47 +64,47 @@ def main() -> None:
 
 
 def solving(channel: Path, scratch: Path, runs: int) -> None:
-    asked = ("resolve", "--manager", "conda", "--framework", "torch", "--driver", "580.65.06", "--glibc", "2.35",
+    command = ("resolve", "--manager", "conda", "--framework", "torch", "--driver", "580.65.06", "--glibc", "2.35",
              "--platform", "linux-x86_64", "--channel", str(channel))  # fmt: skip
     sides = {
-        "gpuenv resolve": lambda: timed(scratch, GPUENV, *asked),
+        "gpuenv resolve": lambda: timed(scratch, GPUENV, *command),
         "the engine alone": lambda: timed(
             scratch, sys.executable, "-c", SOLVE, channel.as_uri(), str(scratch / "cache")
         ),
     }
-    told("solve of torch on the snapshot", medians(sides, runs))
+    show_times("solve of torch on the snapshot", medians(sides, runs))
 
 
 def creating(scratch: Path, runs: int) -> None:
     channel = importlib.import_module("conda_channel").channel()
-    made, copied, linked = (scratch / name for name in ("made", "copied", "linked"))
-    asked = ("create", str(made), "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify",
+    created, copied, linked = (scratch / name for name in ("made", "copied", "linked"))
+    command = ("create", str(created), "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify",
              "--channel", str(channel))  # fmt: skip
-    timed(scratch, GPUENV, *asked)
-    subprocess.run(["cp", "-al", str(made), str(scratch / "kept")], check=True)
+    timed(scratch, GPUENV, *command)
+    subprocess.run(["cp", "-al", str(created), str(scratch / "kept")], check=True)
     kept = str(scratch / "kept")
     files = sum(1 for p in Path(kept).rglob("*") if p.is_file())
     sides = {
-        "gpuenv create": lambda: fresh(made, lambda: timed(scratch, GPUENV, *asked)),
+        "gpuenv create": lambda: fresh(created, lambda: timed(scratch, GPUENV, *command)),
         "cp -al": lambda: fresh(copied, lambda: timed(scratch, "cp", "-al", kept, str(copied))),
         "the engine alone": lambda: fresh(
             linked,
             lambda: timed(scratch, sys.executable, "-c", INSTALL, kept, str(linked), str(scratch / "cache")),
         ),
     }
-    told(f"warm create of jax, {files} files", medians(sides, runs))
+    show_times(f"warm create of jax, {files} files", medians(sides, runs))
 
 
 def timed(scratch: Path, *argv: str) -> Seconds:
-    """What one run took; one that fails ends it all."""
-    own = {
+    """Return the times of one run. A failure ends the program."""
+    folders = {
         "XDG_CONFIG_HOME": str(scratch / "config"),
         "HOME": str(scratch),
         "RATTLER_CACHE_DIR": str(scratch / "cache"),
     }
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        argv, cwd=scratch, env=os.environ | own, capture_output=True, text=True, check=False
+        argv, cwd=scratch, env=os.environ | folders, capture_output=True, text=True, check=False
     )
     clock, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
@@ -117,7 +118,7 @@ def fresh(prefix: Path, run: Callable[[], Seconds]) -> Seconds:
 
 
 def medians(sides: dict[str, Callable[[], Seconds]], runs: int) -> dict[str, Seconds]:
-    """The medians of each side, after one run that does not count."""
+    """Return the medians of each side, after one run that does not count."""
     for run in sides.values():
         run()
     every = [{name: run() for name, run in sides.items()} for _ in range(runs)]
@@ -130,11 +131,11 @@ def medians(sides: dict[str, Callable[[], Seconds]], runs: int) -> dict[str, Sec
     }
 
 
-def told(what: str, found: dict[str, Seconds]) -> None:
-    """A line for each side: its times, and how many of them the first side takes."""
-    ours = next(iter(found.values()))
+def show_times(what: str, times: dict[str, Seconds]) -> None:
+    """Print a line for each side: its times, and the ratio of the first side to it."""
+    ours = next(iter(times.values()))
     sys.stdout.write(f"{what}\n")
-    for name, (busy, clock) in found.items():
+    for name, (busy, clock) in times.items():
         ratios = f"ratio {ours[0] / max(busy, 0.01):.1f} and {ours[1] / clock:.1f}"
         sys.stdout.write(f"  {name:18} {busy:6.2f} s of processor {clock:6.2f} s of clock   {ratios}\n")
 

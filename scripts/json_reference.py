@@ -1,6 +1,7 @@
-"""Write docs/reference/json.md: each JSON document with an example of a real run: `json_reference.py [--write]`.
+"""Write docs/reference/json.md: each JSON document with an example of a real run: `json_reference.py
+[--write]`.
 
-The runs use the package index that is configured, for jax on the CPU. Long lists and texts are cut in the examples.
+The runs use the configured package index, for jax on the CPU. Long lists and texts are cut in the examples.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def run(line: str, folder: Path, work: Path) -> dict[str, Any]:
 
 
 def cut(value: Any, depth: int = 0) -> Any:
-    """Return a value with one entry of each list and 100 characters of each text; deep values have one key less."""
+    """Return a value with one entry of each list and at most 100 characters of each text."""
     if isinstance(value, dict):
         return {key: cut(entry, depth + 1) for key, entry in value.items()}
     if isinstance(value, list):

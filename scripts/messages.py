@@ -1,10 +1,11 @@
-"""List every text that a user reads, with its file and line, so that all of them can be read in one sitting.
+"""List every text that a user reads, with its file and line.
 
-`messages.py` prints `file:line: kind: text`, sorted by file. `messages.py error provision/cli` prints one kind of one folder.
-Kinds: error, hint, event (notes, warnings, progress), help, finding (titles, fixes, evidence, details), screen (what
-`show` writes), file (text of generated files), profile (rows of profiles/*.yaml), text (parts of messages).
+`messages.py` prints `file:line: kind: text`, sorted by file. `messages.py error provision/cli` prints one
+kind of one folder. Kinds: error, hint, event (notes, warnings, progress), help, finding (titles, fixes,
+evidence, details), screen (output of `show`), file (text of generated files), profile (rows of
+profiles/*.yaml), text (parts of messages).
 
-Texts come from the syntax tree: `{...}` marks a value that is only known when gpuenv runs.
+Texts come from the syntax tree. `{...}` marks a value that is only known at run time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _PROSE = re.compile(r"[A-Za-z]{2,}[,;:.]? +(\{[^}]*\}[,;:.]? +)*[A-Za-z]{2,}")
 
 @dataclass(frozen=True, order=True)
 class Message:
-    """A text and its place."""
+    """A text with its file and line."""
 
     file: str
     line: int
@@ -54,14 +55,14 @@ class Message:
 
 def list_messages(root: Path = ROOT) -> list[Message]:
     """Return the messages of the code and of the profiles."""
-    found: set[Message] = set()
+    messages: set[Message] = set()
     for file in sorted((root / "provision").rglob("*.py")):
         name = file.relative_to(root)
         if not name.as_posix().startswith(_UNREAD):
-            found.update(read_code(file.read_text(encoding="utf-8"), name.as_posix()))
+            messages.update(read_code(file.read_text(encoding="utf-8"), name.as_posix()))
     for file in sorted((root / "profiles").glob("*.yaml")):
-        found.update(read_profile(file.read_text(encoding="utf-8"), str(file.relative_to(root))))
-    return sorted(found)
+        messages.update(read_profile(file.read_text(encoding="utf-8"), str(file.relative_to(root))))
+    return sorted(messages)
 
 
 def read_code(source: str, file: str) -> Iterator[Message]:
@@ -88,7 +89,7 @@ def read_profile(source: str, file: str) -> Iterator[Message]:
 
 
 class _CodeReader(ast.NodeVisitor):
-    """Collects strings with the kind that their place in the tree decides."""
+    """A visitor that collects strings, with the kind that follows from their place in the tree."""
 
     def __init__(self, file: str) -> None:
         parts = Path(file).parts
@@ -179,7 +180,7 @@ def _text_of(node: ast.JoinedStr) -> str:
 
 
 def _has_text(node: ast.expr) -> bool:
-    """Return whether a value has texts of its own: they are listed beside."""
+    """Return whether a value contains texts. They are listed separately."""
     return any(
         isinstance(n, ast.Constant) and isinstance(n.value, str) and " " in n.value for n in ast.walk(node)
     )
@@ -190,7 +191,7 @@ def _one_line(text: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the messages that the command line asks for."""
+    """Print the messages that the command line selects."""
     parser = argparse.ArgumentParser(description="List every text that a user reads, with its file and line.")
     parser.add_argument(
         "words", nargs="*", metavar="KIND|PATH", help=f"only these kinds ({', '.join(KINDS)}) or paths"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Wrap the logs of a file of reports (JSON lines with a key `log`) in realistic noise, by a seed.
+"""Add realistic noise to the logs of a file of reports (JSON lines with a key `log`), by a seed.
 
     scripts/noisy_reports.py reports.jsonl --seed 3 > noisy.jsonl
 
-What `gpuenv diagnose` says of the two files shows what noise costs. The noise is that of tests/support/log_noise.py.
+Comparing `gpuenv diagnose` on both files shows the effect of noise. The noise is that of
+tests/support/log_noise.py.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Write provision/probes/onnx_models.py: the ONNX models of the graded convolutions, as base64.
 
     python scripts/onnx_models.py          # rewrite the module
-    python scripts/onnx_models.py --check  # exit 1 where the module differs
+    python scripts/onnx_models.py --check  # exit 1 if the module differs
 
 An ONNX file is a protocol buffer. These models need seven message types of onnx.proto3
-(https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3), which are written here field by field, so that no
-environment needs the package onnx. Input and weight are both inputs of the graph: one model serves any numbers.
+(https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3). They are written here field by field, so that no
+environment needs the package onnx. Input and weight are both inputs of the graph, so one model works for any
+numbers.
 """
 
 from __future__ import annotations
@@ -70,9 +71,10 @@ def model(operator: str, attributes: Mapping[str, int | Sequence[int]], dtype: s
 def attributes(case: Mapping[str, Any], operator: str) -> dict[str, int | Sequence[int]]:
     """Return the attributes of Conv or ConvTranspose for a case of the graded convolutions.
 
-    ConvTranspose undoes the sizes of Conv. Where the stride does not divide, `output_padding` makes up for the rest.
+    ConvTranspose reverses the sizes of Conv. If the stride does not divide the size, `output_padding` adds
+    the rest.
     """
-    found: dict[str, int | Sequence[int]] = {
+    result: dict[str, int | Sequence[int]] = {
         "group": case.get("groups", 1),
         "kernel_shape": case["kernel"],
         "pads": [*case["padding"], *case["padding"]],
@@ -80,8 +82,8 @@ def attributes(case: Mapping[str, Any], operator: str) -> dict[str, int | Sequen
     }
     if operator == "ConvTranspose" and not case.get("transposed"):
         sizes = zip(case["size"], case["kernel"], case["stride"], case["padding"], strict=True)
-        found["output_padding"] = [(n + 2 * p - k) % s for n, k, s, p in sizes]
-    return found
+        result["output_padding"] = [(n + 2 * p - k) % s for n, k, s, p in sizes]
+    return result
 
 
 def models(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:

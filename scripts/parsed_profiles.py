@@ -1,7 +1,7 @@
-"""A hook of gpuenv's build: the profiles are parsed once here, so that no machine's first run has to.
+"""Parse the profiles during gpuenv's build, so that no first run has to.
 
-What it writes lies beside the package, in a checkout too, under the sha256 of the files that were parsed and of
-the code that did it. gpuenv reads it where that is the sha256 of what it has, and else the profiles themselves.
+The result is written beside the package, also in a checkout. Its name is the sha256 of the parsed files and
+of the parser. gpuenv reads it if the sha256 matches, otherwise it parses the profiles.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class ParsedProfiles(BuildHookInterface[Any]):
-    """Before a wheel is made, be it one that leads to a checkout."""
+    """A build hook that runs before a wheel is made, including an editable one."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  # hatchling's
         sys.path.insert(0, self.root)

@@ -1,8 +1,7 @@
-"""Make a private venv with this checkout in it: `private_venv.py FOLDER [--group dev]`. Without a group all
-that it needs is what `release/*.txt` names, hashes required.
+"""Make a private venv with this checkout in it: `private_venv.py FOLDER [--group dev]`.
 
-Needs nothing but Python's own venv module. Where the system splits that off, the message names
-the package to install.
+Without a group it installs exactly the packages of `release/*.txt`, with hashes. It needs only Python's own
+venv module. If the system packages that separately, the message names the package to install.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ OLDEST = (3, 10)
 
 
 def main() -> None:
-    """Make the venv, or say what is missing and exit with 1."""
+    """Make the venv. Exit with 1 and a message if something is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--group", help="a dependency group of pyproject.toml to install as well")
@@ -31,10 +30,10 @@ def main() -> None:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if options.group is None:
         # What a release is built and runs with, by hash: nothing else gets onto a user's machine.
-        held = [
+        hashed = [
             x for name in ("requirements", "build") for x in ("-r", str(ROOT / "release" / f"{name}.txt"))
         ]
-        run_quietly([*pip, "--require-hashes", "--only-binary", ":all:", *held])
+        run_quietly([*pip, "--require-hashes", "--only-binary", ":all:", *hashed])
         run_quietly([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)])
     else:
         # gpuenv's own installer installs gpuenv: once pip has brought it, it is ten times as fast.
@@ -47,7 +46,7 @@ def main() -> None:
 
 
 def complain_about_python() -> None:
-    """Exit with a sentence that helps where this Python cannot make a venv."""
+    """Exit with a helpful message if this Python cannot make a venv."""
     if sys.version_info < OLDEST:
         sys.exit(f"gpuenv needs Python 3.10 or newer; {sys.executable} is {sys.version.split()[0]}")
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
@@ -59,7 +58,7 @@ def complain_about_python() -> None:
 
 
 def run_quietly(argv: list[str]) -> None:
-    """Run a step; on failure show what it said and exit with its code."""
+    """Run a step. On failure print its output and exit with its code."""
     env = {k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"}
     if mirror := configured_index():
         env.setdefault("UV_DEFAULT_INDEX", mirror)
@@ -69,9 +68,9 @@ def run_quietly(argv: list[str]) -> None:
 
 
 def configured_index() -> str:
-    """The index that pip is configured with, "" where it takes its own default."""
-    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    """Return the index that pip is configured with, or "" for its default."""
+    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return os.environ.get("PIP_INDEX_URL") or (done.stdout.strip() if done.returncode == 0 else "")
 
 

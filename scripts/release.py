@@ -1,9 +1,10 @@
-"""Build a release twice, from two clones, and hold the two against each other byte for byte.
+"""Build a release twice, from two clones, and compare the files byte for byte.
 
-`release.py` clones HEAD into two folders of different names, depths, masks, time zones and times, builds in each
-the wheel and the source archive with exactly the build tools of release/build.txt (hashes required), and puts
-them into dist/ with SHA256SUMS only where both are the same, the bill of materials in the wheel is of today's
-lock, and the wheel made from the source archive is the same once more. `--lock` renews the files of release/.
+`release.py` clones HEAD into two folders with different names, depths, masks, time zones and times. In each
+it builds the wheel and the source archive with exactly the build tools of release/build.txt, with hashes. It
+puts them into dist/ with SHA256SUMS only if both builds are the same. The bill of materials in the wheel must
+be that of the current lock, and the wheel built from the source archive must be the same too. `--lock` renews
+the files of release/.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ UV = [sys.executable, "-m", "uv"]
 
 
 def lock() -> None:
-    """The requirements of gpuenv and of its build, at their newest, for every Python and system."""
+    """Lock the newest requirements of gpuenv and of its build, for every Python and system."""
     compiling = [
         *UV,
         "pip",
@@ -51,7 +52,7 @@ def lock() -> None:
 
 
 def build_requires() -> list[str]:
-    """What pyproject.toml says that builds it."""
+    """Return the build requirements in pyproject.toml."""
     import tomli
 
     data = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -59,7 +60,7 @@ def build_requires() -> list[str]:
 
 
 def built(clone: Path, epoch: str, mask: int, zone: str) -> dict[str, bytes]:
-    """The files that one clone makes: the source archive, the wheel, and the wheel made of that archive."""
+    """Return the files that one clone builds: source archive, wheel, and the wheel of that archive."""
     run(["git", "clone", "--quiet", "--no-local", str(ROOT), str(clone)], clone.parent, mask=mask)
     env = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "TZ": zone, "PYTHONHASHSEED": str(mask)}
     exactly = ["--build-constraint", "release/build.txt", "--require-hashes", "-q"]
@@ -72,14 +73,14 @@ def built(clone: Path, epoch: str, mask: int, zone: str) -> dict[str, bytes]:
 
 
 def run(argv: list[str], folder: Path, env: dict[str, str] | None = None, mask: int = 0o022) -> None:
-    """A step; one that fails ends the release."""
+    """Run a step. A failure ends the release."""
     done = subprocess.run(argv, cwd=folder, env=env, umask=mask, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(argv)}: exit {done.returncode}")
 
 
-def held_together(one: dict[str, bytes], two: dict[str, bytes]) -> dict[str, bytes]:
-    """The files, where both builds made the same and the archive makes the wheel."""
+def compare_builds(one: dict[str, bytes], two: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the files if both builds are the same and the archive builds the same wheel."""
     different = sorted(n for n in one.keys() | two.keys() if one.get(n) != two.get(n))
     if different:
         sys.exit(f"two builds differ in {', '.join(different)}")
@@ -99,15 +100,15 @@ def main() -> None:
     if options.lock:
         lock()
         return
-    asked = ["git", "log", "-1", "--format=%ct"]
-    epoch = subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    command = ["git", "log", "-1", "--format=%ct"]
+    epoch = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
     with tempfile.TemporaryDirectory(prefix="gpuenv-release-") as scratch:
         one = built(Path(scratch, "a"), epoch, 0o022, "UTC")
         time.sleep(2.1)  # a zip counts time in steps of two seconds
         deeper = Path(scratch, "another", "with a longer name")
         deeper.mkdir(parents=True)
         two = built(deeper / "gpuenv", epoch, 0o077, "Asia/Kathmandu")
-    files = held_together(one, two)
+    files = compare_builds(one, two)
     options.out.mkdir(parents=True, exist_ok=True)
     sums = ""
     for name, data in sorted(files.items()):
@@ -121,7 +122,7 @@ def main() -> None:
 
 
 def _assert_bill(wheel: Path) -> None:
-    """The wheel carries the bill of materials of today's lock."""
+    """Exit if the wheel does not contain the bill of materials of the current lock."""
     with zipfile.ZipFile(wheel) as archive:
         names = [n for n in archive.namelist() if ".dist-info/sboms/" in n]
         if [archive.read(n).decode() for n in names] != [sbom.bill()]:

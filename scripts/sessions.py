@@ -1,7 +1,8 @@
-"""Run the sessions of README.md and docs/ again, and put their output into the pages: `sessions.py [--write]`.
+"""Run the sessions of README.md and docs/ again, and update their output in the pages: `sessions.py
+[--write]`.
 
-A session is a console block between `<!-- session -->` and `<!-- /session -->`. Its lines that begin with `$ ` run in one
-empty folder. Paths of this machine become ~/project.
+A session is a console block between `<!-- session -->` and `<!-- /session -->`. Its lines that begin with `$
+` run in one empty folder. Paths of this machine become ~/project.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def masked(text: str) -> str:
 
 
 def main() -> None:
-    """Show the difference, or write it."""
+    """Print the differences, or write them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

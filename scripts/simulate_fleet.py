@@ -1,8 +1,9 @@
-"""Write what `gpuenv detect --json` says of simulated GPU hosts, as JSON lines or as one file a host.
+"""Write the output of `gpuenv detect --json` for simulated GPU hosts, as JSON lines or as one file for each
+host.
 
-The same `--seed` gives the same hosts. Generations, drivers and systems are distributed as clusters that grew over
-years are: racks of equal hosts, most of them recent, drivers of a few data-centre branches with several patch
-releases each, old boards held at their last driver, and some hosts without a GPU.
+The same `--seed` gives the same hosts. Generations, drivers and systems are distributed as in clusters that
+grew over years. There are racks of equal hosts, most of them recent, and drivers of a few data-centre
+branches with several patch releases. Old boards have their last driver, and some hosts have no GPU.
 
     python scripts/simulate_fleet.py 1000 | gpuenv resolve --framework torch --target -
 """
@@ -47,20 +48,20 @@ RACK = 16
 
 
 def hosts(count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """The documents, one a host, each with the host's name."""
+    """Yield one document for each host, with the host's name."""
     chance = random.Random(seed)  # noqa: S311  # a simulation that can be repeated
-    made = 0
+    count_made = 0
     rack = 0
-    while made < count:
+    while count_made < count:
         rack += 1
         kind = _rack(chance)
-        for place in range(min(chance.randint(RACK // 4, RACK), count - made)):
-            made += 1
+        for place in range(min(chance.randint(RACK // 4, RACK), count - count_made)):
+            count_made += 1
             yield _host(f"rack{rack:05}-{place:02}", kind, chance)
 
 
 def _rack(chance: random.Random) -> tuple[Any, ...]:
-    """What the hosts of one rack have in common: board, driver and glibc."""
+    """Return the common properties of the hosts in one rack: board, driver and glibc."""
     if chance.random() < WITHOUT_GPU:
         return None, None, _drawn(chance, GLIBC)
     board = chance.choices(BOARDS, [b[3] for b in BOARDS])[0]

@@ -1,8 +1,8 @@
-"""The table of what each GPU generation gets from each driver: `support_table.py [--write]`.
+"""Write the table of builds for each GPU generation and driver: `support_table.py [--write]`.
 
-Every cell is an answer of `provision.resolve` over the profiles of this checkout, for Linux x86_64 with
-glibc 2.35, any Python and both indexes. Prints the table; --write puts it between its two marker
-comments in docs/reference/support-table.md.
+Every cell is an answer of `provision.resolve` over the profiles of this checkout, for Linux x86_64 with glibc
+2.35, any Python and both indexes. Prints the table. --write puts it between its two marker comments in
+docs/reference/support-table.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def table(known: Profiles) -> str:
-    """The Markdown table with its explanation: a row per generation, split where answers differ."""
+    """Return the Markdown table with its explanation: a row for each generation, split if answers differ."""
     newest = max((b.branch for b in known.branches), key=int)
     drivers = [first_driver(known, branch) for branch in (*BRANCHES, newest)]
     titles = [*BRANCHES, f"{newest} (newest)"]
@@ -60,19 +60,19 @@ def table(known: Profiles) -> str:
 
 
 def first_driver(known: Profiles, branch: str) -> str:
-    """The first driver of a branch that its CUDA release came with, else the branch itself."""
+    """Return the first driver of a branch, which was released with its CUDA, otherwise the branch."""
     spoken = next(b.cuda for b in known.branches if b.branch == branch)
     return next((c.linux for c in known.cuda if c.cuda == spoken and c.linux), branch)
 
 
 def cell(known: Profiles, gpu: GpuModel, driver: str) -> str:
-    """The three versions, or one dash where there is nothing at all."""
+    """Return the versions of all frameworks, or one dash if there are none."""
     newest = [version(known, framework, gpu, driver) for framework in FRAMEWORKS]
     return " / ".join(newest) if set(newest) != {NONE} else NONE
 
 
 def version(known: Profiles, framework: str, gpu: GpuModel, driver: str) -> str:
-    """The version that resolve plans, or a dash."""
+    """Return the version that resolve plans, or a dash."""
     target = Target(
         platform="linux-x86_64",
         glibc="2.35",

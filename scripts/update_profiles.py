@@ -1,16 +1,16 @@
-"""Measure what the default index can tell and bring the tables of profiles/ up to date.
+"""Measure the releases of the default index, and update the tables of profiles/.
 
     python scripts/update_profiles.py [torch tensorflow jax cudnn] [--write] [--cache DIR]
     python scripts/update_profiles.py satellites [--write] [--cache DIR]
     python scripts/update_profiles.py [NAME ...] --sample 3
 
-Shows a unified diff and changes nothing unless told `--write`. Tables marked `kept: "by hand"` are
-left as they are. A wheel that cannot be read is reported and has no row. What was read is kept in
-the cache folder by the wheel's sha256, so a run that the network ended is resumed by starting it
-again. `--sample` reads that many random rows once more, with no cache, and fails if one differs.
+Shows a unified diff; only `--write` changes files. Tables marked `kept: "by hand"` are not changed. A wheel
+that cannot be read is reported and has no row. Facts are cached in the cache folder by the wheel's sha256, so
+that an interrupted run can be started again. `--sample` reads that many random rows again without the cache,
+and fails if one differs.
 
-`satellites` is read only when it is named: it takes whole wheels, some 40 GB, one at a time. Folders for temporary
-files need 3 GB then (TMPDIR).
+`satellites` is read only if named. It downloads whole wheels, some 40 GB, one at a time, and needs 3 GB for
+temporary files (TMPDIR).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def read(path: Path) -> list[Table]:
-    """The tables of a profile file; ends the program when it is invalid."""
+    """Return the tables of a profile file. Exit if it is invalid."""
     tables, problems = read_file(path) if path.exists() else ([], [])
     if problems:
         raise SystemExit("\n".join(problems))
@@ -44,7 +44,7 @@ def read(path: Path) -> list[Table]:
 
 
 def head(name: str) -> dict[str, str]:
-    """What a measured table says of itself."""
+    """Return the head of a measured table."""
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
     table = measure.MEASURED[name][0]
     framework = {"framework": name} if table == "builds" else {}
@@ -52,7 +52,7 @@ def head(name: str) -> dict[str, str]:
 
 
 def sample(reader: Reader, folder: Path, names: list[str], count: int) -> int:
-    """Read `count` random measured rows of the named files again; how many are not as the profiles have them."""
+    """Read `count` random measured rows of the named files again, and return how many differ."""
     known = []
     for name in names:
         tables = read(folder / f"{name}.yaml")
@@ -67,9 +67,9 @@ def sample(reader: Reader, folder: Path, names: list[str], count: int) -> int:
     for name, tables, row in random.sample(known, count):  # which rows, no secret
         reader.only = frozenset({row_name(row)})
         kind = KINDS[measure.MEASURED[name][0]]
-        found = measure.MEASURED[name][1](reader, documents(tables))
+        measured = measure.MEASURED[name][1](reader, documents(tables))
         key = row_key(kind, {}, row)
-        again = next((r for r in found if row_key(kind, {}, r) == key), None)
+        again = next((r for r in measured if row_key(kind, {}, r) == key), None)
         wrong += again != row
         which = " ".join([*filter(None, [row.get("package")]), row["version"], row["platform"]])
         print(f"{'as before' if again == row else 'DIFFERS'}: {name} {which}")
@@ -79,7 +79,7 @@ def sample(reader: Reader, folder: Path, names: list[str], count: int) -> int:
 
 
 def update(reader: Reader, folder: Path, names: list[str], *, write: bool) -> int:
-    """Show (and with `write` make) the difference of each named file; how many differ."""
+    """Print the difference of each named file, with `write` write it, and return how many differ."""
     changed = 0
     for name in names:
         path = folder / f"{name}.yaml"
@@ -97,7 +97,7 @@ def update(reader: Reader, folder: Path, names: list[str], *, write: bool) -> in
 
 
 def main() -> int:
-    """Measure, show the difference, write if told."""
+    """Measure, print the difference, and write if requested."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,1 +1,1 @@
-"""The parts of scripts/bench.py: one module for each kind of row."""
+"""Measure the rows of scripts/bench.py, one module for each kind of row."""

@@ -1,4 +1,4 @@
-"""Rows: torch with all its CUDA wheels, against uv and against pip."""
+"""Measure builds of torch with all its CUDA wheels against uv and pip."""
 
 from __future__ import annotations
 
@@ -19,33 +19,36 @@ _REST = 5.0  # seconds, in which a virtual machine gives the memory of files now
 
 
 class Sides:
-    """The same environment, made by each tool in a fresh folder (not timed). What a run wrote is on the disk before
-    the next begins: GBs of it would be that one's time."""
+    """The same environment, built by each tool in a new folder, which is not timed.
+
+    The files of a run are synced to the disk before the next run. Otherwise gigabytes of writes would count
+    as its time.
+    """
 
     def __init__(self, ground: Ground, env: Mapping[str, str]) -> None:
         self.ground, self.env = ground, env
 
     def _fresh(self, name: str) -> Path:
-        """The path of an environment, with the earlier one out of the way."""
+        """Return the path of an environment after moving the earlier one away."""
         self.ground.put_away(self.ground.project / name)
         os.sync()
         return self.ground.project / name
 
     def uv(self) -> float:
-        made = timed(
+        creating = timed(
             [UV, "venv", str(self._fresh("uv-env")), "--python", sys.executable],
             self.ground.project,
             self.env,
         )
         argv = [UV, "pip", "install", "--python", "uv-env/bin/python", f"torch=={self.ground.torch}"]
-        return made + timed(argv, self.ground.project, self.env)
+        return creating + timed(argv, self.ground.project, self.env)
 
     def pip(self) -> float:
-        made = timed(
+        creating = timed(
             [sys.executable, "-m", "venv", str(self._fresh("pip-env"))], self.ground.project, self.env
         )
         argv = ["pip-env/bin/pip", "install", "-q", f"torch=={self.ground.torch}"]
-        return made + timed(argv, self.ground.project, self.env)
+        return creating + timed(argv, self.ground.project, self.env)
 
     def locked(self) -> float:
         self._fresh("env")
@@ -58,7 +61,7 @@ class Sides:
 
 
 def warm(ground: Ground) -> Iterator[Row]:
-    """All that is needed is in each tool's cache."""
+    """Measure builds with everything in each tool's cache."""
     sides, runs = Sides(ground, ground.at_index()), ground.runs
     locked, unlocked, uv = interleaved((sides.locked, sides.unlocked, sides.uv), runs)
     yield Row("warm", "create --locked", _UVS, locked / uv, 0.85, locked, uv, runs=runs)
@@ -72,7 +75,7 @@ def warm(ground: Ground) -> Iterator[Row]:
 
 
 def pip(ground: Ground) -> Iterator[Row]:
-    """The same against pip, which takes minutes: a third of the runs."""
+    """Measure the same build against pip. It takes minutes, so it has a third of the runs."""
     env, runs = ground.at_index(), max(1, ground.runs // 3)
     sides, fetched = Sides(ground, env), ground.empty("pip-fetched")
     ran([sys.executable, "-m", "venv", "pip-env"], ground.project, env)
@@ -89,8 +92,11 @@ def pip(ground: Ground) -> Iterator[Row]:
 
 
 def cold(ground: Ground) -> Iterator[Row]:
-    """Nothing is in a cache; the wheels come from the index on 127.0.0.1. Each run begins with both sides' files
-    gone and the machine at rest, so that none has less memory than the other, or memory that is quicker."""
+    """Measure builds with empty caches and an index on 127.0.0.1.
+
+    Before each run the files of both sides are removed and the machine rests. So no side has less or faster
+    memory than the other.
+    """
 
     def gone() -> None:
         for name in ("env", "uv-env"):

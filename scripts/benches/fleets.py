@@ -1,4 +1,4 @@
-"""Rows: many targets at once, simulated: the seconds and the most memory of `gpuenv resolve` for JSON lines."""
+"""Measure time and peak memory of `gpuenv resolve` for many simulated targets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ARGS = ("resolve", "--framework", "torch", "--json", "--target", "-")
 
 
 def fleets(ground: Ground) -> Iterator[Row]:
-    """Each size as often as the bench has rounds; the largest once, and its memory once more."""
+    """Measure each size in all rounds, the largest once, and its memory in another run."""
     for count, limit in _SECONDS.items():
         runs = 1 if count == max(_SECONDS) else ground.runs
         took = statistics.median(resolved(ground, count) for _ in range(runs))
@@ -34,7 +34,7 @@ def fleets(ground: Ground) -> Iterator[Row]:
 
 
 def resolved(ground: Ground, count: int, program: list[str] | None = None) -> float:
-    """Seconds of one run for so many hosts."""
+    """Return the seconds of one run for that many hosts."""
     with simulated(ground, count).open("rb") as lines:
         began = time.perf_counter()
         done = subprocess.run(
@@ -48,7 +48,7 @@ def resolved(ground: Ground, count: int, program: list[str] | None = None) -> fl
 
 
 def simulated(ground: Ground, count: int) -> Path:
-    """The file with so many hosts, one a line."""
+    """Return a file with that many hosts, one on each line."""
     path = ground.place("fleets") / f"{count}.jsonl"
     if not path.exists():
         with path.open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What rows stand on, made when the first row asks for it: wheels, an index that has them, environments."""
+"""Create the wheels, index and environments that rows need, on first use."""
 
 from __future__ import annotations
 
@@ -22,39 +22,42 @@ JAX = ("--framework", "jax", "--device", "cpu", "--python", HERE)
 
 @dataclasses.dataclass(frozen=True)
 class Ground:
-    """A folder for all of it (wheels stay there if it stays), and how many runs each side has."""
+    """The folder of the benchmark and the number of runs of each side. Wheels stay if the folder stays."""
 
     folder: Path
     runs: int
     stack: ExitStack
 
     def place(self, name: str) -> Path:
-        """A folder below, made."""
+        """Return an existing or new subfolder."""
         path = self.folder / name
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def empty(self, name: str) -> Path:
-        """A folder below, made and empty."""
+        """Return an empty subfolder."""
         shutil.rmtree(self.folder / name, ignore_errors=True)
         return self.place(name)
 
     def put_away(self, path: Path) -> None:
-        """Move a folder out of the way, to be removed at the end. For minutes after thousands of files are removed,
-        ext4 takes ten times as long to make each new one: it passes over inodes that were in use lately."""
+        """Move a folder away, and remove it at the end.
+
+        For minutes after thousands of files are removed, ext4 takes ten times as long to create a file. It
+        skips recently used inodes.
+        """
         if path.exists():
             path.rename(self._put_away / f"{path.name}-{time.monotonic_ns()}")
 
     @cached_property
     def _put_away(self) -> Path:
-        """The folder of what is out of the way."""
+        """The folder for folders that were moved away."""
         folder = self.empty("put-away")
         self.stack.callback(shutil.rmtree, folder, ignore_errors=True)
         return folder
 
     @cached_property
     def env(self) -> dict[str, str]:
-        """Caches of our own, and the indexes that this machine has."""
+        """The variables with caches of the benchmark and the indexes of this machine."""
         caches = {
             "UV_CACHE_DIR": "uv-cache",
             "XDG_CACHE_HOME": "cache",
@@ -65,7 +68,7 @@ class Ground:
 
     @cached_property
     def index(self) -> str:
-        """The address of an index with all wheels of torch with CUDA, fetched once."""
+        """The URL of an index with all wheels of torch with CUDA, downloaded once."""
         wheels = self.place("wheels")
         if not (self.folder / "fetched").exists():
             self._fetch(wheels)
@@ -81,7 +84,7 @@ class Ground:
         ran([*argv, "-d", str(wheels), "-r", "all.txt"], project, self.env)
 
     def at_index(self, more: dict[str, str] | None = None) -> dict[str, str]:
-        """The environment in which every tool asks that index and no other."""
+        """Return the variables with which every tool uses only that index."""
         names = ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
         kept = {k: v for k, v in self.env.items() if k not in names}
         ours = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": self.index, "UV_DEFAULT_INDEX": self.index}
@@ -96,7 +99,7 @@ class Ground:
 
     @cached_property
     def torch(self) -> str:
-        """The version of torch that is locked."""
+        """The locked version of torch."""
         locked = tomli.loads((self.project / "pylock.toml").read_text(encoding="utf-8"))
         return next(str(p["version"]) for p in locked["packages"] if p["name"] == "torch")
 
@@ -113,7 +116,7 @@ class Ground:
 
     @cached_property
     def jax_env(self) -> Path:
-        """A CPU environment that is verified."""
+        """A verified CPU environment."""
         project = self.place("jax")
         ran([GPUENV, "create", "env", *JAX], project, self.env)
         return project / "env"

@@ -1,4 +1,4 @@
-"""How time and disk grow: with the catalogue, the packages of a lock, the environments, a log."""
+"""Measure how time and disk grow with catalogue, packages, environments and logs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOISE = 1.1
 
 
 def growth(ground: Ground) -> Iterator[tuple[Row, Curve]]:
-    """One row and one curve for each thing that grows."""
+    """Yield one row and one curve for each quantity that grows."""
     for name, unit, sizes, take in (
         ("resolve", "times the catalogue", (1, 10, 100), catalogue),
         ("diagnose", "MB of log", (1, 10, 100), lambda n: log(ground, n)),
@@ -45,18 +45,22 @@ def _median(runs: int, take: Callable[[], float]) -> float:
 
 
 def _grown(name: str, unit: str, sizes: Sequence[int], taken: Sequence[float]) -> tuple[Row, Curve]:
-    """No worse than linear: from the first size to the last no more than as many times as there is more, and a
-    tenth for noise."""
+    """Return a row that limits growth to linear, with a tenth for noise, and its curve."""
     times, more = taken[-1] / taken[0], sizes[-1] / sizes[0]
-    told = ", ".join(f"{n}: {t:.3g} s" for n, t in zip(sizes, taken, strict=True))
+    times_taken = ", ".join(f"{n}: {t:.3g} s" for n, t in zip(sizes, taken, strict=True))
     row = Row(
-        "growth", name, f"{sizes[0]} {unit}, {more:.0f} times as many", times, more * _NOISE, told=f"({told})"
+        "growth",
+        name,
+        f"{sizes[0]} {unit}, {more:.0f} times as many",
+        times,
+        more * _NOISE,
+        note=f"({times_taken})",
     )
     return row, Curve(f"{name}: {unit}", tuple(sizes), tuple(taken))
 
 
 def catalogue(times: int) -> float:
-    """resolve inside one process, over the catalogue so many times."""
+    """Return the seconds of one resolve in this process over a catalogue that many times as large."""
     known = profiles.load()
     target = Target(
         platform="linux-x86_64", glibc="2.35", driver="550.54.15", gpus=(TargetGpu(capability="8.0"),)
@@ -85,7 +89,7 @@ _END = "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
 
 
 def log(ground: Ground, megabytes: int) -> float:
-    """diagnose of a training log of this size that ends in an error."""
+    """Return the seconds of diagnose for a training log of this size that ends in an error."""
     path = ground.place("logs") / f"{megabytes}.log"
     if not path.exists():
         with path.open("w", encoding="utf-8") as file:
@@ -98,7 +102,7 @@ def log(ground: Ground, megabytes: int) -> float:
 
 
 def _plan_wheels(ground: Ground, wheels: Path) -> None:
-    """Tiny wheels of what a CPU plan of JAX pins."""
+    """Write tiny wheels of the packages that a CPU plan of JAX pins."""
     plan = json.loads(ran([GPUENV, "resolve", "--json", *JAX], ground.folder, ground.env))
     wheel(wheels, "pip", "26.0")
     first, *others = [Requirement(r) for r in plan["builds"][0]["requirements"]]
@@ -111,7 +115,7 @@ def _plan_wheels(ground: Ground, wheels: Path) -> None:
 def _project(
     ground: Ground, wheels: Path, address: str, count: int
 ) -> tuple[Path, dict[str, str], list[str]]:
-    """A folder, the environment and the options for a lock of so many packages of the index at `address`."""
+    """Return a folder, variables and options for a lock of that many packages of the index at `address`."""
     project = ground.empty(f"packages-{count}")
     names = sorted(p.name.split("-")[0].replace("_", "-") for p in wheels.glob("bench_*.whl"))[:count]
     (project / "requirements.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
@@ -122,7 +126,7 @@ def _project(
 
 
 def packages(ground: Ground) -> Iterator[tuple[Row, Curve]]:
-    """lock, and create from the lock, with 50 and 500 packages."""
+    """Measure `lock` and `create --locked` with 50 to 500 packages."""
     sizes, wheels = (50, 158, 500), ground.empty("tiny")
     _plan_wheels(ground, wheels)
     for number in range(max(sizes)):
@@ -150,15 +154,15 @@ def packages(ground: Ground) -> Iterator[tuple[Row, Curve]]:
 
 
 def environments(ground: Ground) -> Iterator[tuple[Row, Curve]]:
-    """So many environments of one lock of 50 packages, 1 MB each: making them, listing them, their disk."""
+    """Measure the time to create and list environments of 50 packages of 1 MB, and their disk usage."""
     sizes, wheels = (1, 10, 50), ground.empty("heavy")
     _plan_wheels(ground, wheels)
     for number in range(50):
         wheel(wheels, f"bench-{number:03}", "1.0", weight=1_000_000)
     with serving(wheels) as address:
         project, env, options = _project(ground, wheels, address, 50)
-        own = {n: str(ground.empty(f"environments/{n}")) for n in ("XDG_DATA_HOME", "UV_CACHE_DIR")}
-        env = {**env, **own}  # a list and a cache of its own
+        own_folders = {n: str(ground.empty(f"environments/{n}")) for n in ("XDG_DATA_HOME", "UV_CACHE_DIR")}
+        env = {**env, **own_folders}  # a list and a cache of its own
         ran([GPUENV, "lock", *options], project, env)
         argv = [GPUENV, "create", "first", "--locked", "--device", "cpu", "--no-verify"]
         ran(argv, project, env)
@@ -178,17 +182,17 @@ def environments(ground: Ground) -> Iterator[tuple[Row, Curve]]:
     one, all_of_them, copies = sums[0], sums[-1], sums[0] * sizes[-1]
     row = Row(
         "growth", "disk of 50 environments", "50 copies", all_of_them / copies, 0.1,
-        told=f"({one / 1e6:.0f} MB with one and the cache, {all_of_them / 1e6:.0f} MB with 50)",
+        note=f"({one / 1e6:.0f} MB with one and the cache, {all_of_them / 1e6:.0f} MB with 50)",
     )  # fmt: skip
     yield row, Curve("disk: environments", sizes, tuple(float(s) for s in sums))
 
 
 def disk(folders: Sequence[Path]) -> int:
-    """Bytes on disk, each file once however often it is linked."""
+    """Return the bytes on disk, with each linked file counted once."""
     blocks: dict[tuple[int, int], int] = {}
     for folder in folders:
         for root, _, files in os.walk(folder):
             for name in (".", *files):
-                found = os.lstat(os.path.join(root, name))  # noqa: PTH118  # hundreds of thousands
-                blocks[found.st_dev, found.st_ino] = found.st_blocks * 512
+                status = os.lstat(os.path.join(root, name))  # noqa: PTH118  # hundreds of thousands
+                blocks[status.st_dev, status.st_ino] = status.st_blocks * 512
     return sum(blocks.values())

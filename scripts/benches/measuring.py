@@ -1,4 +1,4 @@
-"""Ratios: medians of interleaved runs, told against what they may be at most."""
+"""Measure medians of interleaved runs, and compare them with limits."""
 
 from __future__ import annotations
 
@@ -32,26 +32,28 @@ HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table: what was measured, of what it is a multiple, what that may be at most (None: it is
-    told, no more). `unit` is "s" (both sides are times), "MiB", or "" for a yes (0) or no (1)."""
+    """One row of the table: a measured value, what it is compared with, and its limit.
+
+    A `limit` of None means none. `unit` is "s" (a ratio of two times), "MiB", or "" for yes (0) or no (1).
+    """
 
     part: str
     name: str
     against: str
     found: float
     limit: float | None
-    mine: float = 0.0
+    own_time: float = 0.0
     other: float = 0.0
     unit: str = "s"
     runs: int = 1
-    told: str = ""
+    note: str = ""
 
     @property
     def ok(self) -> bool:
         return self.limit is None or self.found <= self.limit
 
     def text(self) -> str:
-        """The row for a terminal."""
+        """Return the row for a terminal."""
         mark = "ok" if self.ok else "OVER"
         most = f"{'no limit':14}" if self.limit is None else f"at most {self.limit:<6.4g}"
         if self.unit == "s":
@@ -60,10 +62,10 @@ class Row:
             what = f"{self.found:9.4g} {self.unit:33} {most} {mark:4}"
         else:
             what = f"{'no' if self.ok else 'YES':>9} {self.against:36} {mark}"
-        return f"{self.name:36} {what} {self.told}".rstrip()
+        return f"{self.name:36} {what} {self.note}".rstrip()
 
     def _times(self) -> str:
-        return f"({_seconds(self.mine)} / {_seconds(self.other)}, {self.runs} runs)" if self.other else ""
+        return f"({_seconds(self.own_time)} / {_seconds(self.other)}, {self.runs} runs)" if self.other else ""
 
 
 def _seconds(value: float) -> str:
@@ -71,7 +73,7 @@ def _seconds(value: float) -> str:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What both sides run in: bytecode is wanted (for programs themselves, and in what they build)."""
+    """Return the variables for both sides. Bytecode is written for the programs and for what they build."""
     env = {**os.environ, "UV_COMPILE_BYTECODE": "1", **(more or {})}
     for name in ("VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"):
         env.pop(name, None)
@@ -79,7 +81,7 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def ran(argv: Sequence[str], folder: Path, env: Mapping[str, str], *, codes: Sequence[int] = (0,)) -> str:
-    """A program's stdout; one that fails ends the benchmark."""
+    """Return a program's stdout. A failure ends the benchmark."""
     done = subprocess.run(argv, cwd=folder, env=dict(env), capture_output=True, text=True, check=False)
     if done.returncode not in codes:
         sys.exit(f"{' '.join(argv)}\n{done.stdout}{done.stderr}\nexit {done.returncode}")
@@ -87,15 +89,17 @@ def ran(argv: Sequence[str], folder: Path, env: Mapping[str, str], *, codes: Seq
 
 
 def timed(argv: Sequence[str], folder: Path, env: Mapping[str, str], *, codes: Sequence[int] = (0,)) -> float:
-    """Seconds of one run."""
+    """Return the seconds of one run."""
     began = time.perf_counter()
     ran(argv, folder, env, codes=codes)
     return time.perf_counter() - began
 
 
 def interleaved(sides: Sequence[Callable[[], float]], runs: int, *, warm: bool = True) -> list[float]:
-    """The median of each side over rounds in which each has its turn, another first in each, after one round
-    that does not count."""
+    """Return the median of each side over several rounds, after one round that does not count.
+
+    Each round runs every side once and starts with another side.
+    """
     if warm:
         for side in sides:
             side()

@@ -1,4 +1,4 @@
-"""Rows: the most memory that each command takes, its children apart."""
+"""Measure the peak memory of each command, without its children."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIMIT = 150.0  # MiB
 
 
 def memory(ground: Ground) -> Iterator[Row]:
-    """Each command once, in a project with a lock and an environment."""
+    """Measure each command once, in a project with a lock and an environment."""
     folder, big = ground.jax_env.parent, ground.folder / "logs" / "100.log"
     if not big.exists():
         log(ground, 100)

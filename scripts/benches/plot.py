@@ -1,4 +1,4 @@
-"""Curves as a small SVG, readable in light and dark."""
+"""Draw curves as a small SVG for light and dark pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ text { fill: var(--ink); } .faint { fill: var(--faint); }
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """What grows: sizes, and what each took."""
+    """Sizes, and the time or bytes of each."""
 
     name: str
     sizes: tuple[int, ...]
@@ -28,8 +28,10 @@ class Curve:
 
 
 def svg(curves: Sequence[Curve]) -> str:
-    """Small multiples, both axes logarithmic, each curve from its first point on, beside the dashed line of
-    linear growth: under it is better than linear."""
+    """Return an SVG with one panel for each curve, both axes logarithmic.
+
+    A dashed line from the first point shows linear growth. A curve under it is better than linear.
+    """
     rows = math.ceil(len(curves) / _COLUMNS)
     width, height = _W * min(_COLUMNS, len(curves)), _H * rows + 24
     parts = [

@@ -1,4 +1,4 @@
-"""Rows: verify against a script that only computes, on the CPU and (where asked) on a GPU."""
+"""Measure verify against a bare script, on the CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ assert float(tf.reduce_sum(tf.abs(gx))) > 0 and float(tf.reduce_sum(tf.abs(gw)))
 
 
 def on_cpu(ground: Ground) -> Iterator[Row]:
-    """JAX's CPU build, and torch's CUDA build computing on the CPU."""
+    """Measure JAX's CPU build, and torch's CUDA build on the CPU."""
     yield from _rows(ground, "jax", ground.jax_env, "cpu", 4.0)
     yield from _rows(ground, "torch", ground.torch_env, "cpu", 4.0)
 
 
 def on_gpu(ground: Ground, envs: Sequence[str]) -> Iterator[Row]:
-    """Environments that are there already, as FRAMEWORK=PATH."""
-    for given in envs:
-        framework, _, path = given.partition("=")
+    """Measure existing environments, given as FRAMEWORK=PATH."""
+    for option in envs:
+        framework, _, path = option.partition("=")
         limit = 2.0 if framework == "torch" else 3.0
         yield from _rows(ground, framework, Path(path).absolute(), "cuda", limit)
 
@@ -56,10 +56,10 @@ def on_gpu(ground: Ground, envs: Sequence[str]) -> Iterator[Row]:
 def _rows(ground: Ground, framework: str, env: Path, device: str, limit: float) -> Iterator[Row]:
     # A verdict that is not "works" is as long in the making: a CUDA build proved on the CPU says 8.
     # Where an environment has several frameworks, the script runs one of them only.
-    asked = ["--device", "cpu"] if device == "cpu" else ["--framework", framework]
+    verify_options = ["--device", "cpu"] if device == "cpu" else ["--framework", framework]
     run = partial(timed, folder=ground.folder, env=ground.env, codes=(0, 8) if device == "cpu" else (0,))
     bare = [str(env / "bin" / "python"), "-c", _BARE[framework], device]
-    sides = [[GPUENV, "verify", str(env), *asked], bare]
+    sides = [[GPUENV, "verify", str(env), *verify_options], bare]
     if device == "cuda":
         sides.insert(1, [GPUENV, "verify", str(env), "--quick"])
     whole, *quick, script = interleaved([partial(run, argv) for argv in sides], ground.runs)

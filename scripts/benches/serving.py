@@ -1,5 +1,8 @@
-"""A package index on 127.0.0.1 that serves the wheels of a folder, as the public one does: pages in both forms
-(PEP 691; the JSON tells sizes), metadata beside each wheel, parts of files, and how long an answer holds."""
+"""Serve the wheels of a folder as a package index on 127.0.0.1.
+
+It answers like the public index: pages in both forms (PEP 691; JSON has sizes), metadata files, ranges, and
+cache headers.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +50,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         else:
             self._send(b"", body, status=404)
 
-    def _head(self, length: int, kind: str, held: str, status: int, span: str = "") -> None:
+    def _head(self, length: int, kind: str, cache_control: str, status: int, span: str = "") -> None:
         self.send_response(status)
-        for name, value in (("Content-Type", kind), ("Content-Length", str(length)), ("Cache-Control", held)):
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(length)),
+            ("Cache-Control", cache_control),
+        ):
             self.send_header(name, value)
         self.send_header("Accept-Ranges", "bytes")
         if span:
@@ -61,10 +68,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         data: bytes,
         body: bool,
         kind: str = "application/octet-stream",
-        held: str = "max-age=365000000, immutable, public",
+        cache_control: str = "max-age=365000000, immutable, public",
         status: int = 200,
     ) -> None:
-        self._head(len(data), kind, held, status)
+        self._head(len(data), kind, cache_control, status)
         if body:
             self.wfile.write(data)
 
@@ -77,8 +84,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 (int(start), min(int(end or last), last)) if start else (max(0, total - int(end)), last)
             )
             status, span = 206, f"bytes {first}-{last}/{total}"
-        held = "max-age=365000000, immutable, public"
-        self._head(last - first + 1, "application/octet-stream", held, status, span)
+        cache_control = "max-age=365000000, immutable, public"
+        self._head(last - first + 1, "application/octet-stream", cache_control, status, span)
         if body:
             with path.open("rb") as file:
                 self.wfile.flush()
@@ -87,8 +94,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @cache
 def projects(wheels: Path) -> dict[str, dict[str, bytes]]:
-    """The page of each project, in both forms."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    """Return the page of each project in both forms."""
+    rows_of_project: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(wheels.glob("*.whl")):
         name = str(parse_wheel_filename(path.name)[0])
         row = {
@@ -98,8 +105,8 @@ def projects(wheels: Path) -> dict[str, dict[str, bytes]]:
             "core-metadata": {"sha256": hashlib.sha256(metadata(path)).hexdigest()},
             "size": path.stat().st_size,
         }
-        found.setdefault(name, []).append(row)
-    return {n: {JSON: _as_json(n, rows), "text/html": _as_html(rows)} for n, rows in found.items()}
+        rows_of_project.setdefault(name, []).append(row)
+    return {n: {JSON: _as_json(n, rows), "text/html": _as_html(rows)} for n, rows in rows_of_project.items()}
 
 
 def _as_json(name: str, rows: list[dict[str, Any]]) -> bytes:
@@ -117,7 +124,7 @@ def _as_html(rows: list[dict[str, Any]]) -> bytes:
 
 @cache
 def metadata(path: Path) -> bytes:
-    """A wheel's METADATA."""
+    """Return a wheel's METADATA."""
     with zipfile.ZipFile(path) as archive:
         return archive.read(next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA")))
 
@@ -134,12 +141,12 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that has read enough closes the connection: no news."""
+        """Ignore clients that close the connection early."""
 
 
 @contextmanager
 def serving(wheels: Path) -> Iterator[str]:
-    """The address of the index, until the block ends."""
+    """Yield the URL of the index, and stop the server at the end of the block."""
     projects(wheels)  # hashed before anything is timed
 
     class Handler(_Handler):

@@ -1,4 +1,4 @@
-"""Rows: the commands that people wait for without anything being built."""
+"""Measure commands that build nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _THERE = ("resolve", "-f", "torch", "--driver", "550.54.15", "--gpu", "8.0")
 
 
 def start(ground: Ground) -> Iterator[Row]:
-    """Against a Python that starts and does nothing."""
+    """Compare each command with a Python that starts and does nothing."""
     folder = ground.jax_env.parent
     rows = {
         "--version": (["--version"], 3),
@@ -27,6 +27,6 @@ def start(ground: Ground) -> Iterator[Row]:
     for took, (name, (_, limit)) in zip(ours, rows.items(), strict=True):
         yield Row("start", name, "python -c pass", took / nothing, limit, took, nothing, runs=runs)
     for name, (args, _) in rows.items():
-        found, means = watched(args, folder, ground.env)
+        faults, means = watched(args, folder, ground.env)
         what = "network, child or heavy import"
-        yield Row("start", name, what, len(found), 0, unit="", told=f"({means}) {'; '.join(found)}")
+        yield Row("start", name, what, len(faults), 0, unit="", note=f"({means}) {'; '.join(faults)}")

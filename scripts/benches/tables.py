@@ -1,4 +1,4 @@
-"""The tables of figures in README.md and docs: a row for each ratio, worst cases of what has many."""
+"""Write the tables of figures in README.md and docs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARKED = re.compile(r"(<!-- bench -->\n)(.*?)(<!-- /bench -->)", re.DOTALL)
 
 
 def write(page: Path, rows: Sequence[Row], machine: str) -> None:
-    """Put the table between the marks of a page."""
+    """Write the table between the marks of a page."""
     old = page.read_text(encoding="utf-8")
     page.write_text(_MARKED.sub(lambda m: m[1] + table(rows, machine) + m[3], old), encoding="utf-8")
 
@@ -36,7 +36,7 @@ def speeds(page: str) -> str:
 
 
 def table(rows: Sequence[Row], machine: str) -> str:
-    """The rows as Markdown."""
+    """Return the rows as Markdown."""
     lines = [
         f"Medians of interleaved runs, both sides byte-compiled, on one machine ({machine}):",
         "",

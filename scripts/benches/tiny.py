@@ -1,4 +1,4 @@
-"""Wheels of a few lines or a given weight, so that what is measured is gpuenv's own work."""
+"""Write tiny wheels, so that only gpuenv's own work is measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = (), weight: int = 0) -> None:
-    """A pure wheel of one module, and of `weight` bytes that cannot be packed."""
+    """Write a pure wheel with one module and `weight` bytes of incompressible data."""
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {r}\n" for r in requires)

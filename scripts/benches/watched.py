@@ -1,7 +1,6 @@
-"""What a command does that its path must not: ask a network, start a program, import what is heavy.
+"""Detect forbidden actions of a command: network, child processes and heavy imports.
 
-Python's audit events tell of each; where strace is, the kernel is asked as well, which also sees what
-libraries do that are not Python's.
+Python's audit events report them. If strace is installed, system calls of other libraries are seen too.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _CALL = re.compile(r"^(?:\d+ +)?(execve|fork|vfork|clone3?|connect)\((.*)", re.M
 
 
 def watched(args: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[list[str], str]:
-    """What was done that should not be, and by what means that was seen."""
+    """Return the forbidden actions of a command, and the means that detected them."""
     with tempfile.TemporaryDirectory() as scratch:
         out, trace = Path(scratch, "seen.json"), Path(scratch, "trace")
         argv = [sys.executable, "-c", _AUDITED, str(out), ",".join(HEAVY), *args]
@@ -65,11 +64,13 @@ def watched(args: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[
 
 
 def _calls(trace: str) -> list[str]:
-    """System calls that begin a program or a connection; the first execve is the command itself, a thread is
-    no program, and a socket of this machine (AF_UNIX) no network."""
-    found = []
+    """Return the system calls that start a program or a connection.
+
+    The first execve is the command itself. Threads and local sockets (AF_UNIX) do not count.
+    """
+    calls = []
     for name, rest in _CALL.findall(trace)[1:]:
         if "CLONE_THREAD" in rest or (name == "connect" and "AF_UNIX" in rest):
             continue
-        found.append(f"{name}({rest.partition(')')[0][:60]})")
-    return found
+        calls.append(f"{name}({rest.partition(')')[0][:60]})")
+    return calls

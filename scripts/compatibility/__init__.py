@@ -1,1 +1,1 @@
-"""What the compatibility page shows: questions in classes, their answers, the heat maps, the page."""
+"""Compute the data of the compatibility page: questions in classes, their answers and heat maps."""

@@ -1,4 +1,4 @@
-"""The answers of the page: what `provision.resolve` says for one question of each class."""
+"""Compute the answers of the page: the plan of `provision.resolve` for each class of questions."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ from .questions import SYSTEMS, Glibc, Interval, Questions, System
 
 @dataclass
 class Numbered:
-    """Values, each once, by the number under which the page has it."""
+    """Distinct values, each with its number on the page."""
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
 
     def of(self, value: Hashable) -> int:
-        """The number of a value."""
+        """Return the number of a value."""
         return self.numbers.setdefault(value, len(self.numbers))
 
     @property
     def values(self) -> list[Any]:
-        """All values, in the order of their numbers."""
+        """All values in the order of their numbers."""
         return list(self.numbers)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer with its texts. `head` is version, CUDA, index, cuDNN and Python, all None where no build fits."""
+class PageAnswer:
+    """An answer with its texts.
+
+    `head` is version, CUDA, index, cuDNN and Python, all None if no build fits.
+    """
 
     head: tuple[str | None, ...]
     why: tuple[str, ...]
@@ -46,16 +49,19 @@ class Answer:
 
 
 def all_answers(known: Profiles) -> dict[str, Any]:
-    """The document that the page embeds: texts and answers once each, then for each system and framework the class of
-    each pair of driver and capability, and the answers of each class. Tables are made in several processes."""
+    """Return the document that the page embeds.
+
+    It has each text and answer once. For each system and framework it has the class of each pair of driver
+    and capability, and the answers of each class. The tables are computed in several processes.
+    """
     tasks = [(known, system, framework) for system in SYSTEMS for framework in FRAMEWORKS]
     texts, answers = Numbered(), Numbered()
     tables: dict[str, dict[str, Any]] = {system.key: {} for system in SYSTEMS}
     with ProcessPoolExecutor() as pool:
-        for (_, system, framework), made in zip(tasks, pool.map(table, tasks), strict=True):
-            numbers = [answers.of(_with_numbers(one, texts)) for one in made["answers"]]
-            classes = [[[numbers[n] for n in row] for row in one] for one in made["classes"]]
-            tables[system.key][framework] = {"rows": made["rows"], "pairs": made["pairs"], "classes": classes}
+        for (_, system, framework), part in zip(tasks, pool.map(table, tasks), strict=True):
+            numbers = [answers.of(_with_numbers(one, texts)) for one in part["answers"]]
+            classes = [[[numbers[n] for n in row] for row in one] for one in part["classes"]]
+            tables[system.key][framework] = {"rows": part["rows"], "pairs": part["pairs"], "classes": classes}
     return {
         "profiles": digest(known),
         "gpus": [[g.capability, g.generation, int(g.tegra), list(g.boards)] for g in known.gpus],
@@ -68,24 +74,24 @@ def all_answers(known: Profiles) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _with_numbers(answer: Answer, texts: Numbered) -> Hashable:
-    """An answer as the page has it, with numbers in place of texts."""
+def _with_numbers(answer: PageAnswer, texts: Numbered) -> Hashable:
+    """Return an answer with numbers instead of texts."""
     hint = texts.of(answer.hint) if answer.hint else -1
     return (*answer.head, tuple(map(texts.of, answer.why)), tuple(map(texts.of, answer.notes)), hint)
 
 
 def _system(known: Profiles, system: System) -> dict[str, Any]:
-    asked = Questions(known, system, FRAMEWORKS[0])
+    questions = Questions(known, system, FRAMEWORKS[0])
     return {
         "key": system.key, "title": system.title, "platform": system.platform, "driver_os": system.driver_os,
-        "floors": [i.floor for i in asked.intervals[2:]], "speaks": [i.speaks for i in asked.intervals],
-        "glibc": [g.floor for g in asked.glibcs], "capabilities": asked.capabilities,
-        "needs": _needs(known, asked),
+        "floors": [i.floor for i in questions.intervals[2:]], "speaks": [i.speaks for i in questions.intervals],
+        "glibc": [g.floor for g in questions.glibcs], "capabilities": questions.capabilities,
+        "needs": _needs(known, questions),
     }  # fmt: skip
 
 
 def _needs(known: Profiles, questions: Questions) -> dict[str, str]:
-    """The oldest driver for each CUDA release of a build."""
+    """Return the oldest driver for each CUDA release of a build."""
     target = questions.target(questions.intervals[0], known.gpus[-1].capability, Glibc(None, None))
     question = Question(questions.request(None), target, known, AvailableWheels())
     cudas = sorted({b.cuda for b in known.builds if b.cuda}, key=version)
@@ -93,39 +99,39 @@ def _needs(known: Profiles, questions: Questions) -> dict[str, str]:
 
 
 def table(task: tuple[Profiles, System, str]) -> dict[str, Any]:
-    """All answers on one framework and one system, numbered among themselves."""
-    asked = Questions(*task)
+    """Return all answers on one framework and one system, with their own numbers."""
+    questions = Questions(*task)
     classes, rows, answers = Numbered(), Numbered(), Numbered()
     answered: list[list[list[int]]] = []
     pairs = []
-    for interval in asked.intervals:
+    for interval in questions.intervals:
         row = []
-        for capability in asked.capabilities:
-            one = classes.of(asked.class_of(interval, capability))
+        for capability in questions.capabilities:
+            one = classes.of(questions.class_of(interval, capability))
             if one == len(answered):
-                found = _answered(asked, interval, capability)
-                answered.append([[answers.of(a) for a in of_glibc] for of_glibc in found])
+                by_glibc = _answered(questions, interval, capability)
+                answered.append([[answers.of(a) for a in of_glibc] for of_glibc in by_glibc])
             row.append(one)
         pairs.append(rows.of(tuple(row)))
     return {"rows": rows.values, "pairs": pairs, "classes": answered, "answers": answers.values}
 
 
-def _answered(questions: Questions, interval: Interval, capability: str) -> list[list[Answer]]:
-    """The answers of a class, a row for each glibc, in it one for each Python."""
+def _answered(questions: Questions, interval: Interval, capability: str) -> list[list[PageAnswer]]:
+    """Return the answers of a class: a row for each glibc, with one answer for each Python."""
     pythons = pythons_of(questions.known)
     return [[_answer(questions, interval, capability, g, p) for p in pythons] for g in questions.glibcs]
 
 
 def _answer(
     questions: Questions, interval: Interval, capability: str, glibc: Glibc, python: str | None
-) -> Answer:
+) -> PageAnswer:
     plan = resolve(questions.request(python), questions.target(interval, capability, glibc), questions.known)
     build = plan.builds[0] if plan.builds else None
 
     def plain(text: str) -> str:
         return questions.plain(text, interval, glibc, python)
 
-    return Answer(
+    return PageAnswer(
         head=(build.version, build.cuda, build.index, plan.cudnn, plan.python) if build else (None,) * 5,
         why=tuple(map(plain, list_objections(plan))),
         notes=tuple(map(plain, plan.notes)),
@@ -134,12 +140,12 @@ def _answer(
 
 
 def pythons_of(known: Profiles) -> list[str | None]:
-    """Any Python, then every minor that a CUDA build is made for."""
+    """Return None for any Python, then every minor version of a CUDA build."""
     return [None, *sorted({p for b in known.builds if b.cuda for p in b.python}, key=version)]
 
 
 def digest(known: Profiles) -> str:
-    """A digest of all rows that answers depend on."""
+    """Return a digest of all rows that answers depend on."""
     kinds = (
         known.builds, known.cudnn, known.toolkits, known.gpus, known.cuda, known.majors, known.branches, known.known_bad
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The overview of the page: GPU generations by driver branches, read from the answers."""
+"""Make the overview of the page: GPU generations by driver branches, read from the answers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ _STEPS = (1, 4, 9)
 
 
 def heat_maps(known: Profiles, document: dict[str, Any]) -> dict[str, Any]:
-    """For each system and framework: columns (first and last branch, a driver), rows (generation, capabilities, cells of
-    version and level)."""
+    """Return the heat map of each system and framework.
+
+    Columns have the first and last branch and a driver. Rows have the generation, capabilities, and cells
+    with version and level.
+    """
     return {
         system["key"]: {f: _heat(known, document, system, f) for f in FRAMEWORKS} for system in document["systems"]
     }  # fmt: skip
@@ -51,18 +54,18 @@ def _heat(
 
 
 def driver_of(system: dict[str, Any], branches: list[str], branch: str) -> str:
-    """The last floor of a branch: the driver that stands for it."""
+    """Return the driver that represents a branch: its last floor."""
     place = branches.index(branch)
     later = branches[place + 1] if place + 1 < len(branches) else None
-    mine = [
+    floors = [
         f for f in system["floors"]
         if version(f) >= version(branch) and (later is None or version(f) < version(later))
     ]  # fmt: skip
-    return str(mine[-1])
+    return str(floors[-1])
 
 
 def _levels(known: Profiles, framework: str) -> dict[str, int]:
-    """How new each version is, from 4 (the newest feature release) to 1."""
+    """Return how new each version is, from 4 (the newest feature release) to 1."""
     minors = sorted(
         {version(b.version).release[:2] for b in known.builds if b.framework == framework and b.cuda and not b.yanked},
         reverse=True,

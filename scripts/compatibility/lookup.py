@@ -1,4 +1,4 @@
-"""Answers of a document, as the page looks them up, and what differs between two documents."""
+"""Look up answers in a document as the page does, and compare two documents."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ VERSION, CUDA, INDEX, CUDNN, PYTHON, WHY, NOTES, HINT = range(8)
 
 
 def system_of(document: dict[str, Any], key: str) -> dict[str, Any]:
-    """The system of a key. Raises StopIteration for a key that no system has."""
-    found: dict[str, Any] = next(s for s in document["systems"] if s["key"] == key)
-    return found
+    """Return the system of a key. Raises StopIteration for an unknown key."""
+    system: dict[str, Any] = next(s for s in document["systems"] if s["key"] == key)
+    return system
 
 
 def interval_of(system: dict[str, Any], driver: str | None) -> int:
-    """The place of a driver's interval."""
+    """Return the index of a driver's interval."""
     return 0 if driver is None else 1 + bisect_right([version(f) for f in system["floors"]], version(driver))
 
 
@@ -32,16 +32,23 @@ def answer_of(
     glibc: int = 0,
     python: int = 0,
 ) -> list[Any]:
-    """The answer to a question. `glibc` and `python` are places in the document's lists: the newest, any."""
+    """Return the answer to a question.
+
+    `glibc` and `python` are indexes in the document's lists. The defaults mean the newest glibc and any
+    Python.
+    """
     table = document["tables"][system["key"]][framework]
     row = table["rows"][table["pairs"][interval_of(system, driver)]]
     classes = table["classes"][row[system["capabilities"].index(capability)]]
-    found: list[Any] = document["answers"][classes[glibc][python]]
-    return found
+    answer: list[Any] = document["answers"][classes[glibc][python]]
+    return answer
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    """A line for each answer that differs: for any Python on the newest glibc, then how many others do."""
+    """Yield a line for each answer that differs.
+
+    Answers for any Python on the newest glibc are compared one by one. Differences in texts are only counted.
+    """
     others = 0
     for system in new["systems"]:
         before = next((s for s in old["systems"] if s["key"] == system["key"]), None)

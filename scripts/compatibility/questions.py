@@ -1,8 +1,8 @@
-"""The questions of the page in classes: what no build of a framework tells apart has one answer.
+"""Group the questions of the page into classes with the same answer.
 
-A question is a system, a glibc, a driver, a capability, a Python and a framework. Drivers between two floors are one
-interval. A pair of interval and capability belongs to the class of all pairs that draw the same objections. The objections
-are those of `provision.resolve`; texts have {driver}, {speaks} and {gpu} in place of what is given.
+A question is a system, a glibc, a driver, a capability, a Python and a framework. Drivers between two floors
+are one interval. A class has all pairs of interval and capability with the same objections. The objections
+are those of `provision.resolve`. Texts have {driver}, {speaks} and {gpu} instead of values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNIQUE = "7701"
 
 @dataclass(frozen=True)
 class System:
-    """A platform with the operating system of its driver. `key` names it in the page."""
+    """A platform with the operating system of its driver. `key` is its name in the page."""
 
     key: str
     title: str
@@ -58,8 +58,10 @@ SYSTEMS = (
 
 @dataclass(frozen=True)
 class Interval:
-    """Drivers from `floor` (None: no driver is given, "": older than the first floor) up to the next floor.
-    `driver` stands for all of them."""
+    """The drivers from `floor` to the next floor, represented by `driver`.
+
+    A `floor` of None means no driver, and "" means older than the first floor.
+    """
 
     floor: str | None
     driver: str | None
@@ -68,7 +70,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Glibc:
-    """The glibc releases from `floor` up to the next one that a build or a cuDNN asks for. `version` stands for them."""
+    """The glibc releases from `floor` to the next one that a build or cuDNN needs, represented by `version`."""
 
     floor: str | None
     version: str | None
@@ -93,11 +95,11 @@ class Questions:
         return FrameworkRequest(name=self.framework)
 
     def request(self, python: str | None) -> Request:
-        """What `gpuenv resolve --framework NAME [--python X]` asks for another machine."""
+        """Return the request of `gpuenv resolve --framework NAME [--python X]` for another machine."""
         return Request(frameworks=(FrameworkRequest(name=self.framework),), device="cuda", python=python)
 
     def target(self, interval: Interval, capability: str, glibc: Glibc) -> Target:
-        """The target that stands for a class."""
+        """Return the target that represents a class."""
         return Target(
             platform=self.system.platform, driver_os=self.system.driver_os, driver=interval.driver,
             glibc=glibc.version, gpus=(TargetGpu(capability=capability, name=GPU),),
@@ -105,7 +107,7 @@ class Questions:
 
     @cached_property
     def intervals(self) -> tuple[Interval, ...]:
-        """No driver, then every interval from the oldest on."""
+        """No driver, then every interval, oldest first."""
         every = [
             Interval(floor, *self._stand_in(floor)) for floor in ("", *driver_floors(self.known, self.system))
         ]
@@ -113,37 +115,40 @@ class Questions:
 
     def _stand_in(self, floor: str) -> tuple[str, str | None]:
         driver = f"{floor or '1'}.0.{_UNIQUE}" if "." not in floor else f"{floor}.{_UNIQUE}"
-        asked = self._blank.changed(
+        question = self._blank.changed(
             target=Target(platform="", driver_os=self.system.driver_os, driver=driver)
         )
-        return driver, asked.speaks
+        return driver, question.speaks
 
     @cached_property
     def glibcs(self) -> tuple[Glibc, ...]:
-        """The intervals of glibc, newest first; one without a version on other systems."""
+        """The intervals of glibc, newest first. Other systems have one without a version."""
         if not self.system.platform.startswith("linux"):
             return (Glibc(None, None),)
         return tuple(Glibc(floor, f"{floor}.{_UNIQUE}") for floor in reversed(glibc_floors(self.known)))
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Tegra parts have ARM processors only."""
+        """The capabilities of GPUs for the system. Tegra parts have only ARM processors."""
         arm = self.system.platform == "linux-aarch64"
         return tuple(g.capability for g in self.known.gpus if arm or not g.tegra)
 
     def class_of(self, interval: Interval, capability: str) -> Hashable:
-        """What tells a pair from others: all objections to all builds in their order, which of them are newer than the
-        driver's CUDA, and the cuDNN releases that serve the GPU."""
-        asked = self._blank.changed(target=self.target(interval, capability, Glibc(None, None)))
+        """Return what distinguishes a pair of interval and capability from others.
+
+        That is all objections to all builds in order, which builds are newer than the driver's CUDA, and the
+        cuDNN releases that support the GPU.
+        """
+        question = self._blank.changed(target=self.target(interval, capability, Glibc(None, None)))
         texts: dict[str, str] = {}
         rows = []
-        for build in candidates(asked, self._wanted):
-            reasons = objections(asked, self._wanted, build)
+        for build in candidates(question, self._wanted):
+            reasons = objections(question, self._wanted, build)
             for text in {r.text for r in reasons} - texts.keys():
                 texts[text] = self.plain(text, interval)
-            newer = bool(asked.speaks and build.cuda and version(build.cuda) > version(asked.speaks))
+            newer = bool(question.speaks and build.cuda and version(build.cuda) > version(question.speaks))
             rows.append((build.version, build.cuda, build.index, newer, *(texts[r.text] for r in reasons)))
-        return interval.driver is None, tuple(rows), tuple(self._cudnn(asked, capability))
+        return interval.driver is None, tuple(rows), tuple(self._cudnn(question, capability))
 
     def _cudnn(self, question: Question, capability: str) -> Iterator[frozenset[str]]:
         for build in self._loose:
@@ -155,18 +160,18 @@ class Questions:
     @cached_property
     def _loose(self) -> tuple[Build, ...]:
         """One build for each CUDA major and cuDNN that its wheel leaves to the plan."""
-        found = {
+        builds = {
             (b.cudnn, major(b.cuda)): b
             for b in self.known.builds
             if b.framework == self.framework and b.platform == self.system.platform and b.cuda and b.cudnn
             and not is_exact(b.cudnn)
         }  # fmt: skip
-        return tuple(found.values())
+        return tuple(builds.values())
 
     def plain(
         self, text: str, interval: Interval, glibc: Glibc | None = None, python: str | None = None
     ) -> str:
-        """A text with the names of what was given in place of the values that stand for a class."""
+        """Return a text with placeholders instead of the values that represent a class."""
         text = re.sub(re.escape(GPU) + r" \([\d.]+\)", "{gpu}", text)
         if interval.driver:
             text = text.replace(
@@ -181,16 +186,18 @@ class Questions:
 
 
 def driver_floors(known: Profiles, system: System) -> list[str]:
-    """The driver versions at which some answer can change, oldest first."""
+    """Return the driver versions at which an answer can change, oldest first."""
     windows = system.driver_os == "windows"
     rows: tuple[CudaMajor | CudaRelease, ...] = (*known.majors, *known.cuda)
-    found = {r.windows if windows else r.linux for r in rows}
-    found |= {g.first_driver for g in known.gpus} | {b.branch for b in known.branches}
-    return sorted((f for f in found if f), key=version)
+    floors = {r.windows if windows else r.linux for r in rows}
+    floors |= {g.first_driver for g in known.gpus} | {b.branch for b in known.branches}
+    return sorted((f for f in floors if f), key=version)
 
 
 def glibc_floors(known: Profiles) -> list[str]:
-    """What builds and cuDNN ask for of glibc, oldest first, from manylinux2014 on: older systems have no NVIDIA
-    driver that any GPU of today runs with."""
-    asked = {b.glibc for b in known.builds if b.cuda} | {c.glibc for c in known.cudnn}
-    return sorted((g for g in asked if g and version(g) >= Version("2.17")), key=version)
+    """Return the glibc versions that builds and cuDNN need, oldest first, from manylinux2014 on.
+
+    Older systems have no NVIDIA driver for any current GPU.
+    """
+    floors = {b.glibc for b in known.builds if b.cuda} | {c.glibc for c in known.cudnn}
+    return sorted((g for g in floors if g and version(g) >= Version("2.17")), key=version)

@@ -58,12 +58,12 @@ def test_the_bill_of_materials_is_of_the_lock_and_always_the_same():
 
 def test_builds_that_differ_are_refused_by_name():
     same = {"a.whl": b"1", "a.tar.gz": b"2", "a.whl of the archive": b"1"}
-    assert release.held_together(same, dict(same)) == {"a.whl": b"1", "a.tar.gz": b"2"}
+    assert release.compare_builds(same, dict(same)) == {"a.whl": b"1", "a.tar.gz": b"2"}
     with pytest.raises(SystemExit, match=r"differ in a\.tar\.gz"):
-        release.held_together(same, {**same, "a.tar.gz": b"3"})
+        release.compare_builds(same, {**same, "a.tar.gz": b"3"})
     odd = {**same, "a.whl of the archive": b"9"}
     with pytest.raises(SystemExit, match="source archive differs"):
-        release.held_together(odd, dict(odd))
+        release.compare_builds(odd, dict(odd))
 
 
 @pytest.mark.slow  # `make release` does it as well
@@ -72,7 +72,7 @@ def test_two_builds_from_two_clones_are_the_same_bytes(tmp_path):
         release.built(tmp_path / name, "1750000000", mask, zone)
         for name, mask, zone in (("a", 0o022, "UTC"), ("a longer name", 0o077, "Asia/Kathmandu"))
     )
-    files = release.held_together(one, two)
+    files = release.compare_builds(one, two)
     (wheel,) = (n for n in files if n.endswith(".whl"))
     (tmp_path / wheel).write_bytes(files[wheel])
     with zipfile.ZipFile(tmp_path / wheel) as archive:
