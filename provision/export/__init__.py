@@ -1,4 +1,4 @@
-"""Exports a lock to the formats of other tools, one module per format, without I/O."""
+"""Export a lock to the formats of other tools, one module per format, without I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes an Apptainer (Singularity) definition that builds the lock."""
+"""Write an Apptainer (Singularity) definition that builds the lock."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _files(subject: Subject) -> list[str]:
 
 
 def _word(path: str) -> str:
-    """Quote a path for %files, whose lines are split at spaces as in a shell."""
+    """Quote a path for %files. Its lines are split at spaces as in a shell."""
     return s.shell(s.oneline(path))
 
 

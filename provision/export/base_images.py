@@ -1,4 +1,4 @@
-"""Chooses the base image or CI machine for a lock from profiles/images.yaml."""
+"""Choose the base image or CI machine for a lock from profiles/images.yaml."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Writes a CycloneDX 1.6 bill of materials of a lock or an environment.
+"""Write a CycloneDX 1.6 bill of materials of a lock or an environment.
 
-It contains no time and no random number, so the same packages give the same bytes. It contains no local paths.
+It contains no time and no random number, so the same packages give the same bytes. It contains no local
+paths.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _metadata(subject: Subject) -> dict[str, Any]:
 
 
 def _name(env: str) -> str:
-    """The name of the environment's folder; of a hidden one (.venv) that of the folder around it."""
+    """Return the name of the environment's folder, or of its parent if the name is hidden (.venv)."""
     path = PurePath(env)
     name = path.parent.name if path.name.startswith(".") else path.name
     return s.oneline(name) or _ROOT
@@ -72,7 +73,7 @@ def _properties(pairs: dict[str, str]) -> list[dict[str, str]]:
 
 
 def _locked_parts(subject: Subject) -> list[dict[str, Any]]:
-    """The lock's packages; of an environment those that are installed, in the version that is installed."""
+    """Return the lock's packages, or for an environment those installed in the locked version."""
     parts = []
     installed = {p.name: p for p in subject.installed or ()}
     main = s.main_index(subject.lock)
@@ -86,7 +87,7 @@ def _locked_parts(subject: Subject) -> list[dict[str, Any]]:
 
 
 def _added_parts(subject: Subject) -> list[dict[str, Any]]:
-    """What an environment has beside its lock, or in another version."""
+    """Return the packages of an environment that are not in its lock, or have another version."""
     return [
         {
             **_part(one.name, one.version, _purl("pypi", one.name, one.version)), **_licenses(one),
@@ -109,7 +110,7 @@ def _wheel_part(package: LockedPackage, main: str | None, one: InstalledPart | N
     more = {"vcs_url": package.url} if commit else {}
     if package.index and package.index != main and not package.index.startswith("file:"):
         more = {"repository_url": package.index}
-    # A folder's code is nobody's release: a purl would match it with another project's advisories.
+    # A folder is not a release. With a purl, advisories of another project would match it.
     part = _part(name, version, None if folder else _purl("pypi", name, version, more))
     part |= _hashes(package) | (_licenses(one) if one else {})
     if commit:
@@ -148,7 +149,7 @@ def _licenses(one: InstalledPart) -> dict[str, Any]:
 
 
 def _purl(kind: str, name: str, version: str, more: dict[str, str] | None = None) -> str:
-    """A package URL: every part quoted, qualifiers in the order of their names."""
+    """Return a package URL with quoted parts, and qualifiers sorted by name."""
     said = f"pkg:{kind}/{_quoted(name)}" + (f"@{_quoted(version)}" if version else "")
     pairs = [f"{key}={quote(value, safe='.-_~:/')}" for key, value in sorted((more or {}).items()) if value]
     return said + (f"?{'&'.join(pairs)}" if pairs else "")
@@ -162,11 +163,11 @@ def _iri(url: str) -> str:
     return quote(re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", s.oneline(url)), safe=_URL_SAFE)
 
 
-# --- who requires what -----------------------------------------------------------------------------
+# --- requirements ----------------------------------------------------------------------------
 
 
 def _refs(parts: Iterable[dict[str, Any]]) -> list[str]:
-    """A reference for each component, none twice."""
+    """Return a unique reference for each component."""
     refs: list[str] = []
     for part in parts:
         ref = part.get("purl") or f"{part['name']}@{part.get('version', '')}"
@@ -175,7 +176,7 @@ def _refs(parts: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _relations(subject: Subject, parts: list[dict[str, Any]], refs: list[str]) -> dict[str, Any]:
-    """The graph of requirements, as far as it is known: a lock of wheels does not hold it."""
+    """Return the known graph of requirements. A lock of wheels has none."""
     known = _requirements(subject)
     by_name: dict[str, list[str]] = {}
     for part, ref in zip(parts, refs, strict=True):
@@ -198,7 +199,7 @@ def _relations(subject: Subject, parts: list[dict[str, Any]], refs: list[str]) -
 
 
 def _requirements(subject: Subject) -> dict[str, tuple[str, ...]]:
-    """The names that packages require, by the name of the package."""
+    """Return the names that each package requires."""
     required = {
         str(canonicalize_name(p.name)): tuple(
             str(canonicalize_name(words[0])) for need in p.depends if (words := need.split())
@@ -209,7 +210,7 @@ def _requirements(subject: Subject) -> dict[str, tuple[str, ...]]:
 
 
 def _asked_for(lock: Lock) -> set[str]:
-    """The names that the plan itself asks for."""
+    """Return the names that the plan requires."""
     names = set()
     for need in (*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages):
         try:
@@ -217,5 +218,5 @@ def _asked_for(lock: Lock) -> set[str]:
         except InvalidRequirement:
             names.add(
                 str(canonicalize_name(need.split()[0])) if need.split() else ""
-            )  # of conda: "pytorch 2.7.1 build"
+            )  # a conda requirement: "pytorch 2.7.1 build"
     return names

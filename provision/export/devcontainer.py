@@ -1,4 +1,4 @@
-"""Writes devcontainer.json for VS Code, GitHub Codespaces and the devcontainer command."""
+"""Write devcontainer.json for VS Code, GitHub Codespaces and the devcontainer command."""
 
 from __future__ import annotations
 

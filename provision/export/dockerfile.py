@@ -1,4 +1,7 @@
-"""Writes a Dockerfile for BuildKit that builds the lock, also on a machine without a GPU."""
+"""Write a Dockerfile that builds the lock, also without a GPU.
+
+It needs BuildKit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes environment.yml for conda, mamba, micromamba and conda-lock."""
+"""Write environment.yml for conda, mamba, micromamba and conda-lock."""
 
 from __future__ import annotations
 

@@ -20,8 +20,9 @@ from ..model import BaseImage, Lock, LockedPackage
 class InstalledPart:
     """A distribution in an environment's site-packages, for its bill of materials.
 
-    `state` is "locked", "replaced" (another version than the lock's) or "added"; `requires` are the names of
-    what it requires on its platform. `license_expression` is SPDX; `license_names` are other words for it.
+    `state` is "locked", "replaced" (another version than the lock's) or "added". `requires` are the names
+    that it requires on its platform. `license_expression` is an SPDX expression; `license_names` are other
+    names of licences.
     """
 
     name: str
@@ -34,9 +35,10 @@ class InstalledPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuenvSource:
-    """Where an image, a dev container or a workflow gets gpuenv from: a wheel beside the export with its sha256, or an address in its place.
+    """The source of gpuenv for an image, a dev container or a workflow.
 
-    Never the bare name: an index that has a package of that name decides what it is.
+    It is a wheel beside the export with its sha256, or an address. It is never the bare name, because an
+    index may have another package of that name.
     """
 
     wheel: str = ""
@@ -57,13 +59,12 @@ class GpuenvSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """A lock without credentials, and what else its exports name.
+    """A lock without credentials, and the other values that exports need.
 
-    `lock_file` is how the lock is called beside the export, `lock_text` what stands in it (for the
-    formats that are the lock), `env` the path of the environment, `folder` the absolute folder that the
-    export is meant for, `project` whether a gpuenv.yaml lies there. `installed` is what the environment has
-    (None where the export is of a lock file, or of a format that does not say it). `gpuenv` is what formats
-    that install gpuenv take it from.
+    `lock_file` is the path of the lock relative to the export, and `lock_text` its text for formats that are
+    the lock. `env` is the path of the environment. `folder` is the absolute folder of the export. `project`
+    is true if it contains a gpuenv.yaml. `installed` are the installed packages, or None for a lock file and
+    for formats that do not list them. `gpuenv` is the source of gpuenv.
     """
 
     lock: Lock
@@ -158,8 +159,10 @@ def path_of(package: LockedPackage) -> str:
 
 
 def file_name(package: LockedPackage) -> str:
-    """Return the last segment of a package's address. It was checked when the lock was read, and no path is made
-    of it here: exports are text."""
+    """Return the last segment of a package's address.
+
+    It was checked when the lock was read. It does not become a path here, because exports are text.
+    """
     return unquote(urlsplit(package.url).path.rsplit("/", 1)[-1])
 
 
@@ -222,7 +225,7 @@ def linux_only(subject: Subject, form: str) -> None:
 
 
 def venv_only(subject: Subject, form: str, instead: str) -> None:
-    """Raise UsageError for a conda lock, whose packages pip cannot install."""
+    """Raise UsageError for a conda lock. pip cannot install its packages."""
     if subject.lock.manager == "conda":
         raise UsageError(
             f"{form} supports only wheels, but the lock has conda packages",

@@ -1,4 +1,4 @@
-"""The results of a fleet as one HTML page."""
+"""Render the results of a fleet as one HTML page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WARN = ("planned", "unproven")
 
 
 def page(results: FleetResults, footer: str) -> str:
-    """The page. `made` says by what and when ("gpuenv 0.1.0, 2026-01-31 12:00 UTC")."""
+    """Return the page. `footer` states the program and the time ("gpuenv 0.1.0, 2026-01-31 12:00 UTC")."""
     bad = sum(1 for h in results.hosts if not h.ok)
     status, word = ("fail", f"{bad} of {len(results.hosts)} not ok") if bad else ("pass", "all ok")
     verdicts = Counter(h.verdict.replace("_", " ") for h in results.hosts)

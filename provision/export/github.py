@@ -1,4 +1,4 @@
-"""Writes a GitHub Actions workflow that builds the lock on a machine without a GPU."""
+"""Write a GitHub Actions workflow that builds the lock on a machine without a GPU."""
 
 from __future__ import annotations
 

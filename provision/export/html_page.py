@@ -1,4 +1,4 @@
-"""The frame of a page that has no script, no font and no picture from elsewhere."""
+"""Write HTML pages without scripts, fonts or pictures from other hosts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .report_style import STYLE
 
 
 def document(title: str, body: list[str]) -> str:
-    """The whole page. `body` is markup, `title` is text."""
+    """Return the whole page. `body` is markup, `title` is text."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -21,5 +21,5 @@ def document(title: str, body: list[str]) -> str:
 
 
 def escaped(value: object) -> str:
-    """Text from outside as markup: special characters escaped, control characters replaced by a mark."""
+    """Return untrusted text as markup: special characters are escaped, control characters replaced."""
     return escape(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", str(value)))

@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes: a check for node-problem-detector, and a Job that verifies a node's environment."""
+"""Write Kubernetes manifests: a node-problem-detector check, and a Job that verifies an environment."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def npd(subject: Subject) -> str:
 
 
 def _config() -> dict[str, object]:
-    """The plugin's configuration, in the detector's own words (custom_plugin_monitor.md of the detector)."""
+    """Return the plugin's configuration with the keys of the detector (its custom_plugin_monitor.md)."""
     return {
         "plugin": "custom",
         "pluginConfig": {

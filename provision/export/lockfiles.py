@@ -1,4 +1,4 @@
-"""The lock itself: pylock.toml (PEP 751) and conda-lock.yml, as the lock stage writes them."""
+"""Export the lock itself: pylock.toml (PEP 751) or conda-lock.yml."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from .export_source import Subject
 
 
 def pylock(subject: Subject) -> str:
-    """Raises UsageError for a conda lock."""
+    """Return the text of a pylock.toml. Raises UsageError for a conda lock."""
     s.venv_only(subject, "pylock", "conda-lock")
     return s.comment(subject, "pylock") + subject.lock_text
 
 
 def conda_lock(subject: Subject) -> str:
-    """Raises UsageError for a lock of wheels: conda-lock.yml needs a python package with its hash, which
-    only a solve of the channels can give."""
+    """Return the text of a conda-lock.yml. Raises UsageError for a lock of wheels.
+
+    conda-lock.yml needs a python package with its hash, which only a solve of the channels can give.
+    """
     if subject.lock.manager != "conda":
         raise UsageError(
             "the lock contains only wheels. conda-lock.yml also needs conda packages, at least python",

@@ -1,4 +1,4 @@
-"""The lines of a shell script that examine a node: what the scripts for Slurm and Kubernetes share."""
+"""Write the shell lines that examine a node, for Slurm and Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pixi.toml: a workspace in which every package is pinned; `pixi lock` makes its pixi.lock."""
+"""Write a pixi.toml with all packages pinned. `pixi lock` makes its pixi.lock."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PLATFORMS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "win
 
 
 def text(subject: Subject) -> str:
-    """The manifest. Raises UsageError for a package that it cannot name."""
+    """Return the manifest. Raises UsageError for a package that it cannot name."""
     lock = subject.lock
     conda = sorted(s.conda_packages(lock), key=lambda p: p.name)
-    wheels = [p for p in s.pip_packages(lock) if p.name != "pip"]  # pixi brings its own installer
+    wheels = [p for p in s.pip_packages(lock) if p.name != "pip"]  # pixi has its own installer
     index = s.main_index(lock)
     document: dict[str, Any] = {
         "workspace": {
@@ -46,10 +46,10 @@ def text(subject: Subject) -> str:
 
 
 def _system(lock: Lock) -> dict[str, Any]:
-    """The virtual packages that pixi solves with: those of the target, not of the machine that solves."""
+    """Return the virtual packages that pixi solves with: those of the target, not of the solving machine."""
     glibc = lock.target.glibc if lock.plan.platform.startswith("linux") else None
     system: dict[str, Any] = {"libc": {"family": "glibc", "version": glibc}} if glibc else {}
-    # pixi refuses a machine whose driver speaks less. Wheels run on any driver of their CUDA major.
+    # pixi rejects a machine whose driver supports less. Wheels run on any driver of their CUDA major.
     cuda = s.conda_override(lock) if lock.manager == "conda" else lock.plan.cuda_major
     return system | ({"cuda": cuda} if cuda and lock.plan.device == "cuda" else {})
 
@@ -64,7 +64,7 @@ def _conda(package: LockedPackage) -> dict[str, str]:
 
 
 def _wheel(package: LockedPackage, index: str | None) -> Any:
-    """A version of the main index, a version of another one, a file's address, a commit, or a folder."""
+    """Return a package as a version, a version of another index, a file's address, a commit, or a folder."""
     folder = s.folder_of(package)
     if folder:
         return {"path": folder, "editable": True} if package.editable else {"path": folder}

@@ -1,4 +1,4 @@
-"""A verdict as one HTML page without scripts, fonts or pictures from elsewhere."""
+"""Render a verdict as one HTML page without scripts, fonts or pictures from other hosts."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _OUTCOMES = {
     "wrong": ("fail", "wrong", "Convolutions ran, and some results are wrong."),
     "fails": ("fail", "fails", "The first stage that failed is the cause; later ones were skipped."),
 }
-# The bars' scale is logarithmic, from a thousandth of the tolerance to ten times it.
+# The scale of the bars is logarithmic, from a thousandth of the tolerance to ten times the tolerance.
 _LOW, _HIGH = -3.0, 1.0
 
 
 def page(verdict: Verdict, footer: str) -> str:
-    """The page. `made` says by what and when ("gpuenv 0.1.0, 2026-01-31 12:00 UTC")."""
+    """Return the page. `footer` states the program and the time ("gpuenv 0.1.0, 2026-01-31 12:00 UTC")."""
     status, word, meaning = _OUTCOMES[verdict.verdict]
     if verdict.verdict == "works" and not verdict.frameworks:
         meaning = "Driver, CUDA runtime, libraries and cuDNN work. No framework was tested."
@@ -137,7 +137,7 @@ def _device(device: DeviceVerdict) -> str:
 
 
 def _summary(rows: tuple[ConvolutionResult, ...]) -> str:
-    """How many results are right, and the names of those that are not."""
+    """Return how many results are right, and the names of the others."""
     wrong = [f"{c.case} {c.dtype} {c.pass_}" for c in rows if not c.ok]
     if not wrong:
         return f"<p><b class=pass>All results are right:</b> {len(rows)} of {len(rows)}</p>"
@@ -147,7 +147,7 @@ def _summary(rows: tuple[ConvolutionResult, ...]) -> str:
 
 
 def _bar(c: ConvolutionResult) -> str:
-    """One result: its error as a share of what is allowed."""
+    """Return one result: its error as a share of the tolerance."""
     number = "NaN" if c.max_error is None else f"{c.max_error:.1e}"
     if c.max_error is None:
         share = 1.0
@@ -166,7 +166,7 @@ def _bar(c: ConvolutionResult) -> str:
 
 
 def _libraries(libraries: tuple[LibraryFile, ...]) -> str:
-    """What ran, then what was loaded beside it."""
+    """Return the libraries that ran, then others that were loaded."""
     ran = tuple(x for x in libraries if x.ran)
     others = tuple(x for x in libraries if not x.ran)
     title = (

@@ -1,6 +1,7 @@
-"""The style of the pages, for narrow and wide screens, light and dark: BASE of all pages, STYLE of the report.
+"""Style the HTML pages for narrow and wide screens, light and dark.
 
-`docs/compatibility.html` has BASE and rules of its own."""
+BASE is for all pages, STYLE for the report. `docs/compatibility.html` has BASE and further rules.
+"""
 
 from __future__ import annotations
 

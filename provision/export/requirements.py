@@ -1,4 +1,4 @@
-"""requirements.txt with hashes, for `pip install --require-hashes` and `uv pip install`."""
+"""Write a requirements.txt with hashes, for pip and uv."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ FORM = "requirements"
 
 
 def text(subject: Subject) -> str:
-    """Every wheel by version and hash. pip takes hashes for all or for none, so what cannot carry one
-    stands at the end as the command that installs it. Raises UsageError for a conda lock."""
+    """Return a requirements file with every wheel by version and hash.
+
+    pip accepts hashes for all entries or for none. Packages without a hash are at the end, with the command
+    that installs them. Raises UsageError for a conda lock.
+    """
     s.venv_only(subject, FORM, "environment.yml")
     lock = subject.lock
     index = s.main_index(lock)
@@ -27,7 +30,7 @@ def text(subject: Subject) -> str:
 
 
 def requirement(package: LockedPackage, index: str | None) -> str:
-    """A package as PEP 508 has it: by version where the main index has it, else by its address."""
+    """Return a package in PEP 508 form: by version if the main index has it, otherwise by address."""
     if s.hashed(package) and package.index and package.index == index:
         return s.oneline(f"{package.name}=={package.version}")
     return s.oneline(f"{package.name} @ {package.url}")
@@ -54,5 +57,5 @@ def _without_hashes(packages: list[LockedPackage]) -> str:
 
 
 def left_out(lock: Lock) -> list[str]:
-    """The names that stand at the end."""
+    """Return the names of the packages at the end."""
     return [p.name for p in s.pip_packages(lock) if not s.hashed(p)]

@@ -1,4 +1,4 @@
-"""A Slurm batch script that proves the environment on its node before the work begins."""
+"""Write a Slurm batch script that verifies the environment on its node before the work begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FORM = "sbatch"
 
 
 def text(subject: Subject) -> str:
-    """The script. Raises UsageError for a lock of another system than Linux."""
+    """Return the script. Raises UsageError for a lock of another system than Linux."""
     s.linux_only(subject, "a Slurm job")
     lock = subject.lock
     cuda = lock.plan.device == "cuda"
@@ -42,7 +42,7 @@ def text(subject: Subject) -> str:
 
 
 def _in_double_quotes(text: str) -> str:
-    r"""Text that stands inside "${GPUENV_ENV:-...}" of bash; a brace would end it."""
+    """Return text for bash's "${GPUENV_ENV:-...}". A brace would end it."""
     for sign in '\\"$`}':
         text = text.replace(sign, "\\" + sign)
     return s.oneline(text)

@@ -1,4 +1,7 @@
-"""Scripts by which Slurm keeps jobs off nodes with a fault, and ends jobs whose environment is broken."""
+"""Write scripts with which Slurm keeps jobs off faulty nodes.
+
+They also end jobs if their environment is broken.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""pyproject.toml for uv: the names of all packages, their versions as constraints, and the index of each one.
+"""Write a pyproject.toml for uv with all packages, their versions as constraints, and their indexes.
 
-`uv lock` reads an index again and writes hashes of its own. The tables of [tool.uv] alone, in another project's
-pyproject.toml, hold what it requires to the versions and the indexes of the lock."""
+`uv lock` reads the indexes again and writes its own hashes. In another project's pyproject.toml the tables of
+[tool.uv] alone limit its requirements to the lock's versions and indexes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _OF_THE_TOOL = ("pip",)
 
 
 def text(subject: Subject) -> str:
-    """The project file. Raises UsageError for a conda lock, and for an address that it cannot name."""
+    """Return the project file. Raises UsageError for a conda lock, and for an address that it cannot name."""
     s.venv_only(subject, FORM, "pixi")
     lock = subject.lock
     packages = sorted((p for p in s.pip_packages(lock) if p.name not in _OF_THE_TOOL), key=lambda p: p.name)
@@ -72,7 +73,7 @@ def index_names(packages: list[LockedPackage], main: str | None) -> dict[str, st
 
 
 def _indexes(main: str | None, names: dict[str, str]) -> list[dict[str, Any]]:
-    """The main index in place of uv's own, the others for the packages that name them alone."""
+    """Return the main index instead of uv's own, and the others for the packages that name them."""
     rows: list[dict[str, Any]] = [{"name": "main", "url": s.oneline(main), "default": True}] if main else []
     return rows + [{"name": name, "url": s.oneline(url), "explicit": True} for url, name in names.items()]
 
@@ -82,7 +83,7 @@ def _pin(package: LockedPackage) -> str:
 
 
 def _source(package: LockedPackage, main: str | None, names: dict[str, str]) -> dict[str, Any] | None:
-    """Where uv takes a package from; None for one of the main index."""
+    """Return where uv gets a package from, or None for the main index."""
     folder = s.folder_of(package)
     if folder:
         return {"path": folder, "editable": True} if package.editable else {"path": folder}

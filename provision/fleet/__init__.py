@@ -1,8 +1,7 @@
-"""Find the fewest plans for many hosts.
+"""Find the fewest plans for many hosts. This package does no I/O.
 
-This package does no I/O. `host_classes` groups the hosts, `plan_candidates` finds the possible plans of each group
-of one platform and device, `minimum_cover` chooses the fewest, and `plan_differences` explains why two plans are
-not one.
+`host_classes` groups the hosts. `plan_candidates` finds the possible plans of each group of one platform and
+device. `minimum_cover` chooses the fewest. `plan_differences` explains why two plans are not one.
 """
 
 from __future__ import annotations

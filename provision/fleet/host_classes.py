@@ -20,7 +20,7 @@ def group(hosts: Iterable[FleetHost]) -> tuple[HostClass, ...]:
     """Return the classes, most hosts first. The order of the hosts changes nothing."""
     read: dict[
         tuple[int, str], list[FleetHost]
-    ] = {}  # readers keep equal targets once: to compare them takes longer
+    ] = {}  # readers return equal targets as one object, and comparing ids is faster
     for host in hosts:
         read.setdefault((id(host.target), host.device), []).append(host)
     by_target: dict[tuple[Target, str], list[FleetHost]] = {}

@@ -147,7 +147,7 @@ def _exact(candidates: Sequence[PlanCandidate], count: int, at_least: int) -> li
 def _within(
     candidates: Sequence[PlanCandidate], limits: Sequence[int], most: int
 ) -> list[PlanCandidate] | None:
-    """At most `most` candidates that serve each class with one no older than its limit; None where there are none."""
+    """Return at most `most` candidates that serve each class within its age limit, or None."""
     usable: dict[int, PlanCandidate] = {}
     for candidate in sorted(candidates, key=lambda c: c.age):
         mask = sum(1 << p for p in bits(candidate.mask) if candidate.age <= limits[p])

@@ -1,8 +1,8 @@
 """Find the possible plans for classes of one platform and device.
 
-A build serves a class if `resolve` has no objection. A plan serves the classes that all its builds and its cuDNN
-serve, so only these intersections are candidates, and each class alone. For each candidate, the rules of `resolve`
-find the newest builds that are compatible on all its targets.
+A build serves a class if `resolve` has no objection. A plan serves the classes that all its builds and its
+cuDNN serve. So only these intersections are candidates, and each class alone. For each candidate, the rules
+of `resolve` find the newest builds that are compatible on all its targets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Edits `packages` of `tool.gpuenv` in the text of a pyproject.toml, with tomlkit."""
+"""Edit `packages` of `tool.gpuenv` in the text of a pyproject.toml, with tomlkit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses gpuenv.yaml or [tool.gpuenv] and reports every mistake with its line and key."""
+"""Parse gpuenv.yaml or [tool.gpuenv] and reports every mistake with its line and key."""
 
 from __future__ import annotations
 

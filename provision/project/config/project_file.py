@@ -1,4 +1,4 @@
-"""Finds the file that describes a project: gpuenv.yaml, gpuenv.yml or pyproject.toml."""
+"""Find the file that describes a project: gpuenv.yaml, gpuenv.yml or pyproject.toml."""
 
 from __future__ import annotations
 

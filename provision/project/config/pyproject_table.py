@@ -1,4 +1,4 @@
-"""Parses `tool.gpuenv` of a pyproject.toml into the nodes of a gpuenv.yaml."""
+"""Parse `tool.gpuenv` of a pyproject.toml into the nodes of a gpuenv.yaml."""
 
 from __future__ import annotations
 

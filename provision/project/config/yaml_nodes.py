@@ -1,4 +1,4 @@
-"""Reads nodes of a gpuenv.yaml as tables, lists and texts, and records mistakes."""
+"""Read nodes of a gpuenv.yaml as tables, lists and texts, and records mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses a small YAML file into a tree with line numbers, without tags and aliases.
+"""Parse a small YAML file into a tree with line numbers, without tags and aliases.
 
 YAML turns an unquoted 3.10 into the number 3.1, and `no` into false. Here a scalar keeps its text and the type that
 YAML gives it, so that the reader can reject it with a message.

@@ -1,4 +1,4 @@
-"""Finds several top-level packages or modules, among which setuptools refuses to choose.
+"""Find several top-level packages or modules, among which setuptools refuses to choose.
 
 The rules are those of `setuptools.discovery`, see "Package Discovery" in its user guide. A test compares the results
 with setuptools.

@@ -1,4 +1,4 @@
-"""Converts imports into packages that no file of the project requires."""
+"""Convert imports into packages that no file of the project requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the third-party modules that programs import, from their text, without running them."""
+"""Find the third-party modules that programs import, from their text, without running them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Separates the main programs of a folder from those in side folders.
+"""Separate the main programs of a folder from those in side folders.
 
 The main programs are at the top of the folder, in a package there, or named by path in a document at the top
 (`python data/prepare.py`). A top-level folder that none of them imports is a side folder: a demo, a conversion of

@@ -1,4 +1,4 @@
-"""Finds projects whose build backend expects a package of the project's name that is missing.
+"""Find projects whose build backend expects a package of the project's name that is missing.
 
 By default poetry-core, hatchling, flit and uv's backend build the folder or module of the project's name, at the top or
 in src/. They fail to build a project that has neither.

@@ -1,4 +1,4 @@
-"""Scans a folder for the frameworks and packages of its project: files and imports."""
+"""Scan a folder for the frameworks and packages of its project: files and imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the reason why a folder's project cannot be built and installed."""
+"""Find the reason why a folder's project cannot be built and installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads CUDA, frameworks and Python of a uv project from its sources and uv.lock."""
+"""Read CUDA, frameworks and Python of a uv project from its sources and uv.lock."""
 
 from __future__ import annotations
 

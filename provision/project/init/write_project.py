@@ -1,4 +1,4 @@
-"""Writes gpuenv.yaml, a part of the Makefile, and .gitignore for `gpuenv init`."""
+"""Write gpuenv.yaml, a part of the Makefile, and .gitignore for `gpuenv init`."""
 
 from __future__ import annotations
 

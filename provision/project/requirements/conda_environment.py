@@ -1,4 +1,4 @@
-"""Reads conda's environment.yml: requirements under wheel names, CUDA, device and Python."""
+"""Read conda's environment.yml: requirements under wheel names, CUDA, device and Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the frameworks of which a project names only the CPU build."""
+"""Find the frameworks of which a project names only the CPU build."""
 
 from __future__ import annotations
 

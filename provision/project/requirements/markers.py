@@ -1,4 +1,4 @@
-"""Evaluates markers for a target of which some variables are unknown."""
+"""Evaluate markers for a target of which some variables are unknown."""
 
 from __future__ import annotations
 

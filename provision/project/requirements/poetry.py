@@ -1,4 +1,4 @@
-"""Reads Poetry's dependencies as PEP 508: carets, tildes, tables, several constraints of one name."""
+"""Read Poetry's dependencies as PEP 508: carets, tildes, tables, several constraints of one name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a project's folder: pyproject.toml, else setup.cfg and setup.py, parsed and never run."""
+"""Read a project's folder: pyproject.toml, else setup.cfg and setup.py, parsed and never run."""
 
 from __future__ import annotations
 

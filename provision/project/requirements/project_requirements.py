@@ -1,4 +1,4 @@
-"""Reads all files of a project: frameworks and bounds for the plan, other requirements for the solver."""
+"""Read all files of a project: frameworks and bounds for the plan, other requirements for the solver."""
 
 from __future__ import annotations
 

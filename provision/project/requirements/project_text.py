@@ -1,4 +1,4 @@
-"""Reads files of a project's folder without running them, and locates values by line in TOML text."""
+"""Read files of a project's folder without running them, and locates values by line in TOML text."""
 
 from __future__ import annotations
 

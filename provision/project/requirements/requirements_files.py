@@ -1,4 +1,4 @@
-"""Reads requirements files, and the files that they include, as requirement lines and package sources."""
+"""Read requirements files, and the files that they include, as requirement lines and package sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits a requirements file into logical lines and options, as pip's "Requirements File Format" documents."""
+"""Split a requirements file into logical lines and options, as pip's "Requirements File Format" documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorts requirements: frameworks and packages of their builds for the plan, the rest for the solver."""
+"""Sort requirements: frameworks and packages of their builds for the plan, the rest for the solver."""
 
 from __future__ import annotations
 
