@@ -1,4 +1,4 @@
-"""The folder of gpuenv's cache for the bytecode of packages that are installed without bytecode."""
+"""The folder of gpuenv's cache for bytecode of packages that are installed without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks the folder of an environment against other gpuenv processes, of any user and cache folder.
+"""Locks the folder of an environment against other gpuenv processes of any user.
 
 The lock is a file beside the folder, because all processes share its parent. The kernel unlocks it when the process
 ends. It is removed at the end, and a file of a killed run locks nothing. If the parent is not writable, the

@@ -1,4 +1,4 @@
-"""Folders that gpuenv never removes: the home folder, roots of file systems, and folders with mount points."""
+"""Folders that gpuenv never removes: the home folder, file system roots, mount points."""
 
 from __future__ import annotations
 

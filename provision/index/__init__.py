@@ -1,1 +1,1 @@
-"""HTTP and package indexes, wheels read in parts, and the configuration of pip and uv."""
+"""HTTP, package indexes, partial reads of wheels, and the configuration of pip and uv."""

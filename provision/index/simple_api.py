@@ -1,4 +1,4 @@
-"""The simple repository API (PEP 503, PEP 691): the files and versions of a project."""
+"""The simple repository API (PEP 503, PEP 691): files and versions of a project."""
 
 from __future__ import annotations
 

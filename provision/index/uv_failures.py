@@ -1,4 +1,4 @@
-"""Explains failures of the network, an index, a file or a disk that a log of uv reports."""
+"""Explains failures of network, index, file or disk in a log of uv."""
 
 from __future__ import annotations
 

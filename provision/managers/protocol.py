@@ -1,4 +1,4 @@
-"""The protocols of a manager, and the tables that choose venv or conda by name.
+"""The protocols of a manager, and the choice of venv or conda by name.
 
 A manager has two modules. `locking` solves, reads and writes locks, also without building. `manager` builds
 environments from locks. Steps that are the same for both managers are in `commands/`. Both use `Preferred` in their

@@ -1,4 +1,4 @@
-"""Names of packages with a framework's CPU build: tensorflow-cpu, and jax and jaxlib without a GPU extra."""
+"""Names of packages with a framework's CPU build: tensorflow-cpu, jax without a GPU extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of compatible packages: releases of named packages, and the newest set with a framework."""
+"""Values of the search for the newest set of framework and named packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of lock files: those of a project, of its named targets, and of classes of hosts."""
+"""Names of lock files, for a project, a named target, or a class of hosts."""
 
 from __future__ import annotations
 

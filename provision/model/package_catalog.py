@@ -1,4 +1,4 @@
-"""Rows of the profiles on packages: their modules, conda names, and the libraries that they need."""
+"""Rows of the profiles on packages: modules, conda names, and needed libraries."""
 
 from __future__ import annotations
 

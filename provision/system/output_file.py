@@ -1,7 +1,7 @@
-"""Writes the output file that the user names: a file, a pipe or a device.
+"""Writes the output file of a command: a file, a pipe or a device.
 
-A file contains a digest of its text. Without `--force` gpuenv does not replace a file that has no digest,
-because another program wrote it. The same applies to a file with a different digest, because it was edited.
+A file contains a digest of its text. Without `--force` gpuenv does not replace a file that has no digest, because
+another program wrote it. The same applies to a file with a different digest, because it was edited.
 """
 
 from __future__ import annotations

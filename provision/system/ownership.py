@@ -1,4 +1,4 @@
-"""Checks that only this user and root can change files, before they are run or loaded."""
+"""Checks that only this user and root can change files that are run or loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides which source code a solve may run, and emits a line about it before it runs.
+"""Decides which source code a solve may run, and announces it before it runs.
 
 uv reads metadata in files (pyproject.toml, PKG-INFO) without running anything. For packages of an index without
 wheels, `stated_metadata` reads them for uv. If only build code can state the requirements of a folder or a commit, uv

@@ -1,4 +1,4 @@
-"""Runs uv to solve the pins of a plan and the requirements of a project for one platform."""
+"""Runs uv to solve a plan's pins and a project's requirements for one platform."""
 
 from __future__ import annotations
 

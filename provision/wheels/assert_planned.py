@@ -1,4 +1,4 @@
-"""Compares a solution with its plan: the builds, their indexes and companions, and the project's hashes."""
+"""Compares a solution with its plan: builds, indexes, companions and hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the available releases of named packages for a platform, from indexes and folders of wheels.
+"""Reads the available releases of named packages, from indexes and folders of wheels.
 
 The newest are first. Only metadata is read. Older releases are read only if the search for the newest set needs them.
 """

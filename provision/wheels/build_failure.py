@@ -1,4 +1,4 @@
-"""Explains a failed build of a source: the reason from uv's output, and a hint."""
+"""Explains a failed build of a source: the reason in uv's output, and a hint."""
 
 from __future__ import annotations
 

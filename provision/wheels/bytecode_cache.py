@@ -1,4 +1,4 @@
-"""Cache of compiled bytecode: each wheel is compiled once for each Python, and then copied.
+"""Cache of compiled bytecode: each wheel is compiled once for each Python.
 
 It is used only if the user requests compiled environments, with uv's variable UV_COMPILE_BYTECODE. uv compiles each
 environment again. For torch this takes ten times as long as the rest of a `create` with warm caches.

@@ -1,4 +1,4 @@
-"""Compiles an environment's modules: those of installed wheels during the download of others, then the rest.
+"""Compiles an environment's modules, the first ones during the download of other wheels.
 
 The dependencies of a framework beside its libraries are small, and have half of all modules (torch: sympy, networkx,
 pip). A processor has little to do while GBs are downloaded.

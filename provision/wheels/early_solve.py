@@ -1,4 +1,4 @@
-"""Solves the last question of a request in the background, while the search reads releases.
+"""Solves the last question of a request in the background, before the search needs it.
 
 The solution is used only if the search ends with exactly this question. It is then the solution that uv would give. A
 run with the same question as the last run waits only for the slower of search and solve. Nothing is built. Questions

@@ -1,4 +1,7 @@
-"""Cache of index metadata: lists of files while their server allows it, and requirements of wheels by sha256."""
+"""Cache of index metadata: lists of a package's files, and requirements of wheels.
+
+Lists are valid while their server allows it. Requirements are stored by the sha256 of the wheel.
+"""
 
 from __future__ import annotations
 

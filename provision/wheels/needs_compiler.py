@@ -1,4 +1,4 @@
-"""Finds out whether a source archive compiles code, from its build files and file names."""
+"""Finds out from its files whether a source archive compiles code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remembers the packages without wheels in the answer to a question, for the next run with the same question.
+"""Remembers which packages had no wheel in the answer to a question.
 
 Each refusal of uv names one package without a wheel, and takes a complete solve. A question is everything that
 decides an answer: requirements, Python, platform and sources. The memory is valid while the indexes have the same

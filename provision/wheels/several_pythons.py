@@ -1,6 +1,7 @@
-"""Finds wheels for several Pythons of one platform, and the Pythons for which a package has wheels.
+"""Finds the Pythons of a platform for which packages have wheels.
 
-An old pin often has no wheel for the newest Python. Another Python is then better than a compiler.
+One solution serves several Pythons. An old pin often has no wheel for the newest Python. Another Python is then
+better than a compiler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Explains a refused solve: the reason in uv's log, an unreachable index, or a package without a wheel."""
+"""Explains a refused solve by uv's log, and finds its cause."""
 
 from __future__ import annotations
 

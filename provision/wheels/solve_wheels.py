@@ -1,4 +1,4 @@
-"""Solves the pins of a plan with uv, for the target's Python and platform, into a lock.
+"""Solves a plan's pins with uv, for one Python and platform, into a lock.
 
 uv chooses all other packages. The plan's choices are checked afterwards. So a CUDA plan never ends in a CPU wheel,
 and no environment gets two cuDNN packages.

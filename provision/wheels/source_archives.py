@@ -1,4 +1,4 @@
-"""Reads source archives of an index: their stated metadata, and whether a build needs a compiler.
+"""Reads source archives of an index: stated metadata, and whether a build needs a compiler.
 
     archives = SourceArchives(sources)
     described = archives.describe(packages)  # {Package: SourceArchive}, without archives that cannot be fetched

@@ -1,4 +1,4 @@
-"""Reads the stated metadata of source archives, so that uv does not run their build code.
+"""Gives uv the metadata that source archives state, in place of running build code.
 
 uv takes requirements from `dependency-metadata` of its configuration. It has the versions whose archives were read.
 Other versions of the package are stated without requirements. When a solution has such a version, its archive is

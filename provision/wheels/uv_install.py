@@ -1,4 +1,4 @@
-"""One run of `uv pip install` for packages of a lock: its requirements, options and indexes."""
+"""One run of `uv pip install`: its requirements, options and indexes."""
 
 from __future__ import annotations
 

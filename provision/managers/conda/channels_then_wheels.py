@@ -1,7 +1,8 @@
-"""Searches for a conda lock: channel packages first, then wheels for what the channels lack.
+"""Searches for a conda lock: first packages of channels, then wheels for the rest.
 
-uv solves the wheels for the environment's Python. If the wheels or the project's bounds conflict with the solution, the
-solver runs again with the new bounds."""
+uv solves the wheels for the environment's Python. If the wheels or the project's bounds conflict with the solution,
+the solver runs again with the new bounds.
+"""
 
 from __future__ import annotations
 

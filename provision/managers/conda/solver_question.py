@@ -1,4 +1,4 @@
-"""Builds the question for the conda solver: virtual packages, bounds, and changes to try if nothing fits."""
+"""Builds the question for the conda solver, and changes to try if it has no solution."""
 
 from __future__ import annotations
 

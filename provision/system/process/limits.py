@@ -1,4 +1,4 @@
-"""Reads limits of this process and its children, and the kernel's count of out-of-memory kills."""
+"""Reads limits of this process and its children, and counts of out-of-memory kills."""
 
 from __future__ import annotations
 
