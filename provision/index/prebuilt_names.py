@@ -1,4 +1,7 @@
-"""Read for which builds a wheel is compiled out of its file name, by the rule of a page in profiles/indexes.yaml."""
+"""Reads the builds that a wheel is compiled for from its file name.
+
+A page in profiles/indexes.yaml has the rule for its names.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class FrameworkBuild(Protocol):
 
     @property
     def framework(self) -> str:
-        """The framework."""
+        """The name of the framework."""
 
     @property
     def version(self) -> str:
@@ -35,11 +38,11 @@ class FrameworkBuild(Protocol):
 
     @property
     def cuda(self) -> str | None:
-        """The CUDA release, None for a CPU build."""
+        """The CUDA release, or None for a CPU build."""
 
 
 def read_name(page: WheelPage, file: str) -> tuple[str, BuiltFor] | None:
-    """Return the version and the builds of a wheel of a page; None for the file of another package or form."""
+    """Return the version and the builds of a wheel of a page, or None for a file of another package or form."""
     try:
         name, version, _, _ = parse_wheel_filename(file)
     except (InvalidWheelFilename, InvalidVersion):
@@ -70,7 +73,7 @@ def _pattern(rule: str) -> re.Pattern[str]:
 
 
 def serves(built_for: BuiltFor, build: FrameworkBuild, cxx11: str | None) -> bool:
-    """Return whether a wheel is compiled for a build whose C++11 string ABI is `cxx11` (None where it is not known)."""
+    """Return whether a wheel is compiled for a build. `cxx11` is the build's C++11 string ABI, or None if unknown."""
     release = tuple(map(int, built_for.minor.split(".")))
     if built_for.framework != build.framework or Version(build.version).release[:2] != release:
         return False
@@ -82,7 +85,7 @@ def serves(built_for: BuiltFor, build: FrameworkBuild, cxx11: str | None) -> boo
 
 
 def find_cxx11(rows: Iterable[CxxAbi], build: FrameworkBuild, platform: str) -> str | None:
-    """Return the C++11 string ABI of a build on a platform, None where no row has it."""
+    """Return the C++11 string ABI of a build on a platform, or None without a row for it."""
     for row in rows:
         if row.framework != build.framework or platform != (row.platform or platform):
             continue

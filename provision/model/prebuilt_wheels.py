@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelPage:
-    """A page of wheels compiled against builds of a framework, and the rule of their file names.
+    """A page of wheels compiled against builds of a framework, and the rule for their file names.
 
-    `packages` are the packages that it has. In `url`, {version} and {label} ("cu128", "cpu") are the build's, and
-    {release} is the release of the package: a page is of one build, or of one release. `listing` is a page that links to
-    all pages of builds. `local` is the local version of a file: {minor} "2.8", {digits} "28" (the minor release of the
-    framework), {label}, {cuda} "12" or "122" (only the major counts), {abi} "TRUE" (the C++11 string ABI). Without it the
+    `packages` are the packages on it. In `url`, {version} and {label} ("cu128", "cpu") are those of the build, and
+    {release} is the release of the package. A page is for one build or for one release. `listing` is a page with
+    links to all pages of builds.
+
+    `local` is the local version of a file. {minor} is "2.8" and {digits} "28" (the minor release of the framework).
+    {cuda} is "12" or "122" (only the major matters), and {abi} "TRUE" (the C++11 string ABI). Without `local` the
     solver chooses among the files of the page.
     """
 
@@ -24,14 +26,17 @@ class WheelPage:
 
     @property
     def is_of_release(self) -> bool:
-        """Whether there is one page for each release of the package."""
+        """Whether each release of the package has a page."""
         return "{release}" in self.url
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CxxAbi:
-    """The C++11 string ABI ("1" or "0") of the builds of a framework, by versions (a PEP 440 specifier), CUDA release and
-    platform (None for any). The first row that fits a build counts."""
+    """The C++11 string ABI ("1" or "0") of the builds of a framework.
+
+    A row is for versions (a PEP 440 specifier), a CUDA release and a platform, or for any (None). The first matching
+    row applies.
+    """
 
     framework: str
     versions: str
@@ -42,8 +47,11 @@ class CxxAbi:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltFor:
-    """The builds that a wheel is compiled for, as its file name says: the minor release of a framework ("2.8"), its
-    CUDA as a `label` ("cu128", "cpu") or as a `cuda` major ("12"), and the C++11 string ABI ("1" or "0")."""
+    """The builds that a wheel is compiled for, by its file name.
+
+    These are the minor release of a framework ("2.8"), its CUDA, and the C++11 string ABI ("1" or "0"). The CUDA is a
+    `label` ("cu128", "cpu") or a major `cuda` ("12").
+    """
 
     framework: str
     minor: str
@@ -54,8 +62,11 @@ class BuiltFor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrebuiltWheel:
-    """A wheel of a page. `version` is without local label, `pythons` are the minor versions that take the file on the
-    target, `sha256` is the hash that the page states."""
+    """A wheel of a page.
+
+    `version` has no local label. `pythons` are the minor versions that support the file on the target. `sha256` is
+    the hash on the page.
+    """
 
     package: str
     version: str

@@ -102,7 +102,14 @@ def digest(overlays: Sequence[Path] = ()) -> str:
 
 def _digest(folders: Sequence[Path]) -> str:
     """Return the sha256 of the files and of the code that reads them."""
-    names = ("catalog", "failure_catalog", "finding_texts", "package_catalog", "satellites")
+    names = (
+        "catalog",
+        "failure_catalog",
+        "finding_texts",
+        "package_catalog",
+        "prebuilt_wheels",
+        "satellites",
+    )
     values = [_PACKAGE / "model" / f"{name}.py" for name in names]
     code = [*sorted((_PACKAGE / "profiles").glob("*.py")), *values]
     read = [code, *map(_yaml_files, folders)]

@@ -1,4 +1,4 @@
-"""Choose the prebuilt wheels for the builds of a plan, and require them by their address."""
+"""Chooses prebuilt wheels for the builds of a plan, and requires them by their address."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from .index_metadata import IndexMetadata
 from .prebuilt_wheels import PrebuiltWheels, read_wheel, ruled_pages
 
 _MOST_RELEASES = 24
-"""Releases of a package whose pages are read at most where no search has chosen one."""
+"""The most releases of a package whose pages are read if no search has chosen one."""
 
 
 @dataclass
 class PrebuiltChoice:
-    """The choice for a plan. `locked` are the packages of an existing lock that may stay as they are. `searched` are
-    packages for which a search has chosen a release, with its wheel if the release has one for the plan."""
+    """The choice of prebuilt wheels for a plan.
+
+    `locked` are the packages of an existing lock that may stay. `searched` are packages for which a search has chosen
+    a release, with its wheel if the release has one for the plan.
+    """
 
     plan: Plan
     profiles: Profiles
@@ -37,7 +40,7 @@ class PrebuiltChoice:
     warn: Callable[[str], None]
 
     def require(self, text: str) -> str:
-        """Return a requirement of a package with the address of the wheel for the plan; as it was where there is none."""
+        """Return a requirement with the address of the wheel for the plan, or the unchanged requirement without one."""
         try:
             need = Requirement(text)
         except InvalidRequirement:
@@ -78,8 +81,8 @@ class PrebuiltChoice:
         """Return the releases whose pages are read, newest first."""
         if exact := [s.version for s in bounds if s.operator == "==" and "*" not in s.version]:
             return [Version(exact[0]).public]
-        found = {Version(v) for v in self._pages.of_builds(name)} | self._index_versions(name)
-        within = sorted(bounds.filter(found), reverse=True)
+        versions = {Version(v) for v in self._pages.of_builds(name)} | self._index_versions(name)
+        within = sorted(bounds.filter(versions), reverse=True)
         return [str(v) for v in within[:_MOST_RELEASES]]
 
     def _index_versions(self, name: str) -> set[Version]:
@@ -90,7 +93,7 @@ class PrebuiltChoice:
         return {v for f in files if (v := version_of(f.name, name))}
 
     def _locked(self, name: str) -> PrebuiltWheel | None:
-        """Return the locked wheel of a package with its hash, where it is for the plan's builds."""
+        """Return the locked wheel of a package with its hash, if it is for the plan's builds."""
         package = self.locked.get(name)
         if package is None or package.unhashed or package.index:
             return None

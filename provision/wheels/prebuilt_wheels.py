@@ -1,4 +1,4 @@
-"""Prebuilt wheels of packages that have none on an index: read from the pages of profiles/indexes.yaml."""
+"""Reads prebuilt wheels that no index has, from the pages in profiles/indexes.yaml."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from ..model import PackageSources, PrebuiltWheel, Target, WheelPage
 from .index_metadata import IndexMetadata
 
 _MOST_PAGES = 24
-"""Pages of builds that are read at most: those of the newest builds of a framework."""
+"""The most pages of builds to read: those of the newest builds of a framework."""
 
 
 @dataclass
 class PrebuiltWheels:
-    """The wheels of pages for a target, its Pythons and the builds in question. A page that cannot be read counts as
-    empty, and `warn` gets a sentence about it."""
+    """The wheels of pages for a target, its Pythons and some builds.
+
+    An unreadable page counts as empty, and `warn` gets a sentence about it.
+    """
 
     pages: Sequence[WheelPage]
     builds: Sequence[FrameworkBuild]
@@ -43,8 +45,7 @@ class PrebuiltWheels:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def page_of(self, package: str) -> WheelPage | None:
-        """Return the page of a package that can have wheels for the builds in question. One that could not be read has
-        none."""
+        """Return the page of a package that can have wheels for the builds. An unreadable page has none."""
         if self.sources.offline or self.sources.no_index:
             return None
         frameworks = {b.framework for b in self.builds}
@@ -66,14 +67,14 @@ class PrebuiltWheels:
         return tuple(w for v, wheels in self.of_builds(package).items() if v == version for w in wheels)
 
     def of_builds(self, package: str) -> Mapping[str, Sequence[PrebuiltWheel]]:
-        """Return the wheels of a package by version, where there is one page for each build."""
+        """Return the wheels of a package by version, if each build has a page."""
         page = self.page_of(package)
         if page is None or page.is_of_release:
             return {}
-        found: dict[str, list[PrebuiltWheel]] = {}
+        by_version: dict[str, list[PrebuiltWheel]] = {}
         for wheel in self._wheels(page, package, self._files_of_builds(page, package)):
-            found.setdefault(wheel.version, []).append(wheel)
-        return found
+            by_version.setdefault(wheel.version, []).append(wheel)
+        return by_version
 
     def _files_of_builds(self, page: WheelPage, package: str) -> list[File]:
         with self._reading:
@@ -113,12 +114,12 @@ class PrebuiltWheels:
     def _wheels(self, page: WheelPage, package: str, files: Iterable[File]) -> Iterator[PrebuiltWheel]:
         """Return the wheels of a package among the files of its page, each address once."""
         for file in {f.url: f for f in files}.values():
-            found = read_wheel(page, file.name, file.url, self.tags)
-            if found and found.package == package:
-                yield dataclasses.replace(found, sha256=file.sha256)
+            wheel = read_wheel(page, file.name, file.url, self.tags)
+            if wheel and wheel.package == package:
+                yield dataclasses.replace(wheel, sha256=file.sha256)
 
     def _tell(self, page: WheelPage, package: str, error: LockError) -> None:
-        """Warn once that a page cannot be read, and ask for it no more."""
+        """Warn once about an unreadable page, and do not read it again."""
         with self._lock:
             known = page.url in self._unread
             self._unread.add(page.url)
@@ -134,7 +135,7 @@ class PrebuiltWheels:
 
     @cached_property
     def tags(self) -> Mapping[str, frozenset[Tag]]:
-        """The wheel tags that each Python takes on the target."""
+        """Return the wheel tags that each Python supports on the target."""
         return {p: frozenset(wheel_tags(p, self.target.platform, self.target.glibc)) for p in self.pythons}
 
 
@@ -146,12 +147,13 @@ def ruled_pages(pages: Iterable[WheelPage], package: str) -> Iterator[WheelPage]
 def read_wheel(
     page: WheelPage, file: str, url: str, tags: Mapping[str, frozenset[Tag]]
 ) -> PrebuiltWheel | None:
-    """Return a wheel of a page by its file name; None for another file. `tags` are those that each Python takes."""
+    """Return a wheel of a page by its file name, or None for another file. `tags` are those that each Python
+    supports."""
     read = read_name(page, file) if urlsplit(url).scheme in ("https", "http", "file") else None
     if read is None:
         return None
-    name, _, _, mine = parse_wheel_filename(file)
+    name, _, _, file_tags = parse_wheel_filename(file)
     return PrebuiltWheel(
         package=name, version=read[0], url=url, built_for=read[1],
-        pythons=tuple(p for p, theirs in tags.items() if not mine.isdisjoint(theirs)),
+        pythons=tuple(p for p, theirs in tags.items() if not file_tags.isdisjoint(theirs)),
     )  # fmt: skip

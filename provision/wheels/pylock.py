@@ -123,8 +123,8 @@ def wheel_version(package: LockedPackage) -> str:
     """Return the version in the name of a wheel, which can have a local label that its metadata lacks
     (flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE)."""
     try:
-        found = parse_wheel_filename(file_name(package))[1]
-        return package.version if found == Version(package.version) else str(found)
+        version = parse_wheel_filename(file_name(package))[1]
+        return package.version if version == Version(package.version) else str(version)
     except (InvalidWheelFilename, InvalidVersion):
         return package.version
 
