@@ -169,6 +169,9 @@ class JointChoice:
                 )
                 return
 
+    def _warn(self, text: str) -> None:
+        self.emit(Event(kind="warning", stage="resolve", text=text))
+
     def _tell(self, text: str) -> None:
         self.emit(Event(kind="note", stage="resolve", text=text))
 
@@ -205,7 +208,7 @@ class JointChoice:
                 context.sources, context.supply, context.target, newest_first, about, pre=context.request.pre,
                 known=tuple(p for p in known if p.releases),
                 prebuilt=PrebuiltWheels(
-                    context.profiles.pages, builds, context.sources, context.target, newest_first, self._tell
+                    context.profiles.pages, builds, context.sources, context.target, newest_first, self._warn
                 ),
             )  # fmt: skip
             self._reader.read([n for n in named if n.name not in companions or n.index])

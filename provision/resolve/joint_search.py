@@ -247,7 +247,9 @@ class JointSearch:
         return frozenset(p.name for p in self.packages if p.paged or any(r.wheels for r in p.releases))
 
     def prebuilt_for(self, release: PackageRelease, candidate: CandidateBuilds) -> PrebuiltWheel | None:
-        """Return the wheel of a page that is compiled for builds and a Python."""
+        """Return the wheel of a page that is compiled for builds and a Python. A wheel of an index comes before it."""
+        if candidate.python in release.wheels:
+            return None
         return find_prebuilt(self.question, release, candidate.builds, candidate.python)
 
     def clash(self, releases: Mapping[str, PackageRelease], candidate: CandidateBuilds) -> Iterator[str]:

@@ -201,7 +201,8 @@ class ReleaseReader:
         built = {p for f in archives for p in self.pythons if allows_python(f.requires_python, p)}
         best = next((f for f, pythons in fitting.items() if pythons), wheels[0] if wheels else None)
         compiled = [f for f in wheels if not f.name.endswith("-none-any.whl")]
-        prebuilt = self.prebuilt.of_release(listing.named.name, str(version)) if self.prebuilt else ()
+        paged = self.prebuilt if not listing.named.index else None
+        prebuilt = paged.of_release(listing.named.name, str(version)) if paged else ()
         for_builds = {p for w in prebuilt for p in w.pythons}
         archive = None if wheels or at >= _MOST_ARCHIVES else self._described(listing.named.name, archives)
         requires = self._metadata.requirements(best) if best else archive.requires if archive else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,7 +55,7 @@ class PrebuiltChoice:
     def require_lines(self, needs: Iterable[RequirementLine]) -> list[RequirementLine]:
         """Return the lines of a project with the addresses of wheels."""
         return [
-            n if n.constraint or n.local or n.vcs or not n.name
+            n if n.constraint or n.local or n.vcs or n.index or not n.name
             else dataclasses.replace(n, text=self.require(n.text)) for n in needs
         ]  # fmt: skip
 
@@ -68,7 +69,7 @@ class PrebuiltChoice:
             return locked
         if name in self.searched or self._pages.page_of(name) is None:
             return self.searched.get(name)
-        for version in self._versions(name, need.specifier):
+        for version in self._list_releases(name, need.specifier):
             fitting = [
                 w for w in self._pages.of_release(name, version)
                 if self._fits(w) and need.specifier.contains(_full_version(w), prereleases=True)
@@ -77,20 +78,26 @@ class PrebuiltChoice:
                 return max(fitting, key=lambda w: w.url)
         return None
 
-    def _versions(self, name: str, bounds: SpecifierSet) -> Sequence[str]:
-        """Return the releases whose pages are read, newest first."""
-        if exact := [s.version for s in bounds if s.operator == "==" and "*" not in s.version]:
-            return [Version(exact[0]).public]
-        versions = {Version(v) for v in self._pages.of_builds(name)} | self._index_versions(name)
-        within = sorted(bounds.filter(versions), reverse=True)
-        return [str(v) for v in within[:_MOST_RELEASES]]
+    def _list_releases(self, name: str, bounds: SpecifierSet) -> Iterator[str]:
+        """Return the releases whose pages are read, newest first, down to one that has a wheel on an index."""
+        exact = [s.version for s in bounds if s.operator == "==" and "+" in s.version]
+        indexed = self._read_index(name)
+        found = {Version(v) for v in self._pages.of_builds(name)} | indexed.keys()
+        within = [Version(Version(exact[0]).public)] if exact else sorted(bounds.filter(found), reverse=True)
+        newest = itertools.islice(within, _MOST_RELEASES)
+        return map(str, itertools.takewhile(lambda v: not indexed.get(v), newest))
 
-    def _index_versions(self, name: str) -> set[Version]:
+    def _read_index(self, name: str) -> dict[Version, bool]:
+        """Return the versions on the indexes, and whether each has a wheel."""
         try:
             files = IndexMetadata(self.sources).files(name)
         except LockError:
-            return set()  # the solve says why the index does not answer
-        return {v for f in files if (v := version_of(f.name, name))}
+            return {}  # the solve says why the index does not answer
+        found: dict[Version, bool] = {}
+        for file in files:
+            if version := version_of(file.name, name):
+                found[version] = found.get(version, False) or file.name.endswith(".whl")
+        return found
 
     def _locked(self, name: str) -> PrebuiltWheel | None:
         """Return the locked wheel of a package with its hash, if it is for the plan's builds."""

@@ -125,8 +125,8 @@ class PrebuiltWheels:
             self._unread.add(page.url)
         if not known:
             self.warn(
-                f"the page with the wheels of {package} cannot be read: {error.message}. Without it, {package} is built "
-                "from source. Repeat the command when the page answers, or name a mirror in profiles/indexes.yaml"
+                f"no prebuilt wheel of {package} is known: {error.message}. {package} is planned from its source archive. "
+                "Repeat the command when the page answers, or add a row for a mirror to profiles/indexes.yaml"
             )
 
     @cached_property

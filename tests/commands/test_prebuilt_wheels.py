@@ -103,6 +103,23 @@ def test_an_older_release_with_a_wheel_is_found_where_the_newest_has_none(torche
     assert "has no wheel for torch 2.15.0" in held["because"]
 
 
+def test_a_wheel_of_the_index_comes_before_those_of_a_page(torches, index, pages):
+    major = torches("resolve", "--json", *ASK).json["builds"][0]["cuda"][:2]
+    pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.15cxx11abiTRUE")
+    index.add("flash-attn", "2.8.3")
+    ran = torches("lock", "--json", "--with", "flash-attn", *ASK)
+    assert locked(ran, "flash-attn")["url"].endswith("flash_attn-2.8.3-py3-none-any.whl")
+    assert "is the wheel" not in " ".join(ran.json["plan"]["notes"])
+
+
+def test_a_file_can_be_named_by_its_local_version(torches, pages):
+    major = torches("resolve", "--json", *ASK).json["builds"][0]["cuda"][:2]
+    file = pages.add_asset("flash-attn", "2.8.2", f"cu{major}torch2.15cxx11abiTRUE")
+    pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.15cxx11abiTRUE")
+    ran = torches("lock", "--json", "--with", f"flash-attn=={file.split('-')[1]}", *ASK)
+    assert locked(ran, "flash-attn")["url"].endswith(file.replace("+", "%2B"))
+
+
 def test_a_release_that_no_page_has_is_compiled_as_before(torches, pages):
     ran = torches("lock", "--json", "--with", "flash-attn", *ASK)
     assert locked(ran, "flash-attn")["url"].endswith("flash_attn-2.8.3.tar.gz")
@@ -120,6 +137,11 @@ def test_other_bytes_under_the_same_name_are_refused(torches, pages):
     refused = torches("create", "--locked", "--with", "flash-attn", "--with", "einops", *ASK)
     assert refused.code == 7 and "flash" in said(refused) and first["sha256"] in said(refused)
     assert not (torches.work / ".venv").exists()
+    checked = torches("lock", "--check", "--with", "flash-attn", "--with", "einops", *ASK)
+    assert checked.code == 0, said(checked)
+    lines = torches("export", "--format", "requirements").out.splitlines()
+    (line,) = [x for x in lines if x.startswith("flash-attn")]
+    assert line.startswith("flash-attn @ http") and file.replace("+", "%2B") in line
     upgrade = ("lock", "--json", "--upgrade", "flash-attn", "--with", "flash-attn", "--with", "einops", *ASK)
     assert locked(torches(*upgrade), "flash-attn")["sha256"] != first["sha256"]
     built = torches("create", "--locked", "--with", "flash-attn", "--with", "einops", *ASK)
@@ -128,7 +150,7 @@ def test_other_bytes_under_the_same_name_are_refused(torches, pages):
     assert not [f for f in drifted if "flash" in str(f)], drifted
 
 
-def test_a_page_that_does_not_answer_is_said_and_the_locked_wheel_stays(torches, pages):
+def test_a_page_that_does_not_answer_is_said_and_the_locked_wheel_stays(torches, index, pages):
     major = torches("resolve", "--json", *ASK).json["builds"][0]["cuda"][:2]
     pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.15cxx11abiTRUE")
     before = locked(torches("lock", "--json", "--with", "flash-attn", *ASK), "flash-attn")
@@ -137,8 +159,12 @@ def test_a_page_that_does_not_answer_is_said_and_the_locked_wheel_stays(torches,
     assert locked(again, "flash-attn") == before
     (torches.work / "pylock.toml").unlink()
     ran = torches("resolve", "--with", "flash-attn", *ASK)
-    assert ran.code == 0 and "the page with the wheels of flash-attn cannot be read" in said(ran)
+    assert ran.code == 0 and "no prebuilt wheel of flash-attn is known: cannot read" in said(ran)
     assert "Repeat the command when the page answers" in said(ran)
+    add_source(index, "torch-scatter", "2.1.2")
+    ran = torches("lock", "--json", "--with", "torch-scatter", *ASK)
+    assert locked(ran, "torch-scatter")["url"].endswith(".tar.gz")
+    assert ran.err.count("no prebuilt wheel of torch-scatter is known: cannot read") == 1
 
 
 def test_pages_of_builds_are_asked_for_the_builds_that_they_list(torches, index, pages):

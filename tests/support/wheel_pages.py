@@ -7,6 +7,7 @@ Its rows take the place of those in profiles/indexes.yaml (`--profiles`), with t
 from __future__ import annotations
 
 import http.server
+import re
 from collections import Counter
 from contextlib import contextmanager
 from urllib.parse import quote, unquote
@@ -24,6 +25,7 @@ class WheelPages:
         self.pages: dict[str, list[str]] = {}
         self.requests: Counter[str] = Counter()
         self.fault: int | None = None
+        self.ranges = 0
         self.address = ""
 
     def add_asset(self, package: str, version: str, local: str, *, requires=(), python="cp311") -> str:
@@ -109,7 +111,16 @@ def serving_pages():
             found = pages.page(path) or pages.files.get(path)
             status = pages.fault if pages.fault and path not in pages.files else 404 if found is None else 200
             body = found if status == 200 and found else b""
+            span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+            if span and path in pages.files and status == 200:  # as the storage behind release assets
+                first = int(span[1]) if span[1] else max(0, len(body) - int(span[2]))
+                last = min(int(span[2]), len(body) - 1) if span[1] and span[2] else len(body) - 1
+                status, whole, body = 206, len(body), body[first : last + 1]
+                pages.ranges += 1
             self.send_response(status)
+            self.send_header("Accept-Ranges", "bytes")
+            if status == 206:
+                self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
             self.send_header(
                 "Content-Type", "text/html" if path in pages.pages else "application/octet-stream"
             )
