@@ -13,6 +13,7 @@ from typing import Any
 
 from provision import model
 
+from .page_tables import PAGE_TABLES, find_page_problems
 from .satellite_tables import SATELLITE_TABLES
 from .table_mapping import Kind
 
@@ -79,15 +80,7 @@ KINDS = {
         flags=("tegra",),
     ),
     "cuda": Kind(model.CudaRelease, "cuda", ("cuda",), ("cuda", "linux")),
-    "indexes": Kind(model.IndexAddress, "indexes", ("index",), ("index", "url")),
-    "pages": Kind(
-        model.WheelPage,
-        "pages",
-        ("framework", "packages"),
-        ("packages", "url"),
-        words=("packages",),
-    ),
-    "abis": Kind(model.CxxAbi, "abis", ("framework", "versions", "cuda", "platform"), ("versions", "cxx11")),
+    **PAGE_TABLES,
     "imports": Kind(
         model.ImportName, "imports", ("module",), ("module", "package"), words=("also",), flags=("common",)
     ),
@@ -162,7 +155,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "conda.yaml": ("conda",),
     "images.yaml": ("images",),
     "satellites.yaml": tuple(SATELLITE_TABLES),
-    "indexes.yaml": ("indexes", "pages", "abis"),
+    "indexes.yaml": tuple(PAGE_TABLES),
     "package_names.yaml": ("imports", "conda_names"),
     "system_libraries.yaml": ("system_libraries", "opened_libraries", "optional_libraries", "replacements"),
     "failures.yaml": ("causes", "findings", "messages", "failures", "catalogue"),
@@ -266,6 +259,7 @@ def check_table(file: str, table: Table) -> list[str]:
         line = table.lines[i] if table.lines else 0
         where = f"{file}:{line}: row {i + 1}" if line else f"{file}: row {i + 1}"
         problems += [f"{where}, {p}" for p in _check_row(kind, row)]
+        problems += [f"{where}, {p}" for p in find_page_problems(row)] if name == "pages" else []
         key = row_key(kind, table.head, row)
         if key in seen:
             problems.append(f"{where}: the same {', '.join(kind.key)} as row {seen[key] + 1}")

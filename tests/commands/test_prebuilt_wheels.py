@@ -1,6 +1,7 @@
 """Wheels on pages outside of the index: chosen for the plan's build, counted by the search, locked with their hash."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 from bundle_site import add_own
@@ -195,3 +196,30 @@ def test_a_bundle_brings_the_wheel_to_a_machine_without_a_network(torches, pages
     assert ran.code == 0, ran.err
     assert not pages.requests
     assert list((torches.work / ".venv").glob("lib/*/site-packages/flash_attn"))
+
+
+@pytest.mark.parametrize(
+    ("package", "python", "torch", "cuda", "file"),
+    [
+        ("flash-attn", "3.12", "2.9.1", "12.8", "flash_attn-2.8.3+cu12torch2.9cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"),
+        ("flash-attn", "3.11", "2.8.0", "12.9", "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl"),
+        ("mamba-ssm", "3.12", "2.10.0", "13.0", "mamba_ssm-2.3.1+cu13torch2.10cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"),
+        ("torch-scatter", "3.11", "2.8.0", "12.8", "torch_scatter-2.1.2+pt28cu128-cp311-cp311-linux_x86_64.whl"),
+    ],
+)  # fmt: skip
+def test_the_real_names_give_the_newest_torch_that_has_a_wheel(
+    torches, index, pages, package, python, torch, cuda, file
+):
+    """The pages have the names of tests/data/wheel_file_names.txt, and the profiles are those of gpuenv."""
+    version = file.split("-")[1].partition("+")[0]
+    lines = (Path(__file__).parents[1] / "data" / "wheel_file_names.txt").read_text().splitlines()
+    names = [n for n in lines if n.startswith(f"{package.replace('-', '_')}-{version}+")]
+    for name in names:
+        pages.add_named(package, version, name)
+    index.wheels.pop(package, None)
+    add_source(index, package, version, "torch")
+    asked = [python if word == HERE else word for word in ASK if word not in ("--index", "pypi")]
+    ran = torches("resolve", "--json", "--with", package, *asked)
+    build = ran.json["builds"][0]
+    assert (build["version"], build["cuda"]) == (torch, cuda), ran.json["notes"]
+    assert f"{package} {version} is the wheel {file}" in ran.json["notes"]

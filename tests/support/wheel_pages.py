@@ -45,6 +45,14 @@ class WheelPages:
         self.pages.setdefault(f"/whl/torch-{torch}+{label}.html", []).append(path)
         return file
 
+    def add_named(self, package: str, version: str, file: str) -> None:
+        """Add a file by its name alone to the page that its name says; it has no content."""
+        if built := re.search(r"\+pt(\d)(\d+)(cpu|cu\d+)-", file):
+            page = f"/whl/torch-{built[1]}.{built[2]}.0+{built[3]}.html"
+        else:
+            page = f"/{package}/releases/expanded_assets/v{version}"
+        self.pages.setdefault(page, []).append(f"{page.rpartition('/')[0]}/{file}")
+
     def replace_bytes(self, file: str) -> None:
         """Put other bytes behind the name of a file."""
         for path in [p for p in self.files if p.endswith(file)]:

@@ -10,6 +10,7 @@ import pytest
 from provision import profiles
 from provision.index.prebuilt_names import find_cxx11, label_of, read_name, serves
 from provision.model import Build, BuiltFor
+from provision.profiles.tables import check_table
 from provision.profiles.yaml_files import read_file
 
 DATA = Path(__file__).parents[1] / "data" / "wheel_file_names.txt"
@@ -159,3 +160,28 @@ def test_the_row_of_the_how_to_page_replaces_one(tmp_path):
     found = [p for p in profiles.load((tmp_path,)).pages if "flash-attn" in p.packages]
     assert [p.url for p in found] == ["https://mirror.example/flash-attn/v{release}.html"]
     assert found[0].local == page_of("flash-attn").local
+
+
+@pytest.mark.parametrize(
+    ("url", "local", "mistake"),
+    [
+        (
+            "https://host/v{tag}.html",
+            "pt{digits}",
+            "url: {tag} is not one of {version}, {label} and {release}",
+        ),
+        ("https://host/v{release}-{label}.html", "pt{digits}", "not of both"),
+        ("https://host/v{release}.html", None, "local: missing"),
+        ("https://host/v{release.html", "pt{digits}", "url: "),
+        ("https://host/v{release}.html", "cu{cuda}", "local: expected {minor} or {digits}"),
+        ("https://host/v{release}.html", "cu{cuda}torch{torch}", "is not a local"),
+        ("https://name@host/v{release}.html", "pt{digits}", "without user and password"),
+    ],
+)
+def test_a_mistake_in_a_rule_is_found(tmp_path, url, local, mistake):
+    shown = f', local: "{local}"' if local else ""
+    head = '- table: "pages"\n  framework: "torch"\n  source: "x"\n  read: "2026-11-23"\n  rows:\n'
+    (tmp_path / "indexes.yaml").write_text(f'{head}  - {{packages: "flash-attn", url: "{url}"{shown}}}\n')
+    tables, problems = read_file(tmp_path / "indexes.yaml")
+    problems += [p for t in tables for p in check_table("indexes.yaml", t)]
+    assert any(mistake in p for p in problems), problems
