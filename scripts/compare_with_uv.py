@@ -231,8 +231,9 @@ def _checkouts(against: Path | None, scratch: Path) -> list[Checkout]:
     sources = package_sources.read_sources(Choices())
     of_uv = run_uv(["cache", "dir"], sources, python=None).stdout.strip()
     folders = [ROOT, *([against.resolve()] if against else [])]
+    bytecode = {"PYTHONDONTWRITEBYTECODE": ""}  # an installed gpuenv has its bytecode after the first run
     return [
-        Checkout(folder, {"XDG_CACHE_HOME": str(scratch / f"cache-{at}"), "UV_CACHE_DIR": of_uv})
+        Checkout(folder, {"XDG_CACHE_HOME": str(scratch / f"cache-{at}"), "UV_CACHE_DIR": of_uv, **bytecode})
         for at, folder in enumerate(folders)
     ]
 
