@@ -14,6 +14,7 @@ from ..model import NamedPackage, PackageRelease
 from ..resolve.joint_search import JointSearch
 from ..resolve.joint_sets import Chosen, Refused
 from ..resolve.question import Question
+from ..resolve.search_memory import SearchMemory
 from ..wheels.available_releases import ReleaseReader
 
 _MOST_ROUNDS = 12
@@ -29,15 +30,16 @@ _MOST_PRICES = 100
 
 def read_what_matters(question: Question, reader: ReleaseReader, refused: Sequence[Refused]) -> JointSearch:
     """Return a search with all relevant releases. Raises LockError if an index does not answer."""
-    search = JointSearch(question, reader.packages, refused)
+    memory = SearchMemory()
+    search = JointSearch(question, reader.packages, refused, memory)
     for number in range(_MOST_ROUNDS):
         if not reader.deepen(list_promising(search), _has_more, most=_FIRST << number):
             break
-        search = JointSearch(question, reader.packages, refused)
+        search = JointSearch(question, reader.packages, refused, memory)
     for _ in range(_PRICE_ROUNDS):
         if not reader.deepen(priced(search), _has_more, most=_MOST_PRICES):
             break
-        search = JointSearch(question, reader.packages, refused)
+        search = JointSearch(question, reader.packages, refused, memory)
     return search
 
 
@@ -84,7 +86,7 @@ def _with_unread(search: JointSearch) -> JointSearch:
         dataclasses.replace(p, releases=(*p.releases, _older(p, pythons))) if _has_more(p) else p
         for p in search.packages
     ]
-    return JointSearch(search.question, packages, search.refused)
+    return JointSearch(search.question, packages, search.refused, search.memory)
 
 
 def _older(package: NamedPackage, pythons: tuple[str, ...]) -> PackageRelease:

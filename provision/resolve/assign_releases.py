@@ -17,6 +17,8 @@ Options = Mapping[str, Sequence[PackageRelease]]
 """The releases that may be taken of each package, newest first."""
 Needs = Callable[[str, PackageRelease], Mapping[str, Sequence[str]]]
 """What a release of a package requires of others: their bounds by name."""
+Pairs = dict[tuple[str, str, str, str], bool]
+"""Whether two releases go together, by name and version of both."""
 _MOST_STEPS = 5_000
 
 
@@ -30,7 +32,7 @@ class Assignments:
     needs: Needs
     age: Callable[[str, PackageRelease], int]
     refused: Sequence[Mapping[str, str]] = ()
-    _pairs: dict[tuple[str, str, str, str], bool] = field(default_factory=dict)
+    pairs: Pairs = field(default_factory=dict)
     _groups: dict[tuple[tuple[str, tuple[str, ...]], ...], dict[str, PackageRelease] | None] = field(
         default_factory=dict
     )
@@ -146,12 +148,12 @@ class Assignments:
     def _fits(self, name: str, release: PackageRelease, other: str, theirs: PackageRelease) -> bool:
         """Return whether two releases meet each other's requirements."""
         key = (name, release.version, other, theirs.version)
-        fits = self._pairs.get(key)
+        fits = self.pairs.get(key)
         if fits is None:
             fits = all(_meets(theirs, s) for s in self.needs(name, release).get(other, ())) and all(
                 _meets(release, s) for s in self.needs(other, theirs).get(name, ())
             )
-            self._pairs[key] = self._pairs[other, theirs.version, name, release.version] = fits
+            self.pairs[key] = self.pairs[other, theirs.version, name, release.version] = fits
         return fits
 
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..index.platform_tags import CPYTHON, markers_of
 from ..model import NamedPackage, PackageRelease, PrebuiltWheel
 from .assign_releases import Assignments
 from .candidate_builds import CandidateBuilds, candidates_of
@@ -33,7 +32,9 @@ from .companions import (
 from .joint_sets import Chosen, Refused
 from .prebuilt_fit import find_prebuilt, no_prebuilt
 from .question import Question
+from .release_requirements import select_requirements
 from .satellite_fit import SatelliteRows, objection, serves_gpus
+from .search_memory import SearchMemory, SharedLists
 from .versions import meets, version
 
 
@@ -47,13 +48,14 @@ class JointSearch:
     question: Question
     packages: Sequence[NamedPackage]
     refused: Sequence[Refused] = ()
+    memory: SearchMemory = field(default_factory=SearchMemory, repr=False)
     _objections: dict[tuple[str, str, int], str | None] = field(default_factory=dict, repr=False)
     _newest: dict[tuple[str, str], PackageRelease | None] = field(default_factory=dict, repr=False)
     _newest_days: dict[str, int] = field(default_factory=dict, repr=False)
     _joining: dict[tuple[str, str, int | None], Sequence[PackageRelease]] = field(
         default_factory=dict, repr=False
     )
-    _needs: dict[tuple[str, str, str], Mapping[str, Sequence[str]]] = field(default_factory=dict, repr=False)
+    _shared: SharedLists = field(default_factory=SharedLists, repr=False)
     _known_assignments: dict[tuple[object, ...], Assignments] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -63,7 +65,9 @@ class JointSearch:
     @cached_property
     def candidates(self) -> tuple[CandidateBuilds, ...]:
         """All sets of builds that fit the target, in the order of `resolve`."""
-        return candidates_of(self.question)
+        if self.memory.candidates is None:
+            self.memory.candidates = candidates_of(self.question)
+        return self.memory.candidates
 
     @cached_property
     def pythons(self) -> frozenset[str]:
@@ -98,7 +102,8 @@ class JointSearch:
             limited = (allowed or {}).get(package.name)
             options[package.name] = self._fitting(package, candidate) if limited is None else limited
             if limited is not None:
-                options[package.name] = [r for r in limited if self.objection(package, r, candidate) is None]
+                fitting = [r for r in limited if self.objection(package, r, candidate) is None]
+                options[package.name] = self._shared.share(package.name, fitting)
             if not options[package.name]:
                 return None
         return options
@@ -110,9 +115,8 @@ class JointSearch:
         place = candidate.place if bound else None
         key = (package.name, candidate.python, place)
         if key not in self._joining:
-            self._joining[key] = [
-                r for r in package.releases if self.objection(package, r, candidate) is None
-            ]
+            fitting = [r for r in package.releases if self.objection(package, r, candidate) is None]
+            self._joining[key] = self._shared.share(package.name, fitting)
         return self._joining[key]
 
     @cached_property
@@ -134,18 +138,44 @@ class JointSearch:
     def _best_of(
         self, candidate: CandidateBuilds, options: Mapping[str, Sequence[PackageRelease]]
     ) -> Chosen | None:
-        wheels = {n: [r for r in rs if not self.compiles(n, r, candidate)] for n, rs in options.items()}
+        wheels = {n: self._without_compiled(n, rs, candidate) for n, rs in options.items()}
         for built, given in ((False, wheels), (True, options)):
-            if all(given.values()) and (releases := self._assignments(candidate).best(given)):
+            if all(given.values()) and (releases := self._assigned_once(candidate, given)):
                 return self._chosen(candidate, releases, built=built and wheels != options)
         return None
+
+    def _without_compiled(
+        self, name: str, releases: Sequence[PackageRelease], candidate: CandidateBuilds
+    ) -> Sequence[PackageRelease]:
+        """Return the releases that need not be compiled. Pages of wheels differ by the builds."""
+        place = candidate.place if self.by_name[name].paged else None
+        key = (id(releases), candidate.python, place)
+        if key not in self._shared.without_compiled:
+            found = [r for r in releases if not self.compiles(name, r, candidate)]
+            self._shared.without_compiled[key] = self._shared.share(name, found)
+        return self._shared.without_compiled[key]
+
+    def _assigned_once(
+        self, candidate: CandidateBuilds, options: Mapping[str, Sequence[PackageRelease]]
+    ) -> Mapping[str, PackageRelease] | None:
+        """Return the best releases among options. Equal options of other builds have the same result."""
+        key = (candidate.python, tuple(self._refused_together(candidate)), tuple(map(id, options.values())))
+        if key not in self._shared.assigned:
+            self._shared.assigned[key] = self._assignments(candidate).best(options)
+        return self._shared.assigned[key]
 
     def _least_key(
         self, candidate: CandidateBuilds, options: Mapping[str, Sequence[PackageRelease]]
     ) -> tuple[object, ...]:
         """Return the first parts of the key, which no set of these options can undercut."""
-        ages = [min(self.age(n, r) for r in rs) for n, rs in options.items()]
+        ages = [self._least_age(n, rs) for n, rs in options.items()]
         return False, (max(ages),) if ages else (), self._ranks(candidate)
+
+    def _least_age(self, name: str, releases: Sequence[PackageRelease]) -> int:
+        known, key = self._shared.least_ages, id(releases)
+        if key not in known:
+            known[key] = min(self.age(name, r) for r in releases)
+        return known[key]
 
     def _assignments(self, candidate: CandidateBuilds) -> Assignments:
         refused = tuple(self._refused_together(candidate))
@@ -154,6 +184,7 @@ class JointSearch:
             self._known_assignments[key] = Assignments(
                 needs=lambda name, release: self.needs(name, release, candidate.python), age=self.age,
                 refused=[dict(versions) for versions in refused],
+                pairs=self.memory.pairs.setdefault(candidate.python, {}),
             )  # fmt: skip
         return self._known_assignments[key]
 
@@ -184,7 +215,10 @@ class JointSearch:
     def _objection(
         self, package: NamedPackage, release: PackageRelease, candidate: CandidateBuilds
     ) -> str | None:
-        if why := self._unfit(package, release, candidate):
+        key = (package.name, release.version, candidate.place)
+        if key not in self.memory.unfit:
+            self.memory.unfit[key] = self._unfit(package, release, candidate)
+        if why := self.memory.unfit[key]:
             return why
         for refused in self._refused_of(candidate):
             rest = dict(refused.versions)
@@ -224,17 +258,17 @@ class JointSearch:
         self, package: NamedPackage, release: PackageRelease, python: str
     ) -> tuple[Requirement, ...]:
         """Return the requirements of a release on frameworks and other named packages, for a Python."""
-        return _requirements(release.requires, package.extras, python, self.question.target.platform)
+        return select_requirements(release.requires, package.extras, python, self.question.target.platform)
 
     def needs(self, name: str, release: PackageRelease, python: str) -> Mapping[str, Sequence[str]]:
         """Return the bounds of a release on frameworks and other named packages, by name."""
         key = (name, release.version, python)
-        if key not in self._needs:
+        if key not in self.memory.needs:
             bounds: dict[str, list[str]] = {}
             for need in self.requirements(self.by_name[name], release, python):
                 bounds.setdefault(str(canonicalize_name(need.name)), []).append(str(need.specifier))
-            self._needs[key] = bounds
-        return self._needs[key]
+            self.memory.needs[key] = bounds
+        return self.memory.needs[key]
 
     def compiles(self, name: str, release: PackageRelease, candidate: CandidateBuilds) -> bool:
         """Whether a release must be compiled, although other releases of the package have wheels."""
@@ -307,20 +341,3 @@ class JointSearch:
         if key not in self._newest:
             self._newest[key] = next((r for r in self.by_name[name].releases if python in r.pythons), None)
         return self._newest[key]
-
-
-@cache
-def _requirement(text: str) -> Requirement:
-    return Requirement(text)
-
-
-@cache
-def _requirements(
-    texts: tuple[str, ...], extras: tuple[str, ...], python: str, platform: str
-) -> tuple[Requirement, ...]:
-    values = {"python_version": python, "python_full_version": f"{python}.0"}
-    environment = markers_of(platform) | CPYTHON | values
-    return tuple(
-        need for need in map(_requirement, texts)
-        if need.marker is None or any(need.marker.evaluate(environment | {"extra": e}) for e in ("", *extras))
-    )  # fmt: skip

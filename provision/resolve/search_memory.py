@@ -1,0 +1,38 @@
+"""Results that searches of one question share, while more and more releases are read for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..model import PackageRelease
+from .assign_releases import Pairs
+from .candidate_builds import CandidateBuilds
+
+Releases = Sequence[PackageRelease]
+
+
+@dataclass
+class SearchMemory:
+    """Results that depend on single releases: the bounds of a release by name, version and Python, what builds have against
+    it by name, version and place, and pairs of releases by Python."""
+
+    candidates: tuple[CandidateBuilds, ...] | None = None
+    needs: dict[tuple[str, str, str], Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    unfit: dict[tuple[str, str, int], str | None] = field(default_factory=dict)
+    pairs: dict[str, Pairs] = field(default_factory=dict)
+
+
+@dataclass
+class SharedLists:
+    """Lists of releases, one for equal ones, so that hundreds of builds with the same options are one question. Results
+    are kept by the identity of these lists."""
+
+    lists: dict[tuple[str, tuple[str, ...]], Releases] = field(default_factory=dict)
+    least_ages: dict[int, int] = field(default_factory=dict)
+    without_compiled: dict[tuple[object, ...], Releases] = field(default_factory=dict)
+    assigned: dict[tuple[object, ...], Mapping[str, PackageRelease] | None] = field(default_factory=dict)
+
+    def share(self, name: str, releases: Releases) -> Releases:
+        """Return the list for these releases of a package."""
+        return self.lists.setdefault((name, tuple(r.version for r in releases)), releases)
