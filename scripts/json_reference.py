@@ -25,14 +25,19 @@ RUNS = (
     ("gpuenv.machine/1", "detect", "gpuenv detect --json", "This machine. `--target` reads it."),
     ("gpuenv.plan/1", "resolve", f"gpuenv resolve {TORCH} --json", "The builds that fit, and the objections to others."),
     ("gpuenv.fleet/1", "resolve` with several `--target", f"gpuenv resolve {FLEET} --json", "The fewest plans for several machines."),
+    ("gpuenv.fleet-locks/1", "lock` with several `--target", f"gpuenv lock {FLEET} --json", "A lock for each of the fewest plans: [fleets](fleet.md)."),
     ("gpuenv.lock/1", "lock", f"gpuenv lock {JAX} --json", "The lock: every package with its hash."),
     ("gpuenv.create/1", "create", f"gpuenv create {JAX} --json", "Machine, plan, lock, environment and verdict."),
     ("gpuenv.verdict/1", "verify", "gpuenv verify --json", "The stages and the verdict."),
+    ("gpuenv.node/1", "verify --node", "gpuenv verify --quick --node --json", "Whether the machine has a fault: [checks of nodes](node-checks.md)."),
+    ("gpuenv.fleet-results/1", "report --hosts", "gpuenv report --hosts results.json --json", "The results of many hosts: [fleets](fleet.md#results-of-many-hosts)."),
     ("gpuenv.run/1", "run", "gpuenv run --json python -c 'print(1)'", "The exit code of the program, and the findings."),
     ("gpuenv.list/1", "list", "gpuenv list --json", "The environments that gpuenv made."),
     ("gpuenv.repair/1", "repair", "gpuenv repair --json", "What was restored."),
     ("gpuenv.preview/1", "remove --dry-run", "gpuenv remove .venv --dry-run --json", "What a command would change."),
     ("gpuenv.export/1", "export", "gpuenv export --format requirements --json", "The exported text."),
+    ("gpuenv.bundle/1", "bundle", "gpuenv bundle stick --framework jax --device cpu --target hosts --json",
+     "What a machine without a network needs. `plans` is empty in a bundle for one machine."),
     ("gpuenv.report/1", "report", "gpuenv report --json", "The text for an issue."),
     ("gpuenv.cache/1", "cache dir", "gpuenv cache dir --json", "The folder of the cache."),
     ("gpuenv.findings/1", "diagnose", "gpuenv diagnose train.log --no-machine --json", "The causes, likeliest first."),
@@ -42,10 +47,6 @@ RUNS = (
     ("gpuenv.error/1", "every command that fails", "gpuenv resolve --framework torch --driver 1.2.3.4.5 --json",
      "An error. A command that reached its value prints that value, also with exit code 5 or 8."),
 )  # fmt: skip
-OTHERS = """\
-`gpuenv bundle --json` prints `gpuenv.bundle/1`, `gpuenv verify --node` prints `gpuenv.node/1`, `gpuenv lock` with several targets `gpuenv.fleet-locks/1`
-([fleets](../how-to/fleet.md)), `gpuenv report --hosts` `gpuenv.fleet-results/1`.
-"""
 HEAD = """\
 # JSON documents
 
@@ -86,12 +87,23 @@ def page(folder: Path) -> str:
         )
     parts = [HEAD]
     for schema, command, line, what in RUNS:
+        if schema == "gpuenv.fleet-results/1":
+            write_results(folder, work)
         document = run(line, folder, work)
         if document.get("schema") != schema:
             sys.exit(f"{line}: {document.get('schema')} is not {schema}\n{json.dumps(document)[:2000]}")
         example = json.dumps(cut(document), indent=2, ensure_ascii=False)
         parts.append(f"## {schema}\n\n`{command}`. {what}\n\n```json\n{example}\n```\n")
-    return "\n".join([*parts, OTHERS])
+    return "\n".join(parts)
+
+
+def write_results(folder: Path, work: Path) -> None:
+    """Write the results of one host, from its verdict."""
+    verdict = run("gpuenv verify --json", folder, work)
+    row = {"host": "node1", "class": "cpu", "plan": "jax (CPU)", "verdict": verdict["verdict"], "ok": True, "cause": None,
+           "hint": None, "seconds": sum(stage["seconds"] or 0 for stage in verdict["stages"])}  # fmt: skip
+    document = {"schema": "gpuenv.fleet-results/1", "hosts": [row]}
+    (work / "results.json").write_text(json.dumps(document), encoding="utf-8")
 
 
 def run(line: str, folder: Path, work: Path) -> dict[str, Any]:

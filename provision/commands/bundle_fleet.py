@@ -8,14 +8,11 @@ from pathlib import Path
 
 from ..bundle import locks_of
 from ..model import Bundle, Emit, Event, Fleet, Lock, UnservedHosts, as_plain
-from ..request import project_options as inproject
 from ..request.options import Choices
 from .bundle_lock import LockForBundle, digest_options, is_begun
-from .fleet_lock import PlanTask, make_tasks, solve_lock
+from .fleet_lock import PlanTask, plan_locks, solve_lock
 from .lock_acceptance import read_lock, virtual_packages
 from .lock_preferences import Upgrade
-from .plan_several_targets import plan_targets
-from .read_request import get_locking
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,23 +28,20 @@ def find_locks(
 ) -> LocksForBundle | Fleet:
     """Return the locks of the fewest plans, or the fleet where no host has a plan. An interrupted bundle for the same
     hosts keeps its locks. Raises UsageError, LockError, ResolveError."""
-    get_locking(choices).require()
-    found = plan_targets(targets, choices, emit, reading=False)
-    if not found.fleet.plans:
-        return found.fleet
-    choices = inproject.apply_project(choices)
-    hosts = [as_plain(one) for one in (*found.fleet.classes, *found.fleet.unserved)]
-    asked = digest_options(choices, hosts)
-    tasks = make_tasks(found, choices, Upgrade())
+    fleet, tasks = plan_locks(targets, choices, emit, Upgrade())
+    if not tasks:
+        return fleet
+    hosts = [as_plain(one) for one in (*fleet.classes, *fleet.unserved)]
+    asked = digest_options(tasks[0].choices, hosts)
     if _is_begun(folder, before, asked, tasks):
         emit(Event(kind="note", stage="bundle", text="continuing with the locks of this unfinished bundle"))
         made = [_read_begun(folder, task) for task in tasks]
     else:
         made = [solve_lock(task, emit) for task in tasks]
     locks = [_for_bundle(task, lock, asked) for task, lock in zip(tasks, made, strict=True)]
-    for host in found.fleet.unserved:
+    for host in fleet.unserved:
         emit(Event(kind="warning", stage="bundle", text=_describe(host)))
-    return LocksForBundle(tuple(locks), found.fleet.unserved)
+    return LocksForBundle(tuple(locks), fleet.unserved)
 
 
 def _is_begun(folder: Path, before: Bundle | None, asked: str, tasks: Sequence[PlanTask]) -> bool:

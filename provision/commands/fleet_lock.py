@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import LockError
-from ..fleet import FleetAnswer
 from ..model import (
     VENV_CLASS_LOCKS,
     Emit,
     Event,
+    Fleet,
     FleetLock,
     FleetLocks,
     HostClass,
     Lock,
+    Plan,
     RequestContext,
     make_lock_name,
 )
@@ -24,6 +25,7 @@ from ..request.options import Choices
 from ..request.project_folder import find_project_folder
 from ..system.output_file import refuse_to_replace
 from ..wheels import pylock
+from .fleet_packages import FleetPackages, SolvedPlan
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries
@@ -31,7 +33,7 @@ from .plan_several_targets import plan_targets
 from .read_request import get_locking
 
 _SHOWN = 3
-"""Hosts that a warning names."""
+"""Hosts or classes that a message names."""
 
 
 def lock_targets(
@@ -41,54 +43,81 @@ def lock_targets(
 
     Raises UsageError, LockError, ResolveError.
     """
-    get_locking(choices).require()
-    answer = plan_targets(targets, choices, emit, reading=False)
-    choices = inproject.apply_project(choices)
-    files = _files(answer, choices)
-    for path in files:
-        refuse_to_replace(path, force=force)
-    locks = [_write_lock(task, emit) for task in make_tasks(answer, choices, upgrade)]
-    for text in _without_plan(files):
+    fleet, tasks = plan_locks(targets, choices, emit, upgrade)
+    for task in tasks:
+        refuse_to_replace(task.path, force=force)
+    locks = [_write_lock(task, emit) for task in tasks]
+    for text in _without_plan([task.path for task in tasks]):
         emit(Event(kind="warning", stage="lock", text=text))
     if locks:
         step = f"gpuenv create --lock {locks[0].file}  # on the hosts that the file lists under [tool.gpuenv]"
         emit(Event(kind="next", stage="lock", text=step))
-    return FleetLocks(fleet=answer.fleet, locks=tuple(locks))
+    return FleetLocks(fleet=fleet, locks=tuple(locks))
 
 
 @dataclasses.dataclass(frozen=True)
 class PlanTask:
-    """One plan of a fleet, by its position, and the path of its lock in the project."""
+    """One plan of a fleet: its position, request and classes (most hosts first), and its lock if it is solved."""
 
     place: int
-    path: Path
-    answer: FleetAnswer
+    context: RequestContext
+    classes: tuple[HostClass, ...]
+    solver: LockSolver
+    solved: SolvedPlan | None
+
+    @property
+    def choices(self) -> Choices:
+        """The options, with those of the project."""
+        return self.solver.choices
+
+    @property
+    def path(self) -> Path:
+        """The path of the lock in the project."""
+        return self.solver.path(self.classes)
+
+
+@dataclasses.dataclass(frozen=True)
+class LockSolver:
+    """Solves locks of a fleet, each near to the one that exists."""
+
     choices: Choices
     upgrade: Upgrade
 
-    @property
-    def context(self) -> RequestContext:
-        """The request that applies to all hosts of the plan."""
-        return self.answer.requests[self.place]
+    def path(self, classes: Sequence[HostClass]) -> Path:
+        """Return the lock file of a plan, relative if the project is the current folder."""
+        name, folder = make_lock_name(self.choices.manager, classes[0].id), find_project_folder()
+        return Path(name) if folder == Path.cwd() else folder / name
 
-    @property
-    def classes(self) -> tuple[HostClass, ...]:
-        """The classes of the plan, the one with the most hosts first."""
-        by_id = {c.id: c for c in self.answer.fleet.classes}
-        return tuple(by_id[i] for i in self.answer.fleet.plans[self.place].classes)
+    def solve(
+        self, context: RequestContext, classes: Sequence[HostClass], emit: Emit
+    ) -> tuple[Plan, Lock | None]:
+        """Return the plan and the lock of some classes. Raises LockError, ResolveError."""
+        path = self.path(classes)
+        emit(
+            Event(
+                kind="start", stage="lock", text=f"lock file {path.name}, for {_few([c.id for c in classes])}"
+            )
+        )
+        old_lock = read_old_lock(path, self.choices, context.target.platform, strict=False)
+        return solve_like(context, self.choices, emit, old_lock, self.upgrade)
 
 
-def make_tasks(answer: FleetAnswer, choices: Choices, upgrade: Upgrade) -> list[PlanTask]:
-    """Return a task for each plan of a fleet."""
-    files = enumerate(_files(answer, choices))
-    return [PlanTask(place, path, answer, choices, upgrade) for place, path in files]
-
-
-def _files(answer: FleetAnswer, choices: Choices) -> Sequence[Path]:
-    """Return the lock file of each plan, relative if the project is the current folder."""
-    folder = find_project_folder()
-    names = [make_lock_name(choices.manager, plan.classes[0]) for plan in answer.fleet.plans]
-    return [Path(n) if folder == Path.cwd() else folder / n for n in names]
+def plan_locks(
+    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade
+) -> tuple[Fleet, list[PlanTask]]:
+    """Return the fleet, and a task for each of the fewest plans. Raises UsageError, LockError, ResolveError."""
+    get_locking(choices).require()
+    solver = LockSolver(inproject.apply_project(choices), upgrade)
+    packages = FleetPackages(choices.allow_old, emit, solver.solve)
+    answer = plan_targets(targets, choices, emit, reading=False, packages=packages)
+    if packages.refusals and not answer.fleet.plans:
+        raise packages.refusals[0]
+    by_id = {c.id: c for c in answer.fleet.classes}
+    tasks = [
+        PlanTask(place, context, tuple(by_id[i] for i in plan.classes), solver, packages.find(context))
+        for place, (plan, context) in enumerate(zip(answer.fleet.plans, answer.requests, strict=True))
+    ]
+    return answer.fleet, tasks
 
 
 def _without_plan(files: Sequence[Path]) -> Iterator[str]:
@@ -101,25 +130,27 @@ def _without_plan(files: Sequence[Path]) -> Iterator[str]:
         except LockError:
             continue  # another tool's or damaged: not a lock of this fleet
         if classes:
-            hosts = [host for one in classes for host in one.hosts]
-            more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
-            named = ", ".join(hosts[:_SHOWN]) + more
+            named = _few([host for one in classes for host in one.hosts])
             yield f"{path.name} is a lock that belongs to no current plan (hosts {named}). Remove it, or include its hosts"
 
 
 def solve_lock(task: PlanTask, emit: Emit) -> Lock:
-    """Return the lock of a plan with its hosts, near to the existing one. Raises LockError."""
-    context, choices = task.context, task.choices
-    emit(Event(kind="start", stage="lock", text=f"lock file {task.path.name}, for plan {task.place + 1}"))
-    old_lock = read_old_lock(task.path, choices, context.target.platform, strict=False)
-    plan, new_lock = solve_like(context, choices, emit, old_lock, task.upgrade)
-    if new_lock is None:
-        raise LockError(
-            f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: no build is compatible with the requested packages",
-            hint=plan.hint,
-        )
-    files = inproject.list_files(choices, context.demands)
-    return dataclasses.replace(new_lock, inputs=inproject.digest_inputs(choices, files), classes=task.classes)
+    """Return the lock of a plan with its hosts. Raises LockError."""
+    if task.solved:
+        new_lock: Lock | None = task.solved.lock
+        for event in task.solved.events:
+            emit(event)
+    else:
+        plan, new_lock = task.solver.solve(task.context, task.classes, emit)
+        if new_lock is None:
+            raise LockError(
+                f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: no build is compatible with the requested packages",
+                hint=plan.hint,
+            )
+    assert new_lock
+    files = inproject.list_files(task.choices, task.context.demands)
+    inputs = inproject.digest_inputs(task.choices, files)
+    return dataclasses.replace(new_lock, inputs=inputs, classes=task.classes)
 
 
 def _write_lock(task: PlanTask, emit: Emit) -> FleetLock:
@@ -129,3 +160,8 @@ def _write_lock(task: PlanTask, emit: Emit) -> FleetLock:
     elsewhere = dataclasses.replace(choices, planned=context.target)
     MissingLibraries(emit, new_lock, elsewhere, context.sources).warn()
     return FleetLock(file=str(task.path), plan=task.place, lock=new_lock)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -37,7 +37,7 @@ def report_hosts(file: Path, output: Path | None, emit: Emit, *, force: bool) ->
 
 def _read(file: Path) -> FleetResults:
     shown = f"--hosts {file}"
-    hint = f"expected a {FleetResults.SCHEMA} document; docs/how-to/fleet.md has its fields"
+    hint = f"expected a {FleetResults.SCHEMA} document; docs/reference/fleet.md has its fields"
     try:
         text = _stdin() if str(file) == STDIN else untrusted_files.read_strictly(file, _MOST)
         results = from_plain(FleetResults, redact_value(json.loads(text)))

@@ -18,7 +18,7 @@ from ..resolve.joint_answer import against_newest, answer, why_none
 from ..resolve.joint_search import JointSearch
 from ..resolve.joint_sets import Chosen, Refused
 from ..resolve.outdated_releases import OLD, too_old
-from ..resolve.question import Question
+from ..resolve.question import ask_on_all
 from ..wheels.available_releases import ReleaseReader, RequestedPackage
 from ..wheels.prebuilt_wheels import PrebuiltWheels
 from .joint_refusals import KeptReleases, OtherCudaError, find_reason, is_named, make_age_error
@@ -96,6 +96,12 @@ class JointChoice:
         changed = self._applied(context)
         self._answered = (context, learnt, changed)
         return changed
+
+    @property
+    def why_none(self) -> str | None:
+        """Why no set of the releases that were read is compatible, or None."""
+        searched = self._search is not None and self._search.packages and self._chosen is None
+        return why_none(self._search) if searched and self._search else None
 
     @property
     def wheelless(self) -> list[str]:
@@ -180,7 +186,7 @@ class JointChoice:
     def _searched(self, context: RequestContext, named: Sequence[RequestedPackage]) -> JointSearch | None:
         """Return a search with all relevant releases, or None if no build fits or no index lists the
         packages."""
-        question = Question(context.request, context.target, context.profiles, context.supply)
+        question = ask_on_all(context)
         candidates = JointSearch(question, ()).candidates
         reader = self._read(context, named, candidates) if candidates else None
         if reader is None or not reader.packages:

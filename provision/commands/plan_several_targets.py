@@ -12,16 +12,16 @@ from ..model import Device, Emit, Event, HostClass
 from ..request import load_profiles
 from ..request.fleet_targets import FleetHosts, read_hosts
 from ..request.options import Choices
-from .functions_for_managers import resolve_plan
+from .fleet_packages import FleetPackages
 from .read_request import LOOKING, get_locking, judge_request
 
 
 def plan_targets(
-    targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool
+    targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool, packages: FleetPackages
 ) -> fleet.FleetAnswer:
     """Return the fewest plans for the hosts of all targets. With `reading` no source code runs.
 
-    Raises UsageError, MachineError, DataError.
+    Raises UsageError, MachineError, DataError, LockError.
     """
     get_locking(choices)
     groups, left_out = read_hosts(targets, choices, load_profiles.load_all(choices), LOOKING)
@@ -36,7 +36,15 @@ def plan_targets(
         count = sum(len(members) for _, members in classes)
         emit(Event(kind="note", stage="resolve", text=f"the hosts form {count} classes of equal machines"))
     parts = [part for group, members in classes for part in _parts(group, members, emit, reading=reading)]
-    return fleet.plan_fleet(parts, resolve_plan, left_out)
+    named = any(part.request.request.packages or part.request.demands.needs for part in parts)
+    answer = fleet.plan_fleet(parts, packages.plan, left_out, packages if named else None)
+    if named:
+        counts = " and ".join(
+            f"{n} {word}" for n, word in zip(answer.asked, ("searches", "solves"), strict=False)
+        )
+        text = f"packages: {counts}, at most {fleet.MOST_QUESTIONS} of each for a platform and device"
+        emit(Event(kind="done", stage="resolve", text=text))
+    return answer
 
 
 def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClass, ...]]]:

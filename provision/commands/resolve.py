@@ -51,11 +51,13 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
 
 
 def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
-    from . import plan_several_targets
+    from . import fleet_packages, plan_several_targets
 
-    planned_fleet = plan_several_targets.plan_targets(
-        options.targets, options.choices, emit, reading=True
-    ).fleet
+    packages = fleet_packages.FleetPackages(options.choices.allow_old, emit)
+    answer = plan_several_targets.plan_targets(
+        options.targets, options.choices, emit, reading=True, packages=packages
+    )
+    planned_fleet = answer.fleet
     if planned_fleet.plans:
         words = " ".join(
             ["gpuenv lock", *_words_of(options.choices), several_targets.list_words(options.targets)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..model import Build, Lock, Plan, RequestContext
 from ..resolve.cuda_conflicts import LockedSet, OtherCuda
-from ..resolve.question import Question
+from ..resolve.question import ask_on_all
 from ..resolve.satellite_fit import SatelliteRows
 from ..wheels.cache_and_disk import own_cache
 from ..wheels.measured_rows_cache import MeasuredRows
@@ -18,10 +18,11 @@ def find_transitive_packages(context: RequestContext, plan: Plan, lock: Lock) ->
     named = frozenset(n.name for n in read_named_packages(context))
     builds = _builds(context, plan) if named else ()
     if builds:
-        question = Question(context.request, context.target, context.profiles, context.supply)
         rows = SatelliteRows(context.profiles, context.target.platform)
         kept = MeasuredRows(own_cache(context.sources))
-        locked = LockedSet(question, rows, builds, lock, named, lambda sha: kept.of([sha], plan.platform))
+        locked = LockedSet(
+            ask_on_all(context), rows, builds, lock, named, lambda sha: kept.of([sha], plan.platform)
+        )
         yield from locked.strangers()
 
 

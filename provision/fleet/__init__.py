@@ -1,153 +1,126 @@
 """Find the fewest plans for many hosts. This package does no I/O.
 
 `host_classes` groups the hosts. `plan_candidates` finds the possible plans of each group of one platform and
-device. `minimum_cover` chooses the fewest. `plan_differences` explains why two plans are not one.
+device. `minimum_cover` chooses the fewest. `package_conflicts` splits those that no set of the named packages serves.
+`plan_differences` explains why two plans are not one.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
-from .host_classes import group as group, joint_target
-from .minimum_cover import Cover, bits, fewest
-from .plan_candidates import Fitting, candidate_plans
+from .host_classes import group as group
+from .package_conflicts import MOST_QUESTIONS as MOST_QUESTIONS
 from .plan_differences import Side, explain
+from .served_kinds import Ask as Ask, HostGroup as HostGroup, Packages as Packages, PlannedGroup, plan_group
 
 PlanFor = Callable[[RequestContext], Plan]
 
 
 @dataclass(frozen=True)
-class HostGroup:
-    """Host classes of one platform and device, and their request. The request's target is not used."""
-
-    request: RequestContext
-    classes: tuple[HostClass, ...]
-
-
-@dataclass(frozen=True)
 class Served:
-    """Host classes with their joint request and plan."""
+    """Kinds of a group with their joint request and plan."""
 
+    group: PlannedGroup
+    mask: int
     request: RequestContext
-    classes: tuple[HostClass, ...]
     plan: Plan
+
+    @property
+    def classes(self) -> tuple[HostClass, ...]:
+        """The classes, most hosts first."""
+        return self.group.kinds.classes(self.mask)
 
 
 @dataclass(frozen=True)
 class FleetAnswer:
-    """A fleet, and the request of each of its plans, for which its lock is solved."""
+    """A fleet, and the request of each of its plans, for which its lock is solved. `asked` counts the sets of classes
+    of which a search, and a solve, was asked."""
 
     fleet: Fleet
     requests: tuple[RequestContext, ...]
+    asked: tuple[int, ...] = ()
 
 
 def plan_fleet(
-    parts: Sequence[HostGroup], plan_for: PlanFor, left_out: Sequence[UnservedHosts] = ()
-) -> FleetAnswer:
-    """Return the fewest plans for all classes. `left_out` are hosts that cannot be planned for."""
-    served: list[Served] = []
-    unserved, covers, fittings = list(left_out), [], []
-    for part in parts:
-        part, fitting, cover, groups = _covered(part)  # noqa: PLW2901  # with another Python if none fits
-        covers.append(cover)
-        for classes in groups:
-            request = _request_for(fitting, part.request, classes)
-            served.append(Served(request, classes, plan_for(request)))
-            fittings.append(fitting)
-        planned = {c.id for classes in groups for c in classes}
-        unserved += _without(part, fitting, [c for c in part.classes if c.id not in planned], plan_for)
-    order = sorted(range(len(served)), key=lambda i: -_hosts(served[i].classes))
-    served, fittings = [served[i] for i in order], [fittings[i] for i in order]
+    parts: Sequence[HostGroup], plan_for: PlanFor, left_out: Sequence[UnservedHosts] = (),
+    packages: Packages | None = None,
+) -> FleetAnswer:  # fmt: skip
+    """Return the fewest plans for all classes. `left_out` are hosts that cannot be planned for, `packages` says which
+    classes no set of the named packages serves together."""
+    groups = [plan_group(part, packages) for part in parts]
+    served = [
+        Served(planned, mask, request := planned.request(mask), plan_for(request))
+        for planned in groups
+        for mask in planned.cover.groups
+    ]
+    served.sort(key=lambda s: -_hosts(s.classes))
     fleet = Fleet(
         classes=tuple(c for part in parts for c in part.classes),
         plans=tuple(
             FleetPlan(plan=s.plan, classes=tuple(c.id for c in s.classes), hosts=_hosts(s.classes))
             for s in served
         ),
-        apart=tuple(_apart(served, fittings)),
-        unserved=tuple(unserved),
-        exact=all(c.exact for c in covers),
-        at_least=sum(c.at_least for c in covers),
+        apart=tuple(_apart(served, packages)),
+        unserved=(*left_out, *(u for planned in groups for u in _unserved(planned, plan_for))),
+        exact=all(g.cover.exact for g in groups),
+        at_least=sum(g.cover.at_least for g in groups),
     )
-    return FleetAnswer(fleet, tuple(s.request for s in served))
+    asked = tuple(sum(counts) for counts in zip(*(g.cover.asked for g in groups), strict=True))
+    return FleetAnswer(fleet, tuple(s.request for s in served), asked)
 
 
-def _request_for(fitting: Fitting, request: RequestContext, classes: Sequence[HostClass]) -> RequestContext:
-    """Return the joint request for classes. Of targets that are alike for all builds, one counts."""
-    target = joint_target(c.target for c in classes)
-    alike = {fitting.alike(c.target): c.target for c in reversed(classes)}
-    return dataclasses.replace(request, target=target, targets=tuple(reversed(alike.values())))
+def _unserved(planned: PlannedGroup, plan_for: PlanFor) -> list[UnservedHosts]:
+    """Return the kinds without a build, with the closest build's objections and a hint, and those without a lock."""
+    left = []
+    for place in planned.unserved():
+        members = planned.kinds.classes(1 << place)
+        if reason := planned.cover.conflicts.get(1 << place):
+            hint = None
+        else:
+            plan = plan_for(planned.request(1 << place))
+            closest = min(plan.rejected, key=lambda r: len(r.reasons), default=None)
+            texts = "; ".join(r.text for r in closest.reasons) if closest else "no build exists"
+            name = f"{closest.framework} {closest.version}: " if closest else ""
+            reason, hint = f"{name}{texts}", plan.hint
+        ids = tuple(c.id for c in members)
+        left.append(UnservedHosts(hosts=_hosts(members), classes=ids, reason=reason, hint=hint))
+    return left
 
 
-def _covered(part: HostGroup) -> tuple[HostGroup, Fitting, Cover, list[tuple[HostClass, ...]]]:
-    """Return the cover of a part.
-
-    If classes have no plan with the installed Pythons, any Python is tried as well.
-    """
-    fitting, cover, groups = _cover(part)
-    request = part.request
-    left = len(part.classes) - sum(map(len, groups))
-    if left and request.pythons_known and not request.sources.offline:
-        anywhere = dataclasses.replace(request, request=dataclasses.replace(request.request, pythons=()))
-        wider = dataclasses.replace(part, request=anywhere)
-        again = _cover(wider)
-        if left > len(part.classes) - sum(map(len, again[2])):
-            return (wider, *again)
-    return part, fitting, cover, groups
-
-
-def _cover(part: HostGroup) -> tuple[Fitting, Cover, list[tuple[HostClass, ...]]]:
-    fitting = Fitting(part.request.request, part.request.profiles, part.request.supply)
-    plans = candidate_plans(fitting, [c.target for c in part.classes])
-    cover = fewest(plans, [len(c.hosts) for c in part.classes])
-    groups, left = [], -1
-    for candidate in cover.chosen:  # newest first: a class gets the newest plan that serves it
-        new = bits(candidate.mask & left)
-        left &= ~candidate.mask
-        if new:
-            groups.append(tuple(sorted((part.classes[i] for i in new), key=lambda c: -len(c.hosts))))
-    return fitting, cover, groups
-
-
-def _without(
-    part: HostGroup, fitting: Fitting, classes: Sequence[HostClass], plan_for: PlanFor
-) -> list[UnservedHosts]:
-    """Return the classes without a build, with the closest build's objections and a hint."""
-    unserved = []
-    alike: dict[Hashable, list[HostClass]] = {}
-    for one in classes:
-        alike.setdefault(fitting.alike(one.target), []).append(one)
-    for members in alike.values():
-        plan = plan_for(_request_for(fitting, part.request, members[:1]))
-        closest = min(plan.rejected, key=lambda r: len(r.reasons), default=None)
-        texts = "; ".join(r.text for r in closest.reasons) if closest else "no build exists"
-        name = f"{closest.framework} {closest.version}: " if closest else ""
-        unserved.append(
-            UnservedHosts(
-                hosts=_hosts(members),
-                classes=tuple(c.id for c in members),
-                reason=f"{name}{texts}",
-                hint=plan.hint,
-            )
-        )
-    return unserved
-
-
-def _apart(served: Sequence[Served], fittings: Sequence[Fitting]) -> list[PlanDifference]:
+def _apart(served: Sequence[Served], packages: Packages | None) -> list[PlanDifference]:
     sides = [
         Side(i, s.classes, tuple((b.framework, b.version, b.cuda, b.index) for b in s.plan.builds))
         for i, s in enumerate(served)
     ]
     return [
-        explain(fittings[a], sides[a], sides[b])
-        if fittings[a] is fittings[b]
+        _explain(served, sides[a], sides[b], packages)
+        if served[a].group is served[b].group
         else _of_two_kinds(sides[a], sides[b], served[a].plan, served[b].plan)
         for a, b in combinations(range(len(sides)), 2)
     ]
+
+
+def _explain(served: Sequence[Served], one: Side, other: Side, packages: Packages | None) -> PlanDifference:
+    """Explain two plans of one group: by the packages where a build serves all classes of both."""
+    group, first, second = served[one.position].group, served[one.position], served[other.position]
+    whole = first.mask | second.mask
+    conflict = next((c for c in group.cover.conflicts if whole & c == c), None)
+    if conflict is None or group.fitting.newest([c.target for c in group.kinds.classes(whole)]) is None:
+        return explain(group.fitting, one, other)
+    a, b = (group.kinds.classes(s.mask & conflict)[0] for s in (first, second))
+    reason = f"{_named(a)} and {_named(b)} cannot share a lock: {group.cover.conflicts[conflict]}"
+    return PlanDifference(
+        plans=(one.position, other.position), classes=(a.id, b.id), reason=reason,
+        would_merge=group.would_merge(whole, packages),
+    )  # fmt: skip
+
+
+def _named(one: HostClass) -> str:
+    return f"{one.id} ({len(one.hosts):,} host{'' if len(one.hosts) == 1 else 's'})"
 
 
 def _of_two_kinds(one: Side, other: Side, plan: Plan, others: Plan) -> PlanDifference:

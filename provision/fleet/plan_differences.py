@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from ..model import HostClass, PlanDifference, Target
@@ -41,7 +41,9 @@ def explain(fitting: Fitting, one: Side, other: Side) -> PlanDifference:
     text = "; ".join(reasons) or f"no build supports both {first.id} and {second.id}"
     return PlanDifference(
         plans=(one.position, other.position), classes=(first.id, second.id), reason=text,
-        would_merge=_would_merge(fitting, (*one.classes, *other.classes)),
+        would_merge=would_merge(
+            fitting, (*one.classes, *other.classes), lambda targets: fitting.newest(targets) is not None
+        ),
     )  # fmt: skip
 
 
@@ -77,20 +79,26 @@ def _objections(fitting: Fitting, host_class: HostClass, side: Side) -> list[str
     return lines
 
 
-def _would_merge(fitting: Fitting, classes: Sequence[HostClass]) -> str | None:
+Serves = Callable[[Sequence[Target]], bool]
+"""Whether one plan serves all of some targets."""
+
+
+def would_merge(fitting: Fitting, classes: Sequence[HostClass], serves: Serves) -> str | None:
     """Return the smallest change of drivers, otherwise of glibc, that merges the plans, or None."""
-    for changed, text in chain(_drivers(fitting, classes), _glibcs(classes)):
-        if fitting.newest(changed) is not None:
+    for changed, text in chain(_drivers(fitting, classes, serves), _glibcs(classes)):
+        if serves(changed):
             return text
     return None
 
 
-def _drivers(fitting: Fitting, classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
+def _drivers(
+    fitting: Fitting, classes: Sequence[HostClass], serves: Serves
+) -> Iterator[tuple[list[Target], str]]:
     """Yield each minimum driver for the hosts with an older one."""
     if not any(c.target.driver for c in classes):
         return
     free = [dataclasses.replace(c.target, driver=None, driver_cuda=None) for c in classes]
-    if fitting.newest(free) is None:  # no driver helps
+    if not serves(free):  # no driver helps
         return
     for floor in fitting.floors:
         older = [c for c in classes if c.target.driver and version(c.target.driver) < version(floor)]

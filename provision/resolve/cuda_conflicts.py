@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from ..model import Build, Lock, LockedPackage, Satellite, ToolkitRelease
 from .question import Question
-from .satellite_fit import SatelliteRows, brings_its_cuda, objection
+from .satellite_fit import SatelliteRows, brings_its_cuda, objection, targets_of
 from .versions import major, meets
 
 _SUFFIX = re.compile(r"-cu(?:da)?(\d\d)\d?$")
@@ -104,7 +104,7 @@ class LockedSet:
     def _of_measured(self, package: LockedPackage) -> str | None:
         release = package.version.partition("+")[0]
         rows = self.rows.rows(package.name, release, self.measured(package.sha256))
-        why = objection(self.question, rows, self.builds, serve_gpus=False)
+        why = objection(self.question, rows, self.builds, ignore_gpus_of=targets_of(self.question))
         return why and f"and {why}"
 
     def _cuda_of(self, package: LockedPackage) -> str | None:

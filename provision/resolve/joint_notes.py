@@ -46,7 +46,7 @@ def _lone_companions(search: JointSearch, chosen: Chosen) -> Iterator[str]:
 def _without_kernels(search: JointSearch, chosen: Chosen) -> Iterator[str]:
     """Yield notes on packages with GPU code, but in no release for the GPUs of the target."""
     for package in search.packages:
-        if search.some_serve_gpus(package.name):
+        if not search.without_kernels[package.name]:
             continue
         release = chosen.releases[package.name]
         rows = search.rows.rows(package.name, release.version, release.measured)

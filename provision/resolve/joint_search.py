@@ -33,7 +33,7 @@ from .joint_sets import Chosen, Refused
 from .prebuilt_fit import find_prebuilt, no_prebuilt
 from .question import Question
 from .release_requirements import select_requirements
-from .satellite_fit import SatelliteRows, objection, serves_gpus
+from .satellite_fit import SatelliteRows, objection, without_kernels
 from .search_memory import SearchMemory, SharedLists
 from .versions import meets, version
 
@@ -244,15 +244,18 @@ class JointSearch:
         if why := companion_objection(package.name, release.version, candidate.builds, self._companion_names):
             return why
         rows = self.rows.rows(package.name, release.version, release.measured)
-        return objection(self.question, rows, candidate.builds, serve_gpus=self.some_serve_gpus(package.name))
+        ignored = self.without_kernels[package.name]
+        return objection(self.question, rows, candidate.builds, ignore_gpus_of=ignored)
 
     @cached_property
     def _companion_names(self) -> frozenset[str]:
         return companion_names(self.question.profiles.builds)
 
-    def some_serve_gpus(self, name: str) -> bool:
-        versions = self.rows.packages.get(name, {})
-        return any(serves_gpus(self.question, row) for rows in versions.values() for row in rows)
+    @cached_property
+    def without_kernels(self) -> Mapping[str, Sequence[Question]]:
+        """The targets for whose GPUs a package has kernels in no release."""
+        rows = self.rows.packages
+        return {p.name: without_kernels(self.question, rows.get(p.name, {})) for p in self.packages}
 
     def requirements(
         self, package: NamedPackage, release: PackageRelease, python: str

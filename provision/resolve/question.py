@@ -16,6 +16,7 @@ from ..model import (
     Profiles,
     RejectionReason,
     Request,
+    RequestContext,
     Target,
 )
 from .versions import allows, major, version
@@ -154,3 +155,10 @@ class Question:
         if self.request.pythons:
             return tuple(p for p in self.request.pythons if p in usable)
         return tuple(sorted(usable, key=version, reverse=True))
+
+
+def ask_on_all(context: RequestContext) -> Question:
+    """Return the question of a request on all its targets."""
+    first, *others = context.targets or (context.target,)
+    asked = Question(context.request, first, context.profiles, context.supply)
+    return asked.on_all([asked.changed(target=other) for other in others]) if others else asked

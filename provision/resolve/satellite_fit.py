@@ -52,15 +52,40 @@ class SatelliteRows:
 
 
 def objection(
-    question: Question, rows: Sequence[Satellite], builds: Sequence[Build], *, serve_gpus: bool = True
+    question: Question,
+    rows: Sequence[Satellite],
+    builds: Sequence[Build],
+    *,
+    ignore_gpus_of: Sequence[Question] = (),
 ) -> str | None:
-    """Return why a release is incompatible with builds, or None if one alternative is compatible.
+    """Return why a release is incompatible with builds on a target of the question, or None.
 
-    The sentence is that of the closest alternative. With `serve_gpus` its kernels must support every GPU of
-    the target.
+    The sentence is that of the closest alternative. Its kernels must support every GPU, except those of
+    `ignore_gpus_of`.
     """
-    reasons = [_first(_objections(question, row, builds, serve_gpus)) for row in rows]
+    targets = targets_of(question)
+    reasons = [_first(_on_all(targets, row, builds, ignore_gpus_of)) for row in rows]
     return None if not reasons or None in reasons else reasons[-1]
+
+
+def targets_of(question: Question) -> tuple[Question, ...]:
+    """Return the question for each of its targets."""
+    return question, *question.others
+
+
+def without_kernels(
+    question: Question, versions: Mapping[str, tuple[Satellite, ...]]
+) -> tuple[Question, ...]:
+    """Return the targets for whose GPUs no release of a package has kernels: there kernels do not decide."""
+    rows = [row for rows in versions.values() for row in rows]
+    return tuple(q for q in targets_of(question) if not any(serves_gpus(q, row) for row in rows))
+
+
+def _on_all(
+    targets: Sequence[Question], row: Satellite, builds: Sequence[Build], ignored: Sequence[Question]
+) -> Iterator[str]:
+    for one in targets:
+        yield from _objections(one, row, builds, not any(one is other for other in ignored))
 
 
 def serves_gpus(question: Question, row: Satellite) -> bool:
@@ -74,7 +99,7 @@ def unfit_series(question: Question, rows: SatelliteRows, package: str, builds: 
     """Return the minor series ("0.17") of a package whose measured release is incompatible with builds."""
     reasons = {}
     for release in rows.packages.get(package, {}):
-        why = objection(question, rows.rows(package, release), builds, serve_gpus=False)
+        why = objection(question, rows.rows(package, release), builds, ignore_gpus_of=targets_of(question))
         reasons[".".join(map(str, version(release).release[:2]))] = why
     return [series for series, why in reasons.items() if why]
 

@@ -1,4 +1,4 @@
-"""The Ansible collection on six hosts with real ansible-core: the commands of docs/how-to/fleet.md, one after the other."""
+"""The Ansible collection on six hosts with real ansible-core: the commands of the documentation, one after the other."""
 # The fixtures are the runs. Each needs the one before it.
 
 import json

@@ -18,15 +18,14 @@ from driver_stub import K80, T4, V100, build, gpu, scenario, spec
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTION = ROOT / "ansible" / "gpuenv"
 BIN = Path(sys.executable).parent
-PAGE = re.search(
-    r"^## With Ansible\n(.*?)^## ",
-    (ROOT / "docs" / "how-to" / "fleet.md").read_text(encoding="utf-8"),
-    re.DOTALL | re.MULTILINE,
-)[1]
+PAGE, GUIDE = (
+    (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("reference/ansible.md", "how-to/fleet.md")
+)
 COMMANDS = [
-    line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
-]
-"""The command lines of the page, which the tests run in their order."""
+    line for page in (PAGE, GUIDE) for block in re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    for line in block.splitlines() if line.startswith("ansible")
+]  # fmt: skip
+"""The command lines of the pages, which the tests run in their order."""
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 A100 = gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "GPU-4f0e1d2c-5a6b-4c7d-8e9f-0a1b2c3d4e5f")
 H100 = gpu("NVIDIA H100 80GB HBM3", "9.0", 81559, "GPU-5a1f2e3d-6b7c-4d8e-9fa0-1b2c3d4e5f60")

@@ -1,0 +1,183 @@
+"""The fewest plans with packages on made-up catalogues, against brute force by rules that are stated again here."""
+
+import dataclasses
+
+from hypothesis import given, settings, strategies as st
+from packaging.specifiers import SpecifierSet
+from resolve_questions import SHIPPED
+from resolve_rules import BUILDS
+from test_fleet import plans_of, smallest_partition
+
+from provision import fleet
+from provision.commands.fleet_packages import FleetPackages
+from provision.model import (
+    AvailableWheels,
+    FleetHost,
+    FrameworkRequest,
+    NamedPackage,
+    PackageRelease,
+    PackageSources,
+    Request,
+    RequestContext,
+    Satellite,
+    Target,
+    TargetGpu,
+    drop_event,
+)
+from provision.resolve.joint_answer import why_none
+from provision.resolve.joint_search import JointSearch
+from provision.resolve.question import ask_on_all
+
+PYTHON = "3.11"
+CAPABILITIES = ["7.0", "7.5", "8.0", "9.0", "10.0"]
+RELEASES = st.tuples(
+    st.lists(st.sampled_from(CAPABILITIES), unique=True, max_size=3),  # kernels; none run everywhere
+    st.sampled_from(["", "", "<2.7", ">=2.11", "!=2.10.*"]),  # of torch
+)
+
+
+MACHINES = st.builds(  # one framework build serves most of them
+    lambda gpu, driver: Target(
+        platform="linux-x86_64",
+        glibc="2.35",
+        driver=driver,
+        driver_os="linux",
+        gpus=(TargetGpu(capability=gpu),),
+    ),
+    st.sampled_from(CAPABILITIES),
+    st.sampled_from(["535.129.03", "580.95.05", "580.95.05"]),
+)
+
+
+@st.composite
+def catalogues(draw):
+    count = draw(st.integers(1, 2))
+    packages = {f"p{i}": draw(st.lists(RELEASES, min_size=2, max_size=3)) for i in range(count)}
+    return packages, draw(st.lists(MACHINES, min_size=2, max_size=5, unique=True))
+
+
+def named(packages):
+    return [
+        NamedPackage(
+            name=name,
+            releases=tuple(
+                PackageRelease(
+                    package=name, version=f"{len(rows) - i}.0", day=1000 - i, pythons=(PYTHON,), wheels=(PYTHON,),
+                    requires=(f"torch{bound}",) if bound else (),
+                )
+                for i, (_, bound) in enumerate(rows)
+            ),
+        )
+        for name, rows in packages.items()
+    ]  # fmt: skip
+
+
+def satellites(packages):
+    return tuple(
+        Satellite(package=name, version=f"{len(rows) - i}.0", platform="linux-x86_64", index="pypi", form="wheel",
+                  kernels=tuple(kernels))
+        for name, rows in packages.items() for i, (kernels, _) in enumerate(rows)
+    )  # fmt: skip
+
+
+# --- the rules again --------------------------------------------------------------------------------
+
+
+def runs(kernels, gpu):
+    """A kernel runs on a GPU of the same major and an equal or higher minor."""
+    major, minor = map(int, gpu.split("."))
+    mine = [tuple(map(int, k.split("."))) for k in kernels]
+    return any(m == major and n <= minor for m, n in mine)
+
+
+def serves(kernels, target):
+    return not kernels or all(runs(kernels, g.capability) for g in target.gpus)
+
+
+def goes(packages, torch, targets):
+    """Whether each package has a release for a torch and for the GPUs of all targets that any release serves."""
+    return all(
+        any(
+            (not bound or SpecifierSet(bound).contains(torch))
+            and all(serves(kernels, t) for t in targets if any(serves(k, t) for k, _ in rows))
+            for kernels, bound in rows
+        )
+        for rows in packages.values()
+    )
+
+
+def has_plan(packages, fitting, targets):
+    """Whether one build serves all targets, with packages for those that have a set alone."""
+    shared = set.intersection(*fitting)
+    alone = [
+        t for t, mine in zip(targets, fitting, strict=True)
+        if any(goes(packages, BUILDS["torch"][b]["version"], [t]) for b, _ in mine)
+    ]  # fmt: skip
+    if not shared or len(alone) < 2:
+        return bool(shared)
+    joint = set.intersection(*(f for f, t in zip(fitting, targets, strict=True) if t in alone))
+    return any(goes(packages, BUILDS["torch"][b]["version"], alone) for b, _ in joint)
+
+
+# --- the test ----------------------------------------------------------------------------------------
+
+
+def planned(packages, targets):
+    """The fleet, with the framework builds of the shipped profiles and the packages."""
+    request = Request(
+        frameworks=(FrameworkRequest(name="torch"),), device="cuda", python=PYTHON, packages=tuple(packages)
+    )
+    context = RequestContext(
+        request=request, target=targets[0], machine=None, supply=AvailableWheels(), sources=PackageSources(),
+        profiles=dataclasses.replace(SHIPPED, satellites=satellites(packages)),
+    )  # fmt: skip
+
+    def search(one):
+        found = JointSearch(ask_on_all(one), named(packages))
+        return None if found.best() else why_none(found)
+
+    hosts = [FleetHost(name=f"h{i}", target=t, device="cuda") for i, t in enumerate(targets)]
+    says = Made(allow_old=True, emit=drop_event, searcher=search)
+    return fleet.plan_fleet([fleet.HostGroup(context, fleet.group(hosts))], says.plan, (), says), request
+
+
+class Made(FleetPackages):
+    """The questions without an index: plans are those of the frameworks."""
+
+    def plan(self, context):
+        return super().plan(
+            dataclasses.replace(context, request=dataclasses.replace(context.request, packages=()))
+        )
+
+
+def test_packages_never_cost_more_plans_than_brute_force_needs():
+    separated = []
+
+    @settings(max_examples=60, deadline=None)
+    @given(catalogues())
+    def holds(drawn):
+        packages, targets = drawn
+        answer, request = planned(packages, targets)
+        found = answer.fleet
+        by_id = {c.id: c.target for c in found.classes}
+        served = [by_id[i] for p in found.plans for i in p.classes]
+        fitting = {t: plans_of(request, t) for t in by_id.values()}
+        assert not any(fitting[by_id[i]] for u in found.unserved for i in u.classes)
+
+        def together(group):
+            mine = [served[i] for i in group]
+            return has_plan(packages, [fitting[t] for t in mine], mine)
+
+        assert found.exact and found.at_least == len(found.plans)
+        assert len(found.plans) == smallest_partition(len(served), together)
+        for plan in found.plans:
+            mine = [by_id[i] for i in plan.classes]
+            assert has_plan(packages, [fitting[t] for t in mine], mine)
+        by_packages = [a for a in found.apart if "cannot share a lock: " in a.reason]
+        assert all(
+            a.reason.partition("cannot share a lock: ")[2].startswith(("p0 ", "p1 ")) for a in by_packages
+        )
+        separated.append(bool(by_packages))
+
+    holds()
+    assert any(separated) and not all(separated)
