@@ -101,7 +101,7 @@ def write_results(folder: Path, work: Path) -> None:
     """Write the results of one host, from its verdict."""
     verdict = run("gpuenv verify --json", folder, work)
     row = {"host": "node1", "class": "cpu", "plan": "jax (CPU)", "verdict": verdict["verdict"], "ok": True, "cause": None,
-           "hint": None, "seconds": sum(stage["seconds"] or 0 for stage in verdict["stages"])}  # fmt: skip
+           "hint": None, "seconds": round(sum(stage["seconds"] or 0 for stage in verdict["stages"]), 2)}  # fmt: skip
     document = {"schema": "gpuenv.fleet-results/1", "hosts": [row]}
     (work / "results.json").write_text(json.dumps(document), encoding="utf-8")
 

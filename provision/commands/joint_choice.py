@@ -100,8 +100,8 @@ class JointChoice:
     @property
     def why_none(self) -> str | None:
         """Why no set of the releases that were read is compatible, or None."""
-        searched = self._search is not None and self._search.packages and self._chosen is None
-        return why_none(self._search) if searched and self._search else None
+        search = self._search
+        return why_none(search) if search and search.packages and self._chosen is None else None
 
     @property
     def wheelless(self) -> list[str]:

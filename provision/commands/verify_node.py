@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 _ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
 """What a machine without a GPU shows too."""
+_UV_LOCK = ".lock"
+"""The lock file that uv leaves in an environment for all users. Nothing reads its contents."""
 _SECONDS = 2.0
 """For a second look at the driver. What starts gpuenv gives it few seconds in all."""
 
@@ -65,7 +66,11 @@ def _has_gpu() -> bool:
 def _assert_own(env: Path) -> None:
     """Raise UsageError if another user can change the environment or its base Python."""
     try:
-        assert_unchangeable((env, *_standard_libraries(env)))
+        settings = _read_settings(env)
+        # Base Pythons with thousands of packages are common, and most environments import none of them.
+        unused = () if _uses_base_packages(settings) else ("site-packages",)
+        assert_unchangeable([env], without=(_UV_LOCK,))
+        assert_unchangeable(_standard_libraries(settings), without=unused)
     except ChangeableError as error:
         raise UsageError(
             f"{env} is not examined: {error}",
@@ -75,11 +80,22 @@ def _assert_own(env: Path) -> None:
         raise UsageError(f"{env} cannot be examined: {error.filename}: {error.strerror}") from error
 
 
-def _standard_libraries(env: Path) -> Iterator[Path]:
-    """Yield the folders of the standard library that the environment's Python imports."""
+def _read_settings(env: Path) -> dict[str, str]:
+    """Return pyvenv.cfg, empty for a conda environment, which contains its own Python."""
     try:
         text = (env / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return  # conda environments contain their own
-    for name in re.findall(r"^home\s*=\s*(.+?)\s*$", text, re.MULTILINE):
-        yield from sorted(Path(name).parent.glob("lib/python3.*"))
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {key.strip().lower(): value.strip() for key, _, value in pairs}
+
+
+def _uses_base_packages(settings: Mapping[str, str]) -> bool:
+    """Return whether Python adds the packages of the base Python: site.py does so unless the setting forbids it."""
+    return settings.get("include-system-site-packages", "true").lower() == "true"
+
+
+def _standard_libraries(settings: Mapping[str, str]) -> list[Path]:
+    """Return the folders of the standard library that the environment's Python imports."""
+    home = settings.get("home")
+    return sorted(Path(home).parent.glob("lib/python3.*")) if home else []

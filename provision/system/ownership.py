@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 _ROOT = 0
@@ -17,14 +17,15 @@ class ChangeableError(Exception):
     """A file that another user can change, with the reason."""
 
 
-def assert_unchangeable(paths: Iterable[Path]) -> None:
+def assert_unchangeable(paths: Iterable[Path], *, without: Container[str] = ()) -> None:
     """Check paths, the contents of folders, the targets of links, and every parent folder.
 
-    Raises ChangeableError for the first file that another user can change, and OSError.
+    `without` are names of folders directly in these paths that are not examined. Raises ChangeableError for the first
+    file that another user can change, and OSError.
     """
     search = _OwnershipSearch(frozenset({_ROOT, os.geteuid()}))
     for path in paths:
-        search.look(str(path))
+        search.look(str(path), without)
 
 
 class _OwnershipSearch:
@@ -35,9 +36,10 @@ class _OwnershipSearch:
         self._passed: set[str] = set()
         self._walked: set[str] = set()
 
-    def look(self, path: str) -> None:
+    def look(self, path: str, without: Container[str] = ()) -> None:
         """Check a path with its parents, and the contents of a folder."""
-        waiting = [self._follow(path)]
+        top = self._follow(path)
+        waiting = [top]
         while waiting:
             place = waiting.pop()
             if place in self._walked or not stat.S_ISDIR(os.lstat(place).st_mode):
@@ -45,6 +47,8 @@ class _OwnershipSearch:
             self._walked.add(place)
             with os.scandir(place) as entries:
                 for entry in entries:
+                    if place == top and entry.name in without:
+                        continue
                     self._check(entry.path, entry.stat(follow_symlinks=False))
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)

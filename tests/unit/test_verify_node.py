@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F401
@@ -110,6 +111,42 @@ def test_an_environment_that_others_can_write_to_is_not_run(node, env):
     assert not marker.exists()
     (site / "late.pth").chmod(0o644)
     assert node(healthy()).returncode == 0 and marker.exists()
+
+
+def test_the_lock_file_of_uv_is_for_all_users(node, env):
+    (env / ".lock").touch()
+    (env / ".lock").chmod(0o666)
+    assert node(healthy()).returncode == 0
+    (env / "bin" / ".lock").touch()
+    (env / "bin" / ".lock").chmod(0o666)
+    assert node(healthy()).returncode == 2, "only that one file"
+
+
+@pytest.mark.parametrize(("setting", "code"), [("false", 0), ("true", 2), ("", 2)])
+def test_packages_of_the_base_python_count_where_the_environment_imports_them(
+    node, env, tmp_path, setting, code
+):
+    base = tmp_path / "base"
+    (base / "bin").mkdir(parents=True)
+    (base / "bin" / "python3").symlink_to(os.path.realpath(sys.executable))
+    library = base / "lib" / f"python3.{sys.version_info[1]}"
+    (library / "site-packages").mkdir(parents=True)
+    for entry in Path(os.__file__).parent.iterdir():
+        if entry.name not in ("site-packages", "os.py"):
+            (library / entry.name).symlink_to(entry)
+    shutil.copy(os.__file__, library)
+    (library / "site-packages" / "theirs.py").write_text("")
+    (library / "site-packages" / "theirs.py").chmod(0o666)
+    config = env / "pyvenv.cfg"
+    line = f"include-system-site-packages = {setting}\n" if setting else ""
+    kept = [x for x in config.read_text().splitlines() if not x.startswith(("home", "include"))]
+    config.write_text(f"home = {base}/bin\n{line}" + "\n".join(kept) + "\n")
+    ran = node(healthy())
+    assert ran.returncode == code, ran.stderr
+    assert code == 0 or "site-packages/theirs.py can be written by every user" in ran.stderr
+    (library / "os.py").chmod(0o666)
+    ran = node(healthy())
+    assert ran.returncode == 2 and f"{library}/" in ran.stderr, "the standard library always counts"
 
 
 def failed(stage, detail, *findings, verdict="fails"):
