@@ -90,7 +90,7 @@ def judge_uvm(uvm: Uvm | None, module: str | None, *, container: bool) -> Findin
 def _fault(uvm: Uvm, module: str) -> Finding | None:
     """Return what is wrong with the module or its file by the system's own lists."""
     if uvm.major is None:
-        return make_finding("uvm_not_loaded", _show("nvidia-uvm is not listed", _DEVICES))
+        return make_finding("uvm_not_loaded", _show("/proc/devices does not list nvidia-uvm", _DEVICES))
     if uvm.version and uvm.version != module:
         shown = _show(f"version {uvm.version}", _VERSION)
         return make_finding("uvm_of_other_version", shown, version=uvm.version, module=module)
@@ -101,7 +101,11 @@ def _fault(uvm: Uvm, module: str) -> Finding | None:
             "device_file_denied", _show("a different device exists at this path", FILE), file=FILE
         )
     if uvm.node != uvm.major:
-        text = f"major {uvm.node}, expected {uvm.major}" if uvm.node else "not a character device"
+        text = (
+            f"its major device number is {uvm.node}, expected {uvm.major}"
+            if uvm.node
+            else "not a character device"
+        )
         return make_finding("uvm_file_stale", _show(text, FILE), file=FILE)
     return None
 

@@ -103,7 +103,7 @@ def _without_gpus(machine: Machine | None) -> Machine | None:
 
 def _add_oom_kills(facts: Facts, ran: Ran | None) -> None:
     if ran and ran.oom_kills is not None:
-        text = f"oom_kill rose by {ran.oom_kills}"
+        text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills}"
         facts.add("oom_kills", str(ran.oom_kills), Evidence(text=text, source=ran.oom_source))
 
 

@@ -84,7 +84,7 @@ def _library(case: Case) -> list[Candidate]:
             confidence="likely",
             evidence=case.facts.said("missing", re.compile(re.escape(missing)))[:1],
             title=f"This environment is for the CPU, but a package in it requires {missing}",
-            fix="Install the CPU build of the package that the traceback names, or create one for the GPU: "
+            fix="Install the CPU build of the package that the traceback names, or create an environment for the GPU: "
             "`gpuenv create --recreate --device cuda`.",
         )
     ]

@@ -45,7 +45,8 @@ def _matters(holder: GpuMemoryHolder, machine: Machine | None) -> bool:
 def _add_holders(finding: Finding, processes: Sequence[GpuMemoryHolder], machine: Machine | None) -> Finding:
     """Add the processes to a finding. A fix that names the process already stays."""
     evidence = tuple(
-        Evidence(text=_holds(h), source="/dev/nvidia*" if h.gpu is None else "NVML, now") for h in processes
+        Evidence(text=_holds(h), source="/dev/nvidia*" if h.gpu is None else "NVML, measured now")
+        for h in processes
     )
     if f"process {processes[0].pid}" in (finding.fix or ""):
         return finding

@@ -160,7 +160,7 @@ def cuda_missing(case: Case) -> list[Candidate]:
             weights["nvidia_libs_not_on_loader_path"], weights["nvidia_libs_not_installed"] = 70, 48
         else:
             weights["cuda_major_mismatch"] = 88
-            title = f"{names[0]} belongs to CUDA {wanted}; installed is CUDA {', '.join(there)}"
+            title = f"{names[0]} belongs to CUDA {wanted}, but CUDA {', '.join(there)} is installed"
     if case.said.group("extension_names"):
         weights["extension_built_for_other_torch_or_cuda"] = _extension(case, wanted)
     return [

@@ -133,7 +133,7 @@ def _known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> Candidat
     if row.common:
         return Candidate(
             cause=_MISSING, weight=50, confidence="possible", evidence=where,
-            title=f"The module {row.module} is missing: the package {row.package}, or a folder of the program's own",
+            title=f"The module {row.module} is missing. It comes from the package {row.package}, or from a folder of the program",
             fix=f"For the program's own folder, run from its parent folder. For the package: "
             f"`gpuenv add {row.package}`.{pip}",
         )  # fmt: skip

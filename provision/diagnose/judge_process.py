@@ -44,7 +44,10 @@ def killed(case: Case) -> list[Candidate]:
         return [_killed((*lines, *_signal(ran)), 50, "possible")] if lines or by_signal else []
     if ran.oom_kills == 0:
         return []
-    counted = Evidence(text=f"oom_kill rose by {ran.oom_kills} while the program ran", source=ran.oom_source)
+    counted = Evidence(
+        text=f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills} while the program ran",
+        source=ran.oom_source,
+    )
     own = by_signal and ran.oom_source == "cgroup"  # the machine's count has other programs too
     return [_killed((counted, *lines, *said, *_signal(ran)), 92, "certain" if own else "likely")]
 
@@ -58,7 +61,7 @@ def _killed(shown: tuple[Evidence, ...], weight: int, confidence: Confidence) ->
     return Candidate(
         cause=_LIMIT, weight=weight, confidence=confidence, evidence=shown,
         title="The kernel ended the program: memory ran out" if sure
-        else "The program was ended by SIGKILL, as when memory runs out",
+        else "The program was ended by SIGKILL. The usual cause is that memory ran out",
         fix="Use less memory (fewer data-loader workers, less data in memory), or raise the limit of the container or "
         "job (`docker run --memory`, `sbatch --mem`)." if sure
         else "Check whether memory ran out: `sudo dmesg | grep -i oom`. If so, use less memory or raise the limit. "
@@ -84,7 +87,9 @@ def memory(case: Case) -> list[Candidate]:
         ]  # fmt: skip
     last = next(reversed(raised(case.said.lines)), None)
     if asked is None and last and last.kind == "MemoryError":
-        title = "The system refused the program memory of the machine, not of the GPU"
+        title = (
+            "The system could not give the program enough memory. The machine's memory is full, not the GPU's"
+        )
         return [
             Candidate(cause=_LIMIT, weight=48, confidence="possible", evidence=shows, title=title, fix=_LESS)
         ]
@@ -95,7 +100,7 @@ def memory(case: Case) -> list[Candidate]:
         return [
             Candidate(cause=_LIMIT, weight=80, confidence="likely", evidence=shows, title=title, fix=_LESS)
         ]
-    title = f"The system refused the program {_gib(asked)} GiB of memory"
+    title = f"The system could not give the program {_gib(asked)} GiB of memory"
     return [Candidate(cause=_LIMIT, weight=50, confidence="possible", evidence=shows, title=title, fix=_LESS)]
 
 
@@ -152,7 +157,7 @@ def crash(case: Case) -> list[Candidate]:
         return _own_crash(case.ran, found) if case.ran else unexplained(case)
     if package not in _FRAMEWORKS:
         cause, weight = "extension_built_for_other_torch_or_cuda", 70 if found.loading else 46
-        title = f"The program crashed{where} beside {frameworks[0]}"
+        title = f"The program crashed{where} while {frameworks[0]} was loaded"
     elif found.loading:
         cause, weight, title = _DAMAGED, 46, f"The program crashed{where} while a library was loaded"
     else:

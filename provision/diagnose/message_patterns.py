@@ -38,7 +38,7 @@ class Pattern:
         self.literal = max((run.strip() for run in plain), key=len)
         if len(self.literal) < 3 or len(self.pieces) > 4:
             raise ValueError(
-                f"{text!r}: a pattern has a word of three letters or more, and at most three '...'"
+                f"{text!r}: a pattern must contain a word of three or more letters, and '...' at most three times"
             )
 
     def found(self, line: str) -> bool:

@@ -85,7 +85,7 @@ def mistakes(
         for text in rule.says:
             if text.startswith("@"):
                 if text[1:] not in names:
-                    wrong.append(f"{rule.name}: says {text!r} is not a message")
+                    wrong.append(f"{rule.name}: `says` names {text!r}, which is not a known message")
             elif problem := _pattern_problem(text):
                 wrong.append(f"{rule.name}: {problem}")
         wrong += [
@@ -115,12 +115,12 @@ def catalogue_mistakes(rows: Iterable[CatalogueMessage], causes: Iterable[Failur
 def _releases_problem(row: CatalogueMessage) -> str | None:
     """Return what is wrong with the releases of a row: a moving name, or an absent release within the range."""
     if re.search(r"\b(?:main|master|latest)\b", row.releases):
-        return f'releases {row.releases!r} names no release; use "unknown"'
+        return f'`releases: {row.releases}` contains no release; write "unknown" if none is known'
     if row.absent and row.releases == _UNKNOWN:
-        return "absent is given, and no release with the message is known"
+        return "`absent` is given, but `releases` is unknown: give a release that has the message"
     having = [Version(v) for v in re.findall(r"\d+(?:\.\d+)+(?:-\d+)?", row.releases)] if row.absent else []
     within = [a for a in row.absent if not having or min(having) <= Version(a) <= max(having)]
-    return f"absent {within[0]!r} is within releases {row.releases!r}" if within else None
+    return f"`absent` names {within[0]!r}, which is one of `releases` ({row.releases})" if within else None
 
 
 def _pattern_problem(text: str) -> str | None:

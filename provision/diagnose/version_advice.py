@@ -106,6 +106,6 @@ def _command(framework: str, target: Target, advise: Callable[[Request, Target],
     whose += [f"a {g.name or 'GPU'} ({g.capability})" for g in target.gpus[:1]]
     subject = " with ".join(whose)
     return (
-        f"{subject[:1].upper() + subject[1:]} runs {framework} {build.version} for CUDA {build.cuda}: "
-        f"`gpuenv create --framework '{framework}=={minor}.*'`."
+        f"{subject[:1].upper() + subject[1:]} supports {framework} {build.version} for CUDA {build.cuda}. "
+        f"To install it: `gpuenv create --framework '{framework}=={minor}.*'`."
     )

@@ -289,7 +289,7 @@ def _check_row(kind: Kind, row: Row) -> Iterable[str]:
             yield f"{key}: expected a quoted string"
         elif key in kind.flags:
             if value != "yes":
-                yield f'{key}: "yes", or no such key; got {value!r}'
+                yield f'{key}: expected "yes" or no such key, got {value!r}'
         elif key in ("cudnn", "versions", "built_for"):
             if problem := _requirement_problem(value, key != "built_for"):
                 yield f"{key}: {problem}"

@@ -165,7 +165,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
         )
         for library in framework.libraries:
             if library.inside is False:
-                yield f"  from outside: {library.soname} {library.version or ''} {library.path}"
+                yield f"  from outside the environment: {library.soname} {library.version or ''} {library.path}"
     for finding in verdict.findings:
         yield from _finding(finding)
 

@@ -22,7 +22,7 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
     )
     by_id = {c.id: c for c in fleet.classes}
     if fleet.plans:
-        screen.line(f"{'PLAN':<{_PLAN}}  {'HOSTS':>{_HOSTS}}  BUILDS AND CLASSES")
+        screen.line(f"{'PLAN':<{_PLAN}}  {'HOSTS':>{_HOSTS}}  BUILDS AND HOST CLASSES")
     for number, plan in enumerate(fleet.plans, 1):
         _show_plan(screen, number, plan, [by_id[i] for i in plan.classes])
         if explain:
@@ -33,7 +33,9 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
         if pair.would_merge:
             screen.wrapped(f"to merge these plans: {pair.would_merge}", indent="    ", first="  ")
     for missing in fleet.unserved:
-        more = f" and {len(missing.classes) - 1} more similar classes" if len(missing.classes) > 1 else ""
+        more = (
+            f" and {len(missing.classes) - 1} more similar host classes" if len(missing.classes) > 1 else ""
+        )
         name = missing.host or f"{missing.classes[0]}{more} ({_count(missing.hosts, 'host')})"
         screen.wrapped(
             f"{screen.colour('no plan', 'red')} for {name}: {missing.reason}", indent="    ", first=""

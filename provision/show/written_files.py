@@ -75,7 +75,9 @@ def show_tables(screen: Screen, known: ProfileTables) -> None:
 
 
 def _show_rows(screen: Screen, table: ProfileTable) -> None:
-    screen.line(f"{_title(table)}: {_count(table)} rows, {table.kept or 'by hand'}, read {table.read}")
+    screen.line(
+        f"{_title(table)}: {_count(table)} rows, {'measured' if table.kept == 'measured' else 'kept by hand'}, read {table.read}"
+    )
     screen.wrapped(table.source, indent="  ")
     keys = list(dict.fromkeys(key for row in table.rows for key in row))
     cells = [[_cell(row.get(key)) for key in keys] for row in table.rows]

@@ -62,7 +62,7 @@ def judge_peers(report: run_probe.ProbeReport, many: int) -> Judgement:
     summed = "NCCL's all-reduce gives correct results" if sums else "the environment does not contain NCCL"
     return Judgement(
         status="pass",
-        detail=f"{many} GPUs: {len(copies)} copies between them are correct, {direct} of them direct; {summed}",
+        detail=f"{many} GPUs: {len(copies)} data transfers between them are correct, {direct} of them direct; {summed}",
         evidence=evidence,
     )
 
@@ -109,7 +109,7 @@ def _other_driver(saw: Mapping[str, Any], driver: Driver) -> Judgement | None:
     """A kernel module or libcuda of another version. A cuda-compat libcuda is of another version on purpose."""
     module, library = saw.get("kernel_module"), judge_lowlevel.parse_libcuda_version(saw)
     if (driver.kernel_module or module) and module != (driver.kernel_module or driver.library):
-        return _differs(f"the kernel module {module or 'not at all'}", driver)
+        return _differs(f"the kernel module {module}" if module else "no kernel module", driver)
     compat = any("compat" in (path or "") for path in (saw.get("libcuda"), driver.libcuda))
     if library and driver.library and library not in (driver.library, driver.kernel_module) and not compat:
         return _differs(f"libcuda {library}", driver)

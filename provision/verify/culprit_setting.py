@@ -152,7 +152,7 @@ def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: st
         brought = [p for p in mapped if _from(p, suspect)] or list(suspect.files[:1])
         libraries += brought
         evidence.append(Evidence(text=suspect.named, source=suspect.variable))
-        evidence += [Evidence(text="loaded because of it", source=path) for path in brought[:4]]
+        evidence += [Evidence(text="loaded because of this setting", source=path) for path in brought[:4]]
     return make_finding(
         "setting_breaks_environment",
         tuple(evidence),
@@ -251,5 +251,7 @@ def _imports(row: Mapping[str, Any]) -> Finding:
 def _evidence(row: Mapping[str, Any], what: str) -> tuple[Evidence, ...]:
     evidence = [Evidence(text=f"{what} at each start of Python", source=row["file"], line=row["line"])]
     if row["pth"]:
-        evidence.append(Evidence(text="starts it", source=row["pth"][0], line=row["pth"][1]))
+        evidence.append(
+            Evidence(text="the line that runs this file", source=row["pth"][0], line=row["pth"][1])
+        )
     return tuple(evidence)

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 _PROOFS = ("runtime", "cudnn", "framework", "convolution")
 """The stages that run something of the environment. Without one that passed there is no verdict of success."""
-_WITHOUT_FRAMEWORK = (
-    "Install a framework there, or make an environment: gpuenv create {env} --framework torch."
-)
+_WITHOUT_FRAMEWORK = "Install a framework in this environment, or create one with a framework: gpuenv create {env} --framework torch."
 _ORDER = {"certain": 0, "likely": 1, "possible": 2}
 
 

@@ -108,7 +108,7 @@ def test_a_failure_without_a_known_cause_names_the_command_to_try(env):
     project_of(env, {"run": "python -c 'raise SystemExit(7)'"})
     found = judged(env)
     assert last(found).detail == "1 of 1 failed: python -c 'raise SystemExit(7)': exit 7"
-    assert found.hint == f"Try it alone: gpuenv run {env} -- python -c 'raise SystemExit(7)'"
+    assert found.hint == f"Run the check alone: gpuenv run {env} -- python -c 'raise SystemExit(7)'"
     assert found.checks[0].returncode == 7 and found.checks[0].signal is None
 
 
@@ -395,4 +395,7 @@ def test_compile_passes_with_a_compiler(torch, monkeypatch, tmp_path):
     assert (found.verdict, last(found).detail) == ("cpu", "1 passed: compile torch"), last(found)
     found = judged(torch, "compile")
     assert "exit 1: torch._inductor.exc.InductorError: CppCompileError" in last(found).detail
-    assert found.hint == f"Compile a function with its torch: gpuenv verify '{torch}' --check compile -v"
+    assert (
+        found.hint
+        == f"Run the torch.compile check of this environment: gpuenv verify '{torch}' --check compile -v"
+    )

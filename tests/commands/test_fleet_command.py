@@ -182,5 +182,5 @@ def test_the_table_of_a_simulated_fleet_fits_a_terminal(gpuenv):
     done = piped(gpuenv, lines, "resolve", "-f", "torch", "--target", "-")
     rows = done.stdout.splitlines()
     assert max(map(len, rows[:-1])) <= 80 and rows[0].startswith("300 hosts, ")
-    assert rows[1].split() == ["PLAN", "HOSTS", "BUILDS", "AND", "CLASSES"]
+    assert rows[1].split() == ["PLAN", "HOSTS", "BUILDS", "AND", "HOST", "CLASSES"]
     assert rows[-1] == "gpuenv lock --framework torch --target -"

@@ -72,8 +72,8 @@ def test_a_wrong_row_of_the_catalogue_is_named():
 @pytest.mark.parametrize(
     ("releases", "absent", "problem"),
     [
-        ("main", (), "names no release"),
-        ("2.39 and main", (), "names no release"),
+        ("main", (), "contains no release"),
+        ("2.39 and main", (), "contains no release"),
         ("unknown", ("1.0",), "no release with the message is known"),
         ("2.8.0 to 2.10.0", ("2.9.0",), "absent '2.9.0' is within"),
         ("2.8.0 to 2.10.0", ("2.7.1", "2.10.0"), "absent '2.10.0' is within"),

@@ -102,7 +102,7 @@ def test_who_holds_the_memory_is_named():
         "or start it with TF_FORCE_GPU_ALLOW_GROWTH=true."
     )
     assert finding.evidence[-1] == Evidence(
-        text="process 9 (x) holds 5 MiB of GPU 1 on this machine", source="NVML, now"
+        text="process 9 (x) holds 5 MiB of GPU 1 on this machine", source="NVML, measured now"
     )
     unknown, _ = held(GpuMemoryHolder(pid=12, name="train"))
     assert unknown.fix.startswith("End process 12 (train), which has a GPU open on this machine.")

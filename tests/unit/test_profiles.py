@@ -102,7 +102,7 @@ def test_a_scalar_without_quotes_is_refused(tmp_path, written, meant):
         ("missing", {"python": ""}, "row 1, python: missing"),
         ("list for text", {"cuda": ["13.0"]}, "row 1, cuda: expected a quoted string"),
         ("text for list", {"requires": "x"}, "row 1, requires: expected a list of quoted strings"),
-        ("flag", {"yanked": "no"}, "row 1, yanked: \"yes\", or no such key; got 'no'"),
+        ("flag", {"yanked": "no"}, "row 1, yanked: expected \"yes\" or no such key, got 'no'"),
         ("platform", {"platform": "linux"}, "row 1, platform: 'linux' is not a platform"),
         ("capability", {"kernels": "9.0 90"}, "row 1, kernels: '90' is not a kernels"),
         ("specifier", {"cudnn": "9.1"}, "row 1, cudnn: '9.1' is not a PEP 440 specifier"),

@@ -179,7 +179,7 @@ def test_several_gpus_copy_to_each_other(judge):
     peers = stage(judge(two, Options(timeout=300)), "peers")
     assert peers.status == "pass"
     assert (
-        "2 copies between them are correct, 2 of them direct; the environment does not contain NCCL"
+        "2 data transfers between them are correct, 2 of them direct; the environment does not contain NCCL"
         in peers.detail
     )
     chosen = judge(two, Options(timeout=300, device="cuda:1"))

@@ -13,7 +13,7 @@ def test_an_empty_environment_is_unproven_and_ends_with_8(gpuenv):
     ran = gpuenv("verify", str(env), "--quick", "--device", "cpu", "--json", "--report", "page.html")
     assert (ran.code, ran.json["verdict"]) == (8, "unproven")
     assert {s["status"] for s in ran.json["stages"]} == {"skip"}
-    assert "Install a framework there" in ran.json["hint"]
+    assert "Install a framework in this environment" in ran.json["hint"]
     html = (gpuenv.work / "page.html").read_text()
     assert '<p class="mark warn">unproven</p>' in html
     shown = gpuenv("verify", str(env), "--quick", "--device", "cpu")

@@ -25,7 +25,9 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
     libraries = sorted({m[1] for n in wheel.namelist() if (m := _LIBRARY.fullmatch(n))})
     ops = member(wheel, _OPS)
     if not ops:
-        raise ValueError(f"no ops library among {' '.join(libraries) or 'no libraries'}")
+        if not libraries:
+            raise ValueError("the wheel contains no libraries")
+        raise ValueError(f"the wheel contains no libcudnn_ops library, only {' '.join(libraries)}")
     with wheel.open(ops) as file:
         found = read_fatbins(file, enough=1, budget=1 << 27)
     if not found.fatbins:

@@ -41,7 +41,7 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
     if not info["is_cuda_build"]:
         return {"cuda": None, "cudnn": None, "kernels": ""}
     if "cuda_version" not in info or "cuda_compute_capabilities" not in info:
-        raise ValueError("build_info says a CUDA build, but not of which CUDA and for which GPUs")
+        raise ValueError("build_info describes a CUDA build, but does not state its CUDA version and GPUs")
     _confirm(wheel, info["cuda_compute_capabilities"])
     return {
         "cuda": _cuda(info["cuda_version"]),
@@ -56,14 +56,18 @@ def _confirm(wheel: zipfile.ZipFile, words: list[str]) -> None:
     wanted = frozenset((PTX if w.startswith("compute_") else ELF, int(w.partition("_")[2])) for w in words)
     name = member(wheel, LIBRARY)
     if not name:
-        raise ValueError("the wheel says a CUDA build, but its library is not where it should be")
+        raise ValueError(
+            "the wheel is marked as a CUDA build, but its CUDA library is not at the expected path"
+        )
     with wheel.open(name) as file:
         seen = read_fatbins(file, enough=1 << 20, budget=DEEP, until=wanted).kinds
     if not wanted <= seen:
         missing = " ".join(
             f"{'PTX' if kind == PTX else 'code'} {arch}" for kind, arch in sorted(wanted - seen)
         )
-        raise ValueError(f"build_info names more than the first {DEEP >> 20} MiB of {name} hold: {missing}")
+        raise ValueError(
+            f"build_info names architectures that are not in the first {DEEP >> 20} MiB of {name}: {missing}"
+        )
 
 
 def _cuda(text: str) -> str:
@@ -129,7 +133,7 @@ def _row(
         ):
             row["cudnn"] = cudnn
         else:
-            reader.problem(f"tensorflow {version}: neither a pin nor a document tells its cuDNN")
+            reader.problem(f"tensorflow {version}: neither a pin nor a document states its cuDNN version")
         if missing := rq.unresolvable(reader, fact["requires"], platform, minors, ("and-cuda",)):
             row["unresolvable"] = missing
     if paths and paths["searched"]:

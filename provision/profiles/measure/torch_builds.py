@@ -42,7 +42,7 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
     text = read_member(wheel, "torch/version.py", "the wheel").decode()
     cuda = re.search(r"^cuda(?:: [^=]+)? = '([\d.]+)'", text, re.MULTILINE)
     if not cuda and not re.search(r"^cuda(?:: [^=]+)? = None", text, re.MULTILINE):
-        raise ValueError("torch/version.py does not tell its CUDA")
+        raise ValueError("torch/version.py does not state its CUDA version")
     library = member(wheel, r"torch/lib/libtorch_python\.so")
     facts: dict[str, Any] = {"cuda": cuda[1] if cuda else None, "kernels": "", "glibc": None}
     if cuda and library:
@@ -71,7 +71,7 @@ def _confirm(wheel: zipfile.ZipFile, words: list[str]) -> None:
             return
     missing = " ".join(f"sm_{arch}" for _, arch in sorted(wanted - seen))
     raise ValueError(
-        f"torch names {missing}, but the first {DEEP >> 20} MiB of its CUDA library have no code for it"
+        f"torch names {missing}, but the first {DEEP >> 20} MiB of its CUDA library contain no code for this"
     )
 
 

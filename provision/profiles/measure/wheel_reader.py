@@ -148,7 +148,7 @@ class Reader:
             shown = redact(self.index)
             raise LockError(
                 f"{shown} lists no wheels of {project}.",
-                hint="It may want credentials, or be a mirror that lacks it; another index: --index URL.",
+                hint="The index may require credentials, or may be a mirror without this project. To use another index: --index URL.",
                 unreachable=shown,
             )
 

@@ -192,8 +192,8 @@ def _hint(env: str, failed: CheckResult) -> str:
     if failed.timed_out:
         return f"Give the check {failed.label!r} more time (timeout: in gpuenv.yaml, or --timeout), or correct it."
     if failed.kind == "compile":
-        return f"Compile a function with its torch: gpuenv verify {shlex.quote(env)} --check compile -v"
+        return f"Run the torch.compile check of this environment: gpuenv verify {shlex.quote(env)} --check compile -v"
     command = failed.subject
     if failed.kind == "import":
         command = f"python -c 'import {failed.subject}'"
-    return f"Try it alone: gpuenv run {shlex.quote(env)} -- {command}"
+    return f"Run the check alone: gpuenv run {shlex.quote(env)} -- {command}"
