@@ -115,7 +115,7 @@ def catalogue_mistakes(rows: Iterable[CatalogueMessage], causes: Iterable[Failur
 def _releases_problem(row: CatalogueMessage) -> str | None:
     """Return what is wrong with the releases of a row: a moving name, or an absent release within the range."""
     if re.search(r"\b(?:main|master|latest)\b", row.releases):
-        return f'`releases: {row.releases}` contains no release; write "unknown" if none is known'
+        return f'`releases: {row.releases}` names a branch; write release numbers, or "unknown"'
     if row.absent and row.releases == _UNKNOWN:
         return "`absent` is given, but `releases` is unknown: give a release that has the message"
     having = [Version(v) for v in re.findall(r"\d+(?:\.\d+)+(?:-\d+)?", row.releases)] if row.absent else []

@@ -1,10 +1,10 @@
-"""Stage verify: the verdict on any environment, proved by running probes inside it.
+"""Stage verify: the verdict on an environment, from probes that run inside it.
 
-A chain of seven stages; the first that fails is the cause and the later ones are skipped. Stages 1, 2
-and 4 run in one child without any framework, 5 to 7 in one child per framework, 3 reads files. When
-something failed that the user's settings could have caused, the settings are searched for the culprit.
-An environment that has a lock is held against it: what has changed since is an eighth stage. The stage
-`packages` (package `packages/`) is no part of the proof: it follows in `commands/packages_stage.py`.
+Seven stages run in order. The first that fails is the cause, and the later ones are skipped. Stages 1, 2 and 4
+run in one child without a framework. Stage 3 reads files. Stages 5 to 7 run in one child per framework. If a
+stage fails, the user's settings are searched for the culprit. An environment with a lock gets an eighth stage:
+its differences from the lock. The stage `packages` is not part of the proof: `commands/packages_stage.py` runs
+it afterwards.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def verify(
 
 
 def child_environ(prefetch: Prefetch, options: Options) -> dict[str, str]:
-    """The variables of children that import packages."""
+    """Return the variables of children that import packages."""
     from . import verification
 
     return verification.child_environ(prefetch, options)
 
 
 def _layers(run: Verification) -> None:
-    """Stages 1 to 4: they are a GPU's."""
+    """Run stages 1 to 4, which need a GPU."""
     if run.device != "cpu":
         from . import run_lowlevel
 

@@ -76,13 +76,16 @@ def _copy(r: Mapping[str, object]) -> str:
 
 
 def check_driver_claims(saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
-    """A failure where stage 1 reports other GPUs or another driver than gpuenv reads; None where they agree."""
+    """Return a failure if stage 1 reports other GPUs or another driver than gpuenv reads, else None."""
     uuids = [d["uuid"] for d in saw.get("devices", ())] + list(saw.get("mig", ()))
     return _unknown("the environment's Python", uuids, machine) or _other_driver(saw, machine.driver)
 
 
 def check_framework_claims(name: str, saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
-    """A failure where a framework reports GPUs that gpuenv does not read. JAX and TensorFlow report no UUIDs."""
+    """Return a failure if a framework reports GPUs that gpuenv does not read, else None.
+
+    JAX and TensorFlow report no UUIDs.
+    """
     return _unknown(name, [d["uuid"] for d in saw.get("devices", ()) if d["uuid"]], machine)
 
 
@@ -99,14 +102,17 @@ def _unknown(who: str, uuids: Collection[str], machine: Machine) -> Judgement | 
 
 
 def _digits(uuid: str) -> str:
-    """The number itself: CUDA and NVML write one prefix or another. A MIG device of drivers before R470 is named by
-    its card."""
+    """Return the digits of a UUID: CUDA and NVML write different prefixes.
+
+    Drivers before R470 name a MIG device by its card.
+    """
     match = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid.lower())
     return match.group(0) if match else uuid
 
 
 def _other_driver(saw: Mapping[str, Any], driver: Driver) -> Judgement | None:
-    """A kernel module or libcuda of another version. A cuda-compat libcuda is of another version on purpose."""
+    """Compare the reported kernel module and libcuda with the machine's. A cuda-compat libcuda has another
+    version on purpose."""
     module, library = saw.get("kernel_module"), judge_lowlevel.parse_libcuda_version(saw)
     if (driver.kernel_module or module) and module != (driver.kernel_module or driver.library):
         return _differs(f"the kernel module {module}" if module else "no kernel module", driver)

@@ -28,7 +28,7 @@ _MOST = 60  # files looked at; no environment seen has as many
 
 
 def find_extensions(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
-    """(package and version, file) of each extension in an environment that is linked with a framework."""
+    """Return (package and version, file) for each extension in an environment that is linked with a framework."""
     if name not in _LINKED:
         return []
     extensions = [
@@ -63,7 +63,7 @@ def _is_linked(path: str, library: bytes) -> bool:
 
 
 def judge_extensions(name: str, report: run_probe.ProbeReport) -> Judgement | None:
-    """What became of the extensions; None where there are none, or all load."""
+    """Judge the extensions that the probe loaded. Return None if there are none, or all load."""
     refused = [(r["package"], r["path"], r["error"]) for r in report.all("extension") if r["error"]]
     last = report.last("begin")
     if report.death and last and last["stage"] == "extensions":
@@ -101,8 +101,11 @@ _FRAMEWORKS = ("torch", "tensorflow", "jax-cuda12-plugin", "jax-cuda13-plugin", 
 def judge_cudnn_version(
     env: Environment, sites: Sequence[str], owners: Sequence[LibraryPackage]
 ) -> Finding | None:
-    """Return the finding for a framework that no installed cuDNN serves: it loads only its own major, and refuses an
-    older minor than the one it was compiled with. A newer minor serves it."""
+    """Return the finding for a framework that no installed cuDNN serves.
+
+    A framework loads only its own cuDNN major version. It refuses an older minor version than the one it was
+    compiled with.
+    """
     installed = [(p, v) for p in owners if p.is_cudnn and (v := _parse_version(p.version))]
     if not installed:
         return None
@@ -145,7 +148,8 @@ def _find_oldest(requirement: Requirement) -> Version | None:
 
 
 def _serves(version: Version, least: Version) -> bool:
-    """Whether a framework compiled with `least` takes a cuDNN: same major, at least its minor."""
+    """Return whether a framework compiled with `least` accepts a cuDNN: same major version, at least its minor
+    version."""
     return version.major == least.major and version.minor >= least.minor
 
 

@@ -1,7 +1,7 @@
-"""cuDNN's API log, read while it is written.
+"""Reads cuDNN's API log while cuDNN writes it.
 
-One JAX process writes some 400 MB of it. It goes through a pipe, so that no disk has to hold that, and only the lines
-stay that tell something: each call, from the first to the last, and cuDNN's own words on its errors.
+One JAX process writes about 400 MB of log. A pipe takes it, so it needs no disk space. Only two kinds of lines
+are kept: calls that compute, and cuDNN's messages on its errors.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _TELLING = re.compile(
 
 
 class Log:
-    """What is kept of a log. `environ` holds cuDNN's own switches for it: LOGLEVEL for 9 (3 is every call),
-    LOGINFO for 8."""
+    """The kept lines of a log. `environ` holds cuDNN's switches: LOGLEVEL for cuDNN 9 (3 logs every call),
+    LOGINFO for cuDNN 8."""
 
     def __init__(self, path: Path) -> None:
         self.environ = {
@@ -38,7 +38,7 @@ class Log:
         self._first, self._lines, self._size, self._rest = b"", list[bytes](), 0, b""
 
     def add(self, chunk: bytes) -> None:
-        """The next bytes of the log."""
+        """Add the next bytes of the log."""
         self._first = self._first or chunk.lstrip()[:200]
         text = self._rest + chunk
         whole = text.rfind(b"\n") + 1
@@ -50,14 +50,16 @@ class Log:
 
     @property
     def text(self) -> str:
-        """The lines that tell something; the log's beginning where none does, "" where there was no log."""
+        """The kept lines, else the first characters of the log, else ""."""
         return (b"".join(self._lines) or self._first).decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
 def collected(folder: Path) -> Iterator[Log]:
-    """A log for the processes that run within the block; at its end all is read. A file in `folder` stands in
-    where there can be no pipe."""
+    """Collect the log of the processes that run within the block.
+
+    All of it is read at the end of the block. If the system has no pipes, a file in `folder` takes the log.
+    """
     path = folder / "cudnn.log"
     log = Log(path)
     try:
@@ -87,7 +89,7 @@ def collected(folder: Path) -> Iterator[Log]:
 
 
 def _widened(pipe: int) -> bool:
-    """Whether the pipe holds a whole chunk now; else it holds 64 KiB."""
+    """Return whether the pipe now holds a whole chunk. Otherwise it holds 64 KiB."""
     import fcntl
 
     try:
@@ -97,8 +99,11 @@ def _widened(pipe: int) -> bool:
 
 
 def _drain(reading: int, stopping: int, log: Log, wide: bool) -> None:
-    """Read until there is to be no more: what is in the pipe then is all, and one read takes it. cuDNN writes
-    line by line; where the pipe is `wide`, lines gather before they are read, as each look costs the framework time."""
+    """Read the pipe until `stopping` is closed, then what is left in it.
+
+    cuDNN writes line by line, and each read slows the framework. So a `wide` pipe collects lines between two
+    reads.
+    """
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     poll.register(stopping, select.POLLIN)

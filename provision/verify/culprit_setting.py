@@ -1,9 +1,8 @@
-"""Finds what in the user's settings breaks an environment, by running again without it.
+"""Searches the user's settings for the one that breaks an environment.
 
-Suspects are single entries of LD_LIBRARY_PATH that hold a library which the environment itself brings,
-LD_PRELOAD, entries of PYTHONPATH, the user's site-packages, and the variables that steer cuDNN and
-frameworks. First all are removed at once: where that does not cure, no suspect is guilty, at the price
-of one run.
+Suspects are entries of LD_LIBRARY_PATH with a library that the environment contains too, LD_PRELOAD, entries of
+PYTHONPATH, the user's site-packages, and the variables that steer cuDNN and frameworks. The first run removes
+all suspects. If it still fails, no suspect is guilty.
 """
 
 from __future__ import annotations
@@ -43,8 +42,10 @@ _KEPT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suspect:
-    """A setting that can be taken away: the variable, and the part of it that is suspected (the whole
-    value where it has no parts). `files` are what this part could bring into a process."""
+    """A setting that can be removed: a variable, or one part of its value.
+
+    `files` are the libraries that this part could bring into a process.
+    """
 
     variable: str
     part: str
@@ -62,9 +63,11 @@ class Suspect:
 def list_suspects(
     environ: Mapping[str, str], brought: Sequence[str], user_site: str | None, framework: str | None
 ) -> list[Suspect]:
-    """Everything in the environment that could be guilty. `brought` are the library files that the
-    environment itself brings: an entry of LD_LIBRARY_PATH without a copy of any is innocent. Without a
-    framework, what only steers Python or frameworks is innocent too."""
+    """Return the settings that could be guilty. `brought` are the library files of the environment.
+
+    An entry of LD_LIBRARY_PATH without a copy of such a file cannot be guilty. Without a framework, settings
+    that steer only Python or frameworks cannot be either.
+    """
     families = {os.path.basename(p).split(".so")[0] for p in brought}
     suspects = []
     for entry in dict.fromkeys(environ.get("LD_LIBRARY_PATH", "").split(":")):
@@ -85,14 +88,14 @@ def list_suspects(
 
 
 def _is_stub(entry: str) -> bool:
-    """The toolkit keeps its stub libcuda in a folder of that name."""
+    """Return whether a folder is the toolkit's folder `stubs`, which contains a stub libcuda."""
     return os.path.basename(entry.rstrip("/")) == "stubs" and os.path.exists(
         os.path.join(entry, "libcuda.so.1")
     )
 
 
 def remove_suspects(environ: Mapping[str, str], removed: Sequence[Suspect]) -> dict[str, str]:
-    """The environment without some suspects; a variable that ends empty is unset."""
+    """Return the variables without some suspects. A variable that becomes empty is unset."""
     left = dict(environ)
     for suspect in removed:
         if suspect.variable == "user site":
@@ -113,11 +116,10 @@ def remove_suspects(environ: Mapping[str, str], removed: Sequence[Suspect]) -> d
 def search_guilty(
     environ: Mapping[str, str], suspects: Sequence[Suspect], cured: Callable[[Mapping[str, str]], bool]
 ) -> tuple[Suspect, ...]:
-    """A smallest set of suspects whose removal cures (none of them can be put back), empty where
-    removing all of them does not.
+    """Return a smallest set of suspects whose removal cures, or () if the removal of all does not.
 
-    This is delta debugging (Zeller and Hildebrandt 2002): halves, then quarters and their complements,
-    so that one guilty among n is found in about log n runs.
+    The search is delta debugging (Zeller and Hildebrandt 2002): halves, then quarters and their complements. It
+    finds one guilty suspect among n in about log n runs.
     """
 
     def cures(removed: Sequence[Suspect]) -> bool:
@@ -145,8 +147,10 @@ def search_guilty(
 
 
 def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: str | None) -> Finding:
-    """The one sentence: which variable, which part of it, which file that part brought in. `mapped` are
-    the files that were in the process when it failed, `cause` what the failure itself said."""
+    """Return the finding: which variable, which part of it, and which file it brought in.
+
+    `mapped` are the files that the failing process had loaded. `cause` is the cause of the failure itself.
+    """
     evidence, libraries = [], []
     for suspect in guilty:
         brought = [p for p in mapped if _from(p, suspect)] or list(suspect.files[:1])
@@ -205,7 +209,10 @@ _SECONDS = 60.0
 
 
 def explain_startup_files(env: Environment, environ: Mapping[str, str], framework: str) -> Finding | None:
-    """The startup file that hides the GPUs, with its line; None where none touches a variable or a framework."""
+    """Return the finding for the startup file that hides the GPUs, with its line.
+
+    Return None if no startup file sets a variable or imports a framework.
+    """
     request = {"variables": list(HIDING), "frameworks": list(FRAMEWORKS)}
     try:
         report = run_probe.run_probe(
@@ -225,7 +232,7 @@ def explain_startup_files(env: Environment, environ: Mapping[str, str], framewor
 
 
 def _sets(row: Mapping[str, Any]) -> Finding:
-    """A file that sets a variable: the last one to do so counts."""
+    """Return the finding for a file that sets a variable. The last such file decides."""
     what = f"sets {row['what']}={row['value']!r}" if row["value"] is not None else f"unsets {row['what']}"
     return make_finding(
         "startup_file_sets_variable",
@@ -238,7 +245,7 @@ def _sets(row: Mapping[str, Any]) -> Finding:
 
 
 def _imports(row: Mapping[str, Any]) -> Finding:
-    """A file that imports the framework before the program does: what it changes there is not known."""
+    """Return the finding for a file that imports the framework before the program does. Its effect is unknown."""
     return make_finding(
         "startup_file_imports_framework",
         _evidence(row, f"imports {row['value']}"),

@@ -1,4 +1,7 @@
-"""Judges stage 3: whether the cuDNN on disk is complete, of one version, and the one of the lock."""
+"""Judges stage 3: the cuDNN files on disk.
+
+They must be complete, of one version, and of the version in the lock.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def _has_cudnn(package: LibraryPackage) -> bool:
 
 
 def _wanted(packages: Sequence[LibraryPackage], lock: Lock | None) -> set[str]:
-    """The cuDNN packages that the lock names, else those that the frameworks' wheels require."""
+    """Return the names of the cuDNN packages in the lock, else of those that the frameworks' wheels require."""
     if lock is not None:
         return {p.name for p in lock.packages if LibraryPackage(name=p.name, version="").is_cudnn}
     return {
@@ -112,7 +115,7 @@ def _cudnn_problem(
 
 
 def _shared(owners: Sequence[LibraryPackage]) -> list[str]:
-    """Files that two installed cuDNN packages both claim: the one installed last wrote them."""
+    """Return the files that two installed cuDNN packages both list. The package installed last wrote them."""
     claims = Counter(path for package in owners for path in {f.path for f in package.files})
     return sorted(path for path, many in claims.items() if many > 1)
 
@@ -140,7 +143,7 @@ def _two(
 
 
 def _broken(env: Environment, package: LibraryPackage, bad: Sequence[FileProblem]) -> Judgement:
-    """A file is missing, damaged (cut short, or of its size with other bytes), or another version's."""
+    """Return the failure for files that are missing, damaged, or of another version."""
     names = ", ".join(os.path.basename(p.path) for p in bad)
     title = (
         f"{names} of {package.name} {package.version} {DIFFERENCES[bad[0].kind]}"
@@ -159,7 +162,7 @@ def _broken(env: Environment, package: LibraryPackage, bad: Sequence[FileProblem
 
 
 def _lacking(package: LibraryPackage, releases: Sequence[CudnnRelease]) -> list[str]:
-    """The sublibraries that this release is known to consist of and the package does not list."""
+    """Return the known sublibraries of this release that the package does not list."""
     here = "linux-" + platform.machine()
     for release in releases:
         if (release.package, release.version, release.platform) == (package.name, package.version, here):
@@ -169,7 +172,7 @@ def _lacking(package: LibraryPackage, releases: Sequence[CudnnRelease]) -> list[
 
 
 def _drift(env: Environment, owners: Sequence[LibraryPackage], lock: Lock | None) -> Judgement | None:
-    """The cuDNN on disk against the lock's."""
+    """Compare the cuDNN on disk with the lock."""
     if lock is None:
         return None
     named = {p.name: p.version for p in lock.packages if LibraryPackage(name=p.name, version="").is_cudnn}
@@ -192,7 +195,7 @@ def _drift(env: Environment, owners: Sequence[LibraryPackage], lock: Lock | None
 
 
 def _differences(packages: Sequence[LibraryPackage], lock: Lock | None) -> list[Evidence]:
-    """The other packages that have to do with CUDA, against the lock's: public versions compared."""
+    """Compare the public versions of the other CUDA packages with the lock."""
     here = {p.name: p.version for p in packages}
     return [
         Evidence(text=f"{p.name} {here[p.name]} is installed, but the lock has {p.version}", source="lock")
@@ -202,7 +205,7 @@ def _differences(packages: Sequence[LibraryPackage], lock: Lock | None) -> list[
 
 
 def _others(env: Environment, packages: Sequence[LibraryPackage], hashes: bool) -> Judgement | None:
-    """The other NVIDIA packages: sizes always, bytes with --deep."""
+    """Check the other NVIDIA packages: sizes always, bytes if `hashes`."""
     for package in packages:
         if package.is_cudnn or package.name == "torch":
             continue
@@ -227,7 +230,7 @@ def _others(env: Environment, packages: Sequence[LibraryPackage], hashes: bool) 
 def _none_here(
     builds: Mapping[str, bool], files: Sequence[str], elsewhere: Sequence[str], fix: str
 ) -> Judgement:
-    """The environment brings no cuDNN: a CPU build, or one that counts on the system's."""
+    """Judge an environment without cuDNN: a CPU build, or one that uses the system's cuDNN."""
     if builds and not any(builds.values()):
         names = ", ".join(builds)
         finding = make_finding(

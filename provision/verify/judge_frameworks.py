@@ -17,8 +17,10 @@ from .verification import FrameworkContext, Judgement, fail_with
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkOutcome:
-    """A framework's three stages, in order, with what was proved; `wrong` where numbers were wrong or
-    another cuDNN than the environment's ran."""
+    """The three stages of a framework, in order, and its verdict.
+
+    `wrong` is true if numbers were wrong, or another cuDNN than the environment's ran.
+    """
 
     name: str
     stages: tuple[tuple[str, Judgement], ...]
@@ -66,15 +68,18 @@ def judge_framework(
 
 
 def judge_import(name: str, report: run_probe.ProbeReport, context: FrameworkContext) -> Judgement:
-    """The stage `framework` where nothing but the import was asked for. A locked framework that is imported from
-    elsewhere is a failure; another version of it is what the stage `lock` warns of."""
+    """Judge the stage `framework` of a probe that only imported the framework.
+
+    An import from outside the environment is a failure if the lock has another version. Another version inside
+    the environment is left to the stage `lock`.
+    """
     judged = _framework(name, report, context)
     as_locked = _as_locked(name, report, judged, context)
     return as_locked if as_locked.status == "fail" else judged
 
 
 def describe_no_framework(env: Environment) -> str:
-    """The detail of a stage that found no framework to prove."""
+    """Return the detail of a stage that found no framework."""
     return f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {env.path}"
 
 
@@ -83,7 +88,7 @@ def _died(
     stage: str,
     context: FrameworkContext,
 ) -> Judgement | None:
-    """The stage in which the process ended badly; before any stage counts as the framework's."""
+    """Judge the stage in which the process ended badly. A process that reached no stage failed in `framework`."""
     if report.death is None or (report.stage or "framework") != stage:
         return None
     evidence = (Evidence(text=report.death, source=stage), *report.complaints(), *report.words())
@@ -109,7 +114,7 @@ def _raised(
     stage: str,
     context: FrameworkContext,
 ) -> Judgement | None:
-    """The stage in which the framework raised an exception."""
+    """Judge the stage in which the framework raised an exception."""
     failed = next((r for r in report.all("failed") if r["stage"] == stage), None)
     if failed is None:
         return None

@@ -1,4 +1,7 @@
-"""Judges stage 7: which NVIDIA libraries a framework loaded, their owners, and whether cuDNN was called."""
+"""Judges stage 7: the NVIDIA libraries that a framework loaded.
+
+It names their owners, and whether cuDNN was called.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,12 @@ _ANSWERED = re.compile(r"^I! CuDNN \(v(\d+)(?: (\d+))?\)", re.MULTILINE)
 
 
 def _family(soname: str) -> str | None:
-    """The family of a library, libcublasLt being one with libcublas."""
+    """Return the family of a library. libcublasLt belongs to the family libcublas."""
     return next((f for f in NVIDIA_LIBRARY_FAMILIES if soname.startswith(f)), None)
 
 
 def list_families(files: Sequence[str]) -> tuple[str, ...]:
-    """The library families that the environment itself brings."""
+    """Return the library families that the environment contains."""
     return tuple(dict.fromkeys(f for p in files if (f := _family(os.path.basename(p)))))
 
 
@@ -45,7 +48,7 @@ def list_mapped(
     owners: Mapping[str, LibraryPackage],
     device: str = "cuda",
 ) -> tuple[LibraryFile, ...]:
-    """The mapped NVIDIA libraries, with their versions, and whether they ran."""
+    """Return the mapped NVIDIA libraries, with their versions, and whether they ran."""
     last = report.last("mapped")
     libraries = []
     for path, version in last["files"] if last else ():
@@ -64,8 +67,11 @@ def list_mapped(
 
 
 def _ran(path: str, report: run_probe.ProbeReport, device: str) -> bool | None:
-    """Whether a mapped library was used. The convolutions open what they need, and cuDNN logs its calls. What was only
-    opened by gpuenv's question for versions did not run; of the rest nothing is known."""
+    """Return whether a mapped library was used, or None if that is unknown.
+
+    The convolutions open the libraries that they need, and cuDNN logs its calls. A library that only gpuenv's
+    version query opened did not run.
+    """
     if device == "cpu":
         return False
     computed = report.last("computed")
@@ -80,8 +86,11 @@ def _ran(path: str, report: run_probe.ProbeReport, device: str) -> bool | None:
 
 
 def _version(path: str, reported: str | None, owner: LibraryPackage | None) -> str | None:
-    """The library's own word; the package's, which has more parts, where the two agree or the library
-    says nothing; else the number in the file's name."""
+    """Return the version of a library: the reported one, the package's, or the number in the file name.
+
+    The package's version has more parts. It is used if it agrees with the reported one, or if none was
+    reported.
+    """
     cudnn = os.path.basename(path).startswith("libcudnn.so")
     packaged = owner.version if owner and owner.name != "torch" else None  # old torch bundles libraries
     if packaged and (reported is None or (not cudnn and packaged.startswith(reported + "."))):
@@ -91,7 +100,7 @@ def _version(path: str, reported: str | None, owner: LibraryPackage | None) -> s
 
 
 def _neighbour(path: str) -> str | None:
-    """The version of the cuDNN wheel that a file of another site-packages folder lies in."""
+    """Return the version of the cuDNN wheel in the site-packages folder that contains the file."""
     site = Path(path).parents[2] if len(Path(path).parents) > 2 else Path("/")
     if "libcudnn" not in os.path.basename(path):
         return None
@@ -155,12 +164,12 @@ def _named(library: LibraryFile) -> str:
 
 
 def _full(number: str, last: str) -> str:
-    """A version as cuDNN's log writes it, "91900 56": four parts since 9, three before."""
+    """Return a version as cuDNN's log writes it ("91900 56"): four parts since cuDNN 9, three before."""
     return f"{format_cudnn_version(int(number))}{'.' + last if last else ''}"
 
 
 def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
-    """A library from elsewhere stands where the environment has its own."""
+    """Judge libraries from elsewhere that were loaded in place of the environment's."""
     if not foreign:
         return None
     cudnn = [lib for lib in foreign if lib.soname.startswith("libcudnn")]
@@ -181,7 +190,7 @@ def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) ->
 
 
 def _mixed(libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
-    """More than one copy of cuDNN in one process, by folder."""
+    """Judge a process with more than one copy of cuDNN, by folder."""
     folders = {
         os.path.dirname(os.path.realpath(x.path)) for x in libraries if x.soname.startswith("libcudnn")
     }
@@ -197,7 +206,7 @@ def _mixed(libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> 
 
 
 def shorten_version(version: str | None) -> str | None:
-    """The three parts of a cuDNN version on which plan and loaded library must agree."""
+    """Return the three parts of a cuDNN version on which plan and loaded library must agree."""
     return None if version is None else ".".join(version.split(".")[:3])
 
 
@@ -292,8 +301,10 @@ def _convolution(r: Mapping[str, Any]) -> ConvolutionResult:
 
 
 def measure_stages(report: run_probe.ProbeReport) -> dict[str, float]:
-    """Seconds per stage: from its first begin to the next stage's, or to the last record. What a framework
-    that was imported ahead of its turn waited is nobody's time."""
+    """Return the seconds of each stage: from its first begin to the next stage's begin, or to the last record.
+
+    The time in which an early import waited for its turn is not counted.
+    """
     starts: dict[str, float] = {}
     for r in report.all("begin"):
         starts.setdefault(r["stage"], r["at"])

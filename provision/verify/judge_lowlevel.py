@@ -16,8 +16,10 @@ from .verification import Judgement, fail_with
 
 
 def choose_libraries(files: Sequence[str], *, major: str | None, system: bool) -> dict[str, Any]:
-    """What stages 2 and 4 load. `system` allows the loader's own libcudart and libcudnn where the
-    environment brings none; `major` is the CUDA major that the environment is of."""
+    """Return the libraries that stages 2 and 4 load. `major` is the CUDA major version of the environment.
+
+    `system` allows the loader's libcudart and libcudnn if the environment contains none.
+    """
     cudnn = pick_library(files, "libcudnn")
     cudart = pick_library(files, "libcudart", major) or pick_library(files, "libcudart")
     sonames = {"13": "libcudart.so.13", "12": "libcudart.so.12", "11": "libcudart.so.11.0"}
@@ -36,7 +38,7 @@ def find_record(report: run_probe.ProbeReport, stage: str) -> run_probe.Record |
 
 
 def read_stage(report: run_probe.ProbeReport, stage: str) -> Mapping[str, Any]:
-    """What a stage saw, empty where it was not reached."""
+    """Return the values that a stage reported; empty if it was not reached."""
     record = find_record(report, stage)
     return record["told"] if record else {}
 
@@ -61,6 +63,7 @@ def _death_cause(report: run_probe.ProbeReport, stage: str) -> Finding | None:
 
 
 def judge_driver(report: run_probe.ProbeReport, ordinal: int | None) -> Judgement:
+    """Judge stage 1."""
     died = _died(report, "driver")
     if died:
         return died
@@ -118,13 +121,14 @@ def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, 
 
 
 def parse_libcuda_version(saw: Mapping[str, Any]) -> str | None:
-    """The driver's version that the name of libcuda's file carries."""
+    """Return the driver's version in the file name of libcuda."""
     match = re.search(r"libcuda\.so\.(\d+\.\d+(\.\d+)?)$", os.path.realpath(saw.get("libcuda") or ""))
     return match.group(1) if match else None
 
 
 def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
-    """A cuda-compat library is of another version than the module on purpose."""
+    """Return the finding for a libcuda of another version than the module. A cuda-compat library differs on
+    purpose."""
     version, module = parse_libcuda_version(saw), saw.get("kernel_module")
     if not version or not module or version == module or "compat" in (saw.get("libcuda") or ""):
         return None
@@ -138,7 +142,7 @@ def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
 
 
 def judge_runtime(report: run_probe.ProbeReport, unopened: Callable[[str], Finding | None]) -> Judgement:
-    """Stage 2. `unopened` is what of NVIDIA's the loader did not find, by its words."""
+    """Judge stage 2. `unopened` returns the cause of a message of the loader."""
     died = _died(report, "runtime")
     if died:
         return died
@@ -171,7 +175,7 @@ def judge_runtime(report: run_probe.ProbeReport, unopened: Callable[[str], Findi
 
 
 def find_low_memory(report: run_probe.ProbeReport) -> Mapping[str, Any] | None:
-    """What stage 2 saw, where little GPU memory is free."""
+    """Return the values of stage 2 if little GPU memory is free, else None."""
     saw = read_stage(report, "runtime")
     return saw if any(m["free_mib"] < LOW_MEMORY_MIB for m in saw.get("memory", ())) else None
 
@@ -179,8 +183,10 @@ def find_low_memory(report: run_probe.ProbeReport) -> Mapping[str, Any] | None:
 def judge_cudnn(
     report: run_probe.ProbeReport, roots: Sequence[str], owned: Container[str], bundled: str | None
 ) -> Judgement:
-    """Stage 4. `own` is the environment's libcudnn, None where it brings none; `owned` are the resolved
-    paths of the environment's libraries (uv can link them from its cache)."""
+    """Judge stage 4. `bundled` is the environment's libcudnn, or None.
+
+    `owned` are the resolved paths of the environment's libraries, because uv can link them from its cache.
+    """
     died = _died(report, "cudnn")
     if died:
         return died
@@ -218,7 +224,7 @@ def judge_cudnn(
 
 
 def is_wrong(report: run_probe.ProbeReport, judged: Judgement) -> bool:
-    """Whether stage 4 computed, but wrong numbers, or with another cuDNN than the environment's."""
+    """Return whether stage 4 computed wrong numbers, or used another cuDNN than the environment's."""
     failed = (find_record(report, "cudnn") or {"failed": {"call": ""}})["failed"]
     return (
         bool(judged.foreign)
@@ -228,8 +234,10 @@ def is_wrong(report: run_probe.ProbeReport, judged: Judgement) -> bool:
 
 
 def format_cudnn_version(value: Any) -> str | None:
-    """cuDNN's version number in three parts: 8907 is 8.9.7, 91002 is 9.10.2; also [9, 19, 0] and
-    words, which some frameworks use."""
+    """Return cuDNN's version number in three parts: 8907 is 8.9.7, 91002 is 9.10.2.
+
+    Some frameworks report a list, [9, 19, 0], or a string.
+    """
     if value is None:
         return None
     if isinstance(value, (list, tuple)):

@@ -20,12 +20,13 @@ _ASK = (
 
 
 def locate(env: Path, *, stated: bool = False) -> Environment:
-    """The environment at ENV: a venv, a conda prefix, or a python executable.
+    """Return the environment at a path: a venv, a conda prefix, or a Python executable.
 
-    Nothing is written there and nothing needs to be installed in it. The executable is never resolved:
-    a venv's python is a link, and its target would not know the venv. With `stated` a venv's own word for
-    its version will do, and its Python is not started: `surroundings` has the last word then. Raises
-    UsageError when there is no Python at ENV, with the nearest thing that is one in the hint.
+    Nothing is written there, and nothing has to be installed in it. The executable is not resolved: a venv's
+    python is a link, and the target of the link does not know the venv. With `stated` the version in pyvenv.cfg
+    is used and Python is not started. `read_python_paths` reads the real version later.
+
+    Raise UsageError if there is no Python at the path. Its hint names the most similar environment.
     """
     path = Path(os.path.abspath(env.expanduser()))
     if path.is_dir():
@@ -66,7 +67,7 @@ def _manager(root: Path) -> str | None:
 
 
 def _stated(root: Path) -> str | None:
-    """The version that a venv says of its Python; None where it does not."""
+    """Return the version of Python in pyvenv.cfg, or None."""
     try:
         text = untrusted_files.read_bytes(root / "pyvenv.cfg").decode("utf-8", "replace")
     except OSError:
@@ -76,8 +77,11 @@ def _stated(root: Path) -> str | None:
 
 
 def _version(python: Path, path: Path) -> str:
-    """What the executable says it is. A file that is no Python is started with arguments that mean
-    nothing to another program, and is not believed without the word that it must print."""
+    """Return the version that a Python executable prints.
+
+    The arguments mean nothing to a program that is not Python. Its output is accepted only if it begins with
+    "gpuenv".
+    """
     if not os.access(python, os.X_OK):
         raise UsageError(f"{path} is a file that cannot be run", hint=_nearest(path))
     try:
@@ -94,7 +98,7 @@ def _version(python: Path, path: Path) -> str:
 
 
 def _nearest(path: Path) -> str:
-    """What ENV may have been meant to be."""
+    """Return a hint with the environment that the user may have meant."""
     import difflib
 
     inside = [p for p in (path / ".venv", path / "venv", path / "env") if _is_environment(p)]
@@ -132,8 +136,11 @@ class FoundFramework:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PythonPaths:
-    """Where the target's Python looks, and its `version`. `sites` are its site-packages folders in the order of sys.path,
-    `roots` the folders whose files are the environment's own, `problems` what went wrong in asking."""
+    """The folders that the target's Python searches, and its `version`.
+
+    `sites` are its site-packages folders in the order of sys.path. `roots` are the folders of the environment's
+    own files. `problems` are errors of the query.
+    """
 
     prefix: str
     version: str
@@ -150,10 +157,10 @@ def read_python_paths(
     timeout: float,
     on_start: Callable[[], None] | None = None,
 ) -> PythonPaths:
-    """Ask the target's Python, as its user has it, where it looks for packages and frameworks.
+    """Read where the target's Python looks for packages and frameworks, with the user's settings.
 
-    Where the user's settings keep that Python from starting (a broken sitecustomize), it is asked again
-    without them, and the problem is told. Raises UsageError when it cannot be asked at all.
+    If these settings stop that Python (a broken sitecustomize), it is started again without them, and the
+    problem is reported. Raise UsageError if it cannot be started at all.
     """
     problems: list[str] = []
     for options in ((), ("-I",)):
@@ -180,14 +187,14 @@ def read_python_paths(
 
 
 def _is_site(folder: str) -> bool:
-    """Folders that a .pth file adds are site-packages too, by name."""
+    """Return whether a folder is a site-packages folder by its name. A .pth file can add such folders."""
     return os.path.basename(folder) in ("site-packages", "dist-packages")
 
 
 def _surroundings(
     env: Environment, where: run_probe.Record, python_path: list[str], problems: list[str]
 ) -> PythonPaths:
-    """`given` are the entries of PYTHONPATH, which are the user's, not the environment's."""
+    """Return the paths in a report. `python_path` are the entries of PYTHONPATH, which belong to the user."""
     frameworks = []
     for name, spec in where["frameworks"].items():
         if spec is None:

@@ -25,8 +25,11 @@ _ORDER = {"certain": 0, "likely": 1, "possible": 2}
 def add_stages(
     verdict: Verdict, stages: Sequence[StageResult], findings: Sequence[Finding], *, strict: bool = False
 ) -> Verdict:
-    """The verdict with more stages and what they found. A stage that fails makes it `fails`, with the fix of that
-    stage; a verdict that was no success stays what it was."""
+    """Return the verdict with more stages and their findings.
+
+    A failed stage makes the verdict `fails`, with the fix of that stage. A verdict that was no success does not
+    change.
+    """
     bad = ("fail", "warn") if strict else ("fail",)
     failed = next((s for s in stages if s.status in bad), None)
     broken = verdict.verdict in ("wrong", "fails")
@@ -43,7 +46,7 @@ def add_stages(
 
 
 def merge_causes(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """One finding per cause, the surest, with the evidence of all."""
+    """Return one finding per cause: the surest, with the evidence of all."""
     causes: dict[str, Finding] = {}
     for finding in findings:
         first = causes.setdefault(finding.cause, finding)
@@ -78,7 +81,7 @@ def make_verdict(run: Verification) -> Verdict:
 
 
 def _hint(run: Verification, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
-    """One sentence: what to do."""
+    """Return one sentence that says what to do."""
     if outcome in ("works", "cpu"):
         return None
     if findings and findings[0].fix:
@@ -113,7 +116,7 @@ _ENDED = re.compile(r"ended by SIG(ABRT|SEGV|BUS|KILL|TRAP)")
 
 
 def read_address_limit() -> int | None:
-    """Return the bytes of address space that a process may use (`ulimit -v`); None without a limit."""
+    """Return the bytes of address space that a process may use (`ulimit -v`), or None without a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
 
@@ -177,6 +180,6 @@ def _describe_fault(failed: StageResult, finding: Finding | None) -> str:
 
 
 def shorten_line(text: str) -> str:
-    """The text on one line of fewer than 80 characters."""
+    """Return the text as one line of fewer than 80 characters."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return words if len(words) <= _WIDTH else words[: _WIDTH - 3].rstrip() + "..."

@@ -1,4 +1,4 @@
-"""Causes in messages: what frameworks and the dynamic loader print, and the signal that ended a process."""
+"""Causes in the messages of frameworks and of the dynamic loader, and in signals."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def explain_loader_message(text: str, evidence: tuple[Evidence, ...]) -> Finding
 
 
 def explain_signal(finished: Finished, evidence: tuple[Evidence, ...]) -> Finding | None:
-    """Return what SIGBUS and SIGKILL mean while libraries are loaded; None for other signals."""
+    """Return the cause of SIGBUS or SIGKILL while libraries are loaded, else None."""
     if finished.signal == "SIGBUS":
         return make_finding("library_truncated", evidence)
     if finished.signal == "SIGKILL" and not finished.timed_out:

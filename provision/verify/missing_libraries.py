@@ -1,9 +1,8 @@
-"""Which NVIDIA libraries a framework could not open: where they lie, or what would bring them.
+"""Explains NVIDIA libraries that a framework could not open, and damaged ones.
 
-TensorFlow opens CUDA's libraries by name and then only says "Cannot dlopen some GPU libraries"; the
-names stand in its verbose log, which the probe asks for. A library that lies in the environment is out
-of reach of its loader: pip's TensorFlow finds the wheels' folders by its RUNPATH, and some releases
-leave folders out.
+TensorFlow opens CUDA's libraries by name, and then only says "Cannot dlopen some GPU libraries". The names are
+in its verbose log, which the probe enables. A library can be installed and still not be found: pip's TensorFlow
+finds the wheels' folders by its RUNPATH, and some releases omit folders.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _EXTRAS = {"tensorflow": "and-cuda"}
 def explain_missing(
     framework: str, words: str, env: Environment, installed: InstalledLibraries
 ) -> Finding | None:
-    """The cause in what the loader said to a framework; None where it missed no library of NVIDIA's."""
+    """Return the cause of a loader message that names an NVIDIA library, else None."""
     names = [n for n in dict.fromkeys(_UNOPENED.findall(words)) if _wheel(n)]
     if not names:
         return None
@@ -73,7 +72,7 @@ def _wheel(name: str) -> str | None:
 
 
 def name_nvidia_wheel(name: str) -> str | None:
-    """The wheel of NVIDIA's that brings a library by its soname: "nvidia-cuda-runtime-cu12"."""
+    """Return the NVIDIA wheel that contains a library, by its soname: "nvidia-cuda-runtime-cu12"."""
     wheel, major = _wheel(name), re.search(r"\.so\.(\d+)", name)
     if wheel is None or not name.startswith("lib"):
         return None
@@ -83,7 +82,7 @@ def name_nvidia_wheel(name: str) -> str | None:
 
 
 def _folders(paths: PythonPaths) -> list[Path]:
-    """Where wheels and conda packages put NVIDIA's libraries."""
+    """Return the folders in which wheels and conda packages put NVIDIA's libraries."""
     sites = [Path(s) for s in paths.sites]
     wheels = [p for s in sites for p in sorted((s / "nvidia").glob("*/lib")) if p.is_dir()]
     return [*wheels, *(s / "torch" / "lib" for s in sites), Path(paths.prefix) / "lib"]
@@ -98,8 +97,11 @@ def _named(framework: str) -> str:
 
 
 def _not_reached(framework: str, here: Mapping[str, Path], opened: Path | None) -> Finding:
-    """All lie in the environment. The remedy is a link beside a library that was found, which serves
-    every program; where nothing may be written, the loader's variable."""
+    """Return the finding for libraries that are installed but not found.
+
+    The fix is a link beside a library that was found, which helps every program. If that folder is not
+    writable, the fix is the loader's variable.
+    """
     folders = list(dict.fromkeys(here.values()))
     if opened and os.access(opened, os.W_OK):
         relative = [os.path.relpath(folder / name, opened) for name, folder in here.items()]
@@ -136,7 +138,7 @@ def _not_installed(
     env: Environment,
     installed: InstalledLibraries,
 ) -> Finding:
-    """At least one lies nowhere in the environment."""
+    """Return the finding for libraries of which at least one is not in the environment."""
     wheels = tuple(dict.fromkeys(w for n in lacking if (w := _wheel(n))))
     brings = ", ".join(re.split(r"[^\w-]", r)[0] for r in _needed(framework, wheels, installed.paths))
     others = {
@@ -158,7 +160,7 @@ def _not_installed(
 
 
 def _needed(framework: str, wheels: Sequence[str], paths: PythonPaths) -> list[str]:
-    """The framework's own requirements of some wheels, in the form pip takes."""
+    """Return the framework's requirements of some wheels, in pip's form."""
     required = read_requirements(paths.sites, framework)
     return [r for w in wheels for r in required if re.match(rf"nvidia-{w}(-cu\d+)?([^\w-]|$)", r)]
 
@@ -169,8 +171,10 @@ def make_install_command(
     env: Environment,
     installed: InstalledLibraries,
 ) -> str:
-    """The command that brings some wheels of NVIDIA's ("cudnn"): the requirement itself, the framework's
-    extra where more is missing."""
+    """Return the command that installs some NVIDIA wheels ("cudnn").
+
+    It installs the requirement itself, or the framework's extra if more packages are missing.
+    """
     if env.made_by_gpuenv:
         return f"gpuenv repair {shlex.quote(env.path)}"
     extra = _EXTRAS.get(framework)
@@ -192,8 +196,10 @@ def make_install_command(
 def make_pip_command(
     env: Environment, sites: Sequence[str], what: Sequence[str], *, again: bool = False
 ) -> str:
-    """The command that installs into an environment, by pip where it is there, else by uv; `again` puts
-    the files of what is installed back."""
+    """Return the command that installs packages into an environment, with pip if it is installed, else with uv.
+
+    `again` installs the packages again to restore their files.
+    """
     python, names = shlex.quote(env.python), " ".join(map(shlex.quote, what))
     if any((Path(s) / "pip").is_dir() for s in sites):
         options = " --force-reinstall --no-deps --no-cache-dir" if again else ""
@@ -208,7 +214,7 @@ def make_pip_command(
 def explain_unloaded(
     framework: str, words: str, env: Environment, installed: InstalledLibraries
 ) -> Finding | None:
-    """The cause in how a process ended and what the loader said; None where neither names a library."""
+    """Return the cause in the end of a process and the loader's messages, or None if they name no library."""
     return explain_damaged(framework, words, env, installed.paths) or explain_missing(
         framework, words, env, installed
     )
@@ -230,7 +236,7 @@ _OF = {
 
 
 def explain_damaged(framework: str, words: str, env: Environment, paths: PythonPaths) -> Finding | None:
-    """The damaged files behind a crash or the loader's words; None where no file differs from its record."""
+    """Return the damaged files that explain a crash or a loader message, or None if all match their RECORD."""
     crashed = _CRASHED.search(words)
     if not crashed and not _REFUSED.search(words):
         return None
@@ -276,7 +282,7 @@ def _make_damaged(
 
 
 def _unrecorded(env: Environment, refused: str) -> Finding:
-    """A file that the loader refused and no RECORD lists."""
+    """Return the finding for a file that the loader refused and no RECORD lists."""
     path = re.search(r"/[^\s:'\"]{1,300}", refused)
     name = os.path.basename(path.group(0)) if path else "a library"
     return make_finding(
@@ -294,12 +300,12 @@ def _again(env: Environment) -> str:
 
 
 def make_repair_command(env: Environment) -> str:
-    """The command that puts back, from its own lock, what an environment of ours has lost."""
+    """Return the command that restores an environment of gpuenv from its lock."""
     return f"gpuenv repair {shlex.quote(env.path)}"
 
 
 def make_reinstall_command(env: Environment, package: LibraryPackage) -> str:
-    """How to put a package's files back."""
+    """Return the command that restores the files of a package."""
     if env.made_by_gpuenv:
         return make_repair_command(env)
     if env.manager == "conda" and not package.name.startswith("nvidia-"):

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """How to verify. `device` is cpu, all, cuda:N, or None for what the lock says (without a lock:
-    cuda); `frameworks` empty means those that are installed; `timeout` is per child, in seconds;
-    `cache_dir` takes the bytecode that must not land in the target; with `locked` whatever is not as the
-    lock has it is a failure."""
+    """Options of a verification. `timeout` is in seconds, for each child.
+
+    `device` is cpu, all, cuda:N, or None for the lock's device (cuda without a lock). Empty `frameworks` means
+    all installed ones. `cache_dir` takes bytecode that must not be written into the target. With `locked` every
+    difference from the lock is a failure.
+    """
 
     quick: bool = False
     deep: bool = False
@@ -46,7 +48,10 @@ class Baseline:
 
 
 def device_of(options: Options, lock: Lock | None) -> tuple[str, int | None]:
-    """("cpu" | "cuda" | "cuda:N", N): what the user said, else what the lock was made for."""
+    """Return ("cpu" | "cuda" | "cuda:N", N): the requested device, else the lock's.
+
+    Raise UsageError for an unknown device.
+    """
     device = options.device or (lock.plan.device if lock else "cuda")
     if device == "cpu":
         return "cpu", None

@@ -1,7 +1,7 @@
-"""What is asked of a target first, in two children at once, while gpuenv itself still reads the lock.
+"""Starts the first two probes, while gpuenv still reads the lock.
 
-Where the target's Python looks for packages, and the driver, which needs none of that: it waits for the
-paths of the libraries, and goes on with the stages above it.
+One reads the search paths of the target's Python. The other asks the driver, which needs no path. It then waits
+for the paths of the libraries, and continues with stages 2 and 4.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def ask_driver(
 
 
 class BackgroundCall:
-    """A call that a thread makes while others wait for children, at most once; `result` waits for it."""
+    """A call in another thread, made at most once. `result` waits for it."""
 
     def __init__(self, pool: ThreadPoolExecutor, call: Callable[[], Any]) -> None:
         self._pool, self._call = pool, call
@@ -56,7 +56,7 @@ class BackgroundCall:
             self._future = self._pool.submit(self._call)
 
     def result(self) -> Any:
-        """What the call returns, and raises."""
+        """Return the result of the call, or raise its exception."""
         self.start()
         assert self._future is not None
         return self._future.result()
@@ -64,9 +64,11 @@ class BackgroundCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Prefetch:
-    """A verification of which the first answers are under way. `told` is None where the driver was not
-    asked; `paths` is what it waits for. `machine` is this machine as gpuenv reads it, where that was asked for.
-    `reading` and `sizes` (of an environment that gpuenv made) are work for the time in which children are waited for.
+    """The first reports of a verification, which may still be under way.
+
+    `driver_report` is None if the driver is not queried. `paths` are the library paths that its probe waits
+    for. `machine` is this machine as gpuenv reads it. `reading` and `sizes` are work for the time in which
+    gpuenv waits for children.
     """
 
     env: Environment
@@ -85,7 +87,7 @@ class Prefetch:
                 ahead.start()
 
     def drop(self) -> None:
-        """The driver's child need not go on: nothing is to be loaded."""
+        """End the driver's probe after stage 1, because no library will be loaded."""
         if not self.paths.done():
             self.paths.set_result(None)
 
@@ -99,12 +101,10 @@ def begin(
     machine: Callable[[], Machine] | None = None,
     meanwhile: Callable[[PythonPaths], Any] | None = None,
 ) -> Iterator[Prefetch]:
-    """Ask the target's Python where it looks, and with `driver` its driver as well: both run when the block
-    begins. `machine` reads the driver and the GPUs, where the driver is asked; `meanwhile` is called once children are
-    waited for.
+    """Start the first two probes. They run when the block begins, and no child is left at its end.
 
-    At the end no child is left, whatever happened in between. Raises UsageError for a device that cannot
-    be meant.
+    Without `driver` only the search paths are read. `machine` reads the driver and the GPUs while the driver's
+    probe runs. `meanwhile` is called while gpuenv waits for children. Raise UsageError for an unknown device.
     """
     _, ordinal = device_of(options, None)
     environ, paths = process.environ(), Future[LibraryPaths | None]()
@@ -149,7 +149,8 @@ def _read_sizes(env: Environment) -> compare_wheels.WrongSizes:
 def start_in_thread(
     pool: ThreadPoolExecutor, call: Callable[[Callable[[], None]], T]
 ) -> tuple[Future[T], threading.Event]:
-    """A call in another thread, and whether its child runs, or never will."""
+    """Start a call in another thread. Return its future, and an event that is set once its child runs or cannot
+    run."""
     runs = threading.Event()
 
     def work() -> T:

@@ -1,4 +1,4 @@
-"""Reads which NVIDIA libraries an environment has, and compares them with the lists of their packages."""
+"""Reads the NVIDIA libraries of an environment, and compares them with their packages' lists."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ListedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryPackage:
-    """An installed package that brings NVIDIA libraries, or that may ask for them."""
+    """An installed package that contains NVIDIA libraries, or that may require them."""
 
     name: str
     version: str
@@ -51,7 +51,7 @@ class LibraryPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileProblem:
-    """A file that is not what its package lists: `kind` is missing, short, size or hash."""
+    """A file that differs from its package's list. `kind` is missing, short, size or hash."""
 
     kind: str
     path: str
@@ -95,8 +95,10 @@ def read_installed(paths: PythonPaths) -> InstalledLibraries:
 
 
 def read_packages(paths: PythonPaths) -> tuple[LibraryPackage, ...]:
-    """The packages of the environment that have to do with CUDA, from the wheels' own dist-info and
-    from conda-meta. Reads the target's files only; no pip is needed there."""
+    """Return the packages of the environment that concern CUDA, from dist-info folders and conda-meta.
+
+    Only files of the target are read. The environment needs no pip.
+    """
     wheels = [d for site in paths.sites for d in _read_wheels(site)]
     return (*wheels, *_conda(Path(paths.prefix)))
 
@@ -155,8 +157,10 @@ def _conda(prefix: Path) -> Iterable[LibraryPackage]:
 
 
 def check_files(files: Sequence[ListedFile], hashes: bool) -> list[FileProblem]:
-    """What is wrong with files: that they are there and of the right size always, their bytes where
-    `hashes` is asked. Hashing runs in threads: hashlib lets the interpreter go on meanwhile."""
+    """Return the files that are missing or have the wrong size, and with `hashes` those with other bytes.
+
+    Threads compute the digests, because hashlib releases the interpreter's lock.
+    """
     problems = [p for f in files if (p := _size_problem(f))]
     bad = {p.path for p in problems}
     rest = [f for f in files if hashes and f.sha256 and f.path not in bad]
@@ -189,7 +193,7 @@ def _size_problem(shipped: ListedFile) -> FileProblem | None:
 
 
 def _cut_short(path: str, size: int) -> bool:
-    """Whether an ELF file ends before its section headers, which linkers write last."""
+    """Return whether an ELF file ends before its section headers, which linkers write last."""
     try:
         with open(path, "rb") as stream:
             head = stream.read(64)
@@ -203,7 +207,7 @@ def _cut_short(path: str, size: int) -> bool:
 
 
 def find_libraries(paths: PythonPaths) -> tuple[str, ...]:
-    """The CUDA and cuDNN libraries that the environment brings, wherever wheels and conda put them."""
+    """Return the CUDA and cuDNN libraries of the environment, in the folders of wheels and of conda."""
     folders = [
         p for s in paths.sites for p in (*glob.glob(f"{glob.escape(s)}/nvidia/*/lib"), f"{s}/torch/lib")
     ]
@@ -213,7 +217,7 @@ def find_libraries(paths: PythonPaths) -> tuple[str, ...]:
 
 
 def list_libraries(folder: str) -> list[str]:
-    """The CUDA and cuDNN libraries in a folder, by name; empty where it cannot be read."""
+    """Return the CUDA and cuDNN libraries in a folder, by name; empty if the folder cannot be read."""
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -222,8 +226,10 @@ def list_libraries(folder: str) -> list[str]:
 
 
 def pick_library(files: Sequence[str], family: str, major: str | None = None) -> str | None:
-    """The first file `lib<family>.so.<major>` (any major where none is given): the name that the
-    loader asks for, never the development link without a number."""
+    """Return the first file `lib<family>.so.<major>`, of any major version without `major`.
+
+    This is the name that the loader requests. The development link without a number is never returned.
+    """
     number = re.escape(major) if major else r"\d+"
     pattern = re.compile(rf"^{family}(-[0-9a-f]+)?\.so\.{number}(\.\d+)*$")
     named = [f for f in files if pattern.match(os.path.basename(f))]
@@ -231,7 +237,7 @@ def pick_library(files: Sequence[str], family: str, major: str | None = None) ->
 
 
 def find_cuda_builds(paths: PythonPaths, packages: Sequence[LibraryPackage]) -> dict[str, bool]:
-    """Per framework on disk, whether it is a CUDA build, without importing it."""
+    """Return framework -> whether it is a CUDA build, without importing it."""
     names = {d.name for d in packages}
     builds = {}
     for framework in paths.frameworks:
@@ -251,7 +257,10 @@ def find_cuda_builds(paths: PythonPaths, packages: Sequence[LibraryPackage]) -> 
 
 
 def read_built_major(paths: PythonPaths) -> str | None:
-    """The CUDA major that the frameworks on disk were built with, where they agree; JAX does not say."""
+    """Return the CUDA major version that the frameworks on disk were built with, or None if they differ.
+
+    JAX does not state it.
+    """
     majors = set()
     for framework in paths.frameworks:
         package = Path(framework.origin).parent
@@ -281,8 +290,10 @@ def _text(path: Path) -> str:
 
 
 def find_other_cudnn(python_paths: PythonPaths, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The libcudnn files outside the environment that the loader would find: in LD_LIBRARY_PATH, and
-    in its cache."""
+    """Return the libcudnn files outside the environment that the loader would find.
+
+    It searches LD_LIBRARY_PATH and its cache.
+    """
     paths = [
         path
         for entry in environ.get("LD_LIBRARY_PATH", "").split(":")
@@ -295,7 +306,7 @@ def find_other_cudnn(python_paths: PythonPaths, environ: Mapping[str, str]) -> t
 
 
 def is_inside(path: str, roots: Sequence[str]) -> bool:
-    """Whether a file lies in one of the folders, as named or with links resolved."""
+    """Return whether a file is in one of the folders, as named or with links resolved."""
     return any(
         p == root or p.startswith(root.rstrip("/") + "/")
         for p in (path, os.path.realpath(path))
@@ -304,7 +315,7 @@ def is_inside(path: str, roots: Sequence[str]) -> bool:
 
 
 def _loader_cache() -> str:
-    """What `ldconfig -p` prints; empty on systems without it."""
+    """Return the output of `ldconfig -p`; empty on systems without it."""
     for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         if os.access(program, os.X_OK):
             return process.run([program, "-p"], timeout=10).stdout
@@ -312,7 +323,7 @@ def _loader_cache() -> str:
 
 
 def map_owners(packages: Sequence[LibraryPackage]) -> dict[str, LibraryPackage]:
-    """Whose each library file is, by resolved path (uv may link files into its cache)."""
+    """Return resolved path -> package for each library file, because uv may link files into its cache."""
     owned: dict[str, LibraryPackage] = {}
     for package in packages:
         for f in package.files:

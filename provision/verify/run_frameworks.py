@@ -43,8 +43,10 @@ _OF_PACKAGES = re.compile(
 
 @contextlib.contextmanager
 def import_early(run: Verification) -> Iterator[None]:
-    """Within the block the first framework is imported already, while the driver is asked. Importing takes
-    longer than the stages below and needs no GPU."""
+    """Import the first framework already during the block, while the driver is queried.
+
+    The import takes longer than the stages before it, and needs no GPU.
+    """
     first = next((n for n in _names(run) if not _aside(run, n)), None)
     if run.device == "cpu" or not _is_there(run, first):
         yield
@@ -66,6 +68,7 @@ def import_early(run: Verification) -> Iterator[None]:
 
 
 def run_frameworks(run: Verification) -> None:
+    """Run stages 5 to 7 for each framework, then all frameworks in one process."""
     later = _later(run)
     run.findings[:] = add_later_installs(run.findings, later)
     if later:
@@ -100,12 +103,12 @@ def run_frameworks(run: Verification) -> None:
 
 
 def import_frameworks(run: Verification) -> None:
-    """`--quick` on the CPU: import the frameworks, and compute nothing."""
+    """Import the frameworks without a computation (`--quick` on the CPU)."""
     run_imports.run_imports(run, _names(run))
 
 
 def _names(run: Verification) -> tuple[str, ...]:
-    """The frameworks to prove: those that were asked for, else those of the lock and all that are there."""
+    """Return the frameworks to prove: the requested ones, else those of the lock and all installed ones."""
     there = (f.name for f in run.paths.frameworks)
     return run.options.frameworks or tuple(dict.fromkeys([*_planned(run), *there]))
 
@@ -115,7 +118,8 @@ def _is_there(run: Verification, name: str | None) -> bool:
 
 
 def _aside(run: Verification, name: str) -> bool:
-    """Whether a CPU build stands beside a CUDA build, asked for by no one: JAX users keep a small torch."""
+    """Return whether an unrequested CPU build is installed beside a CUDA build. JAX users often keep a small
+    torch."""
     wanted = {*run.options.frameworks, *_planned(run)}
     gpu = run.device != "cpu" and any(run.installed.builds.values())
     return gpu and name not in wanted and not run.installed.builds.get(name, True)
@@ -167,7 +171,7 @@ def _run_probe(
 
 
 def _get_report(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.ProbeReport:
-    """What a framework's child tells; one that is under way already is let go on."""
+    """Return the report of a framework's probe. A probe that was started early is told to continue."""
     early = run.early_probe
     if early and early.framework == name and environ == run.environ:
         run.early_probe = None
@@ -229,8 +233,10 @@ def _framework(run: Verification, name: str) -> None:
 
 
 def _later(run: Verification) -> tuple[Evidence, ...]:
-    """What a system-wide Python, as Colab's, got after its image was made. Of a venv or a conda
-    environment that is nobody's change."""
+    """Return what was installed into a system-wide Python (as Colab's) after its image was made.
+
+    For a venv or a conda environment that means nothing.
+    """
     if run.env.manager is not None:
         return ()
     return later_installs.list_evidence(
@@ -239,7 +245,7 @@ def _later(run: Verification) -> tuple[Evidence, ...]:
 
 
 def add_later_installs(findings: Sequence[Finding], later: tuple[Evidence, ...]) -> list[Finding]:
-    """Findings of builds and libraries, with what was installed later as evidence."""
+    """Return the findings, with later installs as evidence of those about builds and libraries."""
     return [
         dataclasses.replace(f, evidence=(*f.evidence, *later)) if _OF_PACKAGES.match(f.cause) else f
         for f in findings
@@ -247,7 +253,7 @@ def add_later_installs(findings: Sequence[Finding], later: tuple[Evidence, ...])
 
 
 def _on(run: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
-    """A framework's three stages, on one MIG device where there are several."""
+    """Run the three stages of a framework, on the MIG device `uuid` if there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
     report, outcome = _ask_framework(run, name, {**run.environ, **hidden})
     times = judge_loaded.measure_stages(report)

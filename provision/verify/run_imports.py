@@ -1,7 +1,7 @@
-"""Imports frameworks in probes: one of them, several in one process, or without a computation (`--quick` on the CPU).
+"""Runs the probes that import frameworks, and judges several frameworks in one process.
 
-On a GPU the layers below the frameworks prove something of the environment in half a second. The CPU has no such
-layers, so the import is the least that runs anything of the environment.
+On a GPU, `--quick` proves the layers below the frameworks in half a second. The CPU has no such layers. So
+there the import is the least that runs code of the environment.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def ask_together(
 
 
 def find_loser(report: run_probe.ProbeReport) -> tuple[str, str] | None:
-    """Which framework failed beside the others, and how; None where all are right."""
+    """Return the framework that failed beside the others, and how; None if all are right."""
     current = ""
     for r in report.records:
         if r["kind"] == "enter":
@@ -119,7 +119,7 @@ def find_loser(report: run_probe.ProbeReport) -> tuple[str, str] | None:
 
 
 def judge_together(tried: Sequence[tuple[Sequence[str], run_probe.ProbeReport]]) -> Judgement:
-    """Both orders right: pass. One: a warning that names it. None: they cannot share a process."""
+    """Judge both import orders: pass if both work, a warning if one works, a failure if none does."""
     lost = [(order, bad) for order, report in tried if (bad := find_loser(report))]
     if not lost:
         names = " and ".join(tried[0][0])
@@ -158,8 +158,11 @@ DEEP = {
 
 
 def make_child_variables(device: str) -> dict[str, str]:
-    """What a framework's child is told beyond the user's settings: not to reserve nearly the whole GPU
-    (cuDNN, and the next framework, would get no memory), and on the CPU to leave GPUs alone."""
+    """Return the variables of a framework's child beyond the user's settings.
+
+    It must not reserve nearly the whole GPU, because cuDNN and the next framework would get no memory. On the
+    CPU it must not use GPUs.
+    """
     hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
     grown = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     return {**grown, "PYTHONFAULTHANDLER": "1", **hidden}  # a crash then says where it was
@@ -170,9 +173,10 @@ _TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkRequest:
-    """What the probe of one framework does. At its end it loads `extensions` (package, file).
+    """The work of one framework's probe. At its end it loads `extensions` (package, file).
 
-    `ordinals` are GPUs of the device "cuda"; empty means all. With `import_only` the probe ends after the import.
+    `ordinals` are GPUs of the device "cuda"; empty means all. With `import_only` the probe ends after the
+    import.
     """
 
     device: str
@@ -185,10 +189,10 @@ class FrameworkRequest:
 def ask_framework(
     env: Environment, name: str, request: FrameworkRequest, child: run_probe.ChildSettings
 ) -> run_probe.ProbeReport:
-    """Run one framework's probe in a child of its own, with the user's settings except preallocation.
+    """Run one framework's probe in its own child, with the user's settings except preallocation.
 
-    If `child` has a later input, the probe imports the framework and waits for it. A mapping lets it continue, None
-    ends it.
+    If `child` has a later input, the probe imports the framework and waits for it. It continues after a
+    mapping, and ends after None.
     """
     document = {
         "framework": name,

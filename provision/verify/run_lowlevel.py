@@ -1,4 +1,7 @@
-"""Runs stages 1 to 4: one child for driver, runtime and cuDNN; the files on disk are read here."""
+"""Runs stages 1 to 4: driver, runtime, libraries and cuDNN.
+
+One child runs stages 1, 2 and 4. Stage 3 reads files in this process.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,10 @@ _BEFORE = {"driver": None, "runtime": "driver", "cudnn": "runtime"}
 
 
 def _major(run: Verification) -> str | None:
-    """The CUDA major that the environment's cuDNN is for: by the lock, else by the package's name, else
-    the one that its frameworks were built with."""
+    """Return the CUDA major version of the environment's cuDNN.
+
+    It comes from the lock, else from the package's name, else from the build of the frameworks.
+    """
     if run.lock and run.lock.plan.cuda_major:
         return run.lock.plan.cuda_major
     for package in run.installed.packages:
@@ -50,6 +55,7 @@ def _ask(run: Verification, environ: Mapping[str, str]) -> run_probe.ProbeReport
 
 
 def run_lowlevel(run: Verification) -> None:
+    """Run stages 1 to 4, and the stages of further MIG devices."""
     run.emit(
         Event(
             kind="progress", stage="verify", text="driver, runtime and cuDNN", done=0, total=7, unit="stages"
@@ -91,7 +97,7 @@ def _read_machine(run: Verification) -> Machine | None:
 
 
 def _slices(run: Verification) -> None:
-    """CUDA shows a process one MIG device only, so each of the others gets a child of its own."""
+    """Run the stages for each further MIG device in its own child. CUDA shows a process only one MIG device."""
     assert run.lowlevel is not None
     uuids = judge_lowlevel.read_stage(run.lowlevel, "driver").get("mig", ())
     if run.broken or run.ordinal is not None or len(uuids) < 2:
@@ -107,14 +113,14 @@ def _slices(run: Verification) -> None:
 
 
 def _libraries(run: Verification) -> tuple[Judgement, float]:
-    """Stage 3, and its seconds."""
+    """Return the judgement of stage 3, and its seconds."""
     start = time.perf_counter()
     judged = judge_cudnn_files.judge_libraries(run.env, run.installed, run.options, run.baseline, run.environ)
     return judged, time.perf_counter() - start
 
 
 def _seconds(report: run_probe.ProbeReport, before: str | None, stage: str) -> float | None:
-    """How long a stage of the low-level probe took: from the end of the one before it."""
+    """Return the seconds of a stage of the low-level probe, from the end of the stage before it."""
     ends = {r["stage"]: r["at"] for r in report.all("stage")}
     if stage not in ends:
         return None
@@ -148,7 +154,7 @@ def _runtime(run: Verification, report: run_probe.ProbeReport) -> Judgement:
 
 
 def _search_layers(run: Verification, stage: str) -> None:
-    """The culprit behind a failing stage 1, 2 or 4: the stages below it must pass too."""
+    """Search for the setting that made stage 1, 2 or 4 fail. The stages below it must pass too."""
 
     def cured(environ: Mapping[str, str]) -> bool:
         again = _ask(run, environ)

@@ -25,8 +25,11 @@ ENDED_BY = "the process was ended by"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeReport:
-    """The records of a probe in order, and how its process ended. `seconds` is the deadline that it
-    ran under, `log` what cuDNN's API log told."""
+    """The records of a probe in order, and the end of its process.
+
+    `seconds` is the deadline that it ran under. `log` holds the kept lines of cuDNN's API log. `malformed`
+    names the first record without a required field, and that field.
+    """
 
     records: tuple[Record, ...]
     finished: process.Finished
@@ -43,7 +46,7 @@ class ProbeReport:
 
     @property
     def death(self) -> str | None:
-        """How the process ended where it did not end well: a sentence, None where it did."""
+        """How the process ended, as a sentence, or None if it ended well."""
         if self.finished.ok:
             return f"its report is malformed: {self.malformed}" if self.malformed else None
         last = self.last("begin")
@@ -61,14 +64,14 @@ class ProbeReport:
         return None if last is None else str(last["stage"])
 
     def complaints(self) -> tuple[Evidence, ...]:
-        """What cuDNN itself logged as the reason of its last errors: more than the status says."""
+        """Return the reasons that cuDNN logged for its last errors. They say more than the status."""
         from ..model import Evidence
 
         reasons = re.findall(r"^e!\s+Error: (.+)$", self.log, re.MULTILINE)
         return tuple(Evidence(text=r[:500], source="cuDNN's log") for r in dict.fromkeys(reasons[-20:]))[-3:]
 
     def words(self, lines: int = 8) -> tuple[Evidence, ...]:
-        """The last lines of stderr, as evidence."""
+        """Return the last lines of stderr, as evidence."""
         from ..model import Evidence
 
         text = [line.rstrip() for line in self.finished.stderr.splitlines() if line.strip()]
@@ -77,7 +80,7 @@ class ProbeReport:
 
 
 def _crash(text: Sequence[str]) -> list[str]:
-    """Where a process crashed and what was loaded, of what Python's fault handler prints; empty where it did not."""
+    """Return the lines of Python's fault handler: the error, the stack, and the loaded modules."""
     start = next((i for i, line in enumerate(text) if line.startswith("Fatal Python error: ")), None)
     if start is None:
         return []
@@ -91,12 +94,12 @@ def _crash(text: Sequence[str]) -> list[str]:
 
 
 def name_framework_probes(name: str) -> tuple[str, ...]:
-    """Return the probes of a framework's stages. ONNX Runtime computes what a model says, and its models are a probe's text."""
+    """Return the probes of a framework's stages. ONNX Runtime also needs the probe that contains its models."""
     return ("onnx_models", "framework_onnxruntime") if name == "onnxruntime" else (f"framework_{name}",)
 
 
 def join_sources(*names: str) -> str:
-    """The text of probes, one after another: they share code by standing in one file."""
+    """Return the text of some probes as one program. They share code because they are in one file."""
     return "\n".join(_text(name) for name in names)
 
 
@@ -163,8 +166,10 @@ def run_probe(
 
 
 def _parse(report: bytes, word: str | None = None) -> tuple[Record, ...]:
-    """The records of a report that say the run's word; the last line may be cut short by a crash, the first
-    by its length."""
+    """Return the records of a report that contain the run's word.
+
+    A crash may cut the last line short, and the size limit the first.
+    """
     records = []
     for line in report.split(b"\n"):
         try:
@@ -243,7 +248,7 @@ _REACHED: dict[str, dict[str, Any]] = {
 
 
 def find_malformed(record: Mapping[str, Any]) -> str | None:
-    """The first thing that a record lacks or has of a wrong type; None for a well-formed record."""
+    """Return the first field of a record that is missing or of a wrong type, or None."""
     kind = record["kind"]
     if kind not in _KINDS:
         return None
@@ -252,7 +257,7 @@ def find_malformed(record: Mapping[str, Any]) -> str | None:
 
 
 def _of_kind(record: Mapping[str, Any]) -> str | None:
-    """What the fields alone do not show."""
+    """Return what is wrong beyond the types of the fields."""
     kind = record["kind"]
     if kind == "stage":
         reached = _REACHED.get(record["stage"], {}) if record["failed"] is None else {}
@@ -267,7 +272,7 @@ def _of_kind(record: Mapping[str, Any]) -> str | None:
 
 
 def _pairs(record: Mapping[str, Any], name: str) -> str | None:
-    """Whether a list holds pairs of a path and a version."""
+    """Check that a list contains pairs of a path and a version."""
     right = all(
         isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and isinstance(row[1], _MAYBE)
         for row in record.get(name, ())
@@ -285,7 +290,8 @@ def _lacks(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
 
 
 def _fits(value: Any, form: Any) -> bool:
-    """Whether a value has a form: a class, one of several, a list of a form, or a table with these keys."""
+    """Return whether a value has a form: a class, one of several, a list of a form, or a mapping with these
+    keys."""
     if isinstance(form, list):
         return isinstance(value, list) and all(_fits(item, form[0]) for item in value)
     if isinstance(form, dict):

@@ -1,7 +1,7 @@
-"""Causes of failed calls into CUDA and cuDNN: a status, beside what the stage read of the machine.
+"""Causes of failed calls into CUDA and cuDNN.
 
-A status alone says little. A hidden GPU, a stub libcuda and a masked device file look alike at cudnnCreate, so each
-rule also reads what the stage read around it.
+A status alone says little: a hidden GPU, a stub libcuda and a masked device file look alike at cudnnCreate. So
+each rule also uses the other values that the stage read.
 """
 
 from __future__ import annotations

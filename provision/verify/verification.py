@@ -1,4 +1,7 @@
-"""One verification in progress: its fixed values, and the stages that are judged so far."""
+"""State of one verification in progress.
+
+It has fixed values, and the stages that are judged so far.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ Emit = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class EarlyProbe:
-    """A framework's child that was started before its turn. `turn` lets it go on, with None it ends."""
+    """A framework's probe that was started before its turn.
+
+    It continues when `turn` gets a mapping, and ends when `turn` gets None.
+    """
 
     framework: str
     turn: Future[Mapping[str, Any] | None]
@@ -43,7 +49,11 @@ class EarlyProbe:
 
 @dataclass(slots=True)
 class Verification:
-    """One verification under way: what is fixed for it, and the stages as they come."""
+    """One verification in progress: its fixed values, and its stages so far.
+
+    `machine` is set once stage 1 is judged. `blamed` is true if a variable was found guilty. `slices` are the
+    UUIDs of MIG devices, each of which needs its own process.
+    """
 
     prefetch: Prefetch
     env: Environment
@@ -79,7 +89,7 @@ class Verification:
         return next((s.stage for s in self.stages if s.status == "fail"), None)
 
     def read_ahead(self) -> None:
-        """Start what is to be read while children are waited for."""
+        """Start the reading for the time in which gpuenv waits for children."""
         self.prefetch.read_ahead()
 
     def add(
@@ -113,8 +123,10 @@ class Verification:
 
 
 def prepare(prefetch: Prefetch, options: Options, baseline: Baseline, emit: Emit) -> Verification:
-    """What is fixed for one verification. Raises UsageError for a framework that gpuenv does not know, and
-    where the environment's Python does not even start."""
+    """Return a verification without stages.
+
+    Raise UsageError for an unknown framework, and if the environment's Python does not start.
+    """
     env = prefetch.env
     device, ordinal = device_of(options, baseline.lock)
     unknown = [f for f in options.frameworks if f not in FRAMEWORKS]
@@ -144,7 +156,7 @@ def prepare(prefetch: Prefetch, options: Options, baseline: Baseline, emit: Emit
 
 
 def child_environ(prefetch: Prefetch, options: Options) -> dict[str, str]:
-    """The variables of children that import packages: the user's, with a place for bytecode."""
+    """Return the variables of children that import packages: the user's, and a folder for bytecode."""
     origins = [str(Path(f.origin).parent) for f in prefetch.python_paths.result().frameworks]
     return {**bytecode_cache_folder.choose_bytecode_folder(origins, options.cache_dir), **prefetch.environ}
 
@@ -161,7 +173,7 @@ def search_settings(
     cured: Callable[[Mapping[str, str]], bool],
     mapped: Sequence[str],
 ) -> None:
-    """Search the suspects and put what is found in front of what the failure itself said."""
+    """Search the suspects, and put the finding before those of the failure itself."""
     if not suspects:
         return
     run.emit(
@@ -199,7 +211,7 @@ class FrameworkContext:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """How a stage came out; `foreign` are libraries of others that would be or were used."""
+    """The result of a stage. `foreign` are libraries from outside that would be or were used."""
 
     status: Status
     detail: str
@@ -209,7 +221,7 @@ class Judgement:
 
 
 def fail_with(finding: Finding, foreign: tuple[str, ...] = ()) -> Judgement:
-    """A stage that failed for a known cause: the cause's title and evidence are the stage's."""
+    """Return a failed stage with the title and the evidence of a finding."""
     return Judgement(
         status="fail", detail=finding.title, evidence=finding.evidence, findings=(finding,), foreign=foreign
     )

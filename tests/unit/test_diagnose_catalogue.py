@@ -72,11 +72,11 @@ def test_a_wrong_row_of_the_catalogue_is_named():
 @pytest.mark.parametrize(
     ("releases", "absent", "problem"),
     [
-        ("main", (), "contains no release"),
-        ("2.39 and main", (), "contains no release"),
-        ("unknown", ("1.0",), "no release with the message is known"),
-        ("2.8.0 to 2.10.0", ("2.9.0",), "absent '2.9.0' is within"),
-        ("2.8.0 to 2.10.0", ("2.7.1", "2.10.0"), "absent '2.10.0' is within"),
+        ("main", (), "names a branch"),
+        ("2.39 and main", (), "names a branch"),
+        ("unknown", ("1.0",), "give a release that has the message"),
+        ("2.8.0 to 2.10.0", ("2.9.0",), "`absent` names '2.9.0', which is one of"),
+        ("2.8.0 to 2.10.0", ("2.7.1", "2.10.0"), "`absent` names '2.10.0', which is one of"),
         ("2.8.0 to 2.10.0", ("2.7.1", "2.11.0"), None),
         ("2.4.8-1 to 2.30.7-1", ("2.4.7-1",), None),
         ("torchvision 0.8.0 to 0.29.2", ("0.7.0",), None),
