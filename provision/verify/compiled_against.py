@@ -122,7 +122,9 @@ def judge_cudnn_version(
         if needed is None or least is None or any(_serves(v, least) for _, v in installed):
             continue
         package, version = max(installed, key=lambda row: row[1])
-        return _make_cudnn_finding(env, sites, framework, needed, package, other=version.major != least.major)
+        finding = "cudnn_other_major" if version.major != least.major else "cudnn_older"
+        command = make_pip_command(env, sites, [f"{needed.name}{needed.specifier}"])
+        return _make_cudnn_finding(finding, framework, needed, package, command)
     return None
 
 
@@ -154,24 +156,17 @@ def _serves(version: Version, least: Version) -> bool:
 
 
 def _make_cudnn_finding(
-    env: Environment,
-    sites: Sequence[str],
-    framework: str,
-    needed: Requirement,
-    package: LibraryPackage,
-    *,
-    other: bool,
+    finding: str, framework: str, needed: Requirement, package: LibraryPackage, command: str
 ) -> Finding:
-    wanted = f"{needed.name}{needed.specifier}"
     return make_finding(
-        "cudnn_other_major" if other else "cudnn_older",
+        finding,
         (
-            Evidence(text=f"{framework} requires {wanted}", source="METADATA"),
+            Evidence(text=f"{framework} requires {needed.name}{needed.specifier}", source="METADATA"),
             Evidence(text=f"{package.name} {package.version} is installed", source=package.files[0].path),
         ),
         confidence="certain",
         package=f"{package.name} {package.version}",
         framework=framework,
         required=needed.specifier,
-        command=make_pip_command(env, sites, [wanted]),
+        command=command,
     )

@@ -14,16 +14,9 @@ from ..model import CudnnRelease, Environment, Evidence, Lock
 from ..profiles.failure_findings import make_finding
 from . import missing_libraries
 from .compiled_against import judge_cudnn_version
+from .drift.listed_files import DIFFERENCES, FileProblem, check_files, find_worst
 from .options import Baseline, Options
-from .read_libraries import (
-    DIFFERENCES,
-    FileProblem,
-    InstalledLibraries,
-    LibraryPackage,
-    check_files,
-    find_other_cudnn,
-    find_worst,
-)
+from .read_libraries import InstalledLibraries, LibraryPackage, find_other_cudnn
 from .verification import Judgement, fail_with
 
 _CUDNN_FINDINGS = {

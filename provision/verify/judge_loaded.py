@@ -1,7 +1,4 @@
-"""Judges stage 7: the NVIDIA libraries that a framework loaded.
-
-It names their owners, and whether cuDNN was called.
-"""
+"""Judges stage 7: the NVIDIA libraries that a framework loaded, and the calls of cuDNN."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from ..model import (
 )
 from ..profiles.failure_findings import make_finding
 from . import run_probe
-from .judge_lowlevel import format_cudnn_version
+from .judge_lowlevel import format_cudnn_version, shorten_version
 from .read_libraries import CUDNN_PACKAGE, LibraryPackage, is_inside
 from .verification import FrameworkContext, Judgement, fail_with
 
@@ -86,11 +83,7 @@ def _ran(path: str, report: run_probe.ProbeReport, device: str) -> bool | None:
 
 
 def _version(path: str, reported: str | None, owner: LibraryPackage | None) -> str | None:
-    """Return the version of a library: the reported one, the package's, or the number in the file name.
-
-    The package's version has more parts. It is used if it agrees with the reported one, or if none was
-    reported.
-    """
+    """Return the package's version if it extends the reported one, else that one, else the file name's."""
     cudnn = os.path.basename(path).startswith("libcudnn.so")
     packaged = owner.version if owner and owner.name != "torch" else None  # old torch bundles libraries
     if packaged and (reported is None or (not cudnn and packaged.startswith(reported + "."))):
@@ -115,13 +108,7 @@ def judge_loaded(
     context: FrameworkContext,
 ) -> Judgement:
     """Judge stage 7. `libraries` are the mapped NVIDIA libraries."""
-    evidence = tuple(
-        Evidence(
-            text=f"{_named(lib)}{f' of {lib.owner}' if lib.owner else ', not part of a package'}",
-            source=lib.path,
-        )
-        for lib in libraries
-    )
+    evidence = _list_evidence(libraries)
     if not libraries:
         if context.device == "cpu":
             return Judgement(status="skip", detail="on the CPU no NVIDIA library is loaded")
@@ -145,8 +132,24 @@ def judge_loaded(
     calls = _CALLED.findall(report.log)
     if not calls:
         return _not_called(name, report, libraries, evidence)
+    return _called(calls, report.log, libraries, evidence)
+
+
+def _list_evidence(libraries: Sequence[LibraryFile]) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(
+            text=f"{_named(lib)}{f' of {lib.owner}' if lib.owner else ', not part of a package'}",
+            source=lib.path,
+        )
+        for lib in libraries
+    )
+
+
+def _called(
+    calls: Sequence[str], log: str, libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]
+) -> Judgement:
     outside = [lib for lib in libraries if not lib.inside]
-    versions = sorted({_full(*v) for v in _ANSWERED.findall(report.log)})
+    versions = sorted({_full(*v) for v in _ANSWERED.findall(log)})
     counted = Evidence(
         text=f"{len(calls)} calls of {', '.join(sorted(set(calls)))}, executed by cuDNN {' and '.join(versions)}",
         source="cuDNN's API log",
@@ -203,11 +206,6 @@ def _mixed(libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> 
         folders=", ".join(sorted(folders)),
     )
     return fail_with(finding)
-
-
-def shorten_version(version: str | None) -> str | None:
-    """Return the three parts of a cuDNN version on which plan and loaded library must agree."""
-    return None if version is None else ".".join(version.split(".")[:3])
 
 
 def _not_locked(
@@ -298,21 +296,3 @@ def _convolution(r: Mapping[str, Any]) -> ConvolutionResult:
         tolerance=r["tolerance"],
         ok=r["ok"],
     )
-
-
-def measure_stages(report: run_probe.ProbeReport) -> dict[str, float]:
-    """Return the seconds of each stage: from its first begin to the next stage's begin, or to the last record.
-
-    The time in which an early import waited for its turn is not counted.
-    """
-    starts: dict[str, float] = {}
-    for r in report.all("begin"):
-        starts.setdefault(r["stage"], r["at"])
-    if not starts:
-        return {}  # it ended before its first stage, as where a module on PYTHONPATH breaks it
-    ends = [*list(starts.values())[1:], report.records[-1]["at"] if report.records else 0.0]
-    waited = sum(r["seconds"] for r in report.all("waited"))
-    return {
-        stage: end - start - (waited if stage == "framework" else 0.0)
-        for (stage, start), end in zip(starts.items(), ends, strict=True)
-    }

@@ -203,16 +203,7 @@ def judge_cudnn(
     foreign = tuple(p for p in elsewhere if bundled and os.path.basename(p).startswith("libcudnn"))
     evidence = tuple(Evidence(text=p, source="mapped") for p in files if "libcudnn" in p)
     if record["failed"]:
-        finding = status_causes.explain_cudnn_call(
-            record["failed"], report.complaints(), find_low_memory(report)
-        )
-        return Judgement(
-            status="fail",
-            detail=status_causes.describe_call(record["failed"]),
-            evidence=report.complaints() + evidence,
-            findings=(finding,) if finding else (),
-            foreign=foreign,
-        )
+        return _judge_cudnn_call(report, record["failed"], evidence, foreign)
     if foreign:
         finding = make_finding("cudnn_from_outside", evidence, library=foreign[0])
         return fail_with(finding, foreign)
@@ -220,6 +211,22 @@ def judge_cudnn(
         status="pass",
         detail=f"cuDNN {format_cudnn_version(saw['number'])}: a convolution through ctypes gives the correct result",
         evidence=evidence,
+    )
+
+
+def _judge_cudnn_call(
+    report: run_probe.ProbeReport,
+    failed: Mapping[str, Any],
+    evidence: tuple[Evidence, ...],
+    foreign: tuple[str, ...],
+) -> Judgement:
+    finding = status_causes.explain_cudnn_call(failed, report.complaints(), find_low_memory(report))
+    return Judgement(
+        status="fail",
+        detail=status_causes.describe_call(failed),
+        evidence=report.complaints() + evidence,
+        findings=(finding,) if finding else (),
+        foreign=foreign,
     )
 
 
@@ -247,3 +254,8 @@ def format_cudnn_version(value: Any) -> str | None:
     if value >= 90000:
         return f"{value // 10000}.{value // 100 % 100}.{value % 100}"
     return f"{value // 1000}.{value // 100 % 10}.{value % 100}"
+
+
+def shorten_version(version: str | None) -> str | None:
+    """Return the three parts of a cuDNN version on which plan and loaded library must agree."""
+    return None if version is None else ".".join(version.split(".")[:3])

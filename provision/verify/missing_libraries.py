@@ -16,38 +16,19 @@ from pathlib import Path
 from ..environment.distributions import list_distributions
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
 from ..profiles.failure_findings import make_finding
+from .drift.listed_files import DIFFERENCES, FileProblem, ListedFile, check_files
 from .locate import PythonPaths
-from .read_libraries import (
-    DIFFERENCES,
-    FileProblem,
-    InstalledLibraries,
-    LibraryPackage,
-    ListedFile,
-    check_files,
-    read_requirements,
-)
+from .read_libraries import InstalledLibraries, LibraryPackage, read_requirements
 
 _UNOPENED = re.compile(r"\b(lib[A-Za-z0-9_]+\.so[\d.]*): cannot open shared object file")
 _OPENED = re.compile(r"Successfully opened dynamic library (lib[A-Za-z0-9_]+\.so[\d.]*)")
 # The family of a library's name, and the wheel that brings it (nvidia-cublas-cu12, nvidia-cublas).
 _WHEELS = {
-    "cudart": "cuda-runtime",
-    "cublas": "cublas",
-    "cudnn": "cudnn",
-    "cufft": "cufft",
-    "curand": "curand",
-    "cusolver": "cusolver",
-    "cusparseLt": "cusparselt",
-    "cusparse": "cusparse",
-    "cupti": "cuda-cupti",
-    "nvrtc": "cuda-nvrtc",
-    "nvJitLink": "nvjitlink",
-    "nccl": "nccl",
-    "nvshmem": "nvshmem",
-    "cufile": "cufile",
-    "nvjpeg": "nvjpeg",
-    "npp": "npp",
-}
+    "cudart": "cuda-runtime", "cublas": "cublas", "cudnn": "cudnn", "cufft": "cufft", "curand": "curand",
+    "cusolver": "cusolver", "cusparseLt": "cusparselt", "cusparse": "cusparse", "cupti": "cuda-cupti",
+    "nvrtc": "cuda-nvrtc", "nvJitLink": "nvjitlink", "nccl": "nccl", "nvshmem": "nvshmem",
+    "cufile": "cufile", "nvjpeg": "nvjpeg", "npp": "npp",
+}  # fmt: skip
 _EXTRAS = {"tensorflow": "and-cuda"}
 
 

@@ -108,28 +108,22 @@ def begin(
     """
     _, ordinal = device_of(options, None)
     environ, paths = process.environ(), Future[LibraryPaths | None]()
-    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # where bytecode goes is gpuenv's to say (probe.bytecode)
-    plainly = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # gpuenv decides where bytecode is written
     pool, report, read = ThreadPoolExecutor(5), None, None
-    where, looks = start_in_thread(
-        pool, lambda on_start: read_python_paths(env, plainly, options.timeout, on_start)
-    )
+    where, looks = _start_path_probe(pool, env, environ, options.timeout)
     try:
         if driver and options.device != "cpu":
-            child = run_probe.ChildSettings(
-                environ=environ, timeout=min(options.timeout, SECONDS), later_input=paths.result
-            )
-            report, asks = start_in_thread(
-                pool, lambda on_start: ask_driver(env, ordinal, replace(child, on_start=on_start))
-            )
+            seconds = min(options.timeout, SECONDS)
+            child = run_probe.ChildSettings(environ=environ, timeout=seconds, later_input=paths.result)
+            report, asks = _start_driver_probe(pool, env, ordinal, child)
             asks.wait()
         # What this thread does next (importing, parsing) would keep those two from starting their children.
         looks.wait()
         read = pool.submit(machine) if report and machine else None
-        ahead = BackgroundCall(pool, lambda: meanwhile(where.result())) if meanwhile else None
+        reading = BackgroundCall(pool, lambda: meanwhile(where.result())) if meanwhile else None
         sizes = BackgroundCall(pool, lambda: _read_sizes(env)) if env.made_by_gpuenv else None
         yield Prefetch(
-            env=env, environ=environ, python_paths=where, paths=paths, driver_report=report, machine=read, reading=ahead,
+            env=env, environ=environ, python_paths=where, paths=paths, driver_report=report, machine=read, reading=reading,
             sizes=sizes,
         )  # fmt: skip
     finally:
@@ -138,6 +132,19 @@ def begin(
         if not where.done() or (report and not report.done()):
             process.end_children()
         pool.shutdown()
+
+
+def _start_path_probe(
+    pool: ThreadPoolExecutor, env: Environment, environ: Mapping[str, str], timeout: float
+) -> tuple[Future[PythonPaths], threading.Event]:
+    plain = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    return start_in_thread(pool, lambda on_start: read_python_paths(env, plain, timeout, on_start))
+
+
+def _start_driver_probe(
+    pool: ThreadPoolExecutor, env: Environment, ordinal: int | None, child: run_probe.ChildSettings
+) -> tuple[Future[run_probe.ProbeReport], threading.Event]:
+    return start_in_thread(pool, lambda on_start: ask_driver(env, ordinal, replace(child, on_start=on_start)))
 
 
 def _read_sizes(env: Environment) -> compare_wheels.WrongSizes:

@@ -1,4 +1,4 @@
-"""Reads the NVIDIA libraries of an environment, and compares them with their packages' lists."""
+"""Reads which NVIDIA libraries an environment has, and which packages contain them."""
 
 from __future__ import annotations
 
@@ -7,29 +7,19 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..environment.distributions import Distribution, find_distribution, list_distributions
 from ..model import normalize_name
 from ..system import process, untrusted_files
-from ..system.file_digest import hash_readable
 from .drift.compare_conda import list_files, text_or_none
+from .drift.listed_files import ListedFile
 from .locate import PythonPaths
 
 _FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")
 _CONDA = re.compile(r"^(cudnn|libcudnn|cudatoolkit|cuda-|libcu|libnv)")
 CUDNN_PACKAGE = re.compile(r"^(nvidia-cudnn(-cu\d+)?|cudnn|libcudnn)$")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedFile:
-    """A library file as its package lists it. `size` in bytes; `sha256` in hexadecimal."""
-
-    path: str
-    size: int | None
-    sha256: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,15 +40,6 @@ class LibraryPackage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileProblem:
-    """A file that differs from its package's list. `kind` is missing, short, size or hash."""
-
-    kind: str
-    path: str
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledLibraries:
     """The CUDA packages and libraries of an environment. `files` are paths of libraries. `builds` is framework ->
     whether it is a CUDA build."""
@@ -72,15 +53,6 @@ class InstalledLibraries:
     def cuda_framework(self) -> str:
         """The first framework with a CUDA build, or ""."""
         return next((name for name, cuda in self.builds.items() if cuda), "")
-
-
-DIFFERENCES = {
-    "missing": "is missing",
-    "short": "is truncated",
-    "size": "has the wrong size",
-    "hash": "has different content",
-}
-"""What the kinds of FileProblem are called."""
 
 
 def read_installed(paths: PythonPaths) -> InstalledLibraries:
@@ -154,56 +126,6 @@ def _conda(prefix: Path) -> Iterable[LibraryPackage]:
                 if re.search(r"/lib[^/]*\.so(\.\d+)*$", row["_path"]) and row.get("path_type") != "softlink"
             ),
         )
-
-
-def check_files(files: Sequence[ListedFile], hashes: bool) -> list[FileProblem]:
-    """Return the files that are missing or have the wrong size, and with `hashes` those with other bytes.
-
-    Threads compute the digests, because hashlib releases the interpreter's lock.
-    """
-    problems = [p for f in files if (p := _size_problem(f))]
-    bad = {p.path for p in problems}
-    rest = [f for f in files if hashes and f.sha256 and f.path not in bad]
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        digests = list(pool.map(hash_readable, (f.path for f in sorted(rest, key=lambda f: -(f.size or 0)))))
-    for f, digest in zip(sorted(rest, key=lambda f: -(f.size or 0)), digests, strict=True):
-        if digest != f.sha256:
-            what = digest or "cannot be read"
-            problems.append(FileProblem(kind="hash", path=f.path, text=f"sha256 {what}, recorded {f.sha256}"))
-    return problems
-
-
-def find_worst(bad: Sequence[FileProblem]) -> str:
-    """Return "missing", "size" (a whole file of another size is another version's) or "damaged"."""
-    kinds = {p.kind for p in bad}
-    if "missing" in kinds:
-        return "missing"
-    return "size" if "size" in kinds and "short" not in kinds else "damaged"
-
-
-def _size_problem(shipped: ListedFile) -> FileProblem | None:
-    try:
-        size = os.stat(shipped.path).st_size
-    except OSError as error:
-        return FileProblem(kind="missing", path=shipped.path, text=error.strerror or "missing")
-    if shipped.size is None or size == shipped.size:
-        return None
-    kind = "short" if size < shipped.size and _cut_short(shipped.path, size) else "size"
-    return FileProblem(kind=kind, path=shipped.path, text=f"{size} bytes, recorded {shipped.size}")
-
-
-def _cut_short(path: str, size: int) -> bool:
-    """Return whether an ELF file ends before its section headers, which linkers write last."""
-    try:
-        with open(path, "rb") as stream:
-            head = stream.read(64)
-    except OSError:
-        return True
-    if head[:5] != b"\x7fELF\x02":
-        return True
-    start = int.from_bytes(head[40:48], "little")
-    entry, count = int.from_bytes(head[58:60], "little"), int.from_bytes(head[60:62], "little")
-    return start + entry * count > size
 
 
 def find_libraries(paths: PythonPaths) -> tuple[str, ...]:

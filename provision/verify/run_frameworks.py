@@ -256,7 +256,7 @@ def _on(run: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
     """Run the three stages of a framework, on the MIG device `uuid` if there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
     report, outcome = _ask_framework(run, name, {**run.environ, **hidden})
-    times = judge_loaded.measure_stages(report)
+    times = run_imports.measure_stages(report)
     later = _later(run)
     for stage, as_judged in outcome.stages:
         judged = dataclasses.replace(as_judged, findings=tuple(add_later_installs(as_judged.findings, later)))

@@ -62,7 +62,7 @@ def _judge(run: Verification, name: str, report: run_probe.ProbeReport) -> Judge
 
 def _add(run: Verification, name: str, report: run_probe.ProbeReport) -> None:
     judged = _judge(run, name, report)
-    run.add("framework", judged, judge_loaded.measure_stages(report).get("framework"), name)
+    run.add("framework", judged, measure_stages(report).get("framework"), name)
     run.verdicts.append(judge_loaded.make_framework_verdict(name, report, run.device, (), ()))
     if judged.status != "fail":
         return
@@ -71,6 +71,24 @@ def _add(run: Verification, name: str, report: run_probe.ProbeReport) -> None:
         return _judge(run, name, _ask(run, name, environ)).status != "fail"
 
     search_settings(run, find_suspects(run, name), cured, ())
+
+
+def measure_stages(report: run_probe.ProbeReport) -> dict[str, float]:
+    """Return the seconds of each stage: from its first begin to the next stage's begin, or to the last record.
+
+    The time in which an early import waited for its turn is not counted.
+    """
+    starts: dict[str, float] = {}
+    for r in report.all("begin"):
+        starts.setdefault(r["stage"], r["at"])
+    if not starts:
+        return {}  # it ended before its first stage, as where a module on PYTHONPATH breaks it
+    ends = [*list(starts.values())[1:], report.records[-1]["at"] if report.records else 0.0]
+    waited = sum(r["seconds"] for r in report.all("waited"))
+    return {
+        stage: end - start - (waited if stage == "framework" else 0.0)
+        for (stage, start), end in zip(starts.items(), ends, strict=True)
+    }
 
 
 # --- several frameworks in one process, in both import orders ---

@@ -290,8 +290,7 @@ def _lacks(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
 
 
 def _fits(value: Any, form: Any) -> bool:
-    """Return whether a value has a form: a class, one of several, a list of a form, or a mapping with these
-    keys."""
+    """Return whether a value has a form: a class, one of several, a list of forms, or a mapping of forms."""
     if isinstance(form, list):
         return isinstance(value, list) and all(_fits(item, form[0]) for item in value)
     if isinstance(form, dict):

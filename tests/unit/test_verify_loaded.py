@@ -8,7 +8,8 @@ from provision.export.report import page
 from provision.model import FrameworkVerdict, LibraryFile, Lock, LockedPackage, Plan, Target, Verdict
 from provision.system.process import Finished
 from provision.verify import judge_loaded
-from provision.verify.read_libraries import LibraryPackage, ListedFile
+from provision.verify.drift.listed_files import ListedFile
+from provision.verify.read_libraries import LibraryPackage
 from provision.verify.run_probe import ProbeReport
 from provision.verify.verification import FrameworkContext
 

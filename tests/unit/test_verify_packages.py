@@ -11,6 +11,7 @@ from framework_envs import framework_env, venv
 
 from provision.model import DlopenedLibrary, OptionalLibraries
 from provision.profiles import load
+from provision.verify.locate import PythonPaths
 from provision.verify.packages.nominate_packages import LibraryRows, read
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
@@ -23,10 +24,14 @@ def made(tmp_path):
     return env, site
 
 
+def paths(site, prefix):
+    return PythonPaths(prefix=str(prefix), version=VERSION, sites=(str(site),), roots=())
+
+
 def nominated(env, site, opened=(), optional=(), **environ):
     plain = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
     known = LibraryRows(opened=opened, optional=optional)
-    reading = read(str(env / "bin/python"), VERSION, [str(site)], str(env), {**plain, **environ}, known)
+    reading = read(str(env / "bin/python"), paths(site, env), {**plain, **environ}, known)
     assert reading.unread is None
     return {n.package.name: n for n in reading.nominated}
 
@@ -261,7 +266,7 @@ def test_a_python_of_another_libc_is_not_judged(tmp_path, made):
     program = tmp_path / "musl"
     source = 'const char loader[] __attribute__((section(".interp"))) = "/lib/ld-musl-x86_64.so.1";'
     library(program, source=source)
-    reading = read(str(program), VERSION, [str(site)], str(tmp_path), {})
+    reading = read(str(program), paths(site, tmp_path), {})
     assert not reading.nominated and "glibc" in reading.unread
 
 

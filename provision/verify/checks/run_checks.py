@@ -1,4 +1,7 @@
-"""Stage checks: what a project or a command line asks to be tried, each in a child of its own, after all else."""
+"""Stage checks: runs the imports and commands that a project or a command line asks for.
+
+Each runs in its own child, after all other stages.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _LONGEST = 500  # characters of a line that is shown
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedCheck:
-    """A check and the folder that it runs in; None for an empty one."""
+    """A check and its working directory. None means an empty folder."""
 
     check: Check
     folder: Path | None
@@ -35,7 +38,7 @@ class PlacedCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckSettings:
-    """The seconds for a check that names none, and the device that `compile` compiles for."""
+    """The default timeout of a check in seconds, and the device that `compile` compiles for."""
 
     timeout: float
     device: str
@@ -43,8 +46,10 @@ class CheckSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckOutcome:
-    """How a check ended: its result, all that it printed as far as it was kept, and what of the system it misses.
-    `before` counts what the kernel had ended when it started."""
+    """How a check ended: its result, its output, and the system tools that it misses.
+
+    `before` is the kernel's count of killed processes at the start of the check.
+    """
 
     result: CheckResult
     finished: process.Finished | None = None
@@ -55,7 +60,7 @@ class CheckOutcome:
 
     @property
     def text(self) -> str:
-        """What the check printed, standard error last."""
+        """The output of the check, standard error last."""
         return f"{self.finished.stdout}\n{self.finished.stderr}" if self.finished else ""
 
 
@@ -131,7 +136,7 @@ def _result(
 
 
 def _last_lines(finished: process.Finished, count: int = _LINES) -> tuple[str, ...]:
-    """Return the last lines of standard error, or of standard output where it is empty."""
+    """Return the last lines of standard error, or of standard output if standard error is empty."""
     for text in (finished.stderr, finished.stdout):
         if lines := [line.rstrip()[:_LONGEST] for line in text.splitlines() if line.strip()]:
             return tuple(map(redact_text, lines[-count:]))
@@ -181,14 +186,14 @@ def skip_checks(verdict: Verdict, why: str, *, warn: bool = False, strict: bool 
 
 
 def _evidence(failed: CheckOutcome) -> Iterator[Evidence]:
-    """Yield what a check lacks, or what it printed last, of which the first line names the check."""
+    """Yield the tools that a check misses, or its last lines of output. The first line names the check."""
     yield from (m.evidence for m in failed.missing)
     for i, line in enumerate(() if failed.missing else failed.result.output):
         yield Evidence(text=line, source=None if i else failed.result.label)
 
 
 def _hint(env: str, failed: CheckResult) -> str:
-    """Return what to do about a check whose failure has no known cause."""
+    """Return a hint for a check that failed for an unknown cause."""
     if failed.timed_out:
         return f"Give the check {failed.label!r} more time (timeout: in gpuenv.yaml, or --timeout), or correct it."
     if failed.kind == "compile":

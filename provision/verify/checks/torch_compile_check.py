@@ -1,4 +1,7 @@
-"""The built-in check `compile`: torch.compile of a small function, and what its compilers miss of the system."""
+"""The built-in check `compile`: torch.compile of a small function.
+
+It also names what torch.compile misses on the system.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ COMPILER, HEADERS = "c-compiler-missing", "python-headers-missing"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MissingTool:
-    """What a compiler needs and the system has not: the rule that has the fix, and for which Python it is."""
+    """A tool that a compiler needs and the system lacks. `rule` names the rule with the fix, `python` the
+    version."""
 
     rule: str
     what: str
@@ -26,7 +30,7 @@ class MissingTool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompileOutcome:
-    """How the check ended. `problem` is None where it passed."""
+    """How the check ended. `problem` is None if it passed."""
 
     finished: process.Finished
     problem: str | None
@@ -36,7 +40,8 @@ class CompileOutcome:
 def run_compile_check(
     env: Environment, *, device: str, environ: Mapping[str, str], timeout: float
 ) -> CompileOutcome:
-    """Compile a function with the torch of an environment, from empty caches. Raises OSError."""
+    """Compile a function with the torch of an environment, from empty caches. Raise OSError if Python does not
+    start."""
     with scratch_folders.scratch("compile") as folder:
         caches = {
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),

@@ -1,4 +1,4 @@
-"""The change of a package of the locked version whose files differ from its list."""
+"""Makes the change of a package whose files differ from its list."""
 
 from __future__ import annotations
 

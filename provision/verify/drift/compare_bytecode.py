@@ -1,7 +1,8 @@
-"""Compiled modules that are not what gpuenv compiled: RECORD does not list them, and Python runs them unread.
+"""Finds compiled modules that differ from those that gpuenv compiled.
 
-The digests were noted when the environment was built. Python itself writes another file where a source was touched,
-so a digest that differs only nominates; the environment's Python compiles the source again and compares.
+RECORD does not list them, and Python runs them without reading the source. Their digests were recorded when the
+environment was built. Python writes another file if a source was touched, so another digest proves nothing.
+Then the environment's Python compiles the source again and compares.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ _TIMEOUT = 600.0
 
 
 def find_changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, str]]:
-    """The changed modules (path: how) of some packages. Modules that are gone, or that Python would not run, are not
-    among them."""
+    """Return package -> path -> "bytecode" for the changed modules of some packages.
+
+    Missing modules, and modules that Python would not run, are not included.
+    """
     noted = {
         path: (name, sha) for name, files in _modules(env).items() if name in packages for path, sha in files
     }
@@ -38,7 +41,7 @@ def find_changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, st
 
 
 def _modules(env: Path) -> Mapping[str, list[tuple[str, str]]]:
-    """What was noted: packages and their files, all inside the environment; nothing where nothing was compiled."""
+    """Return the recorded packages and their files inside the environment; empty if nothing was compiled."""
     try:
         modules = json.loads(untrusted_files.read_bytes(env / _NOTED))["modules"]
         return {
@@ -54,7 +57,10 @@ def _inside(path: str) -> bool:
 
 
 def _differing(env: Path, suspects: list[str]) -> list[str]:
-    """Those that Python would run and that their sources do not compile to; all, where Python cannot say."""
+    """Return the suspects that Python would run and that differ from their compiled sources.
+
+    Return all suspects if Python cannot be started.
+    """
     pairs = [(str(env / _source(path)), str(env / path)) for path in suspects]
     if not pairs:
         return []
@@ -67,6 +73,6 @@ def _differing(env: Path, suspects: list[str]) -> list[str]:
 
 
 def _source(path: str) -> str:
-    """The source of `__pycache__/name.tag.pyc` (PEP 3147)."""
+    """Return the source of `__pycache__/name.tag.pyc` (PEP 3147)."""
     compiled = PurePosixPath(path)
     return str(compiled.parent.parent / f"{compiled.name.rsplit('.', 2)[0]}.py")

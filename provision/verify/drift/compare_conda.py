@@ -1,4 +1,4 @@
-"""How the conda packages of an environment differ from its lock, by conda-meta."""
+"""Compares the conda packages of an environment with its lock, by conda-meta."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .changed_files import make_change
 
 
 def list_files(meta: Any) -> list[dict[str, Any]]:
-    """The files that a conda-meta document lists; of one that is damaged, those that can be read."""
+    """Return the files that a conda-meta document lists. Damaged rows are skipped."""
     paths = meta.get("paths_data") if isinstance(meta, dict) else None
     rows = paths.get("paths") if isinstance(paths, dict) else None
     entries = [r for r in rows if isinstance(r, dict)] if isinstance(rows, list) else []
@@ -43,8 +43,11 @@ class CondaRecord:
 
     @cached_property
     def rows(self) -> tuple[RecordRow, ...]:
-        """Its files with what they have in this prefix. Of a text into which the prefix was written the
-        size that the package had says nothing, and of a link nothing is known."""
+        """Its files with digests and sizes in this prefix.
+
+        conda writes the prefix into some text files, so their recorded size does not apply. Links have no
+        digest.
+        """
         try:
             data = json.loads(untrusted_files.read_bytes(self.prefix / "conda-meta" / f"{self.stem}.json"))
         except (OSError, ValueError, RecursionError):
@@ -69,22 +72,22 @@ def text_or_none(value: Any) -> str | None:
 
 @dataclass(frozen=True)
 class CondaMeta:
-    """What conda-meta lists, by name of package."""
+    """The records in conda-meta, by name of package."""
 
     prefix: Path
     metas: dict[str, CondaRecord]
 
     def rows(self) -> dict[str, tuple[str, RecordRow]]:
-        """Whose each file is: "name version", and its row."""
+        """Return path -> ("name version", row) for each file."""
         return {r.path: (f"{m.name} {m.version}", r) for m in self.metas.values() for r in m.rows}
 
     @cached_property
     def wrong_sizes(self) -> dict[str, dict[str, str]]:
-        """By package its files that are missing or of another size, with which of the two."""
+        """Package -> path -> "missing" or "size", for its wrong files."""
         return {m.name: _wrong(m, self, None, hashes=False) for m in self.metas.values()}
 
     def infos(self) -> frozenset[str]:
-        """The dist-info folders that conda packages bring."""
+        """Return the names of the dist-info folders of conda packages."""
         return self._infos
 
     @cached_property
@@ -99,13 +102,12 @@ class CondaMeta:
 
 
 def read_conda_meta(prefix: Path) -> CondaMeta:
-    """Everything in conda-meta."""
+    """Read the names of all records in conda-meta. Each file is read when it is needed."""
     names = sorted(p.stem for p in (prefix / "conda-meta").glob("*-*-*.json"))
     return CondaMeta(prefix, {m.name: m for m in (CondaRecord(prefix, n) for n in names)})
 
 
 def find_changes(
-    prefix: Path,
     packages: Sequence[LockedPackage],
     conda: CondaMeta,
     since: float | None,
@@ -113,8 +115,11 @@ def find_changes(
     thorough: bool,
     read: Collection[str],
 ) -> list[EnvironmentChange]:
-    """The locked conda packages that are gone, of another build, or have other files; all bytes of those
-    in `read` are read."""
+    """Return the changes of locked conda packages: missing, of another build, or with other files.
+
+    With `thorough`, files changed after the time `since` are compared byte by byte. All bytes of the packages
+    in `read` are compared.
+    """
     changes = []
     for package in packages:
         meta = conda.metas.get(package.name)
@@ -135,12 +140,12 @@ def find_changes(
                 wrong = _wrong(meta, conda, since, hashes=meta.name in read)
             else:
                 wrong = conda.wrong_sizes[meta.name]
-            changes += [make_change(meta.name, meta.version, str(prefix), wrong)] if wrong else []
+            changes += [make_change(meta.name, meta.version, str(conda.prefix), wrong)] if wrong else []
     return changes
 
 
 def find_strangers(packages: Sequence[LockedPackage], conda: CondaMeta) -> tuple[UnlockedPackage, ...]:
-    """The conda packages that the lock does not name."""
+    """Return the conda packages that the lock does not name."""
     names = {p.name for p in packages}
     added = (m for m in conda.metas.values() if m.name not in names)
     return tuple(UnlockedPackage(name=m.name, version=m.version, conda=True) for m in added)

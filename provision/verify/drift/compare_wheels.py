@@ -1,8 +1,8 @@
-"""How an environment differs from the lock that it was built from. Files are read; nothing installed is run.
+"""Compares an environment with the lock that it was built from. It reads files, and runs nothing installed.
 
-What every verify can afford is looked at always: versions, by the names of the dist-info folders, each RECORD
-against the one that was installed, and that every file is there and of the size that its RECORD lists. With
-`thorough` the bytes of a file are read as well where it was written after the environment was built.
+Three cheap comparisons are always made: versions (names of the dist-info folders), each RECORD with the
+installed one, and existence and size of each file. With `thorough`, the bytes of files that were written after
+the build are compared too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WrongFiles = Mapping[str, Mapping[str, str]]
 
 
 class WrongSizes(NamedTuple):
-    """The wrong files of an environment: those of wheels, and what conda-meta lists, with its own."""
+    """The wrong files of an environment: those of wheels, and conda-meta with those of conda packages."""
 
     wheels: WrongFiles
     conda: compare_conda.CondaMeta | None = None
@@ -55,9 +55,13 @@ def find_drift(
     fresh: Collection[str] = (),
     sizes: WrongSizes | None = None,
 ) -> Drift:
-    """The differences. `python` is the version that the environment's interpreter has; with `deep` every
-    byte is read; `fresh` are packages that were installed a moment ago: their bytes are read, and their
-    RECORD is believed. `sizes` is what `read_sizes` returned, where that was asked already."""
+    """Return the differences. `python` is the version of the environment's interpreter.
+
+    With `deep` every byte is read. `fresh` are packages that were just installed: all their bytes are read, and
+    their RECORD is trusted. `sizes` is the result of `read_wrong_sizes`, if it was called before.
+
+    Seven parameters: each of the last five switches one comparison, and most callers set none or one of them.
+    """
     seen = read_distributions(env)
     conda = [p for p in lock.packages if p.is_conda]
     wheels = {normalize_name(p.name): p for p in lock.packages if not p.is_conda}
@@ -73,7 +77,7 @@ def find_drift(
     listed = ((sizes and sizes.conda) or compare_conda.read_conda_meta(env)) if conda else None
     if listed is not None:
         read = listed.metas if deep else fresh
-        changes += compare_conda.find_changes(env, conda, listed, since, thorough=thorough, read=read)
+        changes += compare_conda.find_changes(conda, listed, since, thorough=thorough, read=read)
     added = [d for n, ds in seen.items() if n not in wheels for d in ds if not _of_conda(d, listed)]
     strangers, over = _strangers(added, here, listed.rows() if listed and added else {})
     strangers += compare_conda.find_strangers(conda, listed) if listed else ()
@@ -81,7 +85,7 @@ def find_drift(
 
 
 def _installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:
-    """What was installed, and when that was written; nothing where it was made before this was kept."""
+    """Return what was installed, and when that was recorded. Older environments have no such record."""
     path = env / ".gpuenv" / "installed.json"
     try:
         kept = from_plain(InstallRecord, json.loads(untrusted_files.read_bytes(path)))
@@ -97,7 +101,7 @@ def _of_conda(distribution: Distribution, listed: compare_conda.CondaMeta | None
 
 
 def _merged(changes: Iterable[EnvironmentChange]) -> tuple[EnvironmentChange, ...]:
-    """One change per package and kind of thing: a package that was written over has wrong files too."""
+    """Return one change per package, because an overwritten package has wrong files too."""
     merged: dict[tuple[str, bool], EnvironmentChange] = {}
     for change in sorted(changes, key=lambda c: c.kind == "modified"):
         merged.setdefault((change.name, change.kind == "python"), change)
@@ -119,7 +123,7 @@ def _python(lock: Lock, python: str | None) -> list[EnvironmentChange]:
 def _package(
     package: LockedPackage, seen: Sequence[Distribution], kept: InstalledPackage | None, fresh: bool
 ) -> EnvironmentChange | None:
-    """A locked wheel that is gone, of another version, there twice, or has another RECORD."""
+    """Return the change of a locked wheel that is missing, replaced, duplicated, or has another RECORD."""
     name = normalize_name(package.name)
     wanted = kept.version if kept and package.unhashed else package.version
     if not seen:
@@ -141,7 +145,7 @@ def _package(
 
 
 def is_same_version(one: str, other: str) -> bool:
-    """Whether two versions are one, local labels included: 2.9.0+cpu is not 2.9.0."""
+    """Return whether two versions are equal, local labels included: 2.9.0+cpu is not 2.9.0."""
     try:
         return Version(one) == Version(other)
     except InvalidVersion:
@@ -157,8 +161,11 @@ def _files(
     read: Collection[str],
     modules: Mapping[str, Mapping[str, str]],
 ) -> list[EnvironmentChange]:
-    """The packages with files that are not as their RECORD says, or with changed `modules`; all bytes of those in
-    `read` are read. Where two locked packages list one file, either may have written it."""
+    """Return the changes of packages with files that differ from their RECORD, or with changed `modules`.
+
+    All bytes of the packages in `read` are compared. If two locked packages list one file, either may have
+    written it.
+    """
 
     def wrong(name: str) -> dict[str, str]:
         rows = here[name].rows
@@ -170,7 +177,7 @@ def _files(
 
 
 def read_wrong_sizes(env: Path) -> WrongSizes:
-    """The files of every installed package that are missing or of another size than its RECORD or conda-meta lists."""
+    """Read which files of installed packages are missing or have another size than RECORD or conda-meta lists."""
     wheels = _wrong_sizes({n: ds[0] for n, ds in read_distributions(env).items()})
     listed = compare_conda.read_conda_meta(env) if (env / "conda-meta").is_dir() else None
     if listed:
@@ -185,7 +192,8 @@ def _wrong_sizes(here: Mapping[str, Distribution]) -> WrongFiles:
 def _without_shared(
     here: Mapping[str, Distribution], bad: WrongFiles, modules: Mapping[str, Mapping[str, str]] | None = None
 ) -> list[EnvironmentChange]:
-    """The changes of packages with wrong files. A file that another package lists as it is, is that one's."""
+    """Return the changes of packages with wrong files. A file that matches another package's list belongs to
+    that package."""
     paths = {path for files in bad.values() for path in files}
     listed = ((n, r) for n in here if paths for r in here[n].rows if r.path in paths)
     good = {r.path for n, r in listed if r.path not in bad.get(n, {})}
@@ -205,7 +213,8 @@ def _strangers(
     here: Mapping[str, Distribution],
     conda: Mapping[str, tuple[str, RecordRow]],
 ) -> tuple[tuple[UnlockedPackage, ...], list[EnvironmentChange]]:
-    """What was added, and what it has written over. Two packages may share a file of the same bytes."""
+    """Return the added packages, and the changes of files that they overwrote. Two packages may share a file of
+    the same bytes."""
     if not added:
         return (), []
     owned = {row.path: (f"{n} {d.version}", row) for n, d in here.items() for row in d.rows} | dict(conda)
@@ -225,7 +234,8 @@ def _strangers(
 
 
 def _overwritten(one: Distribution, owner: str, rows: Sequence[RecordRow]) -> EnvironmentChange | None:
-    """Which of a locked package's rows hold a stranger's bytes now; sizes tell most of them."""
+    """Return the change of a locked package whose files another package overwrote, or None. Sizes decide most
+    cases."""
     lost = [r.path for r in rows if compare_file(r, None) or hash_readable(r.path) != r.digest]
     if not lost:
         return None

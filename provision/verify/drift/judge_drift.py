@@ -1,6 +1,6 @@
-"""What drift means for a verdict: a stage of its own, and the cause where something is broken.
+"""Judges the differences from the lock: the stage `lock`, and a cause if something failed.
 
-A change that breaks nothing is a warning; held against the lock (`--locked`) it is a failure.
+A change that breaks nothing is a warning. With `--locked` it is a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...model import (
     Target,
 )
 from ...profiles.failure_findings import make_finding
-from ..judge_loaded import shorten_version
+from ..judge_lowlevel import shorten_version
 from ..read_libraries import CUDNN_PACKAGE
 from ..verification import Judgement, Verification
 from . import compare_wheels
@@ -38,7 +38,7 @@ _NVIDIA = re.compile(r"^(nvidia-|libcu|libnv|cuda-)")
 
 
 def judge_drift(run: Verification) -> None:
-    """The stage `lock`, where something has changed or the lock is to be held. `target` is this machine."""
+    """Add the stage `lock` if something has changed, or if `--locked` asks for it."""
     if run.lock is None or not run.env.made_by_gpuenv:
         return
     locked, broken = run.options.locked, run.broken
@@ -83,8 +83,10 @@ def _evidence(changes: Sequence[EnvironmentChange]) -> tuple[Evidence, ...]:
 
 
 def compare_machine(lock: Lock, target: Target | None) -> tuple[EnvironmentChange, ...]:
-    """How this machine's driver and GPUs differ from those that the lock was made for; those of the nearest class where
-    the lock is for several."""
+    """Return how this machine's driver and GPUs differ from those of the lock.
+
+    If the lock is for several classes of hosts, the most similar class counts.
+    """
     if target is None or lock.plan.device == "cpu":
         return ()
     if lock.classes:  # a class has one name for all boards of a capability
@@ -111,7 +113,7 @@ def _compare_target(wanted: Target, target: Target, *, named: bool) -> tuple[Env
 
 
 def _of_loaded(run: Verification) -> tuple[EnvironmentChange, ...]:
-    """The cuDNN that each framework's process had loaded, against the plan's."""
+    """Compare the cuDNN that each framework's process loaded with the plan's."""
     wanted = run.lock.plan.cudnn if run.lock else None
     if not wanted or run.device == "cpu":
         return ()
@@ -129,7 +131,7 @@ def _of_loaded(run: Verification) -> tuple[EnvironmentChange, ...]:
 
 
 def _finding(run: Verification, changes: Sequence[EnvironmentChange], broken: str | None) -> Finding:
-    """The change that most likely broke what is broken; sure where a layer of its own failed."""
+    """Return the finding for the change that most likely caused the failure."""
     main = changes[0]
     cause, confidence = CHANGED, _confidence(run, main, broken)
     if broken:
@@ -150,8 +152,11 @@ def _finding(run: Verification, changes: Sequence[EnvironmentChange], broken: st
 
 
 def _confidence(run: Verification, main: EnvironmentChange, broken: str | None) -> Confidence:
-    """Certain where nothing but the change is told, and where a framework or a library of its own
-    failed; the driver's failures have no such cause, nor those that a variable was found guilty of."""
+    """Return how sure it is that the change is the cause.
+
+    Without a failure the change is the only finding, so it is certain. A change explains no failure of the
+    driver, and none that a variable caused.
+    """
     if broken is None:
         return "certain"
     if run.blamed or broken == "driver" or main.kind in _MACHINE or _weight(main) > 4:
@@ -160,7 +165,7 @@ def _confidence(run: Verification, main: EnvironmentChange, broken: str | None) 
 
 
 def _weight(change: EnvironmentChange) -> int:
-    """How much a change matters to whether convolutions run; the least is the first."""
+    """Return the rank of a change by its effect on convolutions. 0 is the strongest."""
     if change.kind == "python":
         return 0
     if change.kind == "cudnn" or CUDNN_PACKAGE.match(change.name):
@@ -173,7 +178,7 @@ def _weight(change: EnvironmentChange) -> int:
 
 
 def _named(change: EnvironmentChange, said: str) -> bool:
-    """Whether what failed speaks of the very package: "module 'numpy' has no attribute"."""
+    """Return whether a failure names this package: "module 'numpy' has no attribute"."""
     return re.search(rf"['./\s]{change.name.replace('-', '_')}\b", said) is not None
 
 
@@ -199,7 +204,7 @@ def _fix(run: Verification, changes: Sequence[EnvironmentChange]) -> str:
 
 
 def _cause(run: Verification, changes: Sequence[EnvironmentChange], main: EnvironmentChange) -> str | None:
-    """The label of the taxonomy that a change has by itself, None where it has none."""
+    """Return the cause that a change has alone, or None."""
     assert run.lock is not None
     if run.lock.plan.device == "cuda":
         if any(_to_cpu(run, c) for c in changes):
@@ -216,7 +221,7 @@ def _cause(run: Verification, changes: Sequence[EnvironmentChange], main: Enviro
 
 
 def _to_cpu(run: Verification, change: EnvironmentChange) -> bool:
-    """Whether a CUDA build of a framework gave way to one for the CPU."""
+    """Return whether a CPU build replaced a CUDA build of a framework."""
     if re.match(r"jax-cuda\d+-(plugin|pjrt)$", change.name):
         return change.kind == "removed"
     framework = WHEEL_NAMES.get(change.name, change.name)
@@ -255,7 +260,7 @@ def _gone(change: EnvironmentChange) -> bool:
 
 
 def _compared(change: EnvironmentChange) -> int | None:
-    """Whether what is there is older (-1), the same (0) or newer (1) than what is locked."""
+    """Return -1, 0 or 1 if the installed version is older than, equal to, or newer than the locked one."""
     try:
         installed, locked = Version(change.found or ""), Version(change.locked or "")
     except InvalidVersion:

@@ -1,9 +1,7 @@
-"""What was installed after a Python's packages were made: on Colab and other system-wide Pythons, what the
-user changed and what the runtime came with.
+"""Finds packages that were installed after the image of a system-wide Python, as Colab's.
 
-Nothing records that, but times do: an image installs its packages within a day, and what pip or uv installs
-later has a later time. Where the packages of a folder share no such day (a Python that has grown over years),
-nothing is said but what lies in the user's own site-packages.
+Only file times show it. An image installs its packages within a day, and later installs have a later time. If
+the packages of a folder share no such day, only the user's own site-packages are reported.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ _SHARE = 0.6  # of them, installed within one day
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaterInstall:
-    """A package of the stack that came later; `by` is the installer's name, `own` where it lies in the user's
-    own site-packages."""
+    """A package of the stack that was installed later. `by` is the name of the installer."""
 
     name: str
     version: str
@@ -43,7 +40,7 @@ class LaterInstall:
 
 
 def find_later_installs(sites: Sequence[str], user_site: str | None) -> tuple[LaterInstall, ...]:
-    """The packages of the stack that were installed since, the latest first."""
+    """Return the packages of the stack that were installed later, the latest first."""
     installs = []
     for site in dict.fromkeys(s for s in sites if s != user_site):
         packages = _list_installs(site)
@@ -83,7 +80,7 @@ def _time(path: Path) -> float | None:
 
 
 def _find_image_end(times: Sequence[float]) -> float | None:
-    """The end of the day in which most packages were installed; None where there is no such day."""
+    """Return the end of the day in which most packages were installed, or None if there is no such day."""
     ordered = sorted(times)
     if len(ordered) < _MANY:
         return None
@@ -97,5 +94,5 @@ def _find_image_end(times: Sequence[float]) -> float | None:
 
 
 def list_evidence(installs: Sequence[LaterInstall]) -> tuple[Evidence, ...]:
-    """Each change as evidence."""
+    """Return each later install as evidence."""
     return tuple(Evidence(text=str(c), source="installed since the runtime was made") for c in installs[:8])

@@ -1,7 +1,8 @@
-"""Stage `packages`: every installed package finds the libraries that it needs.
+"""Stage `packages`: checks that every installed package finds the libraries that it needs.
 
-The compiled files are read as the dynamic loader would load them. What needs a library that is not found is imported:
-only that decides whether the stage fails. It runs after the proof of the frameworks, and rolls nothing back.
+The compiled files are read as the dynamic loader would load them. A package that needs a missing library is
+imported, and only the import decides whether the stage fails. The stage runs after the proof of the frameworks,
+and rolls nothing back.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ _OF_FRAMEWORKS = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageInputs:
-    """What the stage judges by. `required` are the packages whose failure fails the stage: with a lock those that
-    the user or the project named, and what these always require; None for an environment without one."""
+    """The inputs of the stage. `required` returns the packages whose failure fails the stage.
+
+    With a lock these are the packages that the user or the project named, and their requirements. It is None
+    without a lock.
+    """
 
     env: Environment
     paths: PythonPaths
@@ -46,9 +50,7 @@ def read_environment(
     """Read the compiled files of an environment's packages."""
     return read(
         env.python,
-        paths.version,
-        paths.sites,
-        paths.prefix,
+        paths,
         environ,
         LibraryRows(
             opened=known.opened_libraries,
@@ -59,7 +61,7 @@ def read_environment(
 
 
 def judge(reading: Reading, inputs: StageInputs) -> tuple[StageResult, tuple[Finding, ...]]:
-    """The stage and what was found. Imports what the reading nominated, but not with `--quick`."""
+    """Return the stage and its findings. Import the nominated packages, but not with `--quick`."""
     start = time.perf_counter()
     if reading.unread or not (reading.files or reading.nominated):
         why = reading.unread or "no package here has compiled files"
@@ -98,7 +100,7 @@ def _failing(
     packages: Sequence[Package],
     inputs: StageInputs,
 ) -> set[Package]:
-    """The packages that fail the stage: their import fails for a library, and the environment is for them."""
+    """Return the required packages whose import fails because of a library. They fail the stage."""
     refused = {n.package for n in left if n.package in attempts and attempts[n.package].refused}
     if not refused:
         return set()
@@ -120,7 +122,7 @@ def _detail(reading: Reading, left: Sequence[Nominated], failing: set[Package]) 
 
 
 def named_and_required(packages: Sequence[Package], names: Collection[str], python: str) -> frozenset[str]:
-    """Packages and what they require on this machine without an extra. `python` is the version."""
+    """Return packages and their requirements on this machine without extras. `python` is the version."""
     known = {p.name: p for p in packages}
     seen: dict[str, None] = {}
     todo = [n for n in names if n in known]

@@ -1,5 +1,7 @@
-"""The fix for a package that was built for another framework or CUDA: an extra, another release, or the wheels that
-bring its libraries."""
+"""Writes the fix for a package that was built for another framework or CUDA.
+
+The fix is an extra, another release, or wheels with the missing libraries.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def fix_of_build(
     env: Environment,
     sites: Sequence[str],
 ) -> str:
-    """How the packages get what they were built for, each in the first way that the rows know."""
+    """Return the fix for packages that were built for something else, each by the first way that the rows
+    contain."""
     wanted: list[str] = []
     reasons: list[str] = []
     left: dict[Package, list[str]] = {}
@@ -72,7 +75,7 @@ def _wheels(
     rows: remedy.RemedyRows,
     here: Beside,
 ) -> Step | None:
-    """The wheels of NVIDIA's that bring the libraries, where the environment has no other CUDA."""
+    """Return the NVIDIA wheels with the libraries, unless the environment has another CUDA."""
     wanted, present = _cuda(libraries, measured), cuda_of(here.libraries)
     if present and wanted and present != wanted:
         return None
@@ -87,7 +90,7 @@ def _wheels(
 
 
 def _of_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.RemedyRows, here: Beside) -> str:
-    """The packages of which no release that fits is known."""
+    """Return the fix for packages without a known release that fits."""
     libraries = [n for names in left.values() for n in names]
     cuda = cuda_of(libraries)
     wheels = [w for n in libraries if (w := wheel_of(n, rows.toolkits, cuda))]
@@ -111,14 +114,14 @@ def _built_for(measured: Sequence[Satellite]) -> str:
 
 
 def _what(row: Satellite) -> str:
-    """The framework and the CUDA that a release was built for."""
+    """Return the framework and the CUDA that a release was built for."""
     return " and ".join(x for x in (row.built_for, f"CUDA {row.cuda}" if row.cuda else None) if x)
 
 
 def _missing_framework(
     libraries: Sequence[str], measured: Sequence[Satellite], package: Package, here: Beside
 ) -> Requirement | None:
-    """The framework whose libraries are missing because it is not installed."""
+    """Return the framework that is not installed and whose libraries are missing, or None."""
     owners = {o for n in libraries for prefix, o in _OWNERS.items() if n.startswith(prefix)}
     if len(owners) != 1 or not owners.isdisjoint(here.versions):
         return None

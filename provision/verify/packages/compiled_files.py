@@ -1,4 +1,4 @@
-"""The compiled files of the installed packages: whose each is, and whether Python imports it."""
+"""Lists the compiled files of installed packages, and the modules that Python imports from them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ _META = re.compile(r'"_path": ?"(lib/python3[^/"]*/site-packages/[^"]+\.so(?:\.[
 
 @dataclass(frozen=True)
 class Package:
-    """An installed package. `files` are its shared libraries, by absolute path; `site` is the folder that Python
-    imports them from, `folder` its dist-info. A package of conda has none, and what it `depends` on."""
+    """An installed package. `files` are the absolute paths of its shared libraries.
+
+    `site` is the folder that Python imports them from. `folder` is its dist-info. A conda package has none, and
+    has `depends`.
+    """
 
     name: str
     version: str
@@ -43,17 +46,17 @@ class Package:
 
     @cached_property
     def requires(self) -> tuple[str, ...]:
-        """The names of what it requires, whatever the marker."""
+        """The names of its requirements, whatever their markers."""
         return tuple(dict.fromkeys((*self.depends, *(self._info.requires if self._info else ()))))
 
     def requires_always(self, python: str) -> tuple[str, ...]:
-        """The names of what it requires on this machine without an extra, for a version of Python."""
+        """Return the names of its requirements on this machine without extras, for a version of Python."""
         rows = self._info.requirements if self._info else ()
         return tuple(dict.fromkeys((*self.depends, *(n for row in rows if (n := _always(row, python))))))
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
-        """The top-level modules that it brings."""
+        """The top-level modules that it contains."""
         return tuple(dict.fromkeys(_TOP.findall(self._info.record_text if self._info else "")))
 
 
@@ -69,7 +72,7 @@ def _always(row: str, python: str) -> str | None:
 
 
 def installed(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:
-    """The packages, with their compiled files, from conda-meta and from the RECORD of each. No file is claimed twice."""
+    """Return the packages with their compiled files, from conda-meta and from RECORD. Each file has one owner."""
     claimed: set[str] = set()
     packages = []
     for package in (*_of_conda(prefix, sites), *_of_records(sites)):
@@ -97,7 +100,7 @@ def _paths(folder: str, rows: Iterable[str]) -> Iterator[str]:
 
 
 def _of_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
-    """What conda-meta lists in site-packages: conda's packages need not have a RECORD."""
+    """Yield the packages in conda-meta with files in site-packages. A conda package may have no RECORD."""
     meta = f"{prefix}/conda-meta"
     for name in listed(meta):
         stem = name.removesuffix(".json")
@@ -116,12 +119,12 @@ def _of_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
 
 
 def _wheel(name: str) -> str:
-    """The name of a conda package as its wheel has it."""
+    """Return the name of the wheel for a conda package."""
     return normalize_name(WHEEL_NAMES.get(name, name))
 
 
 def listed(folder: str) -> list[str]:
-    """The names in a folder, none where it cannot be read."""
+    """Return the names in a folder; empty if it cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -129,8 +132,12 @@ def listed(folder: str) -> list[str]:
 
 
 def module_of(path: str, site: str, python: str) -> tuple[str, bool] | None:
-    """The module that Python `python` ("3.12.4") imports from a file, and whether the name alone shows it: a plain
-    ".so" is a module only where it exports its PyInit function. None for another Python's, and for no module."""
+    """Return the module that Python `python` ("3.12.4") imports from a file, and whether the name alone shows
+    it.
+
+    A plain ".so" is a module only if it exports its PyInit function. Return None if the file is a module of
+    another Python, or no module.
+    """
     if not path.startswith(f"{site}/"):
         return None
     *parents, name = path[len(site) + 1 :].split("/")

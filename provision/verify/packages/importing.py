@@ -1,4 +1,4 @@
-"""Imports what was nominated, in children of the environment's Python: reading nominates, importing decides."""
+"""Imports nominated packages in children of the environment's Python."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ _OF_A_LIBRARY = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """What importing a nominated package said. `top` are its top-level modules and `errors` the refusals by
-    module; `death` says how the child ended where it did not end well."""
+    """The import of a nominated package. `top` are its top-level modules, `errors` the errors by module.
+
+    `death` says how the child ended, if it ended badly.
+    """
 
     nominated: Nominated
     top: tuple[str, ...]
@@ -37,12 +39,12 @@ class Attempt:
 
     @property
     def refused(self) -> str | None:
-        """What a top-level module said of a library that it lacks; None where all import, or fail otherwise."""
+        """The error of a top-level module that names a missing library, or None."""
         return next((e for m, e in self.errors.items() if m in self.top and self._of_a_library(e)), None)
 
     @property
     def loads(self) -> bool:
-        """Whether every module that was nominated imports after all."""
+        """Whether every nominated module can be imported after all."""
         built_for_other = all(p.kind == "framework" for p in self.nominated.problems)
         return (bool(self.nominated.modules) or built_for_other) and not self.errors and not self.death
 
@@ -51,7 +53,7 @@ class Attempt:
         return bool(_OF_A_LIBRARY.search(error)) or any(s and s in error.lower() for s in stems)
 
     def evidence(self) -> tuple[Evidence, ...]:
-        """What the imports said, by the line that names a library."""
+        """Return the errors of the imports as evidence, by the line that names a library."""
         by_line: dict[str, Evidence] = {}
         for module, error in self.errors.items():
             lines = error.splitlines()
@@ -87,8 +89,10 @@ def _attempt(python: str, package: Nominated, environ: Mapping[str, str], second
 
 
 def top_modules(nominated: Nominated) -> tuple[str, ...]:
-    """The top-level modules of a package that its users import: those with the files concerned, and the one that has
-    the package's name."""
+    """Return the top-level modules of a package that its users import.
+
+    These are the modules with the files concerned, and the module with the package's name.
+    """
     package = nominated.package
     tops = [m.partition(".")[0] for m in nominated.modules]
     named = [m for m in package.modules if m.lower().replace("_", "-") == package.name]

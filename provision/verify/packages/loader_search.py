@@ -1,4 +1,4 @@
-"""Where the dynamic loader of glibc finds the libraries that a file needs (ld.so(8), elf/dl-load.c of glibc)."""
+"""Searches libraries as the dynamic loader of glibc does (ld.so(8), elf/dl-load.c of glibc)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?!\w)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """Why the loader refuses a file: `kind` is missing, version, damaged, or framework for a file that was built for
-    another release of one. `file` needs `library`; `found` is the library's file or the framework where there is one,
-    `detail` the version or what is damaged. With `any_of` the file is one of
-    several, and one of them is enough."""
+    """Why the loader refuses a file. `file` needs `library`. `kind` is missing, version, damaged, or framework.
+
+    The kind framework is a file that was built for another release of a framework. `found` is the path of the
+    library, or the installed framework. `detail` is the missing version, or the damage. With `any_of` the file
+    is one of several alternatives.
+    """
 
     kind: str
     file: str
@@ -33,7 +35,7 @@ class Problem:
 
 @dataclass(eq=False, slots=True)
 class LoadedFile:
-    """A file as the loader would map it. `inherited` are the RPATH folders of what loads it."""
+    """A file as the loader would map it. `inherited` are the RPATH folders of the file that loads it."""
 
     path: str
     elf: Elf
@@ -43,10 +45,10 @@ class LoadedFile:
 
 
 class Loader:
-    """The search of one process: that of the environment's Python."""
+    """The library search of one process: that of the environment's Python."""
 
     def __init__(self, executable: str, environ: Mapping[str, str], root: Path = Path("/")) -> None:
-        """Read the executable and what it has loaded. Raises ElfError where it is no program of glibc."""
+        """Read the executable and its libraries. Raise ElfError if it does not use the loader of glibc."""
         path = os.path.realpath(executable)
         elf = read_elf(path)
         if elf.machine not in MACHINES or not _GLIBC.search(elf.interpreter or ""):
@@ -75,11 +77,11 @@ class Loader:
 
     @property
     def machine(self) -> str:
-        """The machine that the process is for: "x86_64"."""
+        """The machine of the process: "x86_64"."""
         return self._name
 
     def elf(self, path: str, symbol: str | None = None) -> Elf | ElfError:
-        """What a file says, or why it cannot be read."""
+        """Return the ELF headers of a file, or the error that kept them from being read."""
         if path not in self._files:
             try:
                 self._files[path] = read_elf(path, symbol)
@@ -88,11 +90,11 @@ class Loader:
         return self._files[path]
 
     def load(self, path: str, elf: Elf) -> LoadedFile:
-        """A file that Python or a package opens, with all that it needs."""
+        """Load a file that Python or a package opens, with everything that it needs."""
         return self._load(path, elf, self._base)
 
     def finds(self, pattern: str) -> bool:
-        """Whether a library whose name matches is loaded already, in the cache or in a folder that is searched for
+        """Return whether a library name matches one that is loaded, in the cache, or in a folder searched for
         every program."""
         match = re.compile(pattern).fullmatch
         folders = (*self._base, *self._variable, *self._defaults)
@@ -119,7 +121,7 @@ class Loader:
         return self._nodes[key]
 
     def _resolve(self, node: LoadedFile) -> list[LoadedFile]:
-        """Look up what a file needs; returns the files found."""
+        """Look up the libraries that a file needs. Return the files found."""
         versions: dict[str, list[str]] = {}
         for required in node.elf.requires:
             versions.setdefault(required.library, []).append(required.name)
@@ -177,11 +179,11 @@ class Loader:
         return self._folders[folder]
 
     def _rpath(self, node: LoadedFile) -> tuple[str, ...]:
-        """The folders of a file's RPATH, which the loader ignores where it has a RUNPATH."""
+        """Return the folders of a file's RPATH. The loader ignores it if the file has a RUNPATH."""
         return () if node.elf.runpath is not None else self._split(node.elf.rpath, node.path)
 
     def _split(self, text: str | None, path: str) -> tuple[str, ...]:
-        """The folders of a RPATH or RUNPATH; relative ones depend on the working directory, and are left out."""
+        """Return the absolute folders of an RPATH or RUNPATH. Relative ones depend on the working directory."""
         if not text:
             return ()
         key = text, path.rpartition("/")[0]
@@ -200,13 +202,13 @@ class Loader:
 
 
 def names_of(node: LoadedFile) -> tuple[str, ...]:
-    """The names by which a loaded file satisfies what others need."""
+    """Return the names under which other files find a loaded file."""
     name = os.path.basename(node.path)
     return (name, node.elf.soname) if node.elf.soname else (name,)
 
 
 def reached(roots: Iterable[LoadedFile]) -> list[LoadedFile]:
-    """The files and all that they need."""
+    """Return the files and everything that they need."""
     seen: dict[LoadedFile, None] = {}
     todo = list(roots)
     while todo:

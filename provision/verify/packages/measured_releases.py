@@ -1,4 +1,4 @@
-"""Which release of a package goes with what an environment has: the measured rows of profiles/satellites.yaml."""
+"""Searches the measured releases of profiles/satellites.yaml for one that fits an environment."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _OF_THE_DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beside:
-    """What an environment has: its Python ("3.12"), the versions of its packages, and the names of its libraries.
-    `system` are those of the system's loader cache, `platform` and `glibc` those of the machine."""
+    """The contents of an environment: its Python ("3.12"), the versions of its packages, and the names of its
+    libraries.
+
+    `system` are the libraries of the system's loader cache. `platform` and `glibc` are those of the machine.
+    """
 
     python: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -32,7 +35,7 @@ class Beside:
 
 
 def beside(packages: Sequence[Package], python: str, prefix: str, root: Path = Path("/")) -> Beside:
-    """What an environment has. `python` is its version, `root` the system's."""
+    """Read the contents of an environment. `python` is its version, `root` the system's root folder."""
     machine = platform.machine()
     names = {f.rpartition("/")[2] for p in packages for f in p.files}
     return Beside(
@@ -46,7 +49,7 @@ def beside(packages: Sequence[Package], python: str, prefix: str, root: Path = P
 
 
 def rows_of(package: Package, rows: Iterable[Satellite], here: Beside) -> list[Satellite]:
-    """The rows of the release that is installed, on this platform."""
+    """Return the rows of the installed release, on this platform."""
     return [
         row
         for row in rows
@@ -55,8 +58,10 @@ def rows_of(package: Package, rows: Iterable[Satellite], here: Beside) -> list[S
 
 
 def fitting_release(package: Package, rows: Iterable[Satellite], here: Beside) -> Satellite | None:
-    """The newest measured release of a package whose framework, CUDA libraries, Python and glibc are those of an
-    environment; None where there is none, or only the installed one."""
+    """Return the newest measured release that fits the environment's framework, CUDA, Python and glibc.
+
+    Return None if none fits, or only the installed one.
+    """
     fitting = [r for r in rows if r.package == package.name and r.form == "wheel" and _fits(r, here)]
     newest = max(fitting, key=lambda r: Version(r.version), default=None)
     return None if newest is None or _is(newest.version, package.version) else newest
@@ -65,8 +70,10 @@ def fitting_release(package: Package, rows: Iterable[Satellite], here: Beside) -
 def other_framework(
     package: Package, rows: Iterable[Satellite], versions: Mapping[str, str], machine: str
 ) -> tuple[str, str] | None:
-    """The framework that a measured wheel was built for, and the one that is installed and is another release; None where
-    they agree, or one of them is unknown. `machine` is that of its platform."""
+    """Return the framework that a measured wheel was built for, and the installed one of another release.
+
+    Return None if they agree, or one of them is unknown. `machine` is that of the platform.
+    """
     measured = [
         row
         for row in rows
@@ -83,7 +90,7 @@ def other_framework(
 
 
 def framework_of(row: Satellite) -> Requirement | None:
-    """The framework that a release was built for."""
+    """Return the framework that a release was built for."""
     try:
         return Requirement(row.built_for) if row.built_for else None
     except InvalidRequirement:
@@ -101,7 +108,7 @@ def _fits(row: Satellite, here: Beside) -> bool:
 
 
 def _has_python(text: str, python: str) -> bool:
-    """Whether a wheel for "3.12", or for "3.10+" and all later ones, is one for a Python."""
+    """Return whether a wheel for "3.12", or for "3.10+" and later, supports a Python."""
     return Version(python) >= Version(text[:-1]) if text.endswith("+") else text == python
 
 
@@ -113,12 +120,12 @@ def _has_framework(row: Satellite, here: Beside) -> bool:
 
 
 def _contains(wanted: Requirement, version: str | None) -> bool:
-    """Whether an installed version, without its local label, is one that is wanted."""
+    """Return whether a requirement allows an installed version without its local label."""
     return version is not None and wanted.specifier.contains(version.partition("+")[0], prereleases=True)
 
 
 def _is(row: str, installed: str) -> bool:
-    """Whether a row's version is an installed one, whatever its local label."""
+    """Return whether a row's version is the installed one, whatever its local label."""
     try:
         return Version(row) == Version(installed.partition("+")[0])
     except InvalidVersion:

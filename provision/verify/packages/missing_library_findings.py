@@ -1,4 +1,4 @@
-"""What a library that was not found means: its cause, and the fix."""
+"""Makes the findings for libraries that packages need: cause and fix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_EVIDENCE = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FindingContext:
-    """Where the packages are, and what is known of libraries there."""
+    """The environment of the packages, and the known rows about libraries."""
 
     env: Environment
     sites: Sequence[str]
@@ -37,7 +37,7 @@ class FindingContext:
 
 
 def cause_of(problem: Problem) -> str:
-    """The cause of one problem."""
+    """Return the cause of one problem."""
     if problem.kind == "damaged":
         return DAMAGED
     if problem.kind == "version":
@@ -54,7 +54,7 @@ def findings(
     failing: set[Package],
     context: FindingContext,
 ) -> tuple[Finding, ...]:
-    """One finding per cause, those that fail a stage first."""
+    """Return one finding per cause, those that fail a stage first."""
     ordered = sorted(nominated, key=lambda n: n.package not in failing)
     causes: dict[str, dict[Package, list[Problem]]] = {}
     for one in ordered:
@@ -89,7 +89,7 @@ def _finding(
 
 
 def _by_library(package: Package, problems: Sequence[Problem]) -> list[Evidence]:
-    """One piece of evidence for each library and version, with the first file that needs it."""
+    """Return one piece of evidence for each library and version, with the first file that needs it."""
     first: dict[str, list[Problem]] = {}
     for problem in problems:
         first.setdefault(text_of(problem), []).append(problem)
@@ -103,7 +103,7 @@ def _by_library(package: Package, problems: Sequence[Problem]) -> list[Evidence]
 
 
 def text_of(problem: Problem) -> str:
-    """One problem in words."""
+    """Return one problem in words."""
     if problem.kind == "damaged":
         return f"{problem.found} {problem.detail}"
     if problem.kind == "framework":
@@ -114,7 +114,7 @@ def text_of(problem: Problem) -> str:
 
 
 def sentence(package: Package, problems: Sequence[Problem]) -> str:
-    """The problems of one package in a sentence."""
+    """Return the problems of one package as a sentence."""
     names = list(dict.fromkeys(p.library for p in problems))
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     kinds = {p.kind for p in problems}

@@ -1,4 +1,7 @@
-"""Which installed packages need a library that the loader does not find: nominated by reading their files alone."""
+"""Nominates installed packages that need a library which the loader does not find.
+
+Only their files are read.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,16 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...model import PROJECT_FRAMEWORKS, DlopenedLibrary, OptionalLibraries, Satellite
 from ...system.elf import Elf, ElfError
 from .compiled_files import Package, installed, module_of
 from .loader_search import LoadedFile, Loader, Problem, names_of, reached
 from .measured_releases import other_framework
+
+if TYPE_CHECKING:
+    from ..locate import PythonPaths
 
 _TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")
 """The names of extension modules, which are not opened as libraries."""
@@ -24,8 +31,10 @@ _PLUGINS = re.compile(r"/(?:plugins|qml)(?:/|$)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nominated:
-    """A package that may not load. `modules` are the extension modules concerned; empty where the package opens
-    the libraries. `frameworks` are imported before it."""
+    """A package that may not load. `modules` are the extension modules concerned.
+
+    `modules` is empty if the package opens the libraries. `frameworks` are imported before it.
+    """
 
     package: Package
     problems: tuple[Problem, ...]
@@ -35,7 +44,7 @@ class Nominated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What was read: how many packages and files, and what is nominated. `unread` says why nothing was read."""
+    """The packages, the number of files read, and the nominated packages. `unread` says why nothing was read."""
 
     packages: tuple[Package, ...] = ()
     files: int = 0
@@ -45,8 +54,11 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryRows:
-    """Rows of the profiles: libraries that packages open by name, those that only optional modules need, and packages
-    that are built for a framework."""
+    """Rows of the profiles about libraries.
+
+    `opened` are libraries that packages open by name. `optional` are libraries that only optional modules need.
+    `satellites` are packages that are built for a framework.
+    """
 
     opened: Sequence[DlopenedLibrary] = ()
     optional: Sequence[OptionalLibraries] = ()
@@ -57,20 +69,15 @@ _NO_ROWS = LibraryRows()
 
 
 def read(
-    python: str,
-    version: str,
-    sites: Sequence[str],
-    prefix: str,
-    environ: Mapping[str, str],
-    known: LibraryRows = _NO_ROWS,
+    python: str, paths: PythonPaths, environ: Mapping[str, str], known: LibraryRows = _NO_ROWS
 ) -> Reading:
-    """Read the compiled files of an environment. `python` is its executable, of `version`."""
+    """Read the compiled files of an environment. `python` is its executable."""
     try:
         loader = Loader(python, environ)
     except ElfError as error:
         return Reading(unread=str(error))
-    packages = installed(sites, prefix)
-    work = _Work(loader, version, packages, known)
+    packages = installed(paths.sites, paths.prefix)
+    work = _Work(loader, paths.version, packages, known)
     for package in packages:
         work.load(package)
     nominated = [n for p in packages if (n := work.nominate(p))]
@@ -127,7 +134,7 @@ class _Work:
             self._modules.setdefault(package.name, []).append((module, node))
 
     def nominate(self, package: Package) -> Nominated | None:
-        """What of a package may not load; None where all does."""
+        """Return the problems of a package, or None if all of it loads."""
         modules: list[str] = []
         problems: list[Problem] = []
         for name, node in self._modules.get(package.name, ()):
@@ -167,8 +174,10 @@ class _Work:
     # --- what is loaded by then --------------------------------------------------------------------
 
     def _required(self, package: Package) -> frozenset[str]:
-        """A package, the frameworks whose libraries it needs, and all that they always require: packages that are
-        built for a framework do not always say so."""
+        """Return a package, the frameworks whose libraries it needs, and all their requirements.
+
+        Packages that are built for a framework do not always require it in their metadata.
+        """
         if package.name not in self._requirements:
             self._requirements[package.name] = self._requirements_of(package)
         return self._requirements[package.name]
@@ -187,22 +196,27 @@ class _Work:
         return frozenset(seen)
 
     def _names(self, name: str) -> frozenset[str]:
-        """The names by which a package's own files satisfy needs."""
+        """Return the library names under which other files find a package's files."""
         if name not in self._brought:
             nodes = [n for _, n in self._modules.get(name, ())] + self._others.get(name, [])
             self._brought[name] = frozenset(x for n in nodes for x in names_of(n))
         return self._brought[name]
 
     def _loaded_by_torch(self) -> frozenset[str]:
-        """The names of NVIDIA's libraries that torch loads itself, whoever brought their wheels (torch/__init__.py,
-        _preload_cuda_deps: nvidia/NAME/lib in each folder of sys.path)."""
+        """Return the names of the NVIDIA libraries that torch loads, whichever package installed their wheels.
+
+        See _preload_cuda_deps in torch/__init__.py: nvidia/NAME/lib in each folder of sys.path.
+        """
         wheels = (n for n in self._packages if n.startswith("nvidia-"))
         nodes = (n for name in wheels for n in self._others.get(name, ()) if _PRELOADED.search(n.path))
         return frozenset(x for n in nodes for x in names_of(n))
 
     def _unmet(self, package: Package, roots: Iterable[LoadedFile]) -> list[Problem]:
-        """The problems of files and all that they need, but for libraries that the package, or what it requires,
-        has loaded by then, and for those that only optional modules of it need."""
+        """Return the problems of files and of everything that they need.
+
+        Libraries that the package or its requirements have loaded by then are no problem. Neither are those
+        that only optional modules need.
+        """
         optional = self._optional.get(package.name, frozenset())
         problems = [p for node in reached(roots) for p in node.problems if not _is_optional(p, optional)]
         if not problems:
@@ -213,16 +227,18 @@ class _Work:
         return [p for p in problems if p.kind != "missing" or p.library not in loaded]
 
     def _searched(self, package: Package) -> list[str]:
-        """The wheels of NVIDIA's in which a package searches for libraries: all, where it requires what does that."""
+        """Return the NVIDIA wheels in which a package searches libraries: all, if it requires cuda-pathfinder."""
         searches = _PATHFINDER in package.requires_always(self._version)
         return [n for n in self._packages if n.startswith("nvidia-")] if searches else []
 
     # --- libraries that a package opens ------------------------------------------------------------
 
     def _groups(self, package: Package) -> list[list[LoadedFile]]:
-        """The libraries that no module needs, by folder: a package opens one of each folder, or none. All plug-ins of a
-        program are alternatives, whatever their kind; so are all libraries of a package without modules, of which
-        others need some."""
+        """Return the libraries that no module needs, by folder. A package opens one of each folder, or none.
+
+        All plug-ins of a program are alternatives, whatever their kind. So are all libraries of a package
+        without modules.
+        """
         if self._of_modules is None:
             roots = [n for nodes in self._modules.values() for _, n in nodes]
             self._of_modules = {n.path for n in reached(roots)}

@@ -1,4 +1,4 @@
-"""What brings a missing library: the system's package, a wheel, or another version of the package."""
+"""Writes the fix for a missing library: a system package, a wheel, or another release."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _T64 = {"debian": 13.0, "ubuntu": 24.04}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemedyRows:
-    """What is known of libraries: rows of profiles/system_libraries.yaml, satellites.yaml and toolkits.yaml."""
+    """The rows of profiles/system_libraries.yaml, satellites.yaml and toolkits.yaml that fixes use."""
 
     system: Sequence[SystemLibrary] = ()
     replacements: Sequence[Replacement] = ()
@@ -31,14 +31,17 @@ class RemedyRows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinuxDistribution:
-    """A Linux distribution, as /etc/os-release has it: "deb" or "rpm" packages, None where that is unknown."""
+    """A Linux distribution. `family` is "deb", "rpm", or None if /etc/os-release does not show it.
+
+    `t64` is true if its packages are named after a 64-bit time_t.
+    """
 
     family: str | None
     t64: bool = False
 
 
 def distribution(root: Path = Path("/")) -> LinuxDistribution:
-    """The distribution of this machine."""
+    """Return the distribution of this machine."""
     try:
         text = untrusted_files.read_text(root / "etc" / "os-release")
     except OSError:
@@ -59,7 +62,7 @@ def of_missing(
     sites: Sequence[str],
     here: LinuxDistribution,
 ) -> str:
-    """How to get libraries of the system."""
+    """Return how to install libraries of the system."""
     names = list(dict.fromkeys(p.library for found in problems.values() for p in found))
     known = {row.soname: row for row in rows.system}
     steps = _commands([known[n] for n in names if n in known], here)
@@ -73,7 +76,7 @@ def of_missing(
 
 
 def of_system(missing: Mapping[str, Collection[str]], rows: RemedyRows, here: LinuxDistribution) -> str:
-    """How to get libraries that `rows` name, by the packages that need them."""
+    """Return how to install libraries that `rows` contain. `missing` is package -> libraries."""
     known = {row.soname: row for row in rows.system}
     names = dict.fromkeys(n for found in missing.values() for n in found)
     steps = _commands([known[n] for n in names], here)
@@ -81,7 +84,7 @@ def of_system(missing: Mapping[str, Collection[str]], rows: RemedyRows, here: Li
 
 
 def _or_replace(missing: Mapping[str, Collection[str]], replacements: Sequence[Replacement]) -> str:
-    """The packages that do without the libraries, as a sentence of its own."""
+    """Return a sentence with packages that do not need the libraries."""
     replaced = [
         f"{row.instead} in place of {name}"
         for name, libraries in missing.items()
@@ -103,7 +106,7 @@ def _commands(rows: Sequence[SystemLibrary], here: LinuxDistribution) -> list[st
 
 
 def _capability(soname: str) -> str:
-    """What RPM packages provide for a library (rpm's elfdeps), which dnf takes for a package's name."""
+    """Return the RPM capability of a library (rpm's elfdeps), which dnf accepts as a package name."""
     return shlex.quote(f"{soname}()(64bit)")
 
 
@@ -119,7 +122,8 @@ def _search(names: Sequence[str], here: LinuxDistribution) -> str:
 
 
 def of_other_build(packages: Sequence[Package], frameworks: Sequence[str], wheels: Sequence[str]) -> str:
-    """How to get a build for the framework and the CUDA that are installed. `wheels` bring what is missing."""
+    """Return how to install a build for the installed framework and CUDA. `wheels` contain the missing
+    libraries."""
     named = " ".join(p.name for p in packages)
     beside = " and ".join(frameworks) or "the CUDA"
     alone = list(dict.fromkeys(wheels))
@@ -130,7 +134,7 @@ def of_other_build(packages: Sequence[Package], frameworks: Sequence[str], wheel
 
 
 def of_versions(packages: Sequence[Package], versions: Sequence[str]) -> str:
-    """What to do where the system's libraries are older than a package needs."""
+    """Return the fix for system libraries that are older than a package needs."""
     named = " ".join(str(p) for p in packages)
     return (
         f"Install a release of {named} that was built for an older system (without {', '.join(versions[:4])}), "
@@ -139,7 +143,7 @@ def of_versions(packages: Sequence[Package], versions: Sequence[str]) -> str:
 
 
 def of_damage(env: Environment, packages: Sequence[Package], sites: Sequence[str]) -> str:
-    """How to put files of packages back."""
+    """Return how to restore the files of packages."""
     if env.made_by_gpuenv:
         return f"gpuenv repair {shlex.quote(env.path)}"
     return make_pip_command(env, sites, [f"{p.name}=={p.version}" for p in packages], again=True)

@@ -1,4 +1,4 @@
-"""The wheel of NVIDIA's that brings a library of CUDA, by the rows of profiles/toolkits.yaml."""
+"""Finds the NVIDIA wheel with a CUDA library, by profiles/toolkits.yaml."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ _LIBRARY = re.compile(r"lib([A-Za-z0-9_-]+?)\.so(?:\.(\d+))?")
 
 
 def wheel_of(library: str, toolkits: Sequence[ToolkitRelease], cuda: str | None) -> str | None:
-    """The requirement of the wheel that brings a library, by its soname: "nvidia-cuda-runtime==13.*" for
-    libcudart.so.13. `cuda` is the CUDA major that decides where wheels of several have the soname. None where NVIDIA has
-    no wheel with it."""
+    """Return the requirement of the wheel with a library, by its soname, or None if NVIDIA has no such wheel.
+
+    For libcudart.so.13 it is "nvidia-cuda-runtime==13.*". `cuda` is the CUDA major version that decides if
+    wheels of several have the soname.
+    """
     match = _LIBRARY.match(library)
     if not match:
         return None
@@ -37,7 +39,7 @@ def wheel_of(library: str, toolkits: Sequence[ToolkitRelease], cuda: str | None)
 
 
 def _own(part: str, stem: str) -> tuple[str | None, str | None]:
-    """The wheel of a part of the toolkit and the major of its version, where the part has the library."""
+    """Return the wheel of a part of the toolkit, and its major version, if the part has the library."""
     extra, *requirements = part.split(" ")
     if not stem.startswith(extra) or stem.startswith("cusparselt"):
         return None, None
@@ -51,7 +53,7 @@ def _name(requirement: str) -> str:
 
 
 def _of_no_toolkit(library: str, cuda: str | None) -> str | None:
-    """cuDNN, NCCL and others, whose wheels carry the CUDA major in their names."""
+    """Return the wheel of cuDNN, NCCL and others, which have the CUDA major version in their names."""
     wheel = name_nvidia_wheel(library)
     if wheel is None or re.search(r"-cu\d+$", wheel) or cuda is None:
         return wheel
@@ -59,7 +61,7 @@ def _of_no_toolkit(library: str, cuda: str | None) -> str | None:
 
 
 def cuda_of(libraries: Sequence[str] | frozenset[str]) -> str | None:
-    """The CUDA major of libraries by their sonames; None where they have none, or several."""
+    """Return the CUDA major version in the sonames of libraries, or None if they show none or several."""
     known = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)")
     majors = {m[1] for n in libraries if (m := known.match(n))}
     return majors.pop() if len(majors) == 1 else None
