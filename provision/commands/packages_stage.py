@@ -46,12 +46,12 @@ def make_reader(
 
 
 def add_later_stages(
-    examined: Examination, verdict: Verdict, emit: Emit, prefetch: verify.Prefetch | None = None
+    examined: Examination, verdict: Verdict, emit: Emit, early_probes: verify.EarlyProbes | None = None
 ) -> Verdict:
     """Add the stage `packages` to a verdict. After a failed framework it imports nothing and can only warn."""
     from ..verify.make_verdict import add_stages
 
-    if prefetch is None:
+    if early_probes is None:
         with verify.begin(examined.env, examined.options, driver=False) as started:
             return add_later_stages(examined, verdict, emit, started)
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
@@ -64,29 +64,29 @@ def add_later_stages(
             examined = dataclasses.replace(
                 examined, options=dataclasses.replace(examined.options, quick=True)
             )
-        stage, findings = _packages(examined, emit, prefetch)
+        stage, findings = _packages(examined, emit, early_probes)
     emit(Event(kind="done", stage="verify", text=f"{stage.stage}: {stage.status}: {stage.detail}"))
     return add_stages(verdict, [stage], findings, strict=examined.options.strict)
 
 
 def _packages(
-    examined: Examination, emit: Emit, prefetch: verify.Prefetch
+    examined: Examination, emit: Emit, early_probes: verify.EarlyProbes
 ) -> tuple[StageResult, Sequence[Finding]]:
     from ..verify import packages
 
     env, lock, choices, options = examined.env, examined.lock, examined.choices, examined.options
-    surroundings = prefetch.python_paths.result()
+    surroundings = early_probes.python_paths.result()
     read = (
-        prefetch.reading.result
-        if prefetch.reading
-        else lambda: make_reader(env, choices, prefetch.environ)(surroundings)
+        early_probes.reading.result
+        if early_probes.reading
+        else lambda: make_reader(env, choices, early_probes.environ)(surroundings)
     )
     reading = read()
     if reading.nominated and not options.quick:
         names = ", ".join(n.package.name for n in reading.nominated)
         emit(Event(kind="progress", stage="verify", text=f"importing {names}"))
     inputs = packages.StageInputs(
-        env=env, paths=surroundings, options=options, environ=verify.child_environ(prefetch, options),
+        env=env, paths=surroundings, options=options, environ=verify.child_environ(early_probes, options),
         known=lambda: _known(lock, choices),
         required=_required(env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip

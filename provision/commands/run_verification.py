@@ -22,7 +22,7 @@ def run_verification(
     env: Environment,
     lock: Lock | None,
     choices: Choices,
-    begun: verify.Prefetch | None = None,
+    begun: verify.EarlyProbes | None = None,
     **options: Any,
 ) -> Verdict:
     """Return the verdict on an environment, compared with its lock if it has one."""
@@ -33,7 +33,7 @@ def run_verification(
     here = read().target if wanted.locked else None
     known = load_profiles.load_for_verdict(choices).cudnn
     baseline = verify.Baseline(lock=lock, releases=known, target=here, read_machine=read)
-    verdict = verify.verify(env, wanted, baseline, emit=emit, prefetch=begun)
+    verdict = verify.verify(env, wanted, baseline, emit=emit, early_probes=begun)
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed) if lock else ()
     if verdict.findings:
         from . import rebuild_command

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..detect import detect
-from ..detect.device_choice import nvidia_traces
+from ..detect.cuda_or_cpu import nvidia_traces
 from ..environment import place
 from ..errors import UsageError
 from ..model import Emit, NodeVerdict

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..model import Driver, Finding, Gpu, HostContext, Machine, Target, TargetGpu
 from ..system import process
-from .device_choice import judge_device
+from .cuda_or_cpu import judge_device
 from .driver import Seen, read_driver
 from .host_context import judge_hardware, read_context, read_hardware, read_wsl
 from .nvml_and_smi import read_holders

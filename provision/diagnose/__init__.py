@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from ..model import Evidence, Finding, Machine
 from .candidates import Candidate, Case
+from .catalogue_messages import by_catalogue
 from .cause_judges import JUDGES
 from .circumstances import Circumstances, Knowledge
 from .cpu_environment import possible, without_notices
@@ -30,10 +31,9 @@ from .installer_changes import with_installs
 from .judge_crash import describe
 from .log_lines import Line, read
 from .log_wrappers import unwrapped
-from .message_patterns import Said, without
 from .notes import Remarks
+from .pattern_search import Said, without
 from .program_exit import Ran
-from .program_messages import by_catalogue
 from .ranking import findings
 from .rules import by_rules, check
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..model import Confidence, Evidence, Profiles
 from .facts import Facts
-from .message_patterns import Said
+from .pattern_search import Said
 from .program_exit import Ran
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from ..model import FailureCause, FailureMessage, Finding
 from .candidates import Candidate, Case
 from .log_lines import Line
-from .message_patterns import without
+from .pattern_search import without
 
 _NOTICES = "notices_without_gpu"
 _DEMANDS = (

@@ -13,7 +13,7 @@ from .board_names import Boards
 from .facts import Facts
 from .key_value_lines import KEYED, keyed
 from .log_lines import Line
-from .message_patterns import evidence
+from .pattern_search import evidence
 from .version_texts import VERSION, dotted, package, spelled
 
 _PACKAGES = (

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from .candidates import Candidate, Case
 from .crashes import Crash, read
 from .log_lines import Line
-from .message_patterns import evidence
+from .pattern_search import evidence
 
 _CRASHED = re.compile(
     r"^(?:.{0,120}[\s:])?Segmentation fault(?: {1,12}\(core dumped\)(?: .{0,200})?|[.!]{0,3})$|^zsh: segmentation fault|"

@@ -6,7 +6,7 @@ import re
 
 from ..model import FRAMEWORKS, Evidence, ImportName
 from .candidates import Candidate, Case
-from .message_patterns import evidence
+from .pattern_search import evidence
 from .tracebacks import Raised, package_of, raised
 
 _MISSING, _DAMAGED = "python_package_missing", "package_files_damaged"

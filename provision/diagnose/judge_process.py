@@ -8,7 +8,7 @@ from ..model import Confidence, Evidence
 from .candidates import Candidate, Case
 from .crashes import Crash, read
 from .judge_crash import unexplained
-from .message_patterns import evidence
+from .pattern_search import evidence
 from .program_exit import Ran
 from .tracebacks import raised
 

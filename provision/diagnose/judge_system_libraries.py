@@ -8,7 +8,7 @@ from ..model import SystemLibrary
 from .candidates import Candidate, Case
 from .judge_libraries import CUDA, CUDNN, DRIVER
 from .log_lines import Line
-from .message_patterns import evidence
+from .pattern_search import evidence
 from .tracebacks import Raised, raised
 
 _CAUSE = "system_library_missing"

@@ -11,7 +11,7 @@ from ..errors import DataError
 from ..model import CatalogueMessage, Evidence, FailureCause, FailureMessage, FailureRule, Profiles
 from .candidates import Candidate, Case
 from .facts import CONDITIONS
-from .message_patterns import pattern
+from .pattern_search import pattern
 
 # Groups of single words in nearly every log: conditions, but no evidence.
 _PLAIN = ("any_failure", "sees_no_gpu_or_fails", "torch_words", "stream_executor_words", "xla_words")

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .early_probes import EarlyProbes, begin
 from .locate import locate
 from .options import Baseline, Options, device_of
-from .prefetch import Prefetch, begin
 
 # Until the first child is at work all that is imported is time that is lost; what is needed later than
 # `begin` is imported while the children answer.
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..model import Environment, Event, Verdict
-    from .verification import Verification
+    from .verification_state import Verification
 
 
-__all__ = ["Baseline", "Options", "Prefetch", "begin", "child_environ", "locate", "verify"]
+__all__ = ["Baseline", "EarlyProbes", "Options", "begin", "child_environ", "locate", "verify"]
 
 NO_BASELINE = Baseline()
 
@@ -35,21 +35,21 @@ def verify(
     baseline: Baseline = NO_BASELINE,
     *,
     emit: Callable[[Event], None],
-    prefetch: Prefetch | None = None,
+    early_probes: EarlyProbes | None = None,
 ) -> Verdict:
-    """Prove an environment, or name the layer that is broken. `prefetch` is the result of `begin`.
+    """Prove an environment, or name the layer that is broken. `early_probes` is the result of `begin`.
 
     Raise UsageError for an unknown device or framework, and if the environment's Python does not start. Every other
     failure is part of the verdict.
     """
-    if prefetch is None:
+    if early_probes is None:
         with begin(env, options, driver=device_of(options, baseline.lock)[0] != "cpu") as started:
-            return verify(env, options, baseline, emit=emit, prefetch=started)
+            return verify(env, options, baseline, emit=emit, early_probes=started)
     from .drift.judge_drift import judge_drift
     from .make_verdict import make_verdict
-    from .verification import prepare
+    from .verification_state import prepare
 
-    run = prepare(prefetch, options, baseline, emit)
+    run = prepare(early_probes, options, baseline, emit)
     if options.quick:
         _layers(run)
         if run.device == "cpu":
@@ -57,21 +57,21 @@ def verify(
 
             run_frameworks.import_frameworks(run)
     else:
-        from . import check_gpus, run_frameworks
+        from . import run_frameworks, several_gpus
 
         with run_frameworks.import_early(run):
             _layers(run)
-            check_gpus.run_peers(run)
+            several_gpus.run_peers(run)
             run_frameworks.run_frameworks(run)
     judge_drift(run)
     return make_verdict(run)
 
 
-def child_environ(prefetch: Prefetch, options: Options) -> dict[str, str]:
+def child_environ(early_probes: EarlyProbes, options: Options) -> dict[str, str]:
     """Return the variables of children that import packages."""
-    from . import verification
+    from . import verification_state
 
-    return verification.child_environ(prefetch, options)
+    return verification_state.child_environ(early_probes, options)
 
 
 def _layers(run: Verification) -> None:
@@ -80,7 +80,7 @@ def _layers(run: Verification) -> None:
         from . import run_lowlevel
 
         return run_lowlevel.run_lowlevel(run)
-    run.prefetch.drop()
+    run.early_probes.drop()
     run.read_ahead()
     for stage in ("driver", "runtime", "libraries", "cudnn"):
         run.skip(stage, "the device is cpu")

@@ -20,7 +20,7 @@ from ..profiles.failure_findings import make_finding
 from . import run_probe
 from .missing_libraries import make_pip_command
 from .read_libraries import CUDNN_PACKAGE, LibraryPackage, read_requirements
-from .verification import Judgement
+from .verification_state import Judgement
 
 # The framework's own library that its extensions are linked with
 _LINKED = {"torch": b"libc10.so", "tensorflow": b"libtensorflow_framework.so"}

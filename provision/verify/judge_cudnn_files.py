@@ -17,7 +17,7 @@ from .compiled_against import judge_cudnn_version
 from .drift.listed_files import DIFFERENCES, FileProblem, check_files, find_worst
 from .options import Baseline, Options
 from .read_libraries import InstalledLibraries, LibraryPackage, find_other_cudnn
-from .verification import Judgement, fail_with
+from .verification_state import Judgement, fail_with
 
 _CUDNN_FINDINGS = {
     "missing": "cudnn_file_missing", "size": "cudnn_file_of_other_version", "damaged": "cudnn_file_damaged",

@@ -10,9 +10,8 @@ from typing import Any
 from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict, Lock
 from ..profiles.failure_findings import make_finding
 from . import judge_loaded, message_causes, run_probe, status_causes
-from .judge_lowlevel import format_cudnn_version
-from .read_libraries import is_inside
-from .verification import FrameworkContext, Judgement, fail_with
+from .read_libraries import format_cudnn_version, is_inside
+from .verification_state import FrameworkContext, Judgement, fail_with
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

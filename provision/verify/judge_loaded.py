@@ -20,9 +20,8 @@ from ..model import (
 )
 from ..profiles.failure_findings import make_finding
 from . import run_probe
-from .judge_lowlevel import format_cudnn_version, shorten_version
-from .read_libraries import CUDNN_PACKAGE, LibraryPackage, is_inside
-from .verification import FrameworkContext, Judgement, fail_with
+from .read_libraries import CUDNN_PACKAGE, LibraryPackage, format_cudnn_version, is_inside, shorten_version
+from .verification_state import FrameworkContext, Judgement, fail_with
 
 # Functions of cuDNN that compute, as its API log names them: the graph API of 8 and 9, the older one.
 _CALLED = re.compile(r"function (cudnnBackendExecute|cudnnConvolution\w+)\(\) called")

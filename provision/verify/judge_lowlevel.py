@@ -1,36 +1,21 @@
-"""Judges stages 1, 2 and 4 from the report of the low-level probe."""
+"""Judges stages 1, 2 and 4 from the report of the low-level probe.
+
+It also compares the hardware that an environment reports with the machine's.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
-from ..model import Evidence, Finding
+from ..model import Driver, Evidence, Finding, Machine
 from ..profiles.failure_findings import make_finding
 from . import message_causes, run_probe, status_causes
-from .prefetch import LOW_MEMORY_MIB
-from .read_libraries import is_inside, pick_library
-from .verification import Judgement, fail_with
-
-
-def choose_libraries(files: Sequence[str], *, major: str | None, system: bool) -> dict[str, Any]:
-    """Return the libraries that stages 2 and 4 load. `major` is the CUDA major version of the environment.
-
-    `system` allows the loader's libcudart and libcudnn if the environment contains none.
-    """
-    cudnn = pick_library(files, "libcudnn")
-    cudart = pick_library(files, "libcudart", major) or pick_library(files, "libcudart")
-    sonames = {"13": "libcudart.so.13", "12": "libcudart.so.12", "11": "libcudart.so.11.0"}
-    fallback = [s for m, s in sonames.items() if system and major in (None, m)]
-    return {
-        "libcudart": [cudart] if cudart else fallback,
-        "libcudnn": cudnn or ("libcudnn.so.9" if system else None),
-        "helpers": [
-            p for f in ("libnvrtc", "libcublasLt", "libcublas") if (p := pick_library(files, f, major))
-        ],
-    }
+from .early_probes import LOW_MEMORY_MIB
+from .read_libraries import format_cudnn_version, is_inside
+from .verification_state import Judgement, fail_with
 
 
 def find_record(report: run_probe.ProbeReport, stage: str) -> run_probe.Record | None:
@@ -240,22 +225,71 @@ def is_wrong(report: run_probe.ProbeReport, judged: Judgement) -> bool:
     )
 
 
-def format_cudnn_version(value: Any) -> str | None:
-    """Return cuDNN's version number in three parts: 8907 is 8.9.7, 91002 is 9.10.2.
+# --- hardware that only the environment reports ---
 
-    Some frameworks report a list, [9, 19, 0], or a string.
+
+def check_driver_claims(saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
+    """Return a failure if stage 1 reports other GPUs or another driver than gpuenv reads, else None."""
+    uuids = [d["uuid"] for d in saw.get("devices", ())] + list(saw.get("mig", ()))
+    return _unknown("the environment's Python", uuids, machine) or _other_driver(saw, machine.driver)
+
+
+def check_framework_claims(name: str, saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
+    """Return a failure if a framework reports GPUs that gpuenv does not read, else None.
+
+    JAX and TensorFlow report no UUIDs.
     """
-    if value is None:
+    return _unknown(name, [d["uuid"] for d in saw.get("devices", ()) if d["uuid"]], machine)
+
+
+def _unknown(who: str, uuids: Collection[str], machine: Machine) -> Judgement | None:
+    known = {_digits(u) for g in machine.gpus for u in (g.uuid, *g.mig) if u}
+    unread = sum(g.uuid is None for g in machine.gpus)  # GPUs that gpuenv may not ask
+    strange = [u for u in dict.fromkeys(uuids) if _digits(u) not in known]
+    if len(strange) <= unread:
         return None
-    if isinstance(value, (list, tuple)):
-        return ".".join(str(v) for v in value)
-    if isinstance(value, str):
-        return value
-    if value >= 90000:
-        return f"{value // 10000}.{value // 100 % 100}.{value % 100}"
-    return f"{value // 1000}.{value // 100 % 10}.{value % 100}"
+    read = ", ".join(str(g.uuid) for g in machine.gpus) or machine.driver.problem or "no GPU"
+    return _contradicted(
+        f"{who} reports the GPU {strange[0]}, which this machine does not have", ", ".join(strange), read
+    )
 
 
-def shorten_version(version: str | None) -> str | None:
-    """Return the three parts of a cuDNN version on which plan and loaded library must agree."""
-    return None if version is None else ".".join(version.split(".")[:3])
+def _digits(uuid: str) -> str:
+    """Return the digits of a UUID: CUDA and NVML write different prefixes.
+
+    Drivers before R470 name a MIG device by its card.
+    """
+    match = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid.lower())
+    return match.group(0) if match else uuid
+
+
+def _other_driver(saw: Mapping[str, Any], driver: Driver) -> Judgement | None:
+    """Compare the reported kernel module and libcuda with the machine's. A cuda-compat libcuda has another
+    version on purpose."""
+    module, library = saw.get("kernel_module"), parse_libcuda_version(saw)
+    if (driver.kernel_module or module) and module != (driver.kernel_module or driver.library):
+        return _differs(f"the kernel module {module}" if module else "no kernel module", driver)
+    compat = any("compat" in (path or "") for path in (saw.get("libcuda"), driver.libcuda))
+    if library and driver.library and library not in (driver.library, driver.kernel_module) and not compat:
+        return _differs(f"libcuda {library}", driver)
+    return None
+
+
+def _differs(reported: str, driver: Driver) -> Judgement:
+    read = driver.kernel_module or driver.library or "none"
+    return _contradicted(
+        f"the environment's Python reports {reported}; this machine's driver is {read}",
+        reported,
+        f"driver {read}",
+    )
+
+
+def _contradicted(title: str, reported: str, read: str) -> Judgement:
+    return fail_with(
+        make_finding(
+            "hardware_not_of_machine",
+            (Evidence(text=reported, source="reported"), Evidence(text=read, source="read by gpuenv")),
+            confidence="certain",
+            difference=title[0].upper() + title[1:],
+        )
+    )

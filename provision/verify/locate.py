@@ -166,7 +166,7 @@ def read_python_paths(
     for options in ((), ("-I",)):
         report = run_probe.run_probe(
             env.python,
-            ("report", "search_paths"),
+            ("report", "python_search_paths"),
             {"frameworks": list(FRAMEWORKS)},
             run_probe.ChildSettings(
                 environ=environ, timeout=min(timeout, 60.0), options=options, on_start=on_start

@@ -14,7 +14,7 @@ from ..profiles.failure_findings import make_finding
 from . import run_probe
 
 if TYPE_CHECKING:
-    from .verification import Verification
+    from .verification_state import Verification
 
 _PROOFS = ("runtime", "cudnn", "framework", "convolution")
 """The stages that run something of the environment. Without one that passed there is no verdict of success."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..environment.distributions import Distribution, find_distribution, list_distributions
 from ..model import normalize_name
@@ -206,6 +207,27 @@ def _text(path: Path) -> str:
         return untrusted_files.read_text(path)
     except OSError:
         return ""
+
+
+def format_cudnn_version(value: Any) -> str | None:
+    """Return cuDNN's version number in three parts: 8907 is 8.9.7, 91002 is 9.10.2.
+
+    Some frameworks report a list, [9, 19, 0], or a string.
+    """
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return ".".join(str(v) for v in value)
+    if isinstance(value, str):
+        return value
+    if value >= 90000:
+        return f"{value // 10000}.{value // 100 % 100}.{value % 100}"
+    return f"{value // 1000}.{value // 100 % 10}.{value % 100}"
+
+
+def shorten_version(version: str | None) -> str | None:
+    """Return the three parts of a cuDNN version on which plan and loaded library must agree."""
+    return None if version is None else ".".join(version.split(".")[:3])
 
 
 # --- owners of library files ---

@@ -13,21 +13,20 @@ from typing import Any
 from ..model import Event, Evidence, Finding, FrameworkVerdict
 from ..system import process
 from . import (
-    check_gpus,
     compiled_against,
     culprit_setting,
+    early_probes,
     judge_frameworks,
     judge_loaded,
     judge_lowlevel,
     missing_libraries,
-    prefetch,
     read_libraries,
     run_imports,
     run_probe,
 )
 from .drift import later_installs
-from .verification import (
-    EarlyProbe,
+from .verification_state import (
+    EarlyImport,
     FrameworkContext,
     Judgement,
     Verification,
@@ -52,12 +51,12 @@ def import_early(run: Verification) -> Iterator[None]:
         yield
         return
     turn, pool = Future[Mapping[str, Any] | None](), ThreadPoolExecutor(1)
-    report, runs = prefetch.start_in_thread(
+    report, runs = early_probes.start_in_thread(
         pool, lambda on_start: _run_probe(run, str(first), run.environ, turn.result, on_start)
     )
     try:
         runs.wait()
-        run.early_probe = EarlyProbe(str(first), turn, report)
+        run.early_import = EarlyImport(str(first), turn, report)
         yield
     finally:
         if not turn.done():
@@ -172,9 +171,9 @@ def _run_probe(
 
 def _get_report(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.ProbeReport:
     """Return the report of a framework's probe. A probe that was started early is told to continue."""
-    early = run.early_probe
+    early = run.early_import
     if early and early.framework == name and environ == run.environ:
-        run.early_probe = None
+        run.early_import = None
         early.turn.set_result({})
         return early.report.result()
     return _run_probe(run, name, environ)
@@ -204,7 +203,7 @@ def _ask_framework(
         ),
     )
     saw = report.last("framework")
-    wrong = check_gpus.check_framework_claims(name, saw, run.machine) if saw and run.machine else None
+    wrong = judge_lowlevel.check_framework_claims(name, saw, run.machine) if saw and run.machine else None
     if wrong and outcome.stages[0][1].status != "fail":
         outcome = dataclasses.replace(outcome, stages=(("framework", wrong), *outcome.stages[1:]))
     return report, outcome

@@ -13,8 +13,15 @@ from dataclasses import dataclass
 from ..model import Environment, Event, Evidence, Finding
 from ..profiles.failure_findings import make_finding
 from . import judge_frameworks, judge_loaded, missing_libraries, run_probe
-from .prefetch import PATTERN
-from .verification import FrameworkContext, Judgement, Verification, fail_with, find_suspects, search_settings
+from .early_probes import PATTERN
+from .verification_state import (
+    FrameworkContext,
+    Judgement,
+    Verification,
+    fail_with,
+    find_suspects,
+    search_settings,
+)
 
 _REST = ("convolution", "loaded")
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from ..model import Event, Machine
 from . import (
-    check_gpus,
+    early_probes,
     judge_cudnn_files,
     judge_lowlevel,
     missing_libraries,
-    prefetch,
     read_libraries,
     run_probe,
 )
-from .verification import Judgement, Verification, find_suspects, search_settings
+from .verification_state import Judgement, Verification, find_suspects, search_settings
 
 _BEFORE = {"driver": None, "runtime": "driver", "cudnn": "runtime"}
 
@@ -39,19 +39,41 @@ def _major(run: Verification) -> str | None:
     return read_libraries.read_built_major(run.paths)
 
 
-def _paths(run: Verification) -> prefetch.LibraryPaths:
+def choose_libraries(files: Sequence[str], *, major: str | None, system: bool) -> dict[str, Any]:
+    """Return the libraries that stages 2 and 4 load. `major` is the CUDA major version of the environment.
+
+    `system` allows the loader's libcudart and libcudnn if the environment contains none.
+    """
+    cudnn = read_libraries.pick_library(files, "libcudnn")
+    cudart = read_libraries.pick_library(files, "libcudart", major) or read_libraries.pick_library(
+        files, "libcudart"
+    )
+    sonames = {"13": "libcudart.so.13", "12": "libcudart.so.12", "11": "libcudart.so.11.0"}
+    fallback = [s for m, s in sonames.items() if system and major in (None, m)]
+    return {
+        "libcudart": [cudart] if cudart else fallback,
+        "libcudnn": cudnn or ("libcudnn.so.9" if system else None),
+        "helpers": [
+            p
+            for f in ("libnvrtc", "libcublasLt", "libcublas")
+            if (p := read_libraries.pick_library(files, f, major))
+        ],
+    }
+
+
+def _paths(run: Verification) -> early_probes.LibraryPaths:
     system = any(run.installed.builds.values()) and not read_libraries.pick_library(
         run.installed.files, "libcudart"
     )
-    return judge_lowlevel.choose_libraries(run.installed.files, major=_major(run), system=system)
+    return choose_libraries(run.installed.files, major=_major(run), system=system)
 
 
 def _ask(run: Verification, environ: Mapping[str, str]) -> run_probe.ProbeReport:
     """Ask all again, in a child of its own, under other variables."""
     paths = _paths(run)
-    seconds = min(run.options.timeout, prefetch.SECONDS)
+    seconds = min(run.options.timeout, early_probes.SECONDS)
     child = run_probe.ChildSettings(environ=environ, timeout=seconds, later_input=lambda: paths)
-    return prefetch.ask_driver(run.env, run.ordinal, child)
+    return early_probes.ask_driver(run.env, run.ordinal, child)
 
 
 def run_lowlevel(run: Verification) -> None:
@@ -62,11 +84,11 @@ def run_lowlevel(run: Verification) -> None:
         )
     )
     with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
-        if run.prefetch.driver_report is None:
+        if run.early_probes.driver_report is None:
             pending = pool.submit(_ask, run, run.environ)
         else:
-            run.prefetch.paths.set_result(_paths(run))
-            pending = run.prefetch.driver_report
+            run.early_probes.paths.set_result(_paths(run))
+            pending = run.early_probes.driver_report
         on_disk, seconds = _libraries(run)
         run.read_ahead()
         run.machine = _read_machine(run)
@@ -91,8 +113,8 @@ def run_lowlevel(run: Verification) -> None:
 
 
 def _read_machine(run: Verification) -> Machine | None:
-    if run.prefetch.machine:
-        return run.prefetch.machine.result()
+    if run.early_probes.machine:
+        return run.early_probes.machine.result()
     return run.baseline.read_machine() if run.baseline.read_machine else None
 
 
@@ -135,7 +157,8 @@ def _judge_layer(run: Verification, report: run_probe.ProbeReport, stage: str) -
         if judged.status == "fail" or run.machine is None:
             return judged
         return (
-            check_gpus.check_driver_claims(judge_lowlevel.read_stage(report, "driver"), run.machine) or judged
+            judge_lowlevel.check_driver_claims(judge_lowlevel.read_stage(report, "driver"), run.machine)
+            or judged
         )
     if stage == "runtime":
         return _runtime(run, report)

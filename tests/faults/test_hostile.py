@@ -276,7 +276,7 @@ def test_text_that_a_startup_file_adds_to_the_report_is_ignored(tmp_path, start)
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
     told = run_probe.run_probe(
         sys.executable,
-        ("report", "search_paths"),
+        ("report", "python_search_paths"),
         {"frameworks": ["json"]},
         run_probe.ChildSettings(environ=environ, timeout=30),
     )
@@ -290,7 +290,7 @@ def test_a_report_that_a_startup_file_forged_is_not_believed(tmp_path):
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
     told = run_probe.run_probe(
         sys.executable,
-        ("report", "search_paths"),
+        ("report", "python_search_paths"),
         {"frameworks": ["json"]},
         run_probe.ChildSettings(environ=environ, timeout=30),
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from provision.system import process
-from provision.verify import prefetch, run_probe
+from provision.verify import early_probes, run_probe
 
 FOLDER = Path(__file__).parents[2] / "provision" / "probes"
 PROBES = sorted(FOLDER.glob("*.py"))
@@ -62,7 +62,7 @@ def test_probes_run_on_every_python(python):
     """Where and low level, on a machine whose libcuda, if any, is hidden by an empty file."""
     told = run_probe.run_probe(
         python,
-        ("report", "search_paths"),
+        ("report", "python_search_paths"),
         {"frameworks": ["torch", "json"]},
         run_probe.ChildSettings(environ=process.environ(), timeout=30),
     )
@@ -80,7 +80,7 @@ def test_the_low_level_probe_reports_a_driver_that_does_not_load(tmp_path):
     for python in pythons():
         told = run_probe.run_probe(
             python,
-            prefetch.PROBES,
+            early_probes.PROBES,
             asked,
             run_probe.ChildSettings(
                 environ=environ, timeout=30, options=("-I", "-S", "-B"), later_input=dict

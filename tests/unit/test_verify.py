@@ -12,7 +12,7 @@ from verify_stub import hanging
 from provision.errors import UsageError
 from provision.model import Verdict, as_document, from_plain
 from provision.verify import Baseline, Options, begin, locate, verify
-from provision.verify.verification import prepare
+from provision.verify.verification_state import prepare
 
 CPU = Options(device="cpu", timeout=120)
 

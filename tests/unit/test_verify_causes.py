@@ -5,7 +5,7 @@ import pytest
 from provision.model import Evidence
 from provision.system import process
 from provision.verify import culprit_setting, judge_frameworks, run_probe, status_causes
-from provision.verify.verification import FrameworkContext
+from provision.verify.verification_state import FrameworkContext
 
 FILES = [{"path": p, "problem": None} for p in ("/dev/nvidia0", "/dev/nvidia-uvm")]
 MASKED = [*FILES, {"path": "/dev/nvidiactl", "problem": "another device stands in its place"}]

@@ -11,7 +11,7 @@ from verify_stub import env, healthy, pristine, tamper  # noqa: F401
 
 from driver_stub import H200, H200_MIG, T4, build, scenario, spec
 from provision.model import Driver, Gpu, Machine, Target
-from provision.verify import check_gpus, run_probe
+from provision.verify import judge_lowlevel, run_probe
 
 REAL = "GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e5f"
 
@@ -116,12 +116,12 @@ ONE = machine((REAL, ()))
 )
 def test_reported_uuids_must_be_among_those_of_the_machine(uuids, here, agrees):
     saw = {"devices": [{"uuid": u} for u in uuids], "mig": [], "kernel_module": "580.159.04"}
-    assert (check_gpus.check_driver_claims(saw, here) is None) == agrees
-    assert (check_gpus.check_framework_claims("torch", saw, here) is None) == agrees
+    assert (judge_lowlevel.check_driver_claims(saw, here) is None) == agrees
+    assert (judge_lowlevel.check_framework_claims("torch", saw, here) is None) == agrees
 
 
 def test_a_framework_without_uuids_contradicts_nothing():
-    assert check_gpus.check_framework_claims("jax", {"devices": [{"uuid": None}]}, machine()) is None
+    assert judge_lowlevel.check_framework_claims("jax", {"devices": [{"uuid": None}]}, machine()) is None
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_framework_without_uuids_contradicts_nothing():
     ],
 )
 def test_the_driver_is_the_same_but_for_cuda_compat(saw, driver, agrees):
-    found = check_gpus.check_driver_claims(
+    found = judge_lowlevel.check_driver_claims(
         {"devices": [{"uuid": REAL}], **saw}, machine((REAL, ()), **driver)
     )
     assert (found is None) == agrees

@@ -11,7 +11,7 @@ from provision.verify import judge_loaded
 from provision.verify.drift.listed_files import ListedFile
 from provision.verify.read_libraries import LibraryPackage
 from provision.verify.run_probe import ProbeReport
-from provision.verify.verification import FrameworkContext
+from provision.verify.verification_state import FrameworkContext
 
 SITE = "/env/lib/python3.12/site-packages/nvidia/cudnn/lib"
 CUDNN = LibraryPackage(

@@ -24,9 +24,8 @@ from ...model import (
     Target,
 )
 from ...profiles.failure_findings import make_finding
-from ..judge_lowlevel import shorten_version
-from ..read_libraries import CUDNN_PACKAGE
-from ..verification import Judgement, Verification
+from ..read_libraries import CUDNN_PACKAGE, shorten_version
+from ..verification_state import Judgement, Verification
 from . import compare_wheels
 
 CHANGED = "changed_since_lock"
@@ -43,7 +42,7 @@ def judge_drift(run: Verification) -> None:
         return
     locked, broken = run.options.locked, run.broken
     thorough = locked or run.options.deep or broken not in (None, "driver")
-    sizes = run.prefetch.sizes.result() if run.prefetch.sizes and not thorough else None
+    sizes = run.early_probes.sizes.result() if run.early_probes.sizes and not thorough else None
     changes = compare_wheels.find_drift(
         Path(run.env.path), run.lock, python=run.env.python_version, thorough=thorough, sizes=sizes
     ).changes

@@ -28,15 +28,15 @@ from ..model import (
 )
 from ..system import process
 from . import culprit_setting, read_libraries, run_probe
+from .early_probes import EarlyProbes
 from .locate import PythonPaths
 from .options import Baseline, Options, device_of
-from .prefetch import Prefetch
 
 Emit = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyProbe:
+class EarlyImport:
     """A framework's probe that was started before its turn.
 
     It continues when `turn` gets a mapping, and ends when `turn` gets None.
@@ -55,7 +55,7 @@ class Verification:
     UUIDs of MIG devices, each of which needs its own process.
     """
 
-    prefetch: Prefetch
+    early_probes: EarlyProbes
     env: Environment
     options: Options
     baseline: Baseline
@@ -72,7 +72,7 @@ class Verification:
     machine: Machine | None = None  # as gpuenv itself reads it, once stage 1 is judged
     drift: tuple[EnvironmentChange, ...] = ()
     blamed: bool = False  # a variable was found guilty of what failed
-    early_probe: EarlyProbe | None = None
+    early_import: EarlyImport | None = None
     slices: tuple[str, ...] = ()  # UUIDs of MIG devices, each of which needs a process of its own
 
     @property
@@ -90,7 +90,7 @@ class Verification:
 
     def read_ahead(self) -> None:
         """Start the reading for the time in which gpuenv waits for children."""
-        self.prefetch.read_ahead()
+        self.early_probes.read_ahead()
 
     def add(
         self,
@@ -122,12 +122,12 @@ class Verification:
             self.skip(stage, f"the {self.broken} stage failed", framework)
 
 
-def prepare(prefetch: Prefetch, options: Options, baseline: Baseline, emit: Emit) -> Verification:
+def prepare(early_probes: EarlyProbes, options: Options, baseline: Baseline, emit: Emit) -> Verification:
     """Return a verification without stages.
 
     Raise UsageError for an unknown framework, and if the environment's Python does not start.
     """
-    env = prefetch.env
+    env = early_probes.env
     device, ordinal = device_of(options, baseline.lock)
     unknown = [f for f in options.frameworks if f not in FRAMEWORKS]
     if unknown:
@@ -135,19 +135,19 @@ def prepare(prefetch: Prefetch, options: Options, baseline: Baseline, emit: Emit
             f"unknown framework: {', '.join(unknown)}", hint=f"Supported frameworks: {', '.join(FRAMEWORKS)}."
         )
     emit(Event(kind="start", stage="verify", text=f"verifying {env.path}"))
-    paths = prefetch.python_paths.result()
+    paths = early_probes.python_paths.result()
     env = replace(env, python_version=paths.version)
     for problem in paths.problems:
         emit(Event(kind="warning", stage="verify", text=problem))
     return Verification(
-        prefetch=prefetch,
+        early_probes=early_probes,
         env=env,
         options=options,
         baseline=baseline,
         emit=emit,
         device=device,
         ordinal=ordinal,
-        environ=child_environ(prefetch, options),
+        environ=child_environ(early_probes, options),
         installed=read_libraries.read_installed(paths),
         stages=[],
         findings=[],
@@ -155,10 +155,10 @@ def prepare(prefetch: Prefetch, options: Options, baseline: Baseline, emit: Emit
     )
 
 
-def child_environ(prefetch: Prefetch, options: Options) -> dict[str, str]:
+def child_environ(early_probes: EarlyProbes, options: Options) -> dict[str, str]:
     """Return the variables of children that import packages: the user's, and a folder for bytecode."""
-    origins = [str(Path(f.origin).parent) for f in prefetch.python_paths.result().frameworks]
-    return {**bytecode_cache_folder.choose_bytecode_folder(origins, options.cache_dir), **prefetch.environ}
+    origins = [str(Path(f.origin).parent) for f in early_probes.python_paths.result().frameworks]
+    return {**bytecode_cache_folder.choose_bytecode_folder(origins, options.cache_dir), **early_probes.environ}
 
 
 def find_suspects(run: Verification, framework: str | None = None) -> list[culprit_setting.Suspect]:

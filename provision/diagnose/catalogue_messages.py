@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..model import CatalogueMessage, Confidence, Evidence
 from .candidates import Candidate, Case
-from .message_patterns import evidence
+from .pattern_search import evidence
 
 _ONE, _FIRST, _STEP = (
     60,

@@ -63,7 +63,7 @@ class BackgroundCall:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prefetch:
+class EarlyProbes:
     """The first reports of a verification, which may still be under way.
 
     `driver_report` is None if the driver is not queried. `paths` are the library paths that its probe waits
@@ -100,7 +100,7 @@ def begin(
     driver: bool = True,
     machine: Callable[[], Machine] | None = None,
     meanwhile: Callable[[PythonPaths], Any] | None = None,
-) -> Iterator[Prefetch]:
+) -> Iterator[EarlyProbes]:
     """Start the first two probes. They run when the block begins, and no child is left at its end.
 
     Without `driver` only the search paths are read. `machine` reads the driver and the GPUs while the driver's
@@ -122,7 +122,7 @@ def begin(
         read = pool.submit(machine) if report and machine else None
         reading = BackgroundCall(pool, lambda: meanwhile(where.result())) if meanwhile else None
         sizes = BackgroundCall(pool, lambda: _read_sizes(env)) if env.made_by_gpuenv else None
-        yield Prefetch(
+        yield EarlyProbes(
             env=env, environ=environ, python_paths=where, paths=paths, driver_report=report, machine=read, reading=reading,
             sizes=sizes,
         )  # fmt: skip
