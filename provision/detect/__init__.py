@@ -1,14 +1,15 @@
-"""detect: what this machine is. NVML, libcuda in a child, /proc, /sys -> Machine."""
+"""Stage detect: reads this machine from NVML, libcuda, /proc and /sys."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from ..model import Driver, Finding, Gpu, HostContext, Machine, Target, TargetGpu
+from ..model import Driver, Finding, HostContext, Machine, Target, TargetGpu
 from ..system import process
 from .cuda_or_cpu import judge_device
-from .driver import Seen, read_driver
+from .driver import DriverReading, read_driver
 from .host_context import judge_hardware, read_context, read_hardware, read_wsl
 from .nvml_and_smi import read_holders
 from .platform_and_libc import judge_platform, read_environment, read_platform
@@ -30,14 +31,14 @@ def detect(
     seconds: float = 30.0,
     cache: Path | None = None,
 ) -> Machine:
-    """Read this machine, and only the parts asked for (of WITH_CUDA); platform and glibc always.
+    """Read this machine, but only some parts of it (of WITH_CUDA). Platform and glibc are always read.
 
-    `root` is where /proc, /sys, /dev and /etc are read, `environ` replaces this process's
-    environment, `seconds` is the deadline of the child that asks libcuda (cuInit takes some
-    seconds on machines with many GPUs) and of nvidia-smi. `cache` is a folder in which the answers of Pythons
-    are kept. A driver that does not work is no
-    error here: it is `driver.problem` and a finding, for which context and hardware are looked at
-    too. Raises ValueError for an unknown part.
+    `root` is the folder of /proc, /sys, /dev and /etc. `environ` replaces this process's environment. `seconds`
+    is the deadline of nvidia-smi and of the child that calls libcuda: cuInit takes seconds on machines with
+    many GPUs. `cache` is a folder for the answers of Pythons.
+
+    A driver that does not work is no error here. It gives `driver.problem` and a finding, for which context and
+    hardware are read too. Raise ValueError for an unknown part.
     """
     wrong = set(parts) - set(WITH_CUDA)
     if wrong:
@@ -45,14 +46,19 @@ def detect(
     environ = process.environ() if environ is None else environ
     platform, glibc = read_platform()
     machine = platform.split("-")[1]
-    seen = Seen(driver=Driver())
+    reading = DriverReading(driver=Driver())
     if "driver" in parts or "gpus" in parts:
-        seen = read_driver(root, environ, machine, seconds, start_cuda="cuda" in parts)
+        reading = read_driver(root, environ, machine, seconds, start_cuda="cuda" in parts)
     hardware = read_hardware(root) if "hardware" in parts else ()
-    driver = seen.driver if "driver" in parts else Driver()
-    gpus = seen.gpus if "gpus" in parts else ()
+    driver = reading.driver if "driver" in parts else Driver()
+    gpus = reading.gpus if "gpus" in parts else ()
     return Machine(
-        target=_target(platform, glibc, driver, gpus, seen, wsl="driver" in parts and read_wsl(root)),
+        target=_target(
+            platform,
+            glibc,
+            replace(reading, driver=driver, gpus=gpus),
+            wsl="driver" in parts and read_wsl(root),
+        ),
         driver=driver,
         gpus=gpus,
         context=read_context(root, environ) if "context" in parts else HostContext(),
@@ -60,15 +66,16 @@ def detect(
         pythons=read_pythons(root, environ, cache) if "pythons" in parts else (),
         libraries=read_libraries(root, environ, machine) if "libraries" in parts else (),
         environment=read_environment(environ) if "environment" in parts else {},
-        findings=_findings(seen.findings, judge_platform(platform), judge_hardware(hardware)),
+        findings=_findings(reading.findings, judge_platform(platform), judge_hardware(hardware)),
     )
 
 
-def _target(
-    platform: str, glibc: str | None, driver: Driver, gpus: tuple[Gpu, ...], seen: Seen, *, wsl: bool
-) -> Target:
-    """What a plan for this machine depends on. The driver is the library's version, or the kernel
-    module's where no library answered."""
+def _target(platform: str, glibc: str | None, reading: DriverReading, *, wsl: bool) -> Target:
+    """Return the part of the machine that a plan depends on.
+
+    The driver's version is that of its library, or of the kernel module if no library answered.
+    """
+    driver = reading.driver
     version = driver.library or driver.kernel_module
     windows = wsl or platform.startswith("windows-")
     return Target(
@@ -77,13 +84,13 @@ def _target(
         driver=version,
         driver_os=("windows" if windows else "linux") if version else None,
         driver_cuda=driver.cuda,
-        gpus=tuple(TargetGpu(capability=g.capability, name=g.name) for g in gpus if g.capability),
-        forward_compat=seen.forward_compat if driver.source else None,
+        gpus=tuple(TargetGpu(capability=g.capability, name=g.name) for g in reading.gpus if g.capability),
+        forward_compat=reading.forward_compat if driver.source else None,
     )
 
 
 def _findings(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """All findings, the certain ones first, else in the order given."""
+    """Return all findings, the certain ones first."""
     order = {"certain": 0, "likely": 1, "possible": 2}
     return tuple(
         sorted((finding for group in groups for finding in group), key=lambda f: order[f.confidence])

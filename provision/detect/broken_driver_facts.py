@@ -1,31 +1,33 @@
-"""The facts about a driver that does not work, which are the evidence of its findings."""
+"""The facts about a driver that does not work. They are the evidence of its findings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..model import Confidence, Evidence, Finding, HardwareDevice, HostContext
 from .findings import make_finding
-from .kernel_files import Node
-from .nvml_and_smi import Answer
+from .kernel_files import DeviceFile
+from .nvml_and_smi import DriverAnswer
 from .uvm import Uvm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
-    """All that was seen when the driver did not work. `nouveau` is whether that module is loaded,
-    `libcuda` the file that the loader finds, `library` the version of the driver's libraries (by their
-    file names), `smi` None where there is no nvidia-smi, `uvm` what the system says of nvidia_uvm."""
+class DriverFacts:
+    """The facts about a driver that does not work.
 
-    nvml: Answer
-    cuda: Answer
-    context: HostContext
-    smi: Answer | None = None
+    `libcuda` is the file that the loader finds. `library` is the version of the driver's libraries, by their
+    file names. `smi` is None if there is no nvidia-smi. `nouveau` is whether that module is loaded.
+    """
+
+    nvml: DriverAnswer
+    cuda: DriverAnswer = field(default_factory=lambda: DriverAnswer(source="libcuda"))
+    context: HostContext = field(default_factory=HostContext)
+    smi: DriverAnswer | None = None
     kernel_module: str | None = None
     kernel_source: str | None = None
     libcuda: str | None = None
     library: str | None = None
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[DeviceFile, ...] = ()
     hardware: tuple[HardwareDevice, ...] = ()
     nouveau: bool = False
     uvm: Uvm | None = None

@@ -1,4 +1,4 @@
-"""The device that an environment on this machine is made for: cuda, cpu, or neither with a reason."""
+"""Decides whether an environment on this machine is for CUDA or for the CPU."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from .host_context import WSL_LIBCUDA
 
 
 def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
-    """("cuda" or "cpu", one sentence why) for a machine of which driver, gpus, context, hardware
-    and environment were read.
+    """Return "cuda" or "cpu" for a machine, and one sentence that says why.
 
-    Raises MachineError (exit 4), with the findings, where NVIDIA hardware shows but its driver
-    does not work, on a Slurm login node, and where "cuda" is wanted and cannot be had: a GPU
-    server never silently gets a CPU environment.
+    The parts driver, gpus, context, hardware and environment must have been read. A GPU server never silently
+    gets a CPU environment. Raise MachineError (exit 4) with the findings in three cases: NVIDIA hardware whose
+    driver does not work, a Slurm login node, and a request for "cuda" that is impossible.
     """
     if wanted == "cpu":
         return "cpu", "--device cpu was asked for"
@@ -48,8 +47,11 @@ _DRIVER_ANSWERED = (
 
 
 def nvidia_traces(machine: Machine) -> tuple[str, ...]:
-    """What shows that there is NVIDIA hardware or a driver, in words: device files, PCI devices,
-    the kernel module, WSL's libcuda, a driver that answers without a GPU."""
+    """Return the signs of NVIDIA hardware or a driver, in words.
+
+    Signs are device files, PCI devices, the kernel module, WSL's libcuda, and a driver that answers without a
+    GPU.
+    """
     traces = []
     for item in machine.hardware:
         if item.vendor != "nvidia":
@@ -94,7 +96,7 @@ def _no_driver(machine: Machine) -> MachineError:
 
 
 def _why_cpu(machine: Machine) -> str:
-    """The sentence for a CPU environment that nobody asked for, warnings included."""
+    """Return the reason for a CPU environment that was not requested, with warnings."""
     sentence = "no NVIDIA GPU and no NVIDIA driver were found on this machine"
     others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]
     warnings = []

@@ -1,4 +1,4 @@
-"""The driver and the GPUs: who is asked, in which order, and what is made of the answers."""
+"""Reads the driver and the GPUs, from NVML, libcuda, nvidia-smi and kernel files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from ..model import Driver, Evidence, Finding, Gpu
-from .broken_driver_facts import Facts
+from .broken_driver_facts import DriverFacts
 from .driver_findings import NVML_GPU_LOST, NVML_NO_PERMISSION, explain, explain_cuda
 from .findings import make_finding
 from .host_context import read_context, read_hardware
 from .kernel_files import device_nodes, is_there, kernel_module, library_version, under
 from .libcuda import NOT_THERE, ask_libcuda
-from .nvml_and_smi import Answer, Trouble, ask_nvml, ask_smi
+from .nvml_and_smi import DriverAnswer, Trouble, ask_nvml, ask_smi
 from .system_libraries import find_files
 from .uvm import read_uvm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """The driver, its GPUs, the CUDA of a cuda-compat libcuda in use, and what is wrong."""
+class DriverReading:
+    """The driver, its GPUs, the CUDA version of a cuda-compat libcuda in use, and the findings."""
 
     driver: Driver
     gpus: tuple[Gpu, ...] = ()
@@ -32,79 +32,82 @@ class Seen:
 
 def read_driver(
     root: Path, environ: Mapping[str, str], machine: str, seconds: float, *, start_cuda: bool = False
-) -> Seen:
-    """Ask NVML; only where it gives no GPU, libcuda in a child, /proc, /sys, and nvidia-smi.
+) -> DriverReading:
+    """Read the driver from NVML. If that gives no GPU, use libcuda in a child, /proc, /sys and nvidia-smi.
 
-    `machine` is the processor as in platform strings, `seconds` the deadline of a child. With `start_cuda` CUDA is
-    started in a child also where NVML gives GPUs: cuInit can fail there.
+    `machine` is the processor as in platform strings, `seconds` the deadline of a child. With `start_cuda` a
+    child starts CUDA even if NVML gives GPUs, because cuInit can fail there.
     """
     nvml = ask_nvml()
     module, source = kernel_module(root)
     files = find_files(("libcuda.so.1", "libnvidia-ml.so.1"), root, environ, machine)
-    libcuda = files.get("libcuda.so.1")
-    nodes = device_nodes(root)
-    if nvml.ok and nvml.gpus:
-        seen = _working(nvml, module, libcuda)
-        if not start_cuda:
-            return seen
-        cuda = ask_libcuda(environ, seconds)
-        version = cuda.driver or library_version(files.get("libnvidia-ml.so.1"))
-        return _with_cuda(
-            seen,
-            Facts(
-                nvml=nvml,
-                cuda=cuda,
-                kernel_module=module,
-                kernel_source=source,
-                libcuda=libcuda,
-                library=version,
-                nodes=nodes,
-                context=read_context(root, environ),
-                uvm=read_uvm(root),
-            ),
-        )
-    trace = nvml.code is not None or module or libcuda or nodes
-    cuda = ask_libcuda(environ, seconds) if trace else NOT_THERE
-    if cuda.ok and cuda.gpus:
-        return _working(cuda, module, cuda.path or libcuda, nvml.error)
-    smi = ask_smi(root, environ, seconds)
-    problem, findings = explain(
-        Facts(
-            nvml=nvml,
-            cuda=cuda,
-            smi=smi,
-            kernel_module=module,
-            kernel_source=source,
-            libcuda=libcuda,
-            library=cuda.driver or library_version(files.get("libnvidia-ml.so.1")),
-            nodes=nodes,
-            hardware=read_hardware(root),
-            context=read_context(root, environ),
-            nouveau=is_there(under(root, "/sys/module/nouveau")),
-            uvm=read_uvm(root),
-        )
-    )
-    # libcuda's version is its file's name, which says nothing of a driver where no module is loaded.
-    asked = (nvml, cuda if module else None, smi)
-    tellers = [answer for answer in asked if answer and answer.driver]
-    driver = Driver(
-        library=tellers[0].driver if tellers else None,
+    facts = DriverFacts(
+        nvml=nvml,
         kernel_module=module,
-        cuda=cuda.cuda if tellers else None,
-        source=tellers[0].source if tellers else source,
-        libcuda=cuda.path or libcuda,
+        kernel_source=source,
+        libcuda=files.get("libcuda.so.1"),
+        library=library_version(files.get("libnvidia-ml.so.1")),
+        nodes=device_nodes(root),
+    )
+    if nvml.ok and nvml.gpus:
+        reading = _working(nvml, module, facts.libcuda)
+        if not start_cuda:
+            return reading
+        facts = _add_cuda(facts, ask_libcuda(environ, seconds))
+        return _with_cuda(reading, _add_surroundings(facts, root, environ))
+    has_traces = nvml.code is not None or module or facts.libcuda or facts.nodes
+    cuda = ask_libcuda(environ, seconds) if has_traces else NOT_THERE
+    if cuda.ok and cuda.gpus:
+        return _working(cuda, module, cuda.path or facts.libcuda, nvml.error)
+    facts = replace(
+        _add_cuda(facts, cuda),
+        smi=ask_smi(root, environ, seconds),
+        hardware=read_hardware(root),
+        nouveau=is_there(under(root, "/sys/module/nouveau")),
+    )
+    return _broken(_add_surroundings(facts, root, environ))
+
+
+def _add_cuda(facts: DriverFacts, cuda: DriverAnswer) -> DriverFacts:
+    return replace(facts, cuda=cuda, library=cuda.driver or facts.library)
+
+
+def _add_surroundings(facts: DriverFacts, root: Path, environ: Mapping[str, str]) -> DriverFacts:
+    return replace(facts, context=read_context(root, environ), uvm=read_uvm(root))
+
+
+def _broken(facts: DriverFacts) -> DriverReading:
+    """Return the reading of a driver that gave no usable GPU."""
+    problem, findings = explain(facts)
+    # The file name of libcuda shows its version. Without a loaded module that is not the version of a driver.
+    answers = (facts.nvml, facts.cuda if facts.kernel_module else None, facts.smi)
+    first = next((answer for answer in answers if answer and answer.driver), None)
+    driver = Driver(
+        library=first.driver if first else None,
+        kernel_module=facts.kernel_module,
+        cuda=facts.cuda.cuda if first else None,
+        source=first.source if first else facts.kernel_source,
+        libcuda=facts.cuda.path or facts.libcuda,
         problem=problem,
     )
-    more = tuple(trouble_finding(trouble) for trouble in nvml.troubles)
-    return Seen(driver=driver, gpus=smi.gpus if smi and smi.ok else (), findings=(*findings, *more))
+    troubles = tuple(make_trouble_finding(trouble) for trouble in facts.nvml.troubles)
+    smi = facts.smi
+    return DriverReading(
+        driver=driver, gpus=smi.gpus if smi and smi.ok else (), findings=(*findings, *troubles)
+    )
 
 
-def _working(answer: Answer, module: str | None, libcuda: str | None, aside: str | None = None) -> Seen:
-    """A driver that gave GPUs. libcuda newer than the kernel module is a cuda-compat library, which
-    then answers for the CUDA version: what the driver itself speaks stays unknown."""
+def _working(
+    answer: DriverAnswer, module: str | None, libcuda: str | None, aside: str | None = None
+) -> DriverReading:
+    """Return the reading of a driver that gave GPUs.
+
+    A libcuda newer than the kernel module is a cuda-compat library. It then gives the CUDA version, and the
+    driver's own CUDA version stays unknown.
+    """
     compat = is_newer(library_version(libcuda), module)
     library = module if compat else answer.driver or module
-    findings = [trouble_finding(trouble) for trouble in answer.troubles]
+    findings = [make_trouble_finding(trouble) for trouble in answer.troubles]
     if not compat and module and answer.driver and module != answer.driver:
         findings.append(_different(module, answer.driver, aside))
     driver = Driver(
@@ -114,7 +117,7 @@ def _working(answer: Answer, module: str | None, libcuda: str | None, aside: str
         source=answer.source,
         libcuda=libcuda,
     )
-    return Seen(
+    return DriverReading(
         driver=driver,
         gpus=answer.gpus,
         forward_compat=answer.cuda if compat else None,
@@ -122,18 +125,18 @@ def _working(answer: Answer, module: str | None, libcuda: str | None, aside: str
     )
 
 
-def _with_cuda(seen: Seen, facts: Facts) -> Seen:
-    """A driver that gave GPUs, with why CUDA does not start on them."""
+def _with_cuda(reading: DriverReading, facts: DriverFacts) -> DriverReading:
+    """Return the reading of a driver that gave GPUs, with the reason why CUDA does not start."""
     finding = explain_cuda(facts)
     if finding is None:
-        return seen
-    others = tuple(f for f in seen.findings if f.cause != finding.cause)
-    driver = replace(seen.driver, problem=finding.title)
-    return replace(seen, driver=driver, findings=(finding, *others))
+        return reading
+    others = tuple(f for f in reading.findings if f.cause != finding.cause)
+    driver = replace(reading.driver, problem=finding.title)
+    return replace(reading, driver=driver, findings=(finding, *others))
 
 
 def is_newer(library: str | None, module: str | None) -> bool:
-    """Whether a library's driver version is above the kernel module's; False where one is unknown."""
+    """Return whether a library's driver version is newer than the kernel module's. False if one is unknown."""
     try:
         return bool(library and module) and Version(library or "") > Version(module or "")
     except InvalidVersion:
@@ -150,8 +153,8 @@ def _different(module: str, library: str, aside: str | None) -> Finding:
     )
 
 
-def trouble_finding(trouble: Trouble) -> Finding:
-    """What is wrong with one GPU where others may work."""
+def make_trouble_finding(trouble: Trouble) -> Finding:
+    """Return the finding for one GPU that could not be read. Other GPUs may work."""
     evidence = Evidence(text=f"GPU {trouble.index}: {trouble.text} (NVML code {trouble.code})", source="nvml")
     if trouble.code == NVML_NO_PERMISSION:
         return make_finding("gpu_access_denied", (evidence,), index=trouble.index)

@@ -1,7 +1,7 @@
-"""Why the driver cannot be used: facts in, the problem in one sentence and the findings out. Pure.
+"""Explains why the driver cannot be used: facts in, findings out.
 
-The causes are the taxonomy's; the order of the rules is its order of decision, driver first, except
-that what a library says by its own return code goes before what is only inferred.
+The rules run in the order of the causes in the profiles, driver first. An error code of a library goes before
+what is only inferred.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..model import Evidence, Finding
-from .broken_driver_facts import Facts
+from .broken_driver_facts import DriverFacts
 from .context_findings import (
     beside_stub,
     no_driver,
@@ -25,13 +25,13 @@ CUDA_STUB, CUDA_NO_DEVICE, CUDA_NOT_READY = 34, 100, 802
 CUDA_MISMATCH, CUDA_COMPAT, CUDA_UNKNOWN = 803, 804, 999
 
 
-def explain(facts: Facts) -> tuple[str, tuple[Finding, ...]]:
-    """(the problem, findings with the likeliest first) for a driver that gave no usable GPU."""
+def explain(facts: DriverFacts) -> tuple[str, tuple[Finding, ...]]:
+    """Return the problem and the findings, the likeliest first, for a driver that gave no usable GPU."""
     rules = (
         _mismatch,
         _stub,
         _denied,
-        _told_by_code,
+        _judge_code,
         _hung,
         no_gpu_of_slurm,
         no_driver_of_windows,
@@ -40,21 +40,24 @@ def explain(facts: Facts) -> tuple[str, tuple[Finding, ...]]:
         _module,
         _libraries,
     )
-    found = next((finding for rule in rules if (finding := rule(facts))), None) or no_driver(facts)
-    if found.cause == "cuda_stub_library_loaded":
-        return found.title, (found, *beside_stub(facts))
-    return found.title, (found,)
+    finding = next((f for rule in rules if (f := rule(facts))), None) or no_driver(facts)
+    if finding.cause == "cuda_stub_library_loaded":
+        return finding.title, (finding, *beside_stub(facts))
+    return finding.title, (finding,)
 
 
-def explain_cuda(facts: Facts) -> Finding | None:
-    """Why CUDA does not start though NVML gives GPUs; None where it starts, or where its code says too little."""
+def explain_cuda(facts: DriverFacts) -> Finding | None:
+    """Return why CUDA does not start although NVML gives GPUs.
+
+    Return None if CUDA starts, or if its code says too little.
+    """
     if facts.cuda.ok or (facts.cuda.code is None and not facts.cuda.hung):
         return None
-    rules = (_mismatch, _stub, _denied, _told_by_code, _hung)
+    rules = (_mismatch, _stub, _denied, _judge_code, _hung)
     return next((finding for rule in rules if (finding := rule(facts))), None)
 
 
-def _mismatch(facts: Facts) -> Finding | None:
+def _mismatch(facts: DriverFacts) -> Finding | None:
     if facts.nvml.code != NVML_MISMATCH and facts.cuda.code != CUDA_MISMATCH:
         return None
     library = facts.library or "version unknown"
@@ -63,7 +66,7 @@ def _mismatch(facts: Facts) -> Finding | None:
     return facts.make_finding(name, "certain", library=library, module=module)
 
 
-def _stub(facts: Facts) -> Finding | None:
+def _stub(facts: DriverFacts) -> Finding | None:
     if facts.cuda.code != CUDA_STUB:
         return None
     path = facts.cuda.path or "libcuda.so.1"
@@ -71,7 +74,7 @@ def _stub(facts: Facts) -> Finding | None:
     return facts.make_finding("detected_stub", "certain", library=path, folder=folder)
 
 
-def _denied(facts: Facts) -> Finding | None:
+def _denied(facts: DriverFacts) -> Finding | None:
     locked = [node for node in facts.nodes if not node.allowed]
     codes = (facts.nvml.code, *(trouble.code for trouble in facts.nvml.troubles))
     by_code = NVML_NO_PERMISSION in codes
@@ -83,7 +86,7 @@ def _denied(facts: Facts) -> Finding | None:
     return facts.make_finding(name, "certain" if by_code else "likely", *evidence, files=names)
 
 
-def _told_by_code(facts: Facts) -> Finding | None:
+def _judge_code(facts: DriverFacts) -> Finding | None:
     if facts.cuda.code == CUDA_NOT_READY:
         return facts.make_finding("detected_fabric_manager", "certain")
     if facts.cuda.code == CUDA_COMPAT:
@@ -94,19 +97,19 @@ def _told_by_code(facts: Facts) -> Finding | None:
         return facts.make_finding("detected_lost_cgroup", "likely")
     if facts.cuda.code == CUDA_UNKNOWN and facts.nvml.ok:
         container = facts.context.container is not None
-        found = judge_uvm(facts.uvm, facts.kernel_module, container=container)
-        return replace(found, evidence=(*found.evidence, *facts.answers, *facts.traces))
+        finding = judge_uvm(facts.uvm, facts.kernel_module, container=container)
+        return replace(finding, evidence=(*finding.evidence, *facts.answers, *facts.traces))
     return None
 
 
-def _hung(facts: Facts) -> Finding | None:
+def _hung(facts: DriverFacts) -> Finding | None:
     if not facts.cuda.hung:
         return None
     return facts.make_finding("driver_hangs", "possible", call=facts.cuda.hung)
 
 
-def _no_files(facts: Facts) -> Finding | None:
-    """The module is loaded and the libraries are there, but nobody made the device files."""
+def _no_files(facts: DriverFacts) -> Finding | None:
+    """Return the finding for a loaded module and installed libraries without device files."""
     if not facts.kernel_module or any(node.path == "/dev/nvidiactl" for node in facts.nodes):
         return None
     if facts.nvml.ok or (facts.nvml.code != NVML_NOT_LOADED and facts.cuda.code != CUDA_NO_DEVICE):
@@ -115,7 +118,7 @@ def _no_files(facts: Facts) -> Finding | None:
     return facts.make_finding("control_file_missing", "likely", evidence)
 
 
-def _module(facts: Facts) -> Finding | None:
+def _module(facts: DriverFacts) -> Finding | None:
     libraries = facts.nvml.code is not None or facts.cuda.code not in (None, CUDA_STUB)
     if facts.kernel_module and not (facts.nvml.ok or facts.nvml.code == NVML_NOT_LOADED):
         return None
@@ -131,8 +134,8 @@ def _module(facts: Facts) -> Finding | None:
     return facts.make_finding(name, "certain", *evidence, module=facts.kernel_module)
 
 
-def _libraries(facts: Facts) -> Finding | None:
-    """Only nvidia-smi works, or the module is loaded and no library of the driver is found."""
+def _libraries(facts: DriverFacts) -> Finding | None:
+    """Return the finding if only nvidia-smi works, or if the module is loaded and no driver library is found."""
     if facts.nvml.code is not None or facts.cuda.code not in (None, CUDA_STUB):
         return None
     if facts.smi and facts.smi.ok:

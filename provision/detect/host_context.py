@@ -1,5 +1,4 @@
-"""What is around gpuenv: display and accelerator devices on the PCI bus, NVIDIA's device files and Jetson boards, and
-container, WSL, Colab and Slurm."""
+"""Reads the surroundings of gpuenv: PCI devices, device files, container, WSL, Colab and Slurm."""
 
 from __future__ import annotations
 
@@ -19,46 +18,52 @@ JETSON = "jetson"
 
 
 def pci_device(address: str, vendor: str, device: str, kind: str) -> HardwareDevice | None:
-    """A device of the three makers from its files in /sys; None for other makers and for what
-    is no GPU (NVIDIA's audio and USB functions, NVSwitch bridges)."""
+    """Return a device of three vendors from its files in /sys.
+
+    Return None for other vendors, and for functions that are no GPU (NVIDIA's audio and USB functions, NVSwitch
+    bridges).
+    """
     if vendor not in VENDORS or not kind.startswith(CLASSES):
         return None
     return HardwareDevice(vendor=VENDORS[vendor], address=address, device=device or None)
 
 
 def read_pci(root: Path) -> tuple[HardwareDevice, ...]:
-    """GPUs and accelerators in /sys/bus/pci/devices."""
-    found = []
+    """Return the GPUs and accelerators in /sys/bus/pci/devices."""
+    devices = []
     for path in entries(under(root, "/sys/bus/pci/devices")):
         vendor, device, kind = (read_text(path / name) or "" for name in ("vendor", "device", "class"))
-        found.append(pci_device(path.name, vendor, device, kind))
-    return tuple(item for item in found if item)
+        devices.append(pci_device(path.name, vendor, device, kind))
+    return tuple(item for item in devices if item)
 
 
 def jetson_model(release: str | None, model: str | None) -> str | None:
-    """The name of a Jetson board from /etc/nv_tegra_release ("# R35 (release), REVISION: 4.1, ...")
-    and /proc/device-tree/model ("NVIDIA Jetson AGX Orin Developer Kit"); None for other machines."""
+    """Return the name of a Jetson board, or None for other machines.
+
+    It is read from /etc/nv_tegra_release ("# R35 (release), REVISION: 4.1, ...") and /proc/device-tree/model
+    ("NVIDIA Jetson AGX Orin Developer Kit").
+    """
     if model and re.search(r"jetson|nvidia.*(orin|thor|xavier)", model, re.IGNORECASE):
         return model
     return "NVIDIA Jetson" if release and re.match(r"# R\d+ \(release\)", release) else None
 
 
 def read_hardware(root: Path) -> tuple[HardwareDevice, ...]:
-    """All traces of a GPU that do not need a driver's cooperation."""
-    found = list(read_pci(root))
-    found += [
+    """Return all signs of a GPU that do not need a working driver."""
+    devices = list(read_pci(root))
+    devices += [
         HardwareDevice(vendor="nvidia", address=node.path)
         for node in device_nodes(root)
         if node.path != "/dev/dxg"  # Microsoft's, there for GPUs of every maker
     ]
     if is_there(under(root, WSL_LIBCUDA)):
-        found.append(HardwareDevice(vendor="nvidia", address=WSL_LIBCUDA))
+        devices.append(HardwareDevice(vendor="nvidia", address=WSL_LIBCUDA))
     board = jetson_model(
         read_text(under(root, "/etc/nv_tegra_release")), read_text(under(root, "/proc/device-tree/model"))
     )
     if board:
-        found.append(HardwareDevice(vendor="nvidia", address=JETSON, device=board))
-    return tuple(found)
+        devices.append(HardwareDevice(vendor="nvidia", address=JETSON, device=board))
+    return tuple(devices)
 
 
 def judge_hardware(hardware: tuple[HardwareDevice, ...]) -> tuple[Finding, ...]:
@@ -97,8 +102,11 @@ CGROUPS = (
 def container_kind(
     environ: Mapping[str, str], *, dockerenv: bool, containerenv: bool, cgroup: str, init: str
 ) -> str | None:
-    """The kind of container from its marks: what the environment says, docker's and podman's
-    marker files, /proc/1/cgroup, and `container=` as systemd and nspawn set it (`init`)."""
+    """Return the kind of container, or None.
+
+    The signs are variables, the marker files of docker and podman, /proc/1/cgroup, and `container=` of systemd
+    and nspawn (`init`).
+    """
     if "APPTAINER_CONTAINER" in environ or "SINGULARITY_CONTAINER" in environ:
         return "apptainer"
     if "KUBERNETES_SERVICE_HOST" in environ:
@@ -115,20 +123,22 @@ def container_kind(
 
 
 def is_wsl(release: str, *, driver_folder: bool) -> bool:
-    """Whether a kernel release is WSL's ("5.15.167.4-microsoft-standard-WSL2"); a kernel built by
-    its user keeps the driver's folder."""
+    """Return whether a kernel release is WSL's ("5.15.167.4-microsoft-standard-WSL2").
+
+    A kernel that the user built keeps the driver's folder.
+    """
     return "microsoft" in release.lower() or driver_folder
 
 
 def slurm_role(environ: Mapping[str, str], *, installed: bool) -> str | None:
-    """Slurm's part here: "job" inside a job, "login" where Slurm is at hand and this is no job."""
+    """Return "job" inside a Slurm job, and "login" if Slurm is installed outside a job, else None."""
     if "SLURM_JOB_ID" in environ:
         return "job"
     return "login" if installed else None
 
 
 def read_wsl(root: Path) -> bool:
-    """Whether this is WSL."""
+    """Return whether this is WSL."""
     release = read_text(under(root, "/proc/sys/kernel/osrelease")) or ""
     return is_wsl(release, driver_folder=is_there(under(root, "/usr/lib/wsl/lib")))
 
@@ -156,7 +166,7 @@ def read_context(root: Path, environ: Mapping[str, str]) -> HostContext:
 
 
 def _has_colab_package(root: Path) -> bool:
-    """Colab's working directory together with its own Python package."""
+    """Return whether Colab's working directory and its Python package exist."""
     if not is_there(under(root, "/content")):
         return False
     return any(

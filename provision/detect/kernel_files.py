@@ -1,6 +1,7 @@
-"""Small files of /proc, /sys, /dev and /etc under a root, and parsers of what the driver writes there.
+"""Reads small files of /proc, /sys, /dev and /etc under a root, and parses the driver's text in them.
 
-Absent and unreadable mean unknown. The CSV that nvidia-smi prints is read here too."""
+A missing or unreadable file means unknown. The CSV output of nvidia-smi is parsed here too.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from ..system import untrusted_files
 
 
 def under(root: Path, path: str) -> Path:
-    """An absolute path of the machine under `root` (a made tree in tests, else "/")."""
+    """Return an absolute path of the machine below `root`, which is "/" except in tests."""
     return root / path.lstrip("/")
 
 
 def read_text(path: Path) -> str | None:
-    """The stripped text of a file, or None where it is absent or may not be read."""
+    """Return the stripped text of a file, or None if it is missing or unreadable."""
     try:
         return untrusted_files.read_text(path).strip("\0\n ")
     except OSError:
@@ -30,7 +31,7 @@ def read_text(path: Path) -> str | None:
 
 
 def entries(folder: Path) -> tuple[Path, ...]:
-    """What a directory holds, sorted by name; empty where it is absent or may not be read."""
+    """Return the paths in a folder, sorted by name; empty if it is missing or unreadable."""
     try:
         return tuple(sorted(folder.iterdir()))
     except OSError:
@@ -38,7 +39,7 @@ def entries(folder: Path) -> tuple[Path, ...]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path exists, a directory on the way that may not be searched meaning no."""
+    """Return whether a path exists. A path below an unreadable folder does not."""
     try:
         return path.exists()
     except OSError:
@@ -46,7 +47,7 @@ def is_there(path: Path) -> bool:
 
 
 def anybody_may_write(*paths: Path) -> bool:
-    """Whether one of these, or what it links to, may be written by every user of the machine."""
+    """Return whether every user may write to one of these paths, or to the target of a link."""
     try:
         return any(path.stat().st_mode & stat.S_IWOTH for path in paths)
     except OSError:
@@ -54,8 +55,10 @@ def anybody_may_write(*paths: Path) -> bool:
 
 
 def absolute_entries(value: str | None) -> Iterable[Path]:
-    """The absolute directories of a PATH-like value; relative and empty ones are left out,
-    because they mean something else in every working directory."""
+    """Return the absolute folders of a PATH-like value.
+
+    Relative and empty entries are skipped, because they change with the working directory.
+    """
     return (Path(entry) for entry in (value or "").split(os.pathsep) if Path(entry).is_absolute())
 
 
@@ -63,7 +66,7 @@ SMI_FIELDS = ("index", "name", "compute_cap", "uuid", "memory.total", "driver_ve
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class DeviceFile:
     """A device file of the driver, and whether this process may read and write it."""
 
     path: str
@@ -72,17 +75,17 @@ class Node:
 
 
 def proc_version(text: str) -> str | None:
-    """The kernel module's version in /proc/driver/nvidia/version.
+    """Return the kernel module's version in /proc/driver/nvidia/version.
 
-    Two forms are in the field: "NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu ..." and, for
-    the open modules, "NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ...".
+    There are two forms: "NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu ...", and for the open modules
+    "NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ...".
     """
-    found = re.search(r"Kernel Module\s+(?:for\s+\S+\s+)?(\d+(?:\.\d+)+)", text)
-    return found[1] if found else None
+    match = re.search(r"Kernel Module\s+(?:for\s+\S+\s+)?(\d+(?:\.\d+)+)", text)
+    return match[1] if match else None
 
 
 def kernel_module(root: Path) -> tuple[str | None, str | None]:
-    """(version, source) of the loaded kernel module; the source is proc or sys."""
+    """Return (version, source) of the loaded kernel module. The source is proc or sys."""
     version = proc_version(read_text(under(root, "/proc/driver/nvidia/version")) or "")
     if version:
         return version, "proc"
@@ -90,8 +93,8 @@ def kernel_module(root: Path) -> tuple[str | None, str | None]:
     return (version, "sys") if version else (None, None)
 
 
-def device_nodes(root: Path) -> tuple[Node, ...]:
-    """/dev/nvidia0, /dev/nvidiactl, ... and WSL's /dev/dxg."""
+def device_nodes(root: Path) -> tuple[DeviceFile, ...]:
+    """Return the device files /dev/nvidia0, /dev/nvidiactl, ..., and WSL's /dev/dxg."""
     nodes = []
     for path in entries(under(root, "/dev")):
         if not re.fullmatch(r"nvidia(\d+|ctl|-uvm)|dxg", path.name):
@@ -100,26 +103,27 @@ def device_nodes(root: Path) -> tuple[Node, ...]:
             mode = f"{path.stat().st_mode & 0o7777:04o}"
         except OSError:
             mode = "unknown"
-        nodes.append(Node(path=f"/dev/{path.name}", allowed=os.access(path, os.R_OK | os.W_OK), mode=mode))
+        nodes.append(
+            DeviceFile(path=f"/dev/{path.name}", allowed=os.access(path, os.R_OK | os.W_OK), mode=mode)
+        )
     return tuple(nodes)
 
 
 def library_version(path: str | None) -> str | None:
-    """The driver version in the file name of its libraries: "libcuda.so.580.159.04"."""
-    found = re.search(r"\.so\.(\d{3,}(?:\.\d+)+)$", path or "")
-    return found[1] if found else None
+    """Return the driver version in the file name of its libraries: "libcuda.so.580.159.04"."""
+    match = re.search(r"\.so\.(\d{3,}(?:\.\d+)+)$", path or "")
+    return match[1] if match else None
 
 
 def cuda_version(number: int) -> str | None:
-    """CUDA's number as people write it: 13000 is "13.0"; 0 (no answer) is None."""
+    """Return CUDA's number as text: 13000 is "13.0", and 0 (no answer) is None."""
     return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else None
 
 
 def smi_rows(text: str, fields: tuple[str, ...] = SMI_FIELDS) -> tuple[tuple[Gpu, ...], str | None]:
-    """(GPUs, driver version) from `nvidia-smi --query-gpu=... --format=csv,noheader,nounits`.
+    """Return (GPUs, driver version) from `nvidia-smi --query-gpu=... --format=csv,noheader,nounits`.
 
-    Lines that are not such rows (warnings are printed among them) are passed over. What
-    nvidia-smi writes in brackets ("[N/A]", "[Not Supported]") is unknown.
+    Other lines, as warnings, are skipped. Values in brackets ("[N/A]", "[Not Supported]") are unknown.
     """
     gpus, driver = [], None
     for row in csv.reader(text.replace("\0", "").splitlines(), skipinitialspace=True, quoting=csv.QUOTE_NONE):

@@ -13,7 +13,7 @@ from typing import Any
 from ..model import Gpu
 from ..system import process
 from .kernel_files import cuda_version, library_version
-from .nvml_and_smi import Answer
+from .nvml_and_smi import DriverAnswer
 
 # Each step is told when it is done, so that after a hang or a crash the step that follows the
 # last one told is the culprit. What libraries print themselves goes to stderr.
@@ -85,30 +85,30 @@ HIDING = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 # What the child would tell where the loader has no libcuda. Without NVML's library, a kernel module or a device
 # file either, it is not started.
-NOT_THERE = Answer(
+NOT_THERE = DriverAnswer(
     source="libcuda",
     error="libcuda: libcuda.so.1: cannot open shared object file: No such file or directory",
 )
 
 
-def ask_libcuda(environ: Mapping[str, str], seconds: float) -> Answer:
+def ask_libcuda(environ: Mapping[str, str], seconds: float) -> DriverAnswer:
     """Ask libcuda in a child that is killed after `seconds`."""
     env = {k: v for k, v in environ.items() if k not in HIDING}
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # NVML's order
     try:
         ended = process.run([sys.executable, "-I", "-S", "-c", PROGRAM], env=env, timeout=seconds)
     except OSError as error:
-        return Answer(source="libcuda", error=f"{sys.executable} could not be started: {error}")
+        return DriverAnswer(source="libcuda", error=f"{sys.executable} could not be started: {error}")
     end = f"did not return within {seconds:g} s" if ended.timed_out else None
     if not end and ended.returncode:
         end = f"was killed by {ended.signal}" if ended.signal else f"failed: {ended.stderr.strip()[-300:]}"
-    return read_told(ended.stdout, end, hung=ended.timed_out)
+    return parse_answer(ended.stdout, end, hung=ended.timed_out)
 
 
-def read_told(text: str, end: str | None = None, *, hung: bool = False) -> Answer:
-    """The answer in what the child told, line by line; `end` says how it ended if not well."""
-    told = list(_facts(text))
-    steps = {fact["step"]: fact for fact in told}
+def parse_answer(text: str, end: str | None = None, *, hung: bool = False) -> DriverAnswer:
+    """Parse the lines that the child wrote. `end` says how it ended, if it ended badly."""
+    facts = list(_facts(text))
+    steps = {fact["step"]: fact for fact in facts}
     load = steps.get("load", {})
     version = steps.get("cuDriverGetVersion", {})
     stub = STUB in (version.get("code"), steps.get("cuInit", {}).get("code"))
@@ -117,23 +117,23 @@ def read_told(text: str, end: str | None = None, *, hung: bool = False) -> Answe
         "path": load.get("path"),
         "driver": None if stub else library_version(load.get("path")),
         "cuda": cuda_version(version.get("value", 0) if version.get("code") == 0 else 0),
-        "gpus": tuple(_gpu(fact) for fact in told if fact["step"] == "device"),
+        "gpus": tuple(_gpu(fact) for fact in facts if fact["step"] == "device"),
     }
     if "error" in load:
-        return Answer(**seen, error=f"libcuda: {load['error']}")
+        return DriverAnswer(**seen, error=f"libcuda: {load['error']}")
     for step in ("cuInit", "cuDeviceGetCount"):
         code = steps.get(step, {}).get("code", 0)
         if code:
             name = steps[step].get("name") or NAMES.get(code, "unknown error")
-            return Answer(**seen, code=code, error=f"libcuda: {step} returned {code} ({name})")
+            return DriverAnswer(**seen, code=code, error=f"libcuda: {step} returned {code} ({name})")
     if end:
         call = next((step for step in STEPS if step not in steps), STEPS[-1])
-        return Answer(**seen, error=f"libcuda: {call} {end}", hung=call if hung else None)
-    return Answer(**seen, code=0)
+        return DriverAnswer(**seen, error=f"libcuda: {call} {end}", hung=call if hung else None)
+    return DriverAnswer(**seen, code=0)
 
 
 def _facts(text: str) -> Iterator[dict[str, Any]]:
-    """The lines that are facts: the last may be cut off, a preloaded library may print its own."""
+    """Yield the lines that are facts. The last may be cut off, and a preloaded library may print its own lines."""
     for line in text.splitlines():
         try:
             fact = json.loads(line)
@@ -144,7 +144,7 @@ def _facts(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _gpu(fact: Mapping[str, Any]) -> Gpu:
-    """A GPU from a `device` line; what a call refused stays unknown."""
+    """Return the GPU of a `device` line. A value is unknown if its call failed."""
     _, board, major, minor, uuid, memory = (code == 0 for code in fact["codes"])
     digits = fact["uuid"]
     groups = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])

@@ -1,8 +1,9 @@
-"""What NVML and nvidia-smi say of the driver and the GPUs, and who holds GPU memory at this moment.
+"""Asks NVML and nvidia-smi for the driver and the GPUs, and lists processes that use GPU memory.
 
-NVML is asked in this process, because it starts no CUDA. nvidia-smi is the last resort: only --query-gpu, never its
-header (renamed in driver 610). Where NVML names no holder, as in a container, it is the processes that have a GPU's
-device file open."""
+NVML runs in this process, because it starts no CUDA. nvidia-smi is used last, and only with --query-gpu: its
+header changed in driver 610. If NVML names no process, as in a container, the processes with an open device
+file of a GPU are listed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from .kernel_files import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
-    """A GPU that could not be read: its index, the NVML code and the words for it."""
+    """A GPU that could not be read: its index, the NVML code, and its text."""
 
     index: int
     code: int
@@ -37,10 +38,12 @@ class Trouble:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """One source's answer. `code` is the library's own return code of the call that failed (0 when
-    none did, None when the library did not load or the program did not run), `error` says the
-    failure in words, `hung` is the call that did not return."""
+class DriverAnswer:
+    """The answer of one source.
+
+    `code` is the return code of the library call that failed: 0 if none failed, None if the library or program
+    did not run. `error` describes the failure. `hung` is the call that did not return.
+    """
 
     source: str
     driver: str | None = None
@@ -57,24 +60,24 @@ class Answer:
         return self.code == 0
 
 
-def ask_nvml() -> Answer:
-    """Ask libnvidia-ml through nvidia-ml-py. A GPU that cannot be read is a trouble of its own."""
+def ask_nvml() -> DriverAnswer:
+    """Ask libnvidia-ml through nvidia-ml-py. A GPU that cannot be read becomes a Trouble."""
     import pynvml
 
     try:
         pynvml.nvmlInitWithFlags(0)
     except pynvml.NVMLError as error:
         loaded = error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-        return Answer(source="nvml", code=error.value if loaded else None, error=f"NVML: {error}")
+        return DriverAnswer(source="nvml", code=error.value if loaded else None, error=f"NVML: {error}")
     try:
         return _read(pynvml)
     except pynvml.NVMLError as error:
-        return Answer(source="nvml", code=error.value, error=f"NVML: {error}")
+        return DriverAnswer(source="nvml", code=error.value, error=f"NVML: {error}")
     finally:
         pynvml.nvmlShutdown()
 
 
-def _read(nvml: Any) -> Answer:
+def _read(nvml: Any) -> DriverAnswer:
     gpus, troubles = [], []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
@@ -82,7 +85,7 @@ def _read(nvml: Any) -> Answer:
         except nvml.NVMLError as error:
             troubles.append(Trouble(index=index, code=error.value, text=str(error)))
     number = _or_none(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2)
-    return Answer(
+    return DriverAnswer(
         source="nvml",
         code=0,
         driver=nvml.nvmlSystemGetDriverVersion(),
@@ -107,7 +110,7 @@ def _gpu(nvml: Any, index: int) -> Gpu:
 
 
 def _mig(nvml: Any, handle: Any) -> tuple[str, ...]:
-    """The UUIDs of the MIG devices, in NVML's order; positions may be empty."""
+    """Return the UUIDs of the MIG devices, in NVML's order. Positions may be empty."""
     mode = _or_none(nvml, nvml.nvmlDeviceGetMigMode, handle)
     if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
         return ()
@@ -121,7 +124,7 @@ def _mig(nvml: Any, handle: Any) -> tuple[str, ...]:
 
 
 def _or_none(nvml: Any, function: Any, *arguments: Any) -> Any:
-    """A value that a board or an old driver may not have: None where NVML refuses it."""
+    """Return a value that a board or an old driver may not have, or None if NVML refuses it."""
     try:
         return function(*arguments)
     except nvml.NVMLError:
@@ -132,8 +135,11 @@ TRUSTED = ("/usr/bin", "/usr/lib/wsl/lib", "/usr/local/nvidia/bin")
 
 
 def candidates(root: Path, environ: Mapping[str, str]) -> Iterable[Path]:
-    """Where nvidia-smi may be taken from: the driver's own folders, then PATH entries that belong
-    to root or to this user. Someone else's folder on PATH could hold a program of that name."""
+    """Return the folders to search for nvidia-smi: the driver's, then entries of PATH that root or this user
+    owns.
+
+    Another user's folder on PATH could contain any program of that name.
+    """
     yield from (under(root, folder) / "nvidia-smi" for folder in TRUSTED)
     for folder in absolute_entries(environ.get("PATH")):
         program = folder / "nvidia-smi"
@@ -145,8 +151,8 @@ def candidates(root: Path, environ: Mapping[str, str]) -> Iterable[Path]:
             yield program
 
 
-def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> Answer | None:
-    """Ask the first nvidia-smi there is; None where there is none."""
+def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> DriverAnswer | None:
+    """Ask the first nvidia-smi found. Return None if there is none."""
     if os.name == "nt":
         return None  # NVML comes with the same driver package there: nothing more to learn
     program = next((path for path in candidates(root, environ) if is_there(path)), None)
@@ -158,33 +164,33 @@ def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> Answer | 
         try:
             ended = process.run(argv, env=environ, timeout=seconds)
         except OSError as error:
-            return Answer(source="nvidia-smi", path=str(program), error=f"nvidia-smi: {error}")
+            return DriverAnswer(source="nvidia-smi", path=str(program), error=f"nvidia-smi: {error}")
         gpus, driver = smi_rows(ended.stdout, fields)
         if ended.ok and gpus:
-            return Answer(source="nvidia-smi", code=0, path=str(program), gpus=gpus, driver=driver)
+            return DriverAnswer(source="nvidia-smi", code=0, path=str(program), gpus=gpus, driver=driver)
         if "compute_cap" not in ended.stdout + ended.stderr:
             break
     words = "did not return" if ended.timed_out else (ended.stdout + ended.stderr).strip()[-300:]
-    return Answer(
+    return DriverAnswer(
         source="nvidia-smi", path=str(program), code=ended.returncode or None, error=f"nvidia-smi: {words}"
     )
 
 
 def read_holders(root: Path = Path("/")) -> tuple[GpuMemoryHolder, ...]:
-    """The processes, those that hold most first; empty without a driver. This process holds none."""
-    found = _nvml() or [(None, pid, None) for pid in _openers(root)]
+    """Return the processes that use GPU memory, the largest first; empty without a driver."""
+    processes = _nvml() or [(None, pid, None) for pid in _openers(root)]
     rows = [
         GpuMemoryHolder(
             pid=pid, gpu=gpu, memory_mib=mib, name=_name(root, pid), framework=_framework(root, pid)
         )
-        for gpu, pid, mib in found
+        for gpu, pid, mib in processes
         if pid != os.getpid()
     ]
     return tuple(sorted(rows, key=lambda h: -(h.memory_mib or 0)))
 
 
 def _nvml() -> list[tuple[int | None, int, int | None]]:
-    """(GPU, process, MiB), the memory None where the driver does not tell it (Windows, WSL)."""
+    """Return (GPU, process, MiB). The memory is None if the driver does not report it (Windows, WSL)."""
     import pynvml
 
     try:
@@ -211,16 +217,16 @@ def _running(nvml: Any, index: int) -> list[Any]:
 
 
 def _openers(root: Path) -> list[int]:
-    """The processes of this user (root: of all) that have a GPU's device file open."""
-    found = set()
+    """Return the processes of this user (for root: of all users) with an open device file of a GPU."""
+    pids = set()
     # not Path.glob, which raises where a process ends meanwhile
     for link in map(Path, glob.glob(f"{root}/proc/[0-9]*/fd/*")):  # noqa: PTH207
         try:
             if re.fullmatch(r"/dev/nvidia\d+", str(link.readlink())):
-                found.add(int(link.parts[-3]))
+                pids.add(int(link.parts[-3]))
         except OSError:
             continue
-    return sorted(found)
+    return sorted(pids)
 
 
 def _name(root: Path, pid: int) -> str | None:
@@ -231,7 +237,7 @@ def _name(root: Path, pid: int) -> str | None:
 
 
 def _framework(root: Path, pid: int) -> str | None:
-    """The framework that a process runs, where it is one that reserves nearly the whole GPU."""
+    """Return the framework that a process runs, if it is one that reserves nearly the whole GPU."""
     try:
         mapped = (root / f"proc/{pid}/maps").read_bytes()
     except OSError:

@@ -1,5 +1,7 @@
-"""The platform and the C library of this machine as plans name them, and the environment variables that matter to
-a GPU environment, without their secrets."""
+"""Reads the platform and C library of this machine, and environment variables that concern GPUs.
+
+Secrets in the variables are removed.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ from .findings import make_finding
 
 
 def platform_name(system: str, machine: str, glibc: str | None) -> str:
-    """The platform string of a plan, "linux-x86_64", from what `platform` says.
+    """Return the platform string of a plan, "linux-x86_64", from the values of `platform`.
 
-    A Linux without glibc is named for the C library it has instead ("linux-x86_64-musl"): wheels
-    with the tag manylinux do not run there (PEP 600).
+    A Linux without glibc is named after its C library ("linux-x86_64-musl"), because manylinux wheels do not
+    run there (PEP 600).
     """
     system = system.lower()
     machine = {"amd64": "x86_64", "x64": "x86_64"}.get(machine.lower(), machine.lower())
@@ -30,13 +32,13 @@ def platform_name(system: str, machine: str, glibc: str | None) -> str:
 
 
 def glibc_version(answer: str | None) -> str | None:
-    """The version in what confstr(CS_GNU_LIBC_VERSION) answers: "glibc 2.36" is "2.36"."""
+    """Return the version in the answer of confstr(CS_GNU_LIBC_VERSION): "glibc 2.36" is "2.36"."""
     name, _, version = (answer or "").partition(" ")
     return version.strip() or None if name == "glibc" else None
 
 
 def read_glibc() -> str | None:
-    """The glibc that this Python runs on; None where there is none (musl, macOS, Windows)."""
+    """Return the glibc of this Python, or None without glibc (musl, macOS, Windows)."""
     names = getattr(os, "confstr_names", {})
     if "CS_GNU_LIBC_VERSION" not in names:
         return None
@@ -47,7 +49,7 @@ def read_glibc() -> str | None:
 
 
 def read_platform() -> tuple[str, str | None]:
-    """(platform, glibc) of this machine."""
+    """Return (platform, glibc) of this machine."""
     glibc = read_glibc() if platform.system() == "Linux" else None
     return platform_name(platform.system(), platform.machine(), glibc), glibc
 
@@ -110,7 +112,7 @@ def redacted(name: str, value: str) -> str:
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that matter, sorted by name."""
+    """Return the variables that concern GPU environments, sorted by name."""
     return {
         name: redacted(name, value)
         for name, value in sorted(environ.items())

@@ -1,7 +1,7 @@
-"""The kernel module nvidia_uvm, which CUDA needs and NVML does not: read from the system, and judged.
+"""Reads and judges the kernel module nvidia_uvm, which CUDA needs and NVML does not.
 
-Opening its device file changes nothing. The module refuses it after an error that it cannot recover from: its own
-uvm_open returns the status of that error.
+Opening its device file changes nothing. After an error that it cannot recover from, the module refuses to open
+it: uvm_open returns the status of that error.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uvm:
-    """What the system says of nvidia_uvm. `major` is the number of its devices in /proc/devices, None where it is not
-    listed; `node` the major number of its device file, None where the file is missing, 0 where it is no character
-    device. `refused` is the errno of opening that file. `suspends` counts the suspends since boot."""
+    """The state of nvidia_uvm. `major` is its device number in /proc/devices, or None if it is not listed.
+
+    `node` is the major number of its device file: None if the file is missing, 0 if it is not a character
+    device. `refused` is the errno of opening that file. `suspends` counts the suspends since boot.
+    """
 
     major: int | None
     node: int | None
@@ -40,7 +42,7 @@ class Uvm:
 
 
 def read_uvm(root: Path) -> Uvm | None:
-    """Read what the system says of nvidia_uvm; None where it lists no devices."""
+    """Read the state of nvidia_uvm. Return None if the system lists no devices."""
     devices = read_text(under(root, _DEVICES))
     if not devices:
         return None
@@ -72,12 +74,14 @@ def _read_file(path: Path) -> tuple[int | None, int | None]:
 
 
 def judge_uvm(uvm: Uvm | None, module: str | None, *, container: bool) -> Finding:
-    """Return why CUDA answers 999 where NVML gives GPUs. `module` is the version of the loaded module nvidia, None
-    where it is unknown: then only the code speaks."""
+    """Return why CUDA answers 999 although NVML gives GPUs.
+
+    `module` is the version of the loaded module nvidia. If it is None, only the code is used.
+    """
     known = uvm if module else None
-    found = known and (_fault(known, module or "") or _refusal(known))
-    if found:
-        return _on_host(found) if container else found
+    finding = known and (_fault(known, module or "") or _refusal(known))
+    if finding:
+        return _on_host(finding) if container else finding
     suspends = known.suspends if known else None
     evidence = (
         () if suspends is None else (Evidence(text=f"{suspends} suspends since boot", source=_SUSPENDS),)
@@ -125,7 +129,7 @@ def _show(text: str, source: str) -> tuple[Evidence, ...]:
 
 
 def _on_host(finding: Finding) -> Finding:
-    """Return a finding whose fix is one for the host of a container."""
+    """Return a finding whose fix must be run on the host of a container."""
     if finding.cause != "nvidia_uvm_stale":
         return finding
     return replace(finding, fix=make_finding("repair_on_host", fix=finding.fix).fix)

@@ -30,7 +30,7 @@ from provision.detect.kernel_files import (
     proc_version,
     smi_rows,
 )
-from provision.detect.libcuda import read_told
+from provision.detect.libcuda import parse_answer
 from provision.detect.nvml_and_smi import ask_smi
 from provision.detect.platform_and_libc import (
     glibc_version,
@@ -41,7 +41,7 @@ from provision.detect.platform_and_libc import (
     redacted,
 )
 from provision.detect.pythons import (
-    Answers,
+    PythonCache,
     ask_python,
     conda_version,
     pyenv_version,
@@ -123,7 +123,7 @@ def test_no_text_breaks_the_parsers(text):
     for parse in (proc_version, library_version, uv_version, pyenv_version):
         assert parse(text) is None or text
     assert parse_ldconfig(text, None) == () or "=>" in text
-    assert read_told(text).gpus == ()
+    assert parse_answer(text).gpus == ()
     gpus, driver = smi_rows(f"\u00b2,{text}\n0,{text},,,,\n")
     assert driver is None
     assert len(gpus) <= 1
@@ -545,7 +545,7 @@ def test_a_python_is_asked_once_as_long_as_its_file_is_the_same(tmp_path, monkey
     monkeypatch.setattr("provision.detect.pythons.ask_python", lambda _path: told.pop(0))
 
     def answer():
-        answers = Answers(tmp_path / "cache")
+        answers = PythonCache(tmp_path / "cache")
         found = answers.of(python)
         answers.keep()
         return found
@@ -560,11 +560,11 @@ def test_a_python_is_asked_once_as_long_as_its_file_is_the_same(tmp_path, monkey
 
 def test_a_script_before_a_python_is_always_asked(tmp_path):
     python = interpreter(tmp_path / "python3", "3.11.4")
-    assert Answers(tmp_path / "cache").of(python) == ("3.11.4", False)
+    assert PythonCache(tmp_path / "cache").of(python) == ("3.11.4", False)
     changed, state = python.read_text().replace("3.11.4", "3.11.5"), python.stat()
     python.write_text(changed)
     os.utime(python, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert Answers(tmp_path / "cache").of(python) == ("3.11.5", False)
+    assert PythonCache(tmp_path / "cache").of(python) == ("3.11.5", False)
 
 
 def test_a_python_that_fails_or_hangs_or_is_missing_gives_none(tmp_path):

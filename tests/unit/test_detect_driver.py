@@ -10,12 +10,12 @@ import pytest
 
 from driver_stub import B200, H200, T4, V100, build, build_runtime, scenario, spec
 from driver_stub.compare import as_spec
-from provision.detect.broken_driver_facts import Facts
+from provision.detect.broken_driver_facts import DriverFacts
 from provision.detect.driver import is_newer
 from provision.detect.driver_findings import explain
-from provision.detect.kernel_files import Node
-from provision.detect.libcuda import read_told
-from provision.detect.nvml_and_smi import Answer, Trouble
+from provision.detect.kernel_files import DeviceFile
+from provision.detect.libcuda import parse_answer
+from provision.detect.nvml_and_smi import DriverAnswer, Trouble
 from provision.model import HardwareDevice, HostContext
 
 DATA = Path(__file__).parents[1] / "data" / "detect"
@@ -370,19 +370,19 @@ def test_a_report_cut_in_the_middle_keeps_what_came_before():
         {"step": "load", "path": "/lib/libcuda.so.1"},
         {"step": "cuDriverGetVersion", "code": 0, "value": 12020},
     )
-    answer = read_told(text + '{"step": "cuIn', "did not return within 60 s", hung=True)
+    answer = parse_answer(text + '{"step": "cuIn', "did not return within 60 s", hung=True)
     assert (answer.hung, answer.cuda, answer.ok) == ("cuInit", "12.2", False)
 
 
 def test_a_library_that_does_not_load_gives_the_error_of_the_loader():
-    answer = read_told(told({"step": "load", "error": "libcuda.so.1: cannot open shared object file"}))
+    answer = parse_answer(told({"step": "load", "error": "libcuda.so.1: cannot open shared object file"}))
     assert answer.code is None
     assert answer.error == "libcuda: libcuda.so.1: cannot open shared object file"
 
 
 def test_library_chatter_is_passed_over():
     facts = ({"step": "load", "path": None}, {"step": "cuInit", "code": 802, "name": None})
-    answer = read_told("hello\n" + told(*facts))
+    answer = parse_answer("hello\n" + told(*facts))
     assert answer.error == "libcuda: cuInit returned 802 (CUDA_ERROR_SYSTEM_NOT_READY)"
 
 
@@ -394,20 +394,20 @@ def test_driver_versions_are_compared_by_number():
     assert not is_newer("not a version", "535.129.03")
 
 
-NO_NVML = Answer(source="nvml", error="NVML: NVML Shared Library Not Found")
-NO_CUDA = Answer(source="libcuda", error="libcuda: cannot open shared object file")
+NO_NVML = DriverAnswer(source="nvml", error="NVML: NVML Shared Library Not Found")
+NO_CUDA = DriverAnswer(source="libcuda", error="libcuda: cannot open shared object file")
 BOARD = (HardwareDevice(vendor="nvidia", address="0000:19:00.0", device="0x2335"),)
 WSL_LIBRARY = (HardwareDevice(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),)
-CTL = Node(path="/dev/nvidiactl", allowed=True, mode="0666")
-LOCKED = Node(path="/dev/nvidiactl", allowed=False, mode="0660")
+CTL = DeviceFile(path="/dev/nvidiactl", allowed=True, mode="0666")
+LOCKED = DeviceFile(path="/dev/nvidiactl", allowed=False, mode="0660")
 
 
 def cuda(code):
-    return Answer(source="libcuda", code=code, error=f"libcuda: cuInit returned {code}")
+    return DriverAnswer(source="libcuda", code=code, error=f"libcuda: cuInit returned {code}")
 
 
 def nvml(code, **more):
-    return Answer(source="nvml", code=code, error=f"NVML code {code}", **more)
+    return DriverAnswer(source="nvml", code=code, error=f"NVML code {code}", **more)
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,7 @@ def nvml(code, **more):
 )
 def test_each_set_of_facts_has_its_cause(facts, cause):
     problem, findings = explain(
-        Facts(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": HostContext(), **facts})
+        DriverFacts(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": HostContext(), **facts})
     )
     assert findings[0].cause == cause
     assert problem == findings[0].title
@@ -497,7 +497,7 @@ def test_the_stubs_libcuda_heeds_cuda_visible_devices(tmp_path, visible, boards)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True
     )
-    assert [gpu.name for gpu in read_told(done.stdout).gpus] == boards
+    assert [gpu.name for gpu in parse_answer(done.stdout).gpus] == boards
 
 
 def test_the_stubs_runtime_runs_on_its_driver(tmp_path):
