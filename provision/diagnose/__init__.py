@@ -1,11 +1,11 @@
 """Find the causes of a failure in its log, and their fixes.
 
 The stage is pure: texts, a machine, a verdict and tables are its input, findings its output. Messages alone seldom
-prove a cause, so three kinds of evidence are combined:
+prove a cause. So three kinds of evidence are combined:
 
 - rules: rows of profiles/failures.yaml, which list messages of programs and their causes;
-- judges: comparisons of the text's facts with the tables, such as a GPU with an arch list, or a driver with the
-  minimum of a CUDA;
+- judges: comparisons of facts in the text with the tables, such as a GPU with an arch list, or a driver with the
+  minimum of a CUDA version;
 - findings of detect and verify.
 
 A proof comes first, then certain causes, lower layers before upper ones, then the likeliest.
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..model import Evidence, Finding, Machine
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .catalogue_messages import by_catalogue
 from .cause_judges import JUDGES
 from .circumstances import Circumstances, Knowledge
@@ -79,22 +79,28 @@ def diagnose(
     ordered = findings(candidates, case, place, knowledge.advise)
     if remarks and not ordered:
         remarks.crash = describe(lines)
-    ordered = with_installs(ordered, case, profiles.causes, lines)
-    holders = circumstances.holders
-    return with_holders(ordered, case, machine, holders) if holders else ordered
+    return _add_context(ordered, case, place, lines)
 
 
-def _find_candidates(case: Case, place: Circumstances, from_here: Sequence[Evidence]) -> list[Candidate]:
+def _add_context(
+    ordered: tuple[Finding, ...], case: Case, place: Circumstances, lines: Sequence[Line]
+) -> tuple[Finding, ...]:
+    """Add earlier installs, and processes that use the GPU's memory, to findings."""
+    ordered = with_installs(ordered, case, case.profiles.causes, lines)
+    return with_holders(ordered, case, place.machine, place.holders) if place.holders else ordered
+
+
+def _find_candidates(case: Case, place: Circumstances, from_here: Sequence[Evidence]) -> list[CauseCandidate]:
     """Return the candidates of judges, rules and the catalogue.
 
     A log without `here` may be from another machine, so facts of this machine (`from_here`) prove nothing then.
     """
     judged = [*(c for judge in JUDGES for c in judge(case)), *by_rules(case)]
     judged += hidden_gpus(case, place.machine) if place.here else []
-    found = possible([*judged, *by_catalogue(case, judged)], case)
+    candidates = possible([*judged, *by_catalogue(case, judged)], case)
     if place.here:
-        return found
-    return [_less_sure(c) if set(from_here) & set(c.evidence) else c for c in found]
+        return candidates
+    return [_less_sure(c) if set(from_here) & set(c.evidence) else c for c in candidates]
 
 
 def _without_gpus(machine: Machine | None) -> Machine | None:
@@ -107,5 +113,5 @@ def _add_oom_kills(facts: Facts, ran: Ran | None) -> None:
         facts.add("oom_kills", str(ran.oom_kills), Evidence(text=text, source=ran.oom_source))
 
 
-def _less_sure(candidate: Candidate) -> Candidate:
+def _less_sure(candidate: CauseCandidate) -> CauseCandidate:
     return replace(candidate, confidence="likely") if candidate.confidence == "certain" else candidate

@@ -12,7 +12,7 @@ from .program_exit import Ran
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class CauseCandidate:
     """A cause and its evidence. `weight` (1 to 100) orders candidates of one confidence.
 
     `title` and `fix` replace those of the cause.
@@ -45,4 +45,4 @@ class Case:
     """Causes that a fact contradicts. Only a certain finding may name them."""
 
 
-Judge = Callable[[Case], "list[Candidate]"]
+Judge = Callable[[Case], "list[CauseCandidate]"]

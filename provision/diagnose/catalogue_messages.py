@@ -1,7 +1,6 @@
-"""Find messages of the table `catalogue` for causes that no rule and no judge found.
+"""Candidates from the table `catalogue`, which lists messages and their possible causes.
 
-A rule reads a message together with the rest of the text. The catalogue only lists the causes of each message, in
-the order of its row.
+They are used if no rule and no judge found a cause.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from ..model import CatalogueMessage, Confidence, Evidence
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .pattern_search import evidence
 
 _ONE, _FIRST, _STEP = (
@@ -26,9 +25,9 @@ _NUMBERED = re.compile(
 _SHOWN = 3
 
 
-def by_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
+def by_catalogue(case: Case, candidates: Sequence[CauseCandidate]) -> list[CauseCandidate]:
     """Return candidates for messages of the text, if none of their causes was found."""
-    causes = {c.cause for c in found}
+    causes = {c.cause for c in candidates}
     numbered = _numbered(case)
     rows = [r for r in case.profiles.catalogue if not causes & set(r.causes) and not _means_other(case, r)]
     return [
@@ -43,12 +42,12 @@ def _means_other(case: Case, row: CatalogueMessage) -> bool:
     return any(case.said.group(name) for name in row.lacks)
 
 
-def _candidates(row: CatalogueMessage, shows: tuple[Evidence, ...]) -> list[Candidate]:
+def _candidates(row: CatalogueMessage, shows: tuple[Evidence, ...]) -> list[CauseCandidate]:
     alone = len(row.causes) == 1
     confidence: Confidence = "likely" if alone else "possible"
     first = _ONE if alone else _FIRST
     return [
-        Candidate(cause=cause, weight=first - _STEP * i, confidence=confidence, evidence=shows)
+        CauseCandidate(cause=cause, weight=first - _STEP * i, confidence=confidence, evidence=shows)
         for i, cause in enumerate(row.causes)
     ]
 

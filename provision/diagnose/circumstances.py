@@ -1,4 +1,4 @@
-"""What diagnose knows beside the texts: tables and rules, and the place of the failure."""
+"""Inputs of diagnose beside the texts: tables, rules, and the place of the failure."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ from .candidates import Case
 _BY_LIBRARY = frozenset(("extension_built_for_other_torch_or_cuda", "system_library_missing"))
 
 
-def confirm(found: Iterable[Finding], case: Case) -> Iterator[Finding]:
+def confirm(findings: Iterable[Finding], case: Case) -> Iterator[Finding]:
     """Yield the findings of an environment, certain if the text confirms them.
 
     A package can require a library that nothing loads, so its files prove little. A text in which the loader does
     not find this library proves that it was needed.
     """
-    for finding in found:
+    for finding in findings:
         shown = _missed(finding, case) if _is_open(finding) else None
         evidence = (*finding.evidence, shown) if shown else finding.evidence
         yield replace(finding, evidence=evidence, confidence="certain") if shown else finding

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..model import FailureCause, FailureMessage, Finding
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .log_lines import Line
 from .pattern_search import without
 
@@ -36,7 +36,7 @@ def without_notices(lines: Sequence[Line], messages: Iterable[FailureMessage]) -
     return without(lines, messages, _NOTICES)
 
 
-def possible(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
+def possible(candidates: Iterable[CauseCandidate], case: Case) -> list[CauseCandidate]:
     """Return the candidates that the environment's device allows."""
     if not case.for_cpu:
         return list(candidates)
@@ -54,13 +54,13 @@ def _excluded(causes: Iterable[FailureCause]) -> frozenset[str]:
     return frozenset(c.cause for c in causes if c.about_gpu)
 
 
-def _device(case: Case) -> list[Candidate]:
+def _device(case: Case) -> list[CauseCandidate]:
     """Find a program that requests a GPU."""
-    shows = next((found for name in _DEMANDS if (found := case.said.group(name))), ())
+    shows = next((evidence for name in _DEMANDS if (evidence := case.said.group(name))), ())
     if not shows:
         return []
     return [
-        Candidate(
+        CauseCandidate(
             cause="cpu_only_build",
             weight=80,
             confidence="likely",
@@ -72,13 +72,13 @@ def _device(case: Case) -> list[Candidate]:
     ]
 
 
-def _library(case: Case) -> list[Candidate]:
+def _library(case: Case) -> list[CauseCandidate]:
     """Find a package that requires a CUDA library."""
     missing = next((name for name in case.facts.all("missing") if _CUDA_LIBRARY.match(name)), None)
     if missing is None:
         return []
     return [
-        Candidate(
+        CauseCandidate(
             cause="nvidia_libs_not_installed",
             weight=85,
             confidence="likely",

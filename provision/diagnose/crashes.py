@@ -29,8 +29,11 @@ _FRAMES = 200
 
 @dataclass(slots=True)
 class Crash:
-    """How a process crashed ("Segmentation fault"), the line that says so, the stack of the thread that crashed
-    (innermost first: file, line, function), extension modules, and libraries of a native stack."""
+    """A crash of a process ("Segmentation fault"), and the line with it.
+
+    It has the stack of the crashed thread (innermost first: file, line, function), extension modules, and the
+    libraries of a native stack.
+    """
 
     how: str
     line: Line
@@ -66,7 +69,7 @@ class Crash:
         return native or (package_of(self.frames[self.place][0]) if self.place is not None else None)
 
     def loaded(self) -> tuple[str, ...]:
-        """The top-level names of the extension modules and of both stacks, each once."""
+        """Return the top-level names of the extension modules and of both stacks, each once."""
         names = [m.partition(".")[0] for m in self.modules]
         names += [p for file, _, _ in self.frames if (p := package_of(file))]
         names += [p for path in self.libraries if (p := package_of(path))]

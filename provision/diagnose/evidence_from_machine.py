@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..model import Evidence, Machine
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .facts import Facts
 
 _NO_GPU = ("no_cuda_gpus", "no_device", "sees_no_gpu", "bad_ordinal")
@@ -46,7 +46,7 @@ def contradicted(facts: Facts, machine: Machine | None) -> set[str]:
     return set(_NO_GPU_HERE) if works and not another else set()
 
 
-def hidden_gpus(case: Case, machine: Machine | None) -> list[Candidate]:
+def hidden_gpus(case: Case, machine: Machine | None) -> list[CauseCandidate]:
     """Find a CUDA_VISIBLE_DEVICES that names no GPU of this machine, and a program without a GPU."""
     visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None
     shows = next((found for name in _NO_GPU if (found := case.said.group(name))), ())
@@ -54,7 +54,7 @@ def hidden_gpus(case: Case, machine: Machine | None) -> list[Candidate]:
         return []
     where = Evidence(text=f"CUDA_VISIBLE_DEVICES={visible}", source="environment")
     return [
-        Candidate(
+        CauseCandidate(
             cause="visible_devices_invalid", weight=96, confidence="certain", evidence=(*shows[:1], where),
             title=f"CUDA_VISIBLE_DEVICES={visible!r} names none of the {len(machine.gpus)} GPUs of this machine",
             fix="`unset CUDA_VISIBLE_DEVICES`, or name GPUs that `nvidia-smi -L` lists, such as `0` or `0,1`.",

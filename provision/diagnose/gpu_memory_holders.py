@@ -17,7 +17,7 @@ _SHOWN = 3
 
 
 def with_holders(
-    found: Sequence[Finding],
+    findings: Sequence[Finding],
     case: Case,
     machine: Machine | None,
     holders: Callable[[], Sequence[GpuMemoryHolder]],
@@ -25,11 +25,11 @@ def with_holders(
     """Return the findings. Add the current processes to those of a full or busy GPU."""
     said = case.facts.first("driver")
     elsewhere = machine is not None and said not in (None, machine.driver.library)
-    if elsewhere or not any(f.cause in _DECIDED for f in found):
-        return tuple(found)
+    if elsewhere or not any(f.cause in _DECIDED for f in findings):
+        return tuple(findings)
     processes = tuple(holders())[:_SHOWN]
     return tuple(
-        _add_holders(f, processes, machine) if processes and f.cause in _DECIDED else f for f in found
+        _add_holders(f, processes, machine) if processes and f.cause in _DECIDED else f for f in findings
     )
 
 

@@ -98,8 +98,8 @@ def device_of(installed: Installed | None, lines: Sequence[Line]) -> Device | No
 
 def _prefixes(lines: Sequence[Line]) -> list[str]:
     """Return the folders of environments that a text's paths name."""
-    found = (m.group(1) for x in lines if "-packages" in x.text for m in _PREFIX.finditer(x.text))
-    return list(dict.fromkeys(found))
+    prefixes = (m.group(1) for x in lines if "-packages" in x.text for m in _PREFIX.finditer(x.text))
+    return list(dict.fromkeys(prefixes))
 
 
 def _is_named(installed: Installed, lines: Sequence[Line]) -> bool:

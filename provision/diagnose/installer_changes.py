@@ -1,4 +1,4 @@
-"""Read packages that pip or uv changed before a failure, mostly by a notebook's `!pip install`.
+"""Read packages that pip or uv changed before a failure, mostly a notebook's `!pip install`.
 
 The runtimes of Colab and Kaggle have matching builds. If builds or libraries conflict, a package that a cell
 installed is the first suspect, and restoring the runtime is the shortest fix.
@@ -42,34 +42,34 @@ class Install:
 def installs(lines: Sequence[Line]) -> tuple[Install, ...]:
     """Return the framework packages that pip or uv installed, in the log's order."""
     old: dict[str, str] = {}
-    found: dict[str, Install] = {}
+    by_name: dict[str, Install] = {}
     for line in lines:
         text = line.text
         if match := _FOUND.search(text):
             old[match.group(1).lower()] = match.group(2)
         elif "Successfully installed" in text:
             for name, version in _INSTALLED.findall(text):
-                found[name.lower()] = Install(name.lower(), version, old.get(name.lower()), evidence(line))
+                by_name[name.lower()] = Install(name.lower(), version, old.get(name.lower()), evidence(line))
         elif match := _UV.match(text):
             sign, name, version = match.group(1), match.group(2).lower(), match.group(3)
             if sign == "-":
                 old[name] = version
             else:
-                found[name] = Install(name, version, old.get(name), evidence(line))
-    return tuple(i for i in found.values() if i.old != i.new)
+                by_name[name] = Install(name, version, old.get(name), evidence(line))
+    return tuple(i for i in by_name.values() if i.old != i.new)
 
 
 def with_installs(
-    found: Sequence[Finding], case: Case, causes: Sequence[FailureCause], lines: Sequence[Line]
+    findings: Sequence[Finding], case: Case, causes: Sequence[FailureCause], lines: Sequence[Line]
 ) -> tuple[Finding, ...]:
     """Return the findings. Add earlier installs to a leading one of builds or libraries."""
     layers = {c.cause: c.layer for c in causes}
-    if not found or layers.get(found[0].cause) not in _LAYERS:
-        return tuple(found)
+    if not findings or layers.get(findings[0].cause) not in _LAYERS:
+        return tuple(findings)
     changed = installs(lines)
     if not changed:
-        return tuple(found)
-    first = found[0]
+        return tuple(findings)
+    first = findings[0]
     shown = tuple(dict.fromkeys((*first.evidence, *(i.evidence for i in changed[:3]))))
     fix = first.fix or ""
     if _hosted(case):
@@ -85,7 +85,7 @@ def with_installs(
             f"delete runtime`. To keep the change: {fix}"
         )
         shown = tuple(dict.fromkeys((*shown, *again[:1])))
-    return (dataclasses.replace(first, evidence=shown, fix=fix), *found[1:])
+    return (dataclasses.replace(first, evidence=shown, fix=fix), *findings[1:])
 
 
 def _hosted(case: Case) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from packaging.version import Version
 
 from ..model import Build, Confidence, Evidence, GpuModel
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .facts import meets
 
 _NEW, _OLD = "arch_not_in_wheel_too_new", "arch_dropped_too_old"
@@ -16,7 +16,7 @@ _PTX_ONLY = "The build has only PTX for this GPU ({}), and the driver failed to 
 _WEAK = ("cudnn_status", "dnn_handle", "dnn_library")
 
 
-def kernels(case: Case) -> list[Candidate]:
+def kernels(case: Case) -> list[CauseCandidate]:
     """Compare the GPU's capability with the arch list of the text or of its build.
 
     Without an arch list, compare it with the CUDA releases that support the GPU.
@@ -58,17 +58,17 @@ def _untranslated(case: Case, have: Sequence[str], capability: str) -> tuple[Evi
 
 def _candidate(
     newer: bool, weight: int, confidence: Confidence, evidence: Sequence[Evidence], title: str | None
-) -> Candidate:
-    return Candidate(
+) -> CauseCandidate:
+    return CauseCandidate(
         cause=_NEW if newer else _OLD, weight=weight, confidence=confidence,
         evidence=tuple(dict.fromkeys(evidence)), title=title,
     )  # fmt: skip
 
 
-def _other_code(evidence: Sequence[Evidence]) -> list[Candidate]:
+def _other_code(evidence: Sequence[Evidence]) -> list[CauseCandidate]:
     """Return an extension as the cause: the framework itself has kernels for the GPU."""
     return [
-        Candidate(
+        CauseCandidate(
             cause="extension_built_for_other_torch_or_cuda", weight=66, confidence="likely",
             evidence=tuple(dict.fromkeys(evidence)),
             title="The framework has kernels for this GPU, but a compiled extension has none",
@@ -128,7 +128,7 @@ def _model(case: Case, capability: str) -> GpuModel | None:
     return next((g for g in case.profiles.gpus if g.capability == capability), None)
 
 
-def _by_age(case: Case, capability: str, evidence: Sequence[Evidence]) -> list[Candidate]:
+def _by_age(case: Case, capability: str, evidence: Sequence[Evidence]) -> list[CauseCandidate]:
     """Judge a GPU by its age, as nothing is known of the build.
 
     Releases drop old GPUs and never add them again. No release dropped a GPU that every build of the newest
@@ -152,7 +152,7 @@ def _by_age(case: Case, capability: str, evidence: Sequence[Evidence]) -> list[C
     ]
 
 
-def platform(case: Case) -> list[Candidate]:
+def platform(case: Case) -> list[CauseCandidate]:
     """Find a release without a GPU build for its system."""
     facts = case.facts
     native = (facts.holds("os=windows") or case.said.group("native_windows")) and not case.said.group("wsl")
@@ -177,7 +177,7 @@ def platform(case: Case) -> list[Candidate]:
         if with_gpu is None or Version(version) > with_gpu:
             last = f"; {with_gpu} is the last release with one" if with_gpu else ""
             return [
-                Candidate(
+                CauseCandidate(
                     cause="no_gpu_build_for_platform", weight=93, confidence="certain",
                     evidence=(*shows[:1], *facts.where(name, "os")),
                     title=f"{name} {version} has no GPU build for native Windows{last}",

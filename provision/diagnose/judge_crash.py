@@ -1,7 +1,8 @@
 """Judge a crash by SIGSEGV or SIGBUS outside of every framework.
 
-Most crashes have nothing to do with a GPU. So only a Python package, a CUDA library or a framework's library on top
-of the stack gives a cause, which is at most possible. For any other crash, a note names the command that finds more.
+Most crashes have nothing to do with a GPU. So only a Python package, a CUDA library or a framework's library on
+top of the stack gives a cause, which is at most possible. For any other crash, a note names the command that
+finds more.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .crashes import Crash, read
 from .log_lines import Line
 from .pattern_search import evidence
@@ -30,17 +31,17 @@ _RUNNER = "`gpuenv run -- CMD`, or `python -X faulthandler PROGRAM`,"
 _STACK = "`gpuenv run -- gdb -batch -ex run -ex bt --args python PROGRAM` names the libraries on the stack"
 
 
-def unexplained(case: Case) -> list[Candidate]:
+def unexplained(case: Case) -> list[CauseCandidate]:
     """Return possible causes of a crash outside of every framework, by the top of its stack."""
-    found = read(case.said.lines)
-    if found is None or found.how not in _BY_SIGNAL or not _says_crash(case.said.lines):
+    crash = read(case.said.lines)
+    if crash is None or crash.how not in _BY_SIGNAL or not _says_crash(case.said.lines):
         return []
-    return _by_library(found) if found.libraries else _by_package(found)
+    return _by_library(crash) if crash.libraries else _by_package(crash)
 
 
-def _by_library(found: Crash) -> list[Candidate]:
+def _by_library(crash: Crash) -> list[CauseCandidate]:
     """Return the causes of a crash in a library of a framework or of CUDA."""
-    name = found.libraries[0].rpartition("/")[2]
+    name = crash.libraries[0].rpartition("/")[2]
     title, fix = f"The program crashed in {name}", None
     if framework := _framework_of(name):
         cause, title = "framework_bug_upgrade", f"{title}, a library of {framework}"
@@ -51,8 +52,10 @@ def _by_library(found: Crash) -> list[Candidate]:
         cause, title = "nvidia_lib_symbol_mismatch", f"{title}; two CUDA releases may be mixed"
     else:
         return []
-    shown = tuple(evidence(x) for x in dict.fromkeys((found.line, found.library_lines[0])))
-    return [Candidate(cause=cause, weight=30, confidence="possible", evidence=shown, title=title, fix=fix)]
+    shown = tuple(evidence(x) for x in dict.fromkeys((crash.line, crash.library_lines[0])))
+    return [
+        CauseCandidate(cause=cause, weight=30, confidence="possible", evidence=shown, title=title, fix=fix)
+    ]
 
 
 def _framework_of(library: str) -> str | None:
@@ -61,22 +64,24 @@ def _framework_of(library: str) -> str | None:
     return "tensorflow" if _OF_TENSORFLOW.match(library) else None
 
 
-def _by_package(found: Crash) -> list[Candidate]:
+def _by_package(crash: Crash) -> list[CauseCandidate]:
     """Return the causes of a crash in a package: damaged files while loading it, otherwise a bug."""
-    package = found.package
-    if package is None or found.place is None:
+    package = crash.package
+    if package is None or crash.place is None:
         return []
-    file, line, _ = found.frames[found.place]
+    file, line, _ = crash.frames[crash.place]
     where = f"{package} (line {line} of {file.rpartition('-packages/')[2]})"
-    shown = tuple(evidence(x) for x in (found.line, found.frame_lines[found.place]))
-    if found.loading:
+    shown = tuple(evidence(x) for x in (crash.line, crash.frame_lines[crash.place]))
+    if crash.loading:
         cause, title = "package_files_damaged", f"The program crashed while it loaded a library of {where}"
         fix = f"Reinstall {package}: `gpuenv repair`, or `python -m pip install --force-reinstall --no-deps NAME`. "
         fix += f"If that does not help, import {package} first: another package can contain the same library."
     else:
         cause, title = "framework_bug_upgrade", f"The program crashed in {where}"
         fix = f"Install another release of {package}. If it still crashes: {_STACK}."
-    return [Candidate(cause=cause, weight=30, confidence="possible", evidence=shown, title=title, fix=fix)]
+    return [
+        CauseCandidate(cause=cause, weight=30, confidence="possible", evidence=shown, title=title, fix=fix)
+    ]
 
 
 def describe(lines: Sequence[Line]) -> str | None:
@@ -84,13 +89,13 @@ def describe(lines: Sequence[Line]) -> str | None:
     said = next((x for x in lines if _CRASHED.search(x.text.strip())), None)
     if said is None:
         return None
-    found = read(lines)
-    if found is None:
+    crash = read(lines)
+    if crash is None:
         return f"line {said.number} shows a crash without a stack: {_RUNNER} shows where it happened"
-    if found.libraries:
-        place = found.libraries[0].rpartition("/")[2]
+    if crash.libraries:
+        place = crash.libraries[0].rpartition("/")[2]
     else:
-        file, line, function = found.frames[0]
+        file, line, function = crash.frames[0]
         place = f"{function} ({'/'.join(file.split('/')[-2:])}, line {line})"
     return f"the program crashed in {place}, outside of known packages: {_STACK}"
 

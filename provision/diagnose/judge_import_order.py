@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..model import Evidence
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .log_lines import Line
 from .pattern_search import evidence
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z_]\w{0,60}")
 _MOST = 20  # modules of one run of imports that are looked at
 
 
-def import_order(case: Case) -> list[Candidate]:
+def import_order(case: Case) -> list[CauseCandidate]:
     """Find two modules that the text imports in both orders, and a crash."""
     crashed = case.said.group("crash")
     if not crashed:
@@ -32,7 +32,7 @@ def import_order(case: Case) -> list[Candidate]:
                     shows = (*crashed[:1], orders[second, first], evidence(line))
                     title = f"The program crashes in one import order of {first} and {second}, but not in the other"
                     return [
-                        Candidate(cause="conflicting_frameworks_in_one_env", weight=86, confidence="likely",
+                        CauseCandidate(cause="conflicting_frameworks_in_one_env", weight=86, confidence="likely",
                                   evidence=shows, title=title)
                     ]  # fmt: skip
                 orders.setdefault((first, second), evidence(line))
@@ -44,11 +44,11 @@ def _runs(lines: Sequence[Line]) -> Iterable[tuple[list[str], Line]]:
     run: list[str] = []
     began: Line | None = None
     for line in lines:
-        if found := _ON_ONE_LINE.search(line.text):
-            yield [n for part in _MODULES.findall(found.group(1)) for n in _names(part)][:_MOST], line
-        elif found := _STATEMENT.match(line.text):
+        if match := _ON_ONE_LINE.search(line.text):
+            yield [n for part in _MODULES.findall(match.group(1)) for n in _names(part)][:_MOST], line
+        elif match := _STATEMENT.match(line.text):
             began = began or line
-            run += [n for n in _names(found.group(1)) if n not in run][: max(0, _MOST - len(run))]
+            run += [n for n in _names(match.group(1)) if n not in run][: max(0, _MOST - len(run))]
             continue
         if began:
             yield run, began
@@ -60,4 +60,4 @@ def _runs(lines: Sequence[Line]) -> Iterable[tuple[list[str], Line]]:
 def _names(part: str) -> list[str]:
     """Return the packages of "a.b as c, d" or of "a.b import c"."""
     first = part.split(" import ", maxsplit=1)[0]
-    return [found.group(0) for one in first.split(",") if (found := _NAME.match(one.strip()))]
+    return [match.group(0) for one in first.split(",") if (match := _NAME.match(one.strip()))]

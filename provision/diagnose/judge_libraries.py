@@ -6,7 +6,7 @@ import re
 
 from packaging.version import InvalidVersion, Version
 
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .facts import meets
 from .version_texts import spelled
 
@@ -24,7 +24,7 @@ CUDNN = re.compile(r"(?:lib)?cudnn", re.IGNORECASE)
 DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
 
 
-def cudnn_pair(case: Case) -> list[Candidate]:
+def cudnn_pair(case: Case) -> list[CauseCandidate]:
     """Compare the loaded cuDNN with the one that the build was compiled with."""
     facts, shows = case.facts, case.said.group("loaded_older") or case.said.group("cudnn_older_jax")
     loaded, built = _loaded_and_needed(case)
@@ -34,22 +34,22 @@ def cudnn_pair(case: Case) -> list[Candidate]:
     evidence = (*shows[:2], *facts.where("cudnn_loaded", "cudnn", "library_path"))
     if not loaded or not built:
         return [
-            Candidate(cause="cudnn_older_than_compiled", weight=66, confidence="likely", evidence=shows),
-            Candidate(cause="cudnn_major_mismatch", weight=60, confidence="possible", evidence=shows),
+            CauseCandidate(cause="cudnn_older_than_compiled", weight=66, confidence="likely", evidence=shows),
+            CauseCandidate(cause="cudnn_major_mismatch", weight=60, confidence="possible", evidence=shows),
         ]
     if loaded.split(".")[0] != built.split(".")[0]:
         title = f"cuDNN {loaded} is loaded; the build requires major {built.split('.')[0]} (compiled with {built})"
         return [
-            Candidate(
+            CauseCandidate(
                 cause="cudnn_major_mismatch", weight=92, confidence="certain", evidence=evidence, title=title
             )
         ]
     adequate = any(_at_least(v, built) for v in facts.all("cudnn")) or bool(case.said.group("conda_or_path"))
-    older = Candidate(
+    older = CauseCandidate(
         cause="cudnn_older_than_compiled", weight=60 if adequate else 76, confidence="likely", evidence=evidence,
         title=f"cuDNN {loaded} is loaded; the build requires {built} or newer of the same major",
     )  # fmt: skip
-    shadowed = Candidate(
+    shadowed = CauseCandidate(
         cause="cudnn_shadowed_by_other_copy", weight=75 if adequate else 55, confidence="likely", evidence=evidence,
         title=f"cuDNN {loaded} is loaded instead of a newer copy on this machine" if adequate else None,
     )  # fmt: skip
@@ -79,7 +79,7 @@ def _at_least(version: str, bound: str) -> bool:
         return False
 
 
-def cudnn_missing(case: Case) -> list[Candidate]:
+def cudnn_missing(case: Case) -> list[CauseCandidate]:
     """Judge a missing cuDNN file: not installed, or another major is installed."""
     facts = case.facts
     shows = case.said.group("cudnn_missing") or facts.said("missing", CUDNN)
@@ -93,9 +93,9 @@ def cudnn_missing(case: Case) -> list[Candidate]:
     other = sorted(installed - {wanted}) if wanted and wanted not in installed else []
     linux_wsl = bool(case.said.group("wsl")) and wanted == "8"
     found = [
-        Candidate(cause="cudnn_not_found", weight=72 if wanted in installed else 62, confidence="likely", evidence=evidence),
-        Candidate(cause="nvidia_libs_not_on_loader_path", weight=50 if wanted in installed else 40, confidence="possible", evidence=evidence),
-        Candidate(
+        CauseCandidate(cause="cudnn_not_found", weight=72 if wanted in installed else 62, confidence="likely", evidence=evidence),
+        CauseCandidate(cause="nvidia_libs_not_on_loader_path", weight=50 if wanted in installed else 40, confidence="possible", evidence=evidence),
+        CauseCandidate(
             cause="cudnn_major_mismatch", weight=84 if other else 52, evidence=evidence,
             confidence="likely" if other else "possible",
             title=f"cuDNN {wanted} is required; cuDNN {other[0]} is installed" if other else None,
@@ -103,11 +103,13 @@ def cudnn_missing(case: Case) -> list[Candidate]:
     ]  # fmt: skip
     if any(CUDA.match(n) for n in facts.all("missing")) and not installed:  # more than cuDNN alone
         found.append(
-            Candidate(cause="nvidia_libs_not_installed", weight=58, confidence="possible", evidence=evidence)
+            CauseCandidate(
+                cause="nvidia_libs_not_installed", weight=58, confidence="possible", evidence=evidence
+            )
         )
     if linux_wsl and not other:
         found.append(
-            Candidate(
+            CauseCandidate(
                 cause="wsl_libcuda_wrong_or_unlinked", weight=64, confidence="possible", evidence=evidence
             )
         )
@@ -115,8 +117,8 @@ def cudnn_missing(case: Case) -> list[Candidate]:
 
 
 def _cudnn_major(name: str) -> str | None:
-    found = re.search(r"\.so\.(\d+)|64_(\d+)\.dll", name, re.IGNORECASE)
-    return (found.group(1) or found.group(2)) if found else None
+    match = re.search(r"\.so\.(\d+)|64_(\d+)\.dll", name, re.IGNORECASE)
+    return (match.group(1) or match.group(2)) if match else None
 
 
 def _cudnn_majors(case: Case) -> set[str]:
@@ -136,7 +138,7 @@ def _cudnn_majors(case: Case) -> set[str]:
     return majors
 
 
-def cuda_missing(case: Case) -> list[Candidate]:
+def cuda_missing(case: Case) -> list[CauseCandidate]:
     """Judge a missing CUDA library: not installed, not on the path, or another version."""
     facts = case.facts
     shows = case.said.group("lib_missing") or facts.said("missing", CUDA)
@@ -164,7 +166,7 @@ def cuda_missing(case: Case) -> list[Candidate]:
     if case.said.group("extension_names"):
         weights["extension_built_for_other_torch_or_cuda"] = _extension(case, wanted)
     return [
-        Candidate(
+        CauseCandidate(
             cause=cause, weight=min(weight, limit), evidence=evidence,
             confidence="likely" if min(weight, limit) >= 66 else "possible",
             title=title if cause == "cuda_major_mismatch" else None,

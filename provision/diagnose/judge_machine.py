@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 
 _STARVED = 0.06  # of the card's memory; cuDNN's handle and workspace need some hundred MiB
 _PLENTY = 0.12
 
 
-def driver(case: Case) -> list[Candidate]:
+def driver(case: Case) -> list[CauseCandidate]:
     """Find a driver older than the build's CUDA requires.
 
     By NVIDIA's release notes, one driver version is the minimum for each major from CUDA 11 on
@@ -40,7 +40,7 @@ def driver(case: Case) -> list[Candidate]:
         return []
     needs = f"driver {floor}" if floor else f"a driver for CUDA {_major(built)}"
     return [
-        Candidate(
+        CauseCandidate(
             cause="driver_too_old_for_runtime",
             weight=95,
             confidence="certain" if have and floor else "likely",
@@ -83,7 +83,7 @@ def _major(cuda: str) -> int:
     return int(cuda.split(".", maxsplit=1)[0])
 
 
-def memory(case: Case) -> list[Candidate]:
+def memory(case: Case) -> list[CauseCandidate]:
     """Judge the free memory that XLA and TensorFlow print when cuDNN cannot start."""
     free, total = case.facts.first("free_bytes"), case.facts.first("total_bytes")
     shows = case.said.group("dnn_handle") or case.said.group("dnn_library")
@@ -94,16 +94,16 @@ def memory(case: Case) -> list[Candidate]:
     text = f"{int(free) >> 20} of {int(total) >> 20} MiB were free"
     if share < _STARVED:
         return [
-            Candidate(cause="preallocation_leaves_no_memory", weight=85, confidence="likely", evidence=evidence,
+            CauseCandidate(cause="preallocation_leaves_no_memory", weight=85, confidence="likely", evidence=evidence,
                       title=f"The framework reserved nearly all GPU memory: {text} when cuDNN started"),
-            Candidate(cause="gpu_memory_exhausted", weight=60, confidence="possible", evidence=evidence,
+            CauseCandidate(cause="gpu_memory_exhausted", weight=60, confidence="possible", evidence=evidence,
                       title=f"Other processes use the GPU's memory: {text} when cuDNN started"),
         ]  # fmt: skip
     if share < _PLENTY:
         return []
     case.ruled_out.update(("preallocation_leaves_no_memory", "gpu_memory_exhausted"))
     return [
-        Candidate(cause="cudnn_major_mismatch", weight=66, confidence="possible", evidence=evidence,
+        CauseCandidate(cause="cudnn_major_mismatch", weight=66, confidence="possible", evidence=evidence,
                   title=f"{text}, which is enough memory: the cuDNN found is not the one that this build requires"),
-        Candidate(cause="cudnn_not_found", weight=60, confidence="possible", evidence=evidence),
+        CauseCandidate(cause="cudnn_not_found", weight=60, confidence="possible", evidence=evidence),
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..model import FRAMEWORKS, Evidence, ImportName
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .pattern_search import evidence
 from .tracebacks import Raised, package_of, raised
 
@@ -24,7 +24,7 @@ _STACK = re.compile(
 )
 
 
-def module(case: Case) -> list[Candidate]:
+def module(case: Case) -> list[CauseCandidate]:
     """Judge a missing module of a package in package_names.yaml, or of one that an installed package imports.
 
     Any other name may be the program's own module.
@@ -57,19 +57,19 @@ def module(case: Case) -> list[Candidate]:
     return []
 
 
-def _lost(case: Case, name: str, where: tuple[Evidence, ...]) -> Candidate | None:
+def _lost(case: Case, name: str, where: tuple[Evidence, ...]) -> CauseCandidate | None:
     """Return a missing module that an installed package of the environment lists."""
     owner = case.ran.files_of(name) if case.ran else None
     if owner is None:
         return None
     title = f"Files of the module {name} are missing from the installed package {owner}"
-    return Candidate(cause=_DAMAGED, weight=90, confidence="certain", evidence=where, title=title)
+    return CauseCandidate(cause=_DAMAGED, weight=90, confidence="certain", evidence=where, title=title)
 
 
-def _without_init(case: Case, errors: list[Raised]) -> Candidate | None:
+def _without_init(case: Case, errors: list[Raised]) -> CauseCandidate | None:
     """Return a package without its __init__.py. Python reads its folder as an empty namespace."""
-    found = _UNKNOWN.search(errors[-1].message) if errors else None
-    return _lost(case, found.group(1), (evidence(errors[-1].line),)) if found else None
+    match = _UNKNOWN.search(errors[-1].message) if errors else None
+    return _lost(case, match.group(1), (evidence(errors[-1].line),)) if match else None
 
 
 def _refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
@@ -78,17 +78,17 @@ def _refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
     An import error that it caused counts as the same. After any other exception, the program went on without it.
     """
     for error in reversed(errors):
-        found = _MODULE.search(error.message)
-        if error.kind in ("ModuleNotFoundError", "ImportError") and found:
+        match = _MODULE.search(error.message)
+        if error.kind in ("ModuleNotFoundError", "ImportError") and match:
             # "No module named 'a.b'; 'a' is not a package": a file of the program shadows a package
-            return None if found.group(2) else (found.group(1), error)
+            return None if match.group(2) else (match.group(1), error)
         if not (error.kind in ("ImportError", "RuntimeError") and _REFUSED.search(error.message)):
             return None
     return None
 
 
-def _of_another_python(name: str, where: tuple[Evidence, ...]) -> Candidate:
-    return Candidate(
+def _of_another_python(name: str, where: tuple[Evidence, ...]) -> CauseCandidate:
+    return CauseCandidate(
         cause=_MISSING, weight=60, confidence="possible", evidence=where,
         title=f"The module {name} is installed in this environment, but the program ran with another Python or could not reach it",
         fix="Start the program with `python` of the environment: `gpuenv run ENV -- python PROGRAM`. Check the "
@@ -96,17 +96,17 @@ def _of_another_python(name: str, where: tuple[Evidence, ...]) -> Candidate:
     )  # fmt: skip
 
 
-def _framework(case: Case, name: str, where: tuple[Evidence, ...]) -> Candidate:
+def _framework(case: Case, name: str, where: tuple[Evidence, ...]) -> CauseCandidate:
     """Judge a missing framework: another Python, or an environment for another framework."""
     if case.ran and case.ran.has_module(name):
         return _of_another_python(name, where)
     if case.said.group("isolated_build"):
-        return Candidate(
+        return CauseCandidate(
             cause="build_toolkit_missing_or_mismatched", weight=60, confidence="possible", evidence=where,
             title=f"A package that compiles against {name} is built in isolation, without {name}",
             fix=f"Install {name} first, then the package with `pip install --no-build-isolation NAME`.",
         )  # fmt: skip
-    return Candidate(
+    return CauseCandidate(
         cause=_MISSING, weight=50, confidence="possible", evidence=where,
         title=f"{name} is not installed in the Python that ran this program",
         fix=f"Start the program with the environment that has {name}: `gpuenv run ENV -- python PROGRAM`. If there "
@@ -114,7 +114,7 @@ def _framework(case: Case, name: str, where: tuple[Evidence, ...]) -> Candidate:
     )  # fmt: skip
 
 
-def _asked_for(case: Case, error: Raised) -> list[Candidate]:
+def _asked_for(case: Case, error: Raised) -> list[CauseCandidate]:
     """Return the package that an import error recommends, if the table has it."""
     if error.kind not in ("ImportError", "ModuleNotFoundError"):
         return []
@@ -126,33 +126,33 @@ def _asked_for(case: Case, error: Raised) -> list[Candidate]:
     return [_known(case, row, (evidence(error.line),))]
 
 
-def _known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> Candidate:
+def _known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> CauseCandidate:
     named = row.package if row.package.lower() == row.module.lower() else f"{row.package} ({row.module})"
     others = f" {' or '.join(row.also[:2])} contains the module too." if row.also else ""
     pip = "" if case.ran and case.ran.made_by_gpuenv else f" In an environment that gpuenv did not create: `python -m pip install {row.package}`."  # fmt: skip
     if row.common:
-        return Candidate(
+        return CauseCandidate(
             cause=_MISSING, weight=50, confidence="possible", evidence=where,
             title=f"The module {row.module} is missing. It comes from the package {row.package}, or from a folder of the program",
             fix=f"For the program's own folder, run from its parent folder. For the package: "
             f"`gpuenv add {row.package}`.{pip}",
         )  # fmt: skip
-    return Candidate(
+    return CauseCandidate(
         cause=_MISSING, weight=86, confidence="certain" if case.ran else "likely", evidence=where,
         title=f"The Python package {named} is not installed in this environment",
         fix=f"Install the package: `gpuenv add {row.package}`.{others}{pip}",
     )  # fmt: skip
 
 
-def _wanted_by(name: str, package: str, where: tuple[Evidence, ...]) -> Candidate:
-    return Candidate(
+def _wanted_by(name: str, package: str, where: tuple[Evidence, ...]) -> CauseCandidate:
+    return CauseCandidate(
         cause=_MISSING, weight=55, confidence="possible", evidence=where,
         title=f"The module {name} is not installed; the installed package {package} imports it",
         fix=f"Find the package of {name} in the documentation of {package}, then `gpuenv add` it.",
     )  # fmt: skip
 
 
-def damaged(case: Case) -> list[Candidate]:
+def damaged(case: Case) -> list[CauseCandidate]:
     """Return a damaged file with its installed package."""
     shows = case.said.group("damaged_file")
     if not shows or case.said.group("driver_file_damaged"):
@@ -164,7 +164,7 @@ def damaged(case: Case) -> list[Candidate]:
     path = re.search(r"/[^\s:'\"]{1,300}", shown.text)
     file = path.group(0).rpartition("/")[2] if path else "a file"
     return [
-        Candidate(
+        CauseCandidate(
             cause=_DAMAGED, weight=92, confidence="likely", evidence=shows,
             title=f"The file {file} of the installed package {package} is damaged",
         )

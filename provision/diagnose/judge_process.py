@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..model import Confidence, Evidence
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .crashes import Crash, read
 from .judge_crash import unexplained
 from .pattern_search import evidence
@@ -16,7 +16,7 @@ _LIMIT = "process_limit_reached"
 _DAMAGED = "package_files_damaged"
 _TOGETHER = "conflicting_frameworks_in_one_env"
 _KILLED = re.compile(r"^(?:\S{1,80}: line \d{1,6}: +\d{1,8} )?Killed(?: {2,}.*)?$")
-_ASKED = (
+_REQUESTS = (
     re.compile(r"you tried to allocate (\d{1,20}) bytes"),
     re.compile(r"Unable to allocate (\d{1,6}(?:\.\d{1,3})?) (KiB|MiB|GiB|TiB) for an array"),
 )
@@ -29,7 +29,7 @@ _NO_MEMORY = re.compile(
 _FRAMEWORKS = ("torch", "tensorflow", "jaxlib", "onnxruntime", "tensorrt", "paddle", "mxnet")
 
 
-def killed(case: Case) -> list[Candidate]:
+def killed(case: Case) -> list[CauseCandidate]:
     """Judge a program that SIGKILL ended.
 
     The kernel counts the processes that it ends when memory runs out. If it counted none, a person or a
@@ -48,17 +48,17 @@ def killed(case: Case) -> list[Candidate]:
         text=f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills} while the program ran",
         source=ran.oom_source,
     )
-    own = by_signal and ran.oom_source == "cgroup"  # the machine's count has other programs too
-    return [_killed((counted, *lines, *said, *_signal(ran)), 92, "certain" if own else "likely")]
+    is_exact = by_signal and ran.oom_source == "cgroup"  # the machine's count has other programs too
+    return [_killed((counted, *lines, *said, *_signal(ran)), 92, "certain" if is_exact else "likely")]
 
 
 def _signal(ran: Ran | None) -> tuple[Evidence, ...]:
     return (Evidence(text=f"ended by {ran.signal}", source="the program"),) if ran and ran.signal else ()
 
 
-def _killed(shown: tuple[Evidence, ...], weight: int, confidence: Confidence) -> Candidate:
+def _killed(shown: tuple[Evidence, ...], weight: int, confidence: Confidence) -> CauseCandidate:
     sure = confidence != "possible"
-    return Candidate(
+    return CauseCandidate(
         cause=_LIMIT, weight=weight, confidence=confidence, evidence=shown,
         title="The kernel ended the program: memory ran out" if sure
         else "The program was ended by SIGKILL. The usual cause is that memory ran out",
@@ -69,50 +69,50 @@ def _killed(shown: tuple[Evidence, ...], weight: int, confidence: Confidence) ->
     )  # fmt: skip
 
 
-def memory(case: Case) -> list[Candidate]:
+def memory(case: Case) -> list[CauseCandidate]:
     """Judge refused host memory: by the limit if it is known, otherwise by the amount requested."""
     shows = tuple(evidence(x) for x in case.said.lines if _NO_MEMORY.search(x.text.strip()))[:2]
     if not shows:
         return []
-    asked = next((a for e in shows if (a := _asked(e.text))), None)
+    request = next((a for e in shows if (a := _parse_bytes(e.text))), None)
     ran = case.ran
     if ran and ran.address_space is not None:
         limit = Evidence(text=f"RLIMIT_AS is {ran.address_space} bytes", source="getrlimit")
         return [
-            Candidate(
+            CauseCandidate(
                 cause=_LIMIT, weight=88, confidence="likely", evidence=(*shows, limit),
                 title=f"This shell allows a process {ran.address_space >> 20} MiB of address space (ulimit -v)",
                 fix="Remove the limit: `ulimit -v unlimited`, or request a job without one from the scheduler.",
             )
         ]  # fmt: skip
     last = next(reversed(raised(case.said.lines)), None)
-    if asked is None and last and last.kind == "MemoryError":
+    if request is None and last and last.kind == "MemoryError":
         title = (
             "The system could not give the program enough memory. The machine's memory is full, not the GPU's"
         )
-        return [
-            Candidate(cause=_LIMIT, weight=48, confidence="possible", evidence=shows, title=title, fix=_LESS)
-        ]
-    if asked is None or asked >= _ABSURD:
+        weight = 48
+    elif request is None or request >= _ABSURD:
         return []
-    if ran and ran.memory is not None and asked > ran.memory:
-        title = f"The program asked for {_gib(asked)} GiB of memory at once; this machine or container has {_gib(ran.memory)}"
-        return [
-            Candidate(cause=_LIMIT, weight=80, confidence="likely", evidence=shows, title=title, fix=_LESS)
-        ]
-    title = f"The system could not give the program {_gib(asked)} GiB of memory"
-    return [Candidate(cause=_LIMIT, weight=50, confidence="possible", evidence=shows, title=title, fix=_LESS)]
+    elif ran and ran.memory is not None and request > ran.memory:
+        title = f"The program asked for {_gib(request)} GiB of memory at once; this machine or container has {_gib(ran.memory)}"
+        weight = 80
+    else:
+        title, weight = f"The system could not give the program {_gib(request)} GiB of memory", 50
+    sure: Confidence = "likely" if weight >= 66 else "possible"
+    return [
+        CauseCandidate(cause=_LIMIT, weight=weight, confidence=sure, evidence=shows, title=title, fix=_LESS)
+    ]
 
 
 _LESS = "Use less memory (a smaller batch or array, fewer workers), or a machine, container or job with more."
 
 
-def _asked(text: str) -> int | None:
-    """The bytes that a refused request names."""
-    for pattern in _ASKED:
-        if found := pattern.search(text):
-            unit = _UNITS[found.group(2)] if pattern.groups > 1 else 1
-            return int(float(found.group(1)) * unit)
+def _parse_bytes(text: str) -> int | None:
+    """Return the bytes in the message of a failed allocation, or None."""
+    for pattern in _REQUESTS:
+        if match := pattern.search(text):
+            unit = _UNITS[match.group(2)] if pattern.groups > 1 else 1
+            return int(float(match.group(1)) * unit)
     return None
 
 
@@ -120,61 +120,61 @@ def _gib(size: int) -> str:
     return f"{size / (1 << 30):.1f}"
 
 
-def open_files(case: Case) -> list[Candidate]:
+def open_files(case: Case) -> list[CauseCandidate]:
     """Report the limit on open files."""
     shows = case.said.group("open_files")
     if not shows or case.ran is None or case.ran.open_files is None:
         return []
     return [
-        Candidate(
+        CauseCandidate(
             cause=_LIMIT, weight=90, confidence="likely", evidence=shows,
             title=f"The program opened more than the {case.ran.open_files} files that this shell allows (ulimit -n)",
         )
     ]  # fmt: skip
 
 
-def crash(case: Case) -> list[Candidate]:
+def crash(case: Case) -> list[CauseCandidate]:
     """Judge a crash by its stack and the loaded libraries. A crash in the program's own code has no cause."""
-    found = read(case.said.lines)
-    if found is None:
+    stack = read(case.said.lines)
+    if stack is None:
         return _unseen_crash(case.ran)
-    package, loaded = found.package, found.loaded()
+    package, loaded = stack.package, stack.loaded()
     frameworks = [n for n in _FRAMEWORKS if n in loaded]
-    shows = _shown(found)
-    where = _where(found)
-    if found.loading and found.how == "Bus error":
+    shows = _shown(stack)
+    where = _where(stack)
+    if stack.loading and stack.how == "Bus error":
         of = f" of {package}" if package else ""
         title = f"A library{of} is truncated: loading it ended the program with SIGBUS"
-        return [Candidate(cause=_DAMAGED, weight=88, confidence="likely", evidence=shows, title=title)]
-    if copies := _copies(found):
+        return [CauseCandidate(cause=_DAMAGED, weight=88, confidence="likely", evidence=shows, title=title)]
+    if copies := _copies(stack):
         title = f"The program crashed{where} with two copies of {copies} in its stack"
         cause = "cudnn_shadowed_by_other_copy" if "cudnn" in copies else "nvidia_lib_symbol_mismatch"
-        return [Candidate(cause=cause, weight=84, confidence="likely", evidence=shows, title=title)]
+        return [CauseCandidate(cause=cause, weight=84, confidence="likely", evidence=shows, title=title)]
     if len(frameworks) > 1:
         title = f"The program crashed{where}; {' and '.join(frameworks)} are loaded in one process"
-        return [Candidate(cause=_TOGETHER, weight=84, confidence="likely", evidence=shows, title=title)]
+        return [CauseCandidate(cause=_TOGETHER, weight=84, confidence="likely", evidence=shows, title=title)]
     if package is None or not frameworks:
-        return _own_crash(case.ran, found) if case.ran else unexplained(case)
+        return _own_crash(case.ran, stack) if case.ran else unexplained(case)
     if package not in _FRAMEWORKS:
-        cause, weight = "extension_built_for_other_torch_or_cuda", 70 if found.loading else 46
+        cause, weight = "extension_built_for_other_torch_or_cuda", 70 if stack.loading else 46
         title = f"The program crashed{where} while {frameworks[0]} was loaded"
-    elif found.loading:
+    elif stack.loading:
         cause, weight, title = _DAMAGED, 46, f"The program crashed{where} while a library was loaded"
     else:
         cause, weight, title = "framework_bug_upgrade", 40, f"The program crashed{where}"
     confidence: Confidence = "likely" if weight >= 66 else "possible"
-    return [Candidate(cause=cause, weight=weight, confidence=confidence, evidence=shows, title=title)]
+    return [CauseCandidate(cause=cause, weight=weight, confidence=confidence, evidence=shows, title=title)]
 
 
-def _own_crash(ran: Ran | None, found: Crash) -> list[Candidate]:
+def _own_crash(ran: Ran | None, crash: Crash) -> list[CauseCandidate]:
     """Judge a SIGSEGV outside of every framework in a program that gpuenv ran."""
     if ran is None or ran.signal != "SIGSEGV":
         return []
-    file, line, function = found.frames[0] if found.frames else ("", 0, "")
-    where = f" in {function} ({short_path(file)}, line {line})" if file else _where(found)
+    file, line, function = crash.frames[0] if crash.frames else ("", 0, "")
+    where = f" in {function} ({short_path(file)}, line {line})" if file else _where(crash)
     return [
-        Candidate(
-            cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_shown(found),
+        CauseCandidate(
+            cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_shown(crash),
             title=f"Compiled code crashed (SIGSEGV){where}; no framework is in its stack",
             fix="Check what the program calls there. Check the environment: `gpuenv verify`. Find the library: "
             "`gpuenv run gdb -batch -ex run -ex bt --args python PROGRAM`.",
@@ -187,12 +187,12 @@ def short_path(file: str) -> str:
     return re.split(r"/(?:site-packages|dist-packages|lib/python3\.\d+)/", file)[-1]
 
 
-def _unseen_crash(ran: Ran | None) -> list[Candidate]:
+def _unseen_crash(ran: Ran | None) -> list[CauseCandidate]:
     """Judge a SIGSEGV without a stack in the output, in a program that gpuenv ran."""
     if ran is None or ran.signal != "SIGSEGV":
         return []
     return [
-        Candidate(
+        CauseCandidate(
             cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_signal(ran),
             title="Compiled code crashed (SIGSEGV); the output does not name the library",
             fix="Check the environment: `gpuenv verify`. Then find the library: `gpuenv run -- gdb "
@@ -201,32 +201,32 @@ def _unseen_crash(ran: Ran | None) -> list[Candidate]:
     ]  # fmt: skip
 
 
-def _where(found: Crash) -> str:
+def _where(crash: Crash) -> str:
     """Return the place, such as " in torch (torch/nn/modules/conv.py, line 549, _conv_forward)"."""
-    if found.libraries:
-        return f" in {found.libraries[0].rpartition('/')[2]}"
-    if found.place is None or found.package is None:
+    if crash.libraries:
+        return f" in {crash.libraries[0].rpartition('/')[2]}"
+    if crash.place is None or crash.package is None:
         return ""
-    file, line, function = found.frames[found.place]
+    file, line, function = crash.frames[crash.place]
     short = re.split(r"/(?:site|dist)-packages/", file)[-1]
-    return f" in {found.package} ({short}, line {line}, {function})"
+    return f" in {crash.package} ({short}, line {line}, {function})"
 
 
-def _shown(found: Crash) -> tuple[Evidence, ...]:
+def _shown(crash: Crash) -> tuple[Evidence, ...]:
     """Return the lines of the crash, its place, its libraries and the loaded modules."""
-    place = (found.frame_lines[found.place],) if found.place is not None else ()
-    modules = (found.modules_line,) if found.modules_line else ()
-    shown = [evidence(x) for x in (found.line, *place, *found.library_lines[:2])]
+    place = (crash.frame_lines[crash.place],) if crash.place is not None else ()
+    modules = (crash.modules_line,) if crash.modules_line else ()
+    shown = [evidence(x) for x in (crash.line, *place, *crash.library_lines[:2])]
     if modules:
-        names = ", ".join(found.loaded()[:12])
+        names = ", ".join(crash.loaded()[:12])
         shown.append(Evidence(text=f"loaded: {names}", source=modules[0].source, line=modules[0].number))
     return tuple(dict.fromkeys(shown))
 
 
-def _copies(found: Crash) -> str | None:
+def _copies(crash: Crash) -> str | None:
     """Return a family of NVIDIA libraries that the stack loads from two folders."""
     folders: dict[str, set[str]] = {}
-    for path in found.libraries:
+    for path in crash.libraries:
         folder, _, name = path.rpartition("/")
         family = re.match(r"lib(cudnn|cublas|nccl|nvrtc|cusparse|cusolver)", name)
         if folder and family:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..model import SystemLibrary
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .judge_libraries import CUDA, CUDNN, DRIVER
 from .log_lines import Line
 from .pattern_search import evidence
@@ -20,7 +20,7 @@ _OF_PACKAGES = re.compile(
 _OPENED = re.compile(r"(?<![\w.+-])(lib[\w.+-]{1,60}?\.so(?:\.\d{1,5}){0,4}): cannot open shared object file")
 
 
-def missing(case: Case) -> list[Candidate]:
+def missing(case: Case) -> list[CauseCandidate]:
     """Find a missing system library: one in system_libraries.yaml, or one that ended an import."""
     errors = raised(case.said.lines)
     last = errors[-1] if errors else None
@@ -55,10 +55,10 @@ def _row(case: Case, name: str) -> SystemLibrary | None:
     return exact or next((r for r in rows if name.endswith(".so") and r.soname.startswith(name + ".")), None)
 
 
-def _known(case: Case, name: str, row: SystemLibrary, error: Raised | None, line: Line) -> Candidate:
+def _known(case: Case, name: str, row: SystemLibrary, error: Raised | None, line: Line) -> CauseCandidate:
     package = error.package if error else None
     needs = f", required by {package}," if package else ""
-    return Candidate(
+    return CauseCandidate(
         cause=_CAUSE, weight=92, confidence="certain" if error else "likely", evidence=(evidence(line),),
         title=f"The system library {name}{needs} is missing",
         fix=f"{_install(row)}{_instead(case, name, package)}",
@@ -80,8 +80,8 @@ def _instead(case: Case, name: str, module: str | None) -> str:
     return f" Without a display, require {row.instead} instead of {row.package}." if row else ""
 
 
-def _unknown(name: str, line: Line) -> Candidate:
-    return Candidate(
+def _unknown(name: str, line: Line) -> CauseCandidate:
+    return CauseCandidate(
         cause=_CAUSE, weight=52, confidence="possible",
         evidence=(evidence(line),),
         title=f"The library {name} is missing",

@@ -24,31 +24,31 @@ def keyed(facts: Facts, match: re.Match[str], where: Evidence) -> None:
 
 
 def _key_driver(facts: Facts, value: str, where: Evidence) -> None:
-    for found in re.findall(r"(?<![\d.])(\d{3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d.]\d)", value)[:3]:
-        facts.add("driver", found, where)
+    for version in re.findall(r"(?<![\d.])(\d{3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d.]\d)", value)[:3]:
+        facts.add("driver", version, where)
 
 
 def _key_cuda(facts: Facts, value: str, where: Evidence) -> None:
-    found = re.findall(r"(?<![\d.])(\d{1,2}\.\d)(?:\.\d{1,3})?(?![\d])", value) or re.findall(
+    versions = re.findall(r"(?<![\d.])(\d{1,2}\.\d)(?:\.\d{1,3})?(?![\d])", value) or re.findall(
         r"\b(1[0-9])\b", value
     )
     if "driver" in value and "toolkit" not in value and "nvcc" not in value:
-        facts.add("driver_cuda", found[0], where) if found else None
+        facts.add("driver_cuda", versions[0], where) if versions else None
         return
-    for version in found[:3]:
+    for version in versions[:3]:
         facts.add("cuda", version, where)
 
 
 def _key_torch(facts: Facts, value: str, where: Evidence) -> None:
     low = value.lower()
-    if found := re.match(rf"[=<> v]{{0,4}}{VERSION}", low):
+    if match := re.match(rf"[=<> v]{{0,4}}{VERSION}", low):
         if not low.startswith("<"):
-            package(facts, "torch", found.group(1), found.group(2), where)
-        low = low[found.end() :]
-    if found := re.search(
+            package(facts, "torch", match.group(1), match.group(2), where)
+        low = low[match.end() :]
+    if match := re.search(
         r"(?:built (?:for|with)|cuda|cu)[ _]?(\d{1,2}\.\d|\d{2,3})\b|cuda(\d{1,2}\.\d)_", low
     ):
-        digits = found.group(1) or found.group(2)
+        digits = match.group(1) or match.group(2)
         facts.add("cuda_build", digits if "." in digits else dotted(digits), where)
     if re.search(r"\bcpu\b", low):
         facts.add("cpu_build", "yes", where)
@@ -56,8 +56,8 @@ def _key_torch(facts: Facts, value: str, where: Evidence) -> None:
 
 def _key_package(name: str) -> Callable[[Facts, str, Evidence], None]:
     def reader(facts: Facts, value: str, where: Evidence) -> None:
-        for found in list(re.finditer(VERSION, value))[-1:]:
-            package(facts, name, found.group(1), found.group(2), where)
+        for match in list(re.finditer(VERSION, value))[-1:]:
+            package(facts, name, match.group(1), match.group(2), where)
         if "gpu" in value.lower():
             facts.add("gpu_package", name, where)
         if found_cuda := re.search(r"\bcuda ?(1[0-9](?:\.\d)?)", value.lower()):
@@ -67,14 +67,14 @@ def _key_package(name: str) -> Callable[[Facts, str, Evidence], None]:
 
 
 def _key_cudnn(facts: Facts, value: str, where: Evidence) -> None:
-    for found in re.finditer(r"(?<![\d.])(\d{1,2}(?:\.\d{1,2}){0,3})(?![\d])(\s{0,2}\w{0,12})", value):
-        name = "cudnn_loaded" if "loaded" in found.group(2) else "cudnn"
-        facts.add(name, found.group(1), where)
+    for match in re.finditer(r"(?<![\d.])(\d{1,2}(?:\.\d{1,2}){0,3})(?![\d])(\s{0,2}\w{0,12})", value):
+        name = "cudnn_loaded" if "loaded" in match.group(2) else "cudnn"
+        facts.add(name, match.group(1), where)
 
 
 def _key_python(facts: Facts, value: str, where: Evidence) -> None:
-    if found := re.match(r"(?:python )?v?([23]\.\d{1,2})", value.lower()):
-        facts.add("python", found.group(1), where)
+    if match := re.match(r"(?:python )?v?([23]\.\d{1,2})", value.lower()):
+        facts.add("python", match.group(1), where)
 
 
 def _key_os(facts: Facts, value: str, where: Evidence) -> None:

@@ -133,7 +133,7 @@ def _whole(kept: _Kept, number: int, block: bytes) -> None:
 
 
 def _tail(kept: _Kept, tail: Iterable[tuple[int, bytes]]) -> None:
-    """Keep all of the last lines, where errors are."""
+    """Keep all of the last lines, because errors are there."""
     left, wanted = EDGE, LINES
     for number, block in reversed(list(tail)):
         start = max(0, len(block) - left)
@@ -199,16 +199,16 @@ def _runs(block: bytes) -> list[tuple[int, bytes]] | None:
     One search in the block's byte classes skips binary data faster than seven searches for stems.
     """
     classes = block.translate(_IS_TEXT)
-    found: list[tuple[int, bytes]] = []
+    runs: list[tuple[int, bytes]] = []
     at = classes.find(b"\1" * _RUN)
     while at >= 0:
         end = classes.find(b"\0", at)
         end = len(block) if end < 0 else end
-        found.append((at, block[at:end]))
-        if len(found) > _RUNS or end - at > len(block) // 4:
+        runs.append((at, block[at:end]))
+        if len(runs) > _RUNS or end - at > len(block) // 4:
             return None
         at = classes.find(b"\1" * _RUN, end)
-    return found
+    return runs
 
 
 def _lines(kept: _Kept, number: int, run: bytes) -> None:

@@ -46,13 +46,13 @@ _TEXTS = ("log", "message", "msg", "text")
 
 def unwrapped(lines: Sequence[Line]) -> list[Line]:
     """Return the lines of one log without their wrappers."""
-    found = [_unescaped(line) for line in lines]
+    unescaped = [_unescaped(line) for line in lines]
     for _ in range(_DEEP):
-        bare = _without_prefix(found)
+        bare = _without_prefix(unescaped)
         if bare is None:
             break
-        found = bare
-    return [line for line in found if line.text.strip()]
+        unescaped = bare
+    return [line for line in unescaped if line.text.strip()]
 
 
 def _unescaped(line: Line) -> Line:

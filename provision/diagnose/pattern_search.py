@@ -1,10 +1,11 @@
-"""Search a log for the messages of programs.
+"""The pattern language for messages, and one search of a log for all of them.
 
-A pattern is the text that a program prints, with `...` for anything between (on the same line), `#` for a
-number, `{v}` for a version ("12.4") and `{w}` for a word. Letters match in any case, a space matches
-any blanks, a quote any quote; `^` in front matches the beginning of a line. The name of a CUDA, cuBLAS or
-cuDNN status is matched whole, because one is often the beginning of another. Pieces are searched from
-left to right with bounded repetition, so each line takes the time of a few searches.
+A pattern is the text that a program prints. `...` stands for anything on the same line, `#` for a number, `{v}`
+for a version ("12.4"), and `{w}` for a word. Letters match in any case, a space any blanks, a quote any quote.
+`^` in front matches the beginning of a line.
+
+The name of a CUDA, cuBLAS or cuDNN status is matched whole, because one is often the beginning of another.
+Pieces are searched from left to right with bounded repetition, so each line takes the time of a few searches.
 """
 
 from __future__ import annotations

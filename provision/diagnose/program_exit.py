@@ -16,13 +16,14 @@ def _never(_name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ran:
-    """The end of a program and the environment it ran in. None stands for unknown.
+    """The end of a program and its environment. None means unknown. All sizes are in bytes.
 
-    `signal` is the signal that ended it; 128 + n of a shell counts too. `oom_kills` counts the
-    processes that the kernel ended when memory ran out; `oom_source` names the counter. `address_space` and `open_files` are its limits, None where there is
-    none. `memory` is that of the machine or its container. All sizes are in bytes. `files_of` returns the installed
-    package ("numpy 2.1.0") whose files of a module are listed, by module. `own_module` returns where a module lies
-    in the project itself. `has_module` returns whether the environment has a module.
+    `signal` is the signal that ended it; 128 + n of a shell counts too. `oom_kills` counts the processes that
+    the kernel killed when memory ran out, and `oom_source` names the counter. `address_space` and `open_files`
+    are its limits, or None. `memory` is that of the machine or its container.
+
+    `files_of` returns the installed package ("numpy 2.1.0") that lists the files of a module. `own_module`
+    returns the path of a module in the project. `has_module` returns whether the environment has a module.
     """
 
     signal: str | None = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..model import Evidence, FailureCause, Finding, Machine
 from ..profiles.failure_findings import fill_text
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .circumstances import Advise, Circumstances
 from .confirm_by_environment import confirm
 from .cpu_environment import remaining
@@ -26,7 +26,7 @@ _FAINT = 22  # weight below which a possible cause is not worth a line beside a 
 
 
 def findings(
-    candidates: Iterable[Candidate],
+    candidates: Iterable[CauseCandidate],
     case: Case,
     place: Circumstances,
     advise: Advise | None,
@@ -54,20 +54,20 @@ def findings(
     return (*first, *sorted((*guessed, *read), key=lambda f: _RANK[f.confidence]))
 
 
-def _is_beside(leading: Candidate, causes: dict[str, FailureCause]) -> bool:
+def _is_beside(leading: CauseCandidate, causes: dict[str, FailureCause]) -> bool:
     """Return whether the leading cause does not concern a GPU, such as a missing package."""
     sure = leading.confidence != "possible" and not causes[leading.cause].about_gpu
     return sure or leading.cause in _BESIDE
 
 
-def _place(candidate: Candidate, causes: dict[str, FailureCause]) -> tuple[int, int, int]:
+def _place(candidate: CauseCandidate, causes: dict[str, FailureCause]) -> tuple[int, int, int]:
     layer, rank = int(causes[candidate.cause].layer), _RANK[candidate.confidence]
     return (rank, layer, -candidate.weight) if rank == 0 else (rank, -candidate.weight, layer)
 
 
-def _merged(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
+def _merged(candidates: Iterable[CauseCandidate], case: Case) -> list[CauseCandidate]:
     """Return one candidate per cause: the heaviest one, with the evidence of all."""
-    by_cause: dict[str, Candidate] = {}
+    by_cause: dict[str, CauseCandidate] = {}
     for new in sorted(candidates, key=lambda c: (_RANK[c.confidence], -c.weight)):
         if new.cause in case.ruled_out and new.confidence != "certain":
             continue
@@ -135,7 +135,9 @@ def _place_of(case: Case, machine: Machine | None) -> str | None:
     return "windows" if native else None
 
 
-def _finding(candidate: Candidate, cause: FailureCause, place: str | None, values: dict[str, str]) -> Finding:
+def _finding(
+    candidate: CauseCandidate, cause: FailureCause, place: str | None, values: dict[str, str]
+) -> Finding:
     there = {"container": cause.in_container, "windows": cause.on_windows}.get(place or "")
     fix = fill_text(candidate.fix or there or cause.fix, values)
     title = fill_text(candidate.title or cause.title, values)

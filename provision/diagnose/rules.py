@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from ..errors import DataError
 from ..model import CatalogueMessage, Evidence, FailureCause, FailureMessage, FailureRule, Profiles
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .facts import CONDITIONS
 from .pattern_search import pattern
 
@@ -19,19 +19,19 @@ _CONFIDENCE = ("certain", "likely", "possible")
 _UNKNOWN = "unknown"  # of a row of the catalogue that was read in no release
 
 
-def by_rules(case: Case) -> list[Candidate]:
+def by_rules(case: Case) -> list[CauseCandidate]:
     """Return a candidate for every rule whose messages and conditions match."""
     return [found for rule in case.profiles.failures if (found := _judged(rule, case))]
 
 
-def _judged(rule: FailureRule, case: Case) -> Candidate | None:
+def _judged(rule: FailureRule, case: Case) -> CauseCandidate | None:
     spoken = case.said(rule.says)
     if not spoken:
         return None
     if not all(holds(case, w) for w in rule.wants) or any(holds(case, w) for w in rule.lacks):
         return None
     also = tuple(e for w in rule.wants if w not in _PLAIN for e in _shown(case, w)[:1])
-    return Candidate(
+    return CauseCandidate(
         cause=rule.cause,
         weight=int(rule.weight),
         confidence=rule.confidence,  # type: ignore[arg-type]  # one of three words, checked by the loader

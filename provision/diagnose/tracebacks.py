@@ -35,20 +35,20 @@ class Raised:
 
 def package_of(path: str) -> str | None:
     """Return the top-level name in site-packages of a file, or None."""
-    found = _SITE.search(path.replace("\\", "/"))
-    return found.group(1).removesuffix(".py") if found else None
+    match = _SITE.search(path.replace("\\", "/"))
+    return match.group(1).removesuffix(".py") if match else None
 
 
 def raised(lines: Sequence[Line]) -> list[Raised]:
     """Return the exceptions of a text, in order."""
-    found, file = [], None
+    errors, file = [], None
     for line in lines:
         if match := frame(line.text):
             file = match[0]
         elif any(end in line.text for end in _ENDS) and (match_ := _RAISED.match(line.text.strip())):
-            found.append(Raised(match_.group(1).rpartition(".")[2], match_.group(2) or "", line, file))
+            errors.append(Raised(match_.group(1).rpartition(".")[2], match_.group(2) or "", line, file))
             file = None
-    return found
+    return errors
 
 
 def frame(text: str) -> tuple[str, int, str] | None:

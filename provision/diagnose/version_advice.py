@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..model import FRAMEWORKS, FrameworkRequest, Machine, Plan, Request, Target, TargetGpu
-from .candidates import Candidate, Case
+from .candidates import Case, CauseCandidate
 from .judge_machine import cuda_built, floor_of
 
 _HELPS = frozenset(
@@ -18,7 +18,7 @@ _HELPS = frozenset(
 
 
 def advice(
-    leading: Sequence[Candidate],
+    leading: Sequence[CauseCandidate],
     case: Case,
     advise: Callable[[Request, Target], Plan] | None,
     machine: Machine | None,

@@ -25,10 +25,10 @@ def _local(facts: Facts, local: str, where: Evidence) -> None:
     local = local.lstrip("+").lower()
     if local.startswith("cpu"):
         facts.add("cpu_build", "yes", where)
-    if found := re.match(r"cu(?:da)?(\d{2,3})", local):
-        facts.add("cuda_build", dotted(found.group(1)), where)
-    if found := re.search(r"cudnn(\d{2,3})", local):
-        facts.add("cudnn_built", f"{found.group(1)[0]}.{found.group(1)[1:]}", where)
+    if match := re.match(r"cu(?:da)?(\d{2,3})", local):
+        facts.add("cuda_build", dotted(match.group(1)), where)
+    if match := re.search(r"cudnn(\d{2,3})", local):
+        facts.add("cudnn_built", f"{match.group(1)[0]}.{match.group(1)[1:]}", where)
 
 
 def dotted(digits: str) -> str:
