@@ -158,7 +158,10 @@ def prepare(early_probes: EarlyProbes, options: Options, baseline: Baseline, emi
 def child_environ(early_probes: EarlyProbes, options: Options) -> dict[str, str]:
     """Return the variables of children that import packages: the user's, and a folder for bytecode."""
     origins = [str(Path(f.origin).parent) for f in early_probes.python_paths.result().frameworks]
-    return {**bytecode_cache_folder.choose_bytecode_folder(origins, options.cache_dir), **early_probes.environ}
+    return {
+        **bytecode_cache_folder.choose_bytecode_folder(origins, options.cache_dir),
+        **early_probes.environ,
+    }
 
 
 def find_suspects(run: Verification, framework: str | None = None) -> list[culprit_setting.Suspect]:
