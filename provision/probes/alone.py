@@ -1,4 +1,4 @@
-"""Last of a framework's probe: its stages 5 to 7, alone in this process."""
+"""Ends the probe of one framework: runs its stages 5 to 7 in this process."""
 
 STAGES[ASKED["framework"]]()
 finish()

@@ -1,9 +1,9 @@
-"""Tells bytecode that Python would run and that its source does not compile to; run by the environment's own Python
-with -I -S, so that nothing installed there is executed.
+"""Finds bytecode that differs from its compiled source, although Python would run it.
 
-Reads [[source, compiled], ...] as JSON from stdin and prints the numbers of those that differ as a JSON list.
-Two code objects are equal whatever folder they were compiled in, and whatever the order in which marshal met their
-parts. Bytecode that Python would not run (for another source, another Python) is nobody's concern.
+The environment's own Python runs it with -I -S, so that no installed code runs. It reads [[source, compiled],
+...] as JSON from stdin, and prints the indexes of those that differ as a JSON list. Two code objects are equal
+whatever folder they were compiled in, and whatever the order in which marshal wrote their parts. Bytecode that
+Python would not run (for another source, another Python) is skipped.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ HEAD = 16  # bytes before the code: magic, flags, and time and size or hash of t
 
 
 def runs(head, source, text):
-    """Whether Python runs bytecode with this head for a source."""
+    """Return whether Python runs bytecode with this head for a source."""
     if len(head) < HEAD or head[:4] != importlib.util.MAGIC_NUMBER:
         return False
     flags, changed, size = struct.unpack("<III", head[4:])

@@ -1,13 +1,17 @@
-"""Compiles modules; run by the environment's own Python with -I -S, so that nothing installed there is executed.
+"""Compiles modules to bytecode.
 
-Reads [[source, compiled, kept], ...] as JSON from stdin: each source is compiled into the file `compiled`, and into
-the file `kept` unless that is "". These two share nothing: who writes into one of them changes no other. With the word `idle` all of it waits for whatever else there is to
-do. A source that no bytecode can be made of (a template, a module for another Python), or for (a file stands where
-its folder would be), is passed over, as compileall does. Prints why compiled files could not be kept, if so; a disk
-that is full ends the program with 1 and the reason on stderr.
+The environment's own Python runs it with -I -S, so that no installed code runs. It reads [[source, compiled,
+kept], ...] as JSON from stdin. Each source is compiled into the file `compiled`, and into the file `kept`
+unless that is "". The two files share no data, so a change of one does not change the other. With the argument
+`idle` the program takes only idle CPU time.
 
-What is written is what the standard library's py_compile writes (PEP 552, by time and size of the source), without
-what that and compileall do besides for each file, which for thousands of modules is a twentieth of the time.
+A source without possible bytecode (a template, a module for another Python) is skipped, as compileall does. So
+is a source whose folder for bytecode is a file. The program prints why compiled files could not be kept. A full
+disk ends it with 1 and the reason on stderr.
+
+It writes the same bytes as py_compile of the standard library (PEP 552, by time and size of the source). It
+skips other work that py_compile and compileall do for each file. For thousands of modules that is a twentieth
+of the time.
 """
 
 import contextlib
@@ -25,7 +29,7 @@ WIDTH = 12  # of the number of the first of them in a pipe, in digits: a read ta
 
 
 def compiled(source):
-    """The bytecode file of a source, with the mode that it has to get; (None, 0) where there is none."""
+    """Return the bytecode file of a source, and its file mode. Return (None, 0) if there is none."""
     try:
         with open(source, "rb") as file:
             found, text = os.fstat(file.fileno()), file.read()
@@ -40,7 +44,7 @@ def compiled(source):
 
 
 def written(data, path, mode):
-    """A file appears whole, also in place of a link that others have. What a killed run left of it goes."""
+    """Write a file in one step, also over a link that others share. Remove the rest of a killed run."""
     draft = path + ".new"
     try:
         number = opened(draft, mode)
@@ -64,7 +68,7 @@ def opened(path, mode):
 
 
 def one(job):
-    """Compile one source; returns why it could not be kept, or ""."""
+    """Compile one source. Return why it could not be kept, or ""."""
     source, path, kept = job
     data, mode = compiled(source)
     if data is None:
@@ -82,7 +86,7 @@ def one(job):
 
 
 def stand_back():
-    """Take only time that nobody else wants: as a process, and as Linux's group of this session (sched(7))."""
+    """Take only idle CPU time, as a process and as Linux's group of this session (sched(7))."""
     os.nice(19)
     with contextlib.suppress(OSError):  # a system without such groups
         with open("/proc/self/autogroup", "w") as file:
@@ -90,8 +94,10 @@ def stand_back():
 
 
 def work(jobs, numbers, parent):
-    """Compile the jobs of each number that comes through a pipe, as long as the parent lives (nobody else knows of
-    us then); returns the exit code."""
+    """Compile the jobs of each number that comes through a pipe. Return the exit code.
+
+    It ends when the parent dies, because no other process knows it then.
+    """
     why = ""
     try:
         while number := os.read(numbers, WIDTH):

@@ -14,9 +14,11 @@ class Failed(Exception):
 
 
 def device_files():
-    """Every /dev/nvidia* and whether this process may open it; opening tells what access(2) cannot
-    (a container's device cgroup), and neither control device does anything on open. Another device under
-    the driver's name (a sandbox binds /dev/null there) is a problem too."""
+    """Return every /dev/nvidia* with the problem that keeps this process from opening it.
+
+    Opening shows more than access(2), as a container's device cgroup. It changes nothing on either control
+    device. A different device at the path (a sandbox binds /dev/null there) is a problem too.
+    """
     found, uvm = [], _major_of("nvidia-uvm")
     for path in sorted(glob.glob("/dev/nvidia*")) + glob.glob("/dev/dxg"):
         try:
@@ -39,7 +41,7 @@ def device_files():
 
 
 def _major_of(name):
-    """The major number that the kernel gave a driver's character devices, None where it has none."""
+    """Return the major number that the kernel gave a driver's character devices, or None."""
     try:
         with open("/proc/devices") as stream:
             rows = [line.split() for line in stream]
@@ -49,7 +51,7 @@ def _major_of(name):
 
 
 def kernel_module():
-    """The version of the loaded kernel module, from the driver's own file."""
+    """Return the version of the loaded kernel module, from the driver's own file."""
     import re
 
     try:
@@ -71,10 +73,10 @@ def driver_call(cuda, call, *arguments):
 
 
 def driver():
-    """Stage 1. Returns the CUDA ordinals and what is known of each device."""
+    """Run stage 1. Return libcuda and the values of each device, or None."""
     begin("driver", "reading /proc and /dev")
-    told = {"kernel_module": kernel_module(), "files": device_files(), "devices": []}
-    told["visible"], told["mig"] = os.environ.get("CUDA_VISIBLE_DEVICES"), []
+    values = {"kernel_module": kernel_module(), "files": device_files(), "devices": []}
+    values["visible"], values["mig"] = os.environ.get("CUDA_VISIBLE_DEVICES"), []
     try:
         begin("driver", "loading libcuda.so.1")
         try:
@@ -82,24 +84,24 @@ def driver():
         except OSError as error:
             raise Failed("dlopen libcuda.so.1", text=str(error))
         paths = mapped(r"^libcuda\.so")
-        told["libcuda"] = paths[0] if paths else None
+        values["libcuda"] = paths[0] if paths else None
         begin("driver", "calling cuInit")
         driver_call(cuda, "cuInit", 0)
         number = ctypes.c_int()
         driver_call(cuda, "cuDriverGetVersion", ctypes.byref(number))
-        told["cuda"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+        values["cuda"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
         driver_call(cuda, "cuDeviceGetCount", ctypes.byref(number))
         for ordinal in range(number.value):
-            told["devices"].append(_device(cuda, ordinal))
-        if not told["devices"]:
+            values["devices"].append(_device(cuda, ordinal))
+        if not values["devices"]:
             raise Failed("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE", "no device is visible")
-        if any(d["uuid"].startswith("MIG-") for d in told["devices"]):
-            told["mig"] = _mig_devices(told["visible"])
+        if any(d["uuid"].startswith("MIG-") for d in values["devices"]):
+            values["mig"] = _mig_devices(values["visible"])
     except Failed as failed:
-        tell("stage", stage="driver", failed=failed.record, told=told)
+        tell("stage", stage="driver", failed=failed.record, values=values)
         return None
-    tell("stage", stage="driver", failed=None, told=told)
-    return cuda, told["devices"]
+    tell("stage", stage="driver", failed=None, values=values)
+    return cuda, values["devices"]
 
 
 def _device(cuda, ordinal):
@@ -132,8 +134,10 @@ def _device(cuda, ordinal):
 
 
 def _mig_devices(visible):
-    """The UUIDs of the MIG devices that this process may use: those named in CUDA_VISIBLE_DEVICES, all
-    where it is not set. CUDA itself shows a process only the first."""
+    """Return the UUIDs of the MIG devices that this process may use.
+
+    These are the devices in CUDA_VISIBLE_DEVICES, or all if it is not set. CUDA shows a process only the first.
+    """
     if visible is not None:
         return [entry.strip() for entry in visible.split(",") if entry.strip().startswith("MIG-")]
     try:

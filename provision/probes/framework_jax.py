@@ -1,4 +1,4 @@
-"""Stages 5, 6 and 7 for JAX, as its user has it."""
+"""Stages 5, 6 and 7 for JAX, with its user's settings."""
 
 
 def import_jax():
@@ -6,67 +6,58 @@ def import_jax():
     import jax
     import jaxlib
 
-    told = {"version": jax.__version__, "jaxlib": jaxlib.__version__, "file": jax.__file__, "devices": []}
-    told["cuda"] = None
-    tell("framework", **told)
+    facts = {"version": jax.__version__, "jaxlib": jaxlib.__version__, "file": jax.__file__, "devices": []}
+    facts["cuda"] = None
+    tell("framework", **facts)
     wait_for_turn()
-    built = None
-    for major in ("13", "12"):
-        try:
-            built = __import__("jax_cuda%s_plugin._versions" % major, fromlist=["_versions"])
-            break
-        except ImportError:
-            continue
-    if built is None:
-        try:  # up to 0.4.25 jaxlib itself carried CUDA
-            from jaxlib import cuda_versions as built
-        except ImportError:
-            built = None
+    built = _jax_cuda_versions()
     if built is not None and hasattr(built, "cudnn_build_version"):
         number = built.cuda_runtime_build_version()
-        told["cuda"] = "%d.%d" % (number // 1000, number % 1000 // 10)
-        told["cudnn_built"] = built.cudnn_build_version()
-        tell("framework", **told)
+        facts["cuda"] = "%d.%d" % (number // 1000, number % 1000 // 10)
+        facts["cudnn_built"] = built.cudnn_build_version()
+        tell("framework", **facts)
     if ASKED["device"] == "cpu":
         begin("framework", "asking JAX for the CPU")
         jax.devices("cpu")
-    elif told["cuda"]:
+    elif facts["cuda"]:
         begin("framework", "asking JAX for its GPUs")
-        for device in jax.devices("gpu"):
-            told["devices"].append(
-                {
-                    "index": device.id,
-                    "name": device.device_kind,
-                    "capability": getattr(device, "compute_capability", None),
-                    "uuid": None,
-                }
-            )
+        facts["devices"] = [_jax_device(device) for device in jax.devices("gpu")]
         begin("framework", "asking JAX for cuDNN's version")
-        told["cudnn"] = built.cudnn_get_version()  # after the GPUs: JAX loads its own cuDNN for them first
-    tell("framework", **told)
+        facts["cudnn"] = built.cudnn_get_version()  # after the GPUs, because JAX loads its own cuDNN for them
+    tell("framework", **facts)
     return jax
 
 
-def jax_stages():
-    try:
-        jax = import_jax()
-    except Exception as error:
-        failed("framework", error)
-        return
-    if ASKED.get("import_only"):
-        tell("done")
-        return
-    tell("mapped", files=[[p, None] for p in mapped(ASKED["pattern"])])
+def _jax_cuda_versions():
+    """Return the module with the CUDA versions that JAX was built with, or None for a CPU build."""
+    for major in ("13", "12"):
+        try:
+            return __import__("jax_cuda%s_plugin._versions" % major, fromlist=["_versions"])
+        except ImportError:
+            continue
+    try:  # up to 0.4.25 jaxlib itself contained CUDA
+        from jaxlib import cuda_versions
+    except ImportError:
+        return None
+    return cuda_versions
+
+
+def _jax_device(device):
+    return {
+        "index": device.id,
+        "name": device.device_kind,
+        "capability": getattr(device, "compute_capability", None),
+        "uuid": None,
+    }
+
+
+def prepare_jax(jax):
     import numpy
 
     jnp = jax.numpy
     kinds = {"float32": jnp.float32, "tf32": jnp.float32, "float16": jnp.float16, "bfloat16": jnp.bfloat16}
 
-    def array(flat, shape, dtype):
-        made = numpy.array(flat, dtype=numpy.float64).reshape(shape)
-        return made.astype(kinds[dtype]).astype(numpy.float64)
-
-    def convolve(device, name, dtype, x, w, gy):
+    def convolve(device, name, dtype, arrays):
         case = CASES[name]
         letters = "DHW"[3 - len(case["size"]) :]
         precision = jax.lax.Precision.HIGHEST if dtype == "float32" else jax.lax.Precision.DEFAULT
@@ -89,26 +80,13 @@ def jax_stages():
             return (y,) + back(g)
 
         place = jax.devices("cpu")[0] if device < 0 else jax.devices("gpu")[device]
-        put = [jax.device_put(numpy.asarray(v).astype(kinds[dtype]), place) for v in (x, w, gy)]
+        put = [jax.device_put(numpy.asarray(v).astype(kinds[dtype]), place) for v in arrays]
         return tuple(numpy.asarray(r).astype(numpy.float64) for r in jax.jit(all_passes)(*put))
 
-    try:
-        if ASKED["device"] == "cpu":
-            sweep(-1, ["float32"], convolve, array, numpy.zeros)
-        else:
-            devices = jax.devices("gpu")
-            for index in ASKED["ordinals"] or range(len(devices)):
-                dtypes = ["float32", "float16"]
-                if float(getattr(devices[index], "compute_capability", "0")) >= 8:
-                    dtypes[1:1] = ["tf32"]
-                    dtypes.append("bfloat16")
-                sweep(index, dtypes, convolve, array, numpy.zeros)
-    except Exception as error:
-        failed("convolution", error)
-    begin("loaded", "reading what was mapped")
-    tell("computed", files=mapped(ASKED["pattern"]))  # before the question for versions opens more of them
-    tell("mapped", files=libraries())
-    tell("done")
+    def list_types():
+        return [choose_types(float(getattr(d, "compute_capability", "0"))) for d in jax.devices("gpu")]
+
+    return convolve, round_with_numpy(kinds), numpy.zeros, list_types
 
 
-STAGES["jax"] = jax_stages
+STAGES["jax"] = lambda: run_stages(import_jax, prepare_jax)

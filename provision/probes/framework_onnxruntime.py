@@ -1,4 +1,4 @@
-"""Stages 5, 6 and 7 for ONNX Runtime, as its user has it."""
+"""Stages 5, 6 and 7 for ONNX Runtime, with its user's settings."""
 
 
 def import_onnxruntime():
@@ -7,32 +7,34 @@ def import_onnxruntime():
     from onnxruntime.capi import build_and_package_info as build
 
     providers = onnxruntime.get_available_providers()
-    told = {
+    facts = {
         "version": onnxruntime.__version__,
         "cuda": getattr(build, "cuda_version", None) or None,
         "file": onnxruntime.__file__,
         "available": "CUDAExecutionProvider" in providers,
         "devices": [],
     }
-    tell("framework", **told)
+    tell("framework", **facts)
     wait_for_turn()
-    if ASKED["device"] != "cpu" and told["available"]:
+    if ASKED["device"] != "cpu" and facts["available"]:
         begin("framework", "creating a session of ONNX Runtime on the GPU")
-        told["preloaded"] = hasattr(onnxruntime, "preload_dlls")
-        if told["preloaded"]:
+        facts["preloaded"] = hasattr(onnxruntime, "preload_dlls")
+        if facts["preloaded"]:
             # The CUDA provider links to CUDA and opens cuDNN without a search path of its own. Its documentation asks
             # for this call (or for `import torch` before), which takes the environment's libraries and not the system's.
             onnxruntime.preload_dlls()
         _session(onnxruntime, "conv2d Conv float32", 0, "tf32")
-        told["devices"] = _driver_devices()
-        told["cudnn"] = _cudnn_number()
-        tell("framework", **told)
+        facts["devices"] = _driver_devices()
+        facts["cudnn"] = _cudnn_number()
+        tell("framework", **facts)
     return onnxruntime
 
 
 def _session(onnxruntime, model, device, dtype):
-    """Create a session on the CPU (`device` -1) or on one GPU. Raise RuntimeError with the loader's reason where
-    ONNX Runtime falls back to the CPU, which it does without an error of its own."""
+    """Create a session on the CPU (`device` -1) or on one GPU.
+
+    ONNX Runtime falls back to the CPU without an error. Raise RuntimeError with the loader's reason then.
+    """
     import base64
 
     data, options = base64.b64decode(ONNX_MODELS[model]), onnxruntime.SessionOptions()
@@ -52,13 +54,15 @@ def _session(onnxruntime, model, device, dtype):
 
 
 def _has_tf32_switch(onnxruntime):
-    """Whether the CUDA provider has the option use_tf32: since 1.18."""
+    """Return whether the CUDA provider has the option use_tf32, which 1.18 added."""
     return tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) >= (1, 18)
 
 
 def _loader_reason(onnxruntime):
-    """The loader's own words where the CUDA provider's library cannot be loaded, "" where it can. ONNX Runtime
-    writes them to its log alone."""
+    """Return the loader's error for the CUDA provider's library, or "" if it loads.
+
+    ONNX Runtime writes that error only to its log.
+    """
     import ctypes
 
     folder = os.path.join(os.path.dirname(onnxruntime.__file__), "capi")
@@ -71,7 +75,7 @@ def _loader_reason(onnxruntime):
 
 
 def _cudnn_number():
-    """The number that the loaded cuDNN gives as its version, None where none is loaded yet."""
+    """Return the version number of the loaded cuDNN, or None if none is loaded."""
     import ctypes
 
     for path in mapped(r"^libcudnn\.so"):
@@ -80,7 +84,7 @@ def _cudnn_number():
 
 
 def _driver_devices():
-    """The GPUs that this process sees, asked of libcuda: ONNX Runtime does not list them."""
+    """Return the GPUs that this process sees, from libcuda. ONNX Runtime does not list them."""
     import ctypes
 
     cuda, count, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
@@ -100,27 +104,14 @@ def _driver_devices():
     return found
 
 
-def onnxruntime_stages():
-    try:
-        onnxruntime = import_onnxruntime()
-    except Exception as error:
-        failed("framework", error)
-        return
-    if ASKED.get("import_only"):
-        tell("done")
-        return
-    tell("mapped", files=[[p, None] for p in mapped(ASKED["pattern"])])
+def prepare_onnxruntime(onnxruntime):
     import numpy
 
     kinds = {"float32": numpy.float32, "tf32": numpy.float32, "float16": numpy.float16}
 
-    def array(flat, shape, dtype):
-        made = numpy.array(flat, dtype=numpy.float64).reshape(shape)
-        return made.astype(kinds[dtype]).astype(numpy.float64)
-
-    def convolve(device, name, dtype, x, w, gy):
-        """The forward pass and the gradient of x: each is the other's operator. There is none for w."""
-        case = CASES[name]
+    def convolve(device, name, dtype, arrays):
+        """Compute the forward pass and the gradient of x. Each is the other's operator. w has no gradient."""
+        case, (x, w, gy) = CASES[name], arrays
         model = "conv2d" if case is CASES["conv2d"] else name
         if model != name:
             raise NotImplementedError("ONNX Runtime has no such choice")
@@ -139,25 +130,19 @@ def onnxruntime_stages():
             results.append(result.astype(numpy.float64).transpose(last))
         return tuple(results)
 
-    try:
-        if ASKED["device"] == "cpu":
-            sweep(-1, ["float32"], convolve, array, numpy.zeros)
-        else:
-            devices = _driver_devices()
-            for index in ASKED["ordinals"] or range(len(devices)):
-                dtypes = ["float32", "float16"]
-                if float(devices[index]["capability"]) >= 8:
-                    if _has_tf32_switch(onnxruntime):
-                        dtypes[1:1] = ["tf32"]
-                    else:
-                        dtypes[0] = "tf32"  # which older releases use without a switch
-                sweep(index, dtypes, convolve, array, numpy.zeros)
-    except Exception as error:
-        failed("convolution", error)
-    begin("loaded", "reading what was mapped")
-    tell("computed", files=mapped(ASKED["pattern"]))  # before the question for versions opens more of them
-    tell("mapped", files=libraries())
-    tell("done")
+    return convolve, round_with_numpy(kinds), numpy.zeros, lambda: _list_types(onnxruntime)
 
 
-STAGES["onnxruntime"] = onnxruntime_stages
+def _list_types(onnxruntime):
+    types = []
+    for device in _driver_devices():
+        if float(device["capability"]) < 8:
+            types.append(["float32", "float16"])
+        elif _has_tf32_switch(onnxruntime):
+            types.append(["float32", "tf32", "float16"])
+        else:  # older releases use TF32 without a switch
+            types.append(["tf32", "float16"])
+    return types
+
+
+STAGES["onnxruntime"] = lambda: run_stages(import_onnxruntime, prepare_onnxruntime)

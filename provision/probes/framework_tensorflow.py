@@ -1,4 +1,4 @@
-"""Stages 5, 6 and 7 for TensorFlow, as its user has it."""
+"""Stages 5, 6 and 7 for TensorFlow, with its user's settings."""
 
 
 def import_tensorflow():
@@ -6,19 +6,19 @@ def import_tensorflow():
     import tensorflow
 
     built = tensorflow.sysconfig.get_build_info()
-    told = {"version": tensorflow.__version__, "file": tensorflow.__file__, "devices": []}
-    told["cuda"] = built.get("cuda_version") if built.get("is_cuda_build") else None
-    told["cudnn_built"] = built.get("cudnn_version") if told["cuda"] else None
-    tell("framework", **told)
+    facts = {"version": tensorflow.__version__, "file": tensorflow.__file__, "devices": []}
+    facts["cuda"] = built.get("cuda_version") if built.get("is_cuda_build") else None
+    facts["cudnn_built"] = built.get("cudnn_version") if facts["cuda"] else None
+    tell("framework", **facts)
     wait_for_turn()
     if ASKED["device"] == "cpu":
         tensorflow.config.set_visible_devices([], "GPU")
-    elif told["cuda"]:
+    elif facts["cuda"]:
         begin("framework", "asking TensorFlow for its GPUs")
         for index, device in enumerate(tensorflow.config.list_physical_devices("GPU")):
             details = tensorflow.config.experimental.get_device_details(device)
             capability = details.get("compute_capability")
-            told["devices"].append(
+            facts["devices"].append(
                 {
                     "index": index,
                     "name": details.get("device_name"),
@@ -26,29 +26,18 @@ def import_tensorflow():
                     "uuid": None,
                 }
             )
-    tell("framework", **told)
-    return tensorflow, [d["capability"] for d in told["devices"]]
+    tell("framework", **facts)
+    return tensorflow
 
 
-def tensorflow_stages():
-    try:
-        tf, capabilities = import_tensorflow()
-    except Exception as error:
-        failed("framework", error)
-        return
-    if ASKED.get("import_only"):
-        tell("done")
-        return
-    tell("mapped", files=[[p, None] for p in mapped(ASKED["pattern"])])
+# Longer than 36 lines, because the functions that it returns share its values.
+def prepare_tensorflow(tf):
     import numpy
 
     kinds = {"float32": tf.float32, "tf32": tf.float32, "float16": tf.float16, "bfloat16": tf.bfloat16}
+    kinds = {name: kind.as_numpy_dtype for name, kind in kinds.items()}
 
-    def array(flat, shape, dtype):
-        made = numpy.array(flat, dtype=numpy.float64).reshape(shape)
-        return made.astype(kinds[dtype].as_numpy_dtype).astype(numpy.float64)
-
-    def convolve(device, name, dtype, x, w, gy):
+    def convolve(device, name, dtype, arrays):
         case = CASES[name]
         tf.config.experimental.enable_tensor_float_32_execution(dtype == "tf32")
         rank = len(case["size"])
@@ -57,7 +46,7 @@ def tensorflow_stages():
 
         def forward(a, b):
             if case.get("transposed"):
-                return tf.nn.conv2d_transpose(a, b, gy.shape, strides, padding=pads)
+                return tf.nn.conv2d_transpose(a, b, arrays[2].shape, strides, padding=pads)
             if rank == 2:
                 return tf.nn.conv2d(a, b, strides, pads)
             # conv1d and conv3d take no explicit padding
@@ -67,7 +56,7 @@ def tensorflow_stages():
             return tf.nn.conv3d(a, b, strides, "VALID")
 
         with tf.device("/CPU:0" if device < 0 else "/GPU:%d" % device):
-            a, b, g = (tf.constant(v.astype(kinds[dtype].as_numpy_dtype)) for v in (x, w, gy))
+            a, b, g = (tf.constant(v.astype(kinds[dtype])) for v in arrays)
             try:
                 with tf.GradientTape() as tape:
                     tape.watch([a, b])
@@ -79,23 +68,12 @@ def tensorflow_stages():
                 raise
         return tuple(v.numpy().astype(numpy.float64) for v in (y, gx, gw))
 
-    try:
-        if ASKED["device"] == "cpu":
-            sweep(-1, ["float32"], convolve, array, numpy.zeros)
-        else:
-            for index in ASKED["ordinals"] or range(len(capabilities)):
-                dtypes = ["float32", "float16"]
-                if float(capabilities[index] or 0) >= 8:
-                    dtypes[1:1] = ["tf32"]
-                    dtypes.append("bfloat16")
-                sweep(index, dtypes, convolve, array, numpy.zeros)
-    except Exception as error:
-        failed("convolution", error)
-    begin("loaded", "reading what was mapped")
-    tell("computed", files=mapped(ASKED["pattern"]))  # before the question for versions opens more of them
-    tell("mapped", files=libraries())
-    load_extensions()
-    tell("done")
+    def list_types():
+        details = tf.config.experimental.get_device_details
+        found = [details(gpu).get("compute_capability") for gpu in tf.config.list_physical_devices("GPU")]
+        return [choose_types(capability[0] if capability else 0) for capability in found]
+
+    return convolve, round_with_numpy(kinds), numpy.zeros, list_types
 
 
-STAGES["tensorflow"] = tensorflow_stages
+STAGES["tensorflow"] = lambda: run_stages(import_tensorflow, prepare_tensorflow)

@@ -1,4 +1,4 @@
-"""Stages 5, 6 and 7 for torch, as its user has it."""
+"""Stages 5, 6 and 7 for torch, with its user's settings."""
 
 
 def import_torch():
@@ -6,22 +6,22 @@ def import_torch():
     import torch
 
     cuda = torch.version.cuda
-    told = {"version": torch.__version__, "cuda": cuda, "file": torch.__file__, "devices": []}
-    tell("framework", **told)
+    facts = {"version": torch.__version__, "cuda": cuda, "file": torch.__file__, "devices": []}
+    tell("framework", **facts)
     wait_for_turn()
     if getattr(torch.version, "hip", None):
-        told["hip"] = torch.version.hip
+        facts["hip"] = torch.version.hip
     if cuda and ASKED["device"] != "cpu":
         begin("framework", "asking torch for its GPUs")
-        told["kernels"] = torch.cuda.get_arch_list()
-        told["available"] = torch.cuda.is_available()
-        told["cudnn_enabled"] = torch.backends.cudnn.enabled
+        facts["kernels"] = torch.cuda.get_arch_list()
+        facts["available"] = torch.cuda.is_available()
+        facts["cudnn_enabled"] = torch.backends.cudnn.enabled
         torch.cuda.init()
-        told["devices"] = [_torch_device(torch, i) for i in range(torch.cuda.device_count())]
+        facts["devices"] = [_torch_device(torch, i) for i in range(torch.cuda.device_count())]
         begin("framework", "asking torch for cuDNN's version")
-        told["cudnn"] = torch.backends.cudnn.version()
-        told["cudnn_built"] = list(torch._C._cudnn.getCompileVersion())
-    tell("framework", **told)
+        facts["cudnn"] = torch.backends.cudnn.version()
+        facts["cudnn_built"] = list(torch._C._cudnn.getCompileVersion())
+    tell("framework", **facts)
     return torch
 
 
@@ -36,16 +36,8 @@ def _torch_device(torch, index):
     }
 
 
-def torch_stages():
-    try:
-        torch = import_torch()
-    except Exception as error:
-        failed("framework", error)
-        return
-    if ASKED.get("import_only"):
-        tell("done")
-        return
-    tell("mapped", files=[[p, None] for p in mapped(ASKED["pattern"])])
+# Longer than 36 lines, because the functions that it returns share its values.
+def prepare_torch(torch):
     functions = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
     kinds = {
         "float32": torch.float32,
@@ -55,13 +47,13 @@ def torch_stages():
     }
 
     def array(flat, shape, dtype):
-        made = torch.tensor(flat, dtype=torch.float64).reshape(shape)
-        return made.to(kinds[dtype]).double()
+        exact = torch.tensor(flat, dtype=torch.float64).reshape(shape)
+        return exact.to(kinds[dtype]).double()
 
     def zeros(shape):
         return torch.zeros(tuple(shape), dtype=torch.float64)
 
-    def convolve(device, name, dtype, x, w, gy):
+    def convolve(device, name, dtype, arrays):
         case = CASES[name]
         rank = len(case["size"])
         first = (0, rank + 1) + tuple(range(1, rank + 1))  # (N, *S, C) to torch's (N, C, *S)
@@ -70,7 +62,7 @@ def torch_stages():
         place = "cpu" if device < 0 else "cuda:%d" % device
         dx, dw, dg = (
             a.permute(order).contiguous().to(place, kinds[dtype])
-            for a, order in ((x, first), (w, kernel), (gy, first))
+            for a, order in zip(arrays, (first, kernel, first))
         )
         torch.backends.cudnn.benchmark = name == "conv2d_autotuned"
         if name == "conv2d_channels_last":
@@ -92,23 +84,11 @@ def torch_stages():
             for a, order in ((y, last), (dx.grad, last), (dw.grad, back))
         )
 
-    try:
-        if ASKED["device"] == "cpu":
-            sweep(-1, ["float32"], convolve, array, zeros)
-        for index in ASKED["ordinals"] or range(torch.cuda.device_count() if ASKED["device"] != "cpu" else 0):
-            dtypes = ["float32", "float16"]
-            major = torch.cuda.get_device_capability(index)[0]
-            if major >= 8:  # TF32 and bfloat16 came with compute capability 8.0
-                dtypes[1:1] = ["tf32"]
-                dtypes.append("bfloat16")
-            sweep(index, dtypes, convolve, array, zeros)
-    except Exception as error:
-        failed("convolution", error)
-    begin("loaded", "reading what was mapped")
-    tell("computed", files=mapped(ASKED["pattern"]))  # before the question for versions opens more of them
-    tell("mapped", files=libraries())
-    load_extensions()
-    tell("done")
+    def list_types():
+        cuda = torch.cuda
+        return [choose_types(cuda.get_device_capability(i)[0]) for i in range(cuda.device_count())]
+
+    return convolve, array, zeros, list_types
 
 
-STAGES["torch"] = torch_stages
+STAGES["torch"] = lambda: run_stages(import_torch, prepare_torch)

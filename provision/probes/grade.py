@@ -1,16 +1,16 @@
-"""What a graded convolution is: the cases, the inputs, the reference, the tolerances.
+"""Graded convolutions: the cases, the inputs, the reference, the tolerances.
 
-Arrays here are channels-last: x (N, *S, Cin), w (*K, Cin/groups, Cout), y (N, *T, Cout), float64 on
-the CPU, either NumPy's or torch's. The reference uses nothing but slices, `@` and `+=`, which both
-have: for each offset of the kernel one strided view of the padded input is multiplied by one matrix.
-No framework's convolution does that, and none is asked.
+Arrays are channels-last: x (N, *S, Cin), w (*K, Cin/groups, Cout), y (N, *T, Cout). They are float64 on the
+CPU, from NumPy or torch. The reference uses only slices, `@` and `+=`, which both have. For each offset of the
+kernel, one strided view of the padded input is multiplied by one matrix. No framework computes convolutions
+that way, and no framework is used.
 """
 
+import collections
 import itertools
 import math
 import random
 
-STAGES = {}  # name -> what runs stages 5 to 7 of a framework; each framework's probe adds itself
 PASSES = ("forward", "grad_input", "grad_weight")
 
 # name: spatial sizes, kernel, stride, padding, channels in, channels out, groups, transposed, batch.
@@ -61,7 +61,7 @@ PEAK = 8.0
 
 
 def spatial(case):
-    """The output's spatial sizes."""
+    """Return the spatial sizes of the output."""
     pairs = zip(case["size"], case["kernel"], case["stride"], case["padding"])
     if case.get("transposed"):
         return tuple((n - 1) * s - 2 * p + k for n, k, s, p in pairs)
@@ -69,7 +69,7 @@ def spatial(case):
 
 
 def shapes(case):
-    """The shapes of x, w and of the gradient that comes back for y."""
+    """Return the shapes of x, w and of the gradient of y."""
     groups = case.get("groups", 1)
     x = (case["batch"],) + case["size"] + (case["cin"],)
     # a transposed convolution is the gradient of one that maps cout to cin, and has its weights
@@ -78,7 +78,7 @@ def shapes(case):
 
 
 def numbers(name):
-    """The inputs of a case as flat lists: uniform in [-1, 1), never zero, the same on every run."""
+    """Return the inputs of a case as flat lists: uniform in [-1, 1), never zero, the same in every run."""
     source = random.Random("gpuenv " + name)
     drawn = []
     for shape in shapes(CASES[name]):
@@ -87,7 +87,7 @@ def numbers(name):
 
 
 def _views(case, size, out):
-    """For each offset of the kernel: its index, and the slices of the padded input that it meets."""
+    """Yield each offset of the kernel, and the slices of the padded input that it meets."""
     for offset in itertools.product(*map(range, case["kernel"])):
         yield (
             offset,
@@ -97,13 +97,22 @@ def _views(case, size, out):
 
 
 def _inner(case, size):
-    """The slices that take the padding off again."""
+    """Return the slices that remove the padding."""
     return (slice(None),) + tuple(slice(p, p + n) for p, n in zip(case["padding"], size))
 
 
-def _convolve(case, x, w, size, out, zeros):
-    """Correlation of x with w. `x` has spatial `size`, the result `out`; one group."""
-    padded = zeros((x.shape[0],) + tuple(n + 2 * p for n, p in zip(size, case["padding"])) + (x.shape[-1],))
+_Sizes = collections.namedtuple("_Sizes", "case size out")  # a case, and the spatial sizes of both sides
+
+
+def _pad(sizes, x, channels, zeros):
+    padding = sizes.case["padding"]
+    return zeros((x.shape[0],) + tuple(n + 2 * p for n, p in zip(sizes.size, padding)) + (channels,))
+
+
+def _convolve(sizes, x, w, zeros):
+    """Correlate x with w, for one group."""
+    case, size, out = sizes
+    padded = _pad(sizes, x, x.shape[-1], zeros)
     padded[_inner(case, size)] = x
     y = zeros((x.shape[0],) + out + (w.shape[-1],))
     for offset, view in _views(case, size, out):
@@ -111,17 +120,19 @@ def _convolve(case, x, w, size, out, zeros):
     return y
 
 
-def _spread(case, gy, w, size, out, zeros):
-    """The gradient of `_convolve` with respect to x: every output's share goes back where it came from."""
-    padded = zeros((gy.shape[0],) + tuple(n + 2 * p for n, p in zip(size, case["padding"])) + (w.shape[-2],))
+def _spread(sizes, gy, w, zeros):
+    """Return the gradient of `_convolve` with respect to x. Each output's share returns to its inputs."""
+    case, size, out = sizes
+    padded = _pad(sizes, gy, w.shape[-2], zeros)
     for offset, view in _views(case, size, out):
         padded[view] += gy @ w[offset].T
     return padded[_inner(case, size)]
 
 
-def _weigh(case, x, gy, size, out, zeros):
-    """The gradient of `_convolve` with respect to w."""
-    padded = zeros((x.shape[0],) + tuple(n + 2 * p for n, p in zip(size, case["padding"])) + (x.shape[-1],))
+def _weigh(sizes, x, gy, zeros):
+    """Return the gradient of `_convolve` with respect to w."""
+    case, size, out = sizes
+    padded = _pad(sizes, x, x.shape[-1], zeros)
     padded[_inner(case, size)] = x
     gw = zeros(case["kernel"] + (x.shape[-1], gy.shape[-1]))
     flat = gy.reshape(-1, gy.shape[-1])
@@ -131,30 +142,32 @@ def _weigh(case, x, gy, size, out, zeros):
 
 
 def reference(case, x, w, gy, zeros):
-    """(y, gradient of x, gradient of w) in float64. `zeros(shape)` makes a float64 array."""
+    """Return (y, gradient of x, gradient of w) in float64. `zeros(shape)` creates a float64 array."""
     size, out = case["size"], spatial(case)
     if case.get("transposed"):
         # forward is the gradient of the convolution from (out) to (size); so the roles change places
-        y = _spread(case, x, w, out, size, zeros)
-        gx = _convolve(case, gy, w, out, size, zeros)
-        return y, gx, _weigh(case, gy, x, out, size, zeros)
-    groups = case.get("groups", 1)
+        sizes = _Sizes(case, out, size)
+        return _spread(sizes, x, w, zeros), _convolve(sizes, gy, w, zeros), _weigh(sizes, gy, x, zeros)
+    sizes, groups = _Sizes(case, size, out), case.get("groups", 1)
     y, gx, gw = zeros(gy.shape), zeros(x.shape), zeros(w.shape)
     ci, co = case["cin"] // groups, case["cout"] // groups
     for g in range(groups):
         i, o = (Ellipsis, slice(g * ci, (g + 1) * ci)), (Ellipsis, slice(g * co, (g + 1) * co))
-        y[o] = _convolve(case, x[i], w[o], size, out, zeros)
-        gx[i] = _spread(case, gy[o], w[o], size, out, zeros)
-        gw[o] = _weigh(case, x[i], gy[o], size, out, zeros)
+        y[o] = _convolve(sizes, x[i], w[o], zeros)
+        gx[i] = _spread(sizes, gy[o], w[o], zeros)
+        gw[o] = _weigh(sizes, x[i], gy[o], zeros)
     return y, gx, gw
 
 
-def error_of(got, right):
-    """The error of a result, None where it is not a number or of another shape: the larger of the
-    error by norm and a `PEAK`th of the largest single error, both relative to the reference."""
-    if tuple(got.shape) != tuple(right.shape):
+def error_of(result, right):
+    """Return the relative error of a result, or None if it is not finite or has another shape.
+
+    It is the larger of the error by norm and a `PEAK`th of the largest single error, both relative to the
+    reference.
+    """
+    if tuple(result.shape) != tuple(right.shape):
         return None
-    off, scale = got - right, float((right * right).sum())
+    off, scale = result - right, float((right * right).sum())
     norm = math.sqrt(float((off * off).sum()) / scale)
     peak = float(abs(off).max()) / math.sqrt(scale / math.prod(right.shape))
     worst = max(norm, peak / PEAK)
@@ -163,10 +176,10 @@ def error_of(got, right):
 
 
 def grade(device, name, dtype, results, right):
-    """Tell how each pass of one case came out."""
+    """Report the error of each pass of one case."""
     tolerance = TOLERANCES[dtype][0]
-    for which, got, want in zip(PASSES, results, right):
-        error = error_of(got, want)
+    for which, result, want in zip(PASSES, results, right):
+        error = error_of(result, want)
         tell(
             "convolution",
             device=device,
@@ -181,29 +194,21 @@ def grade(device, name, dtype, results, right):
 
 
 def sweep(device, dtypes, convolve, array, zeros):
-    """Grade every case asked for on one device.
+    """Grade every requested case on one device.
 
-    `array(flat, shape, dtype)` gives the float64 array of numbers that `dtype` can hold exactly, so
-    that what is measured is the convolution's error alone. `convolve(device, name, dtype, x, w, gy)`
-    is the framework: it returns float64 CPU arrays, or raises NotImplementedError with a reason."""
+    `array(flat, shape, dtype)` returns a float64 array of numbers that `dtype` can represent exactly. So only
+    the error of the convolution is measured. `convolve(device, name, dtype, arrays)` is the framework, `arrays`
+    are x, w and the gradient of y. It returns float64 CPU arrays, or raises NotImplementedError with a reason.
+    """
     place = "the CPU" if device < 0 else "device %d" % device
     for name in ASKED["cases"]:
         case = CASES[name]
         for dtype in dtypes if name == "conv2d" or ASKED.get("deep") else dtypes[:1]:
             begin("convolution", "running %s in %s on %s" % (name, dtype, place))
-            x, w, gy = (array(n, s, dtype) for n, s in zip(numbers(name), shapes(case)))
+            arrays = [array(n, s, dtype) for n, s in zip(numbers(name), shapes(case))]
             try:
-                results = convolve(device, name, dtype, x, w, gy)
+                results = convolve(device, name, dtype, arrays)
             except NotImplementedError as reason:
                 tell("unserved", device=device, case=name, dtype=dtype, reason=str(reason))
                 continue
-            grade(device, name, dtype, results, reference(case, x, w, gy, zeros))
-
-
-def failed(stage, error):
-    """Tell that the framework raised; the last line of the message is what people search for."""
-    import traceback
-
-    text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    tell("failed", stage=stage, error=type(error).__name__, text=text[-4000:])
-    tell("mapped", files=libraries())
+            grade(device, name, dtype, results, reference(case, *arrays, zeros))

@@ -1,10 +1,10 @@
-"""Imports modules one after another, and reports what each import says. What they require comes first."""
+"""Imports modules one after another, and reports their errors. Their requirements come first."""
 
 import importlib
 
 
 def _chain(error):
-    """The error with those that led to it, each once: the loader's own words are often in the first of them."""
+    """Return the error and those that led to it, each once. The loader's message is often in the first one."""
     texts, seen = [], []
     while error is not None and error not in seen and len(texts) < 8:
         seen.append(error)

@@ -1,18 +1,18 @@
-"""Runs stages 1, 2 and 4, whose probes stand before this one in the same text.
+"""Runs stages 1, 2 and 4 in one process. Their probes come before this one in the same text.
 
-One process for all three, because each CUDA context costs a quarter of a second; the stages are told
-one by one, and the first that fails ends the probe. Run with -I -S. The driver needs none of the
-environment's paths, so it is looked at while they are still searched: they come in by stdin.
+One process runs all three, because each CUDA context takes a quarter of a second. The stages are reported one
+by one, and the first that fails ends the probe. Python runs it with -I -S. The driver needs no path of the
+environment, so its stage runs while gpuenv searches the paths. They arrive on stdin.
 
-The stages run in a child of this process, because a process that used CUDA takes long to end (the
-driver takes its context apart): once all is told and right, nobody needs to wait for that.
+The stages run in a child of this process, because a process that used CUDA ends slowly (the driver closes its
+context). After a complete and correct report nobody waits for that.
 """
 
 import signal
 
 
 def stages():
-    """Run them; whether this process may be left to end by itself."""
+    """Run the stages. Return whether this process may end slowly."""
     found = driver()
     if found is None:
         return False

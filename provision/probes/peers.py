@@ -1,13 +1,14 @@
-"""Last of a probe over several GPUs: copies between each pair, and one all-reduce over all by NCCL.
+"""Ends the probe over several GPUs: copies between each pair, and one all-reduce over all by NCCL.
 
-A few kilobytes each, by ctypes alone in one process: what is asked is whether the GPUs can talk, not how
-fast. Its stage only warns."""
+It copies a few kilobytes each, by ctypes alone in one process. It tests whether the GPUs can communicate, not
+how fast. Its stage only warns.
+"""
 
 _WORDS = 1 << 10
 
 
 def _numbers(cudart, ordinal, numbers):
-    """A device array with these float32 numbers, and the host's copy of them."""
+    """Return a device array with these float32 numbers."""
     runtime_call(cudart, "cudaSetDevice", ordinal)
     host, device = (ctypes.c_float * _WORDS)(*numbers), ctypes.c_void_p()
     runtime_call(cudart, "cudaMalloc", ctypes.byref(device), ctypes.c_size_t(ctypes.sizeof(host)))
@@ -24,7 +25,7 @@ def _back(cudart, ordinal, device):
 
 
 def copies(cudart, ordinals):
-    """Copy between each ordered pair of GPUs; tells the pairs that gave wrong numbers."""
+    """Copy between each ordered pair of GPUs. Report whether the numbers are right."""
     arrays = {o: _numbers(cudart, o, [o * _WORDS + i for i in range(_WORDS)]) for o in ordinals}
     size = ctypes.c_size_t(_WORDS * 4)
     for one in ordinals:
@@ -49,7 +50,7 @@ def _nccl_call(nccl, call, *arguments):
 
 
 def all_reduce(cudart, path, ordinals):
-    """One sum over all GPUs; integers, so that every order of adding gives the same."""
+    """Compute one sum over all GPUs. The numbers are integers, so the order of additions does not matter."""
     begin("peers", "loading " + path)
     nccl = ctypes.CDLL(path)
     many = len(ordinals)

@@ -1,4 +1,7 @@
-"""Where this Python looks for packages, as its user has it: run without -I, from an empty folder."""
+"""Reports where this Python searches packages, with its user's settings.
+
+It runs without -I, from an empty folder.
+"""
 
 import importlib.util
 import site

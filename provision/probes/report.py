@@ -1,5 +1,7 @@
-"""Shared head of every probe: results go out as JSON lines on the probe's own descriptor, each as soon
-as it is known, so that a crash or a hang loses only what had not been reached."""
+"""Begins every probe: writes results as JSON lines to the probe's own descriptor.
+
+Each result is written at once, so a crash or a hang loses only what follows.
+"""
 
 import json
 import os
@@ -14,7 +16,7 @@ _START = time.perf_counter()
 
 
 def tell(kind, **record):
-    """Report one result; `at` is in seconds since the probe began."""
+    """Report one result. `at` is in seconds since the probe began."""
     record["kind"] = kind
     record["at"] = round(time.perf_counter() - _START, 6)
     record["run"] = _RUN
@@ -24,28 +26,18 @@ def tell(kind, **record):
 
 
 def begin(stage, doing):
-    """Say what comes next: when the process dies or hangs, this is what it was doing."""
+    """Report the next step. If the process dies or hangs, this is what it was doing."""
     tell("begin", stage=stage, doing=doing)
 
 
-def wait_for_turn():
-    """A framework is imported ahead of its turn where ASKED says so: nothing touches the GPU before the
-    stages below have passed, and where they have not, nothing more is wanted."""
-    if ASKED.get("waits"):
-        began = time.perf_counter()
-        if json.loads(sys.stdin.readline() or "null") is None:
-            finish()
-        tell("waited", seconds=time.perf_counter() - began)
-
-
 def finish():
-    """End at once: what a framework does at exit proves nothing and costs time."""
+    """End at once. The work of a framework at exit proves nothing and takes time."""
     _flush()
     os._exit(0)
 
 
 def leave_alone():
-    """Nothing more is told: let go of what the reader waits for the end of."""
+    """Close the descriptors whose end the reader waits for. Nothing more is reported."""
     _flush()
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (1, 2, _FD):
@@ -53,7 +45,7 @@ def leave_alone():
 
 
 def _flush():
-    """The C library's buffers too, because cuDNN's log goes through them."""
+    """Flush the buffers of Python and of the C library. cuDNN's log goes through the latter."""
     import ctypes
 
     sys.stdout.flush()
@@ -62,7 +54,7 @@ def _flush():
 
 
 def mapped(pattern):
-    """The files mapped into this process whose name matches, as the kernel names them."""
+    """Return the files mapped into this process whose name matches, by their names in the kernel."""
     import re
 
     wanted, seen = re.compile(pattern), []
@@ -78,19 +70,22 @@ def mapped(pattern):
 
 
 def libraries():
-    """The NVIDIA libraries of this process as [path, version]. Asked for its version, cuDNN opens its
-    sublibraries by name, so what is mapped is read once more: on a machine without a GPU nothing else
-    would show which sublibraries this process would get."""
+    """Return the NVIDIA libraries of this process as [path, version].
+
+    When asked for its version, cuDNN opens its sublibraries by name. So the mapped files are read a second
+    time. On a machine without a GPU nothing else shows which sublibraries this process would use.
+    """
     for path in mapped(ASKED["pattern"]):
         loaded_version(path)
     return [[path, loaded_version(path)] for path in mapped(ASKED["pattern"])]
 
 
 def loaded_version(path):
-    """What an NVIDIA library that is already mapped says of its own version, None if it does not.
+    """Return the version that a mapped NVIDIA library reports, or None.
 
-    Asked of the mapped file itself: names of files and packages can be wrong. libcudnn.so of cuDNN 9
-    asks its libcudnn_graph; the other sublibraries do not tell."""
+    The mapped file itself is asked, because names of files and packages can be wrong. libcudnn.so of cuDNN 9
+    asks its libcudnn_graph. The other sublibraries report no version.
+    """
     import ctypes
 
     name = os.path.basename(path)
@@ -125,18 +120,3 @@ def loaded_version(path):
             if getattr(library, function)(ctypes.byref(number), ctypes.byref(minor)) == 0:
                 return "%d.%d" % (number.value, minor.value)
     return None
-
-
-def load_extensions():
-    """Load what is compiled against the framework in this process, all symbols at once: a missing library or
-    symbol is then told by the loader itself."""
-    import ctypes
-
-    for package, path in ASKED.get("extensions", ()):
-        tell("begin", stage="extensions", doing="loading " + path, package=package)
-        error = None
-        try:
-            ctypes.CDLL(path, mode=os.RTLD_NOW)
-        except OSError as refused:
-            error = str(refused)
-        tell("extension", package=package, path=path, error=error)

@@ -1,4 +1,4 @@
-"""Stage 2 by ctypes alone: the environment's libcudart, a context on each device, free memory."""
+"""Stage 2 by ctypes alone: loads the environment's libcudart, and makes a context on each device."""
 
 
 def runtime_call(cudart, call, *arguments):
@@ -9,49 +9,54 @@ def runtime_call(cudart, call, *arguments):
         raise Failed(call, code, name.decode() if name else None)
 
 
+def _load_cudart(paths):
+    """Return the first of the libraries that loads, and its path. Raise Failed if none does."""
+    problem = None
+    for path in paths:
+        begin("runtime", "loading " + path)
+        try:
+            return ctypes.CDLL(path), path
+        except OSError as error:
+            problem = str(error)
+    raise Failed("dlopen " + (paths[0] if paths else "libcudart"), text=problem)
+
+
 def runtime(paths, ordinals):
-    """Stage 2. The first of `paths` is the environment's libcudart; the others are tried for it. Returns
-    the library and the least free memory in MiB."""
-    told = {"libcudart": None, "memory": [], "holders": []}
+    """Run stage 2. Return the library and the least free memory in MiB.
+
+    The first of `paths` is the environment's libcudart. The others are tried if it does not load.
+    """
+    values = {"libcudart": None, "memory": [], "holders": []}
     try:
-        cudart = None
-        for path in paths:
-            begin("runtime", "loading " + path)
-            try:
-                cudart = ctypes.CDLL(path)
-                break
-            except OSError as error:
-                told["problem"] = str(error)
-        if cudart is None:
-            raise Failed("dlopen " + (paths[0] if paths else "libcudart"), text=told.get("problem"))
-        told["libcudart"] = (mapped(r"^libcudart") or [path])[0]
+        cudart, path = _load_cudart(paths)
+        values["libcudart"] = (mapped(r"^libcudart") or [path])[0]
         number = ctypes.c_int()
         runtime_call(cudart, "cudaRuntimeGetVersion", ctypes.byref(number))
-        told["version"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+        values["version"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
         begin("runtime", "calling cudaGetDeviceCount")
         runtime_call(cudart, "cudaGetDeviceCount", ctypes.byref(number))
         for ordinal in ordinals:
             begin("runtime", "making a context on device %d" % ordinal)
-            told["device"] = ordinal
+            values["device"] = ordinal
             runtime_call(cudart, "cudaSetDevice", ordinal)
             runtime_call(cudart, "cudaFree", None)
             free, total = ctypes.c_size_t(), ctypes.c_size_t()
             runtime_call(cudart, "cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
-            told["memory"].append(
+            values["memory"].append(
                 {"index": ordinal, "free_mib": free.value >> 20, "total_mib": total.value >> 20}
             )
     except Failed as failed:
-        told["holders"] = holders()
-        tell("stage", stage="runtime", failed=failed.record, told=told)
+        values["holders"] = holders()
+        tell("stage", stage="runtime", failed=failed.record, values=values)
         return None, 0
-    free = min(m["free_mib"] for m in told["memory"])
+    free = min(m["free_mib"] for m in values["memory"])
     if free < ASKED["low_memory_mib"]:
-        told["holders"] = holders()
-    tell("stage", stage="runtime", failed=None, told=told)
+        values["holders"] = holders()
+    tell("stage", stage="runtime", failed=None, values=values)
     return cudart, free
 
 
-class _Process(ctypes.Structure):
+class _NvmlProcess(ctypes.Structure):
     """nvmlProcessInfo_t of nvml.h, as nvmlDeviceGetComputeRunningProcesses_v3 fills it."""
 
     _fields_ = [
@@ -63,8 +68,11 @@ class _Process(ctypes.Structure):
 
 
 def holders():
-    """Who holds GPU memory: by NVML; where it names no one, as in a container, the processes that have a
-    GPU's device file open. `framework` is one that reserves nearly the whole GPU by itself."""
+    """Return the processes that use GPU memory, by NVML.
+
+    If NVML names none, as in a container, the processes with an open device file of a GPU are returned.
+    `framework` is one that reserves nearly the whole GPU.
+    """
     found = _nvml_holders() or [{"gpu": None, "pid": p, "memory_mib": None} for p in _openers()]
     for row in found:
         row["name"], row["framework"] = _who(row["pid"])
@@ -83,7 +91,7 @@ def _nvml_holders():
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
     for index in range(count.value):
         handle, many = ctypes.c_void_p(), ctypes.c_uint(64)
-        rows = (_Process * 64)()
+        rows = (_NvmlProcess * 64)()
         if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)):
             continue
         if ask(handle, ctypes.byref(many), rows):
@@ -98,7 +106,7 @@ def _nvml_holders():
 
 
 def _openers():
-    """The processes of this user (root: of all) that have a GPU's device file open."""
+    """Return the processes of this user (for root: of all users) with an open device file of a GPU."""
     found = set()
     for link in glob.glob("/proc/[0-9]*/fd/*"):
         try:
@@ -111,7 +119,7 @@ def _openers():
 
 
 def _who(pid):
-    """A process's name, and the framework that it runs if that is one which preallocates."""
+    """Return a process's name, and the framework that it runs if that one reserves GPU memory."""
     try:
         with open("/proc/%d/comm" % pid) as stream:
             name = stream.read().strip()

@@ -1,15 +1,17 @@
-"""Which files that Python runs at each start change the variables of a framework, or import one.
+"""Finds startup files of Python that change a framework's variables, or import a framework.
 
-It is run with -S, and starts `site` itself: .pth files, sitecustomize and usercustomize run then, while an audit hook
-watches os.putenv, os.unsetenv and imports.
+It runs with -S, and starts `site` itself. Then .pth files, sitecustomize and usercustomize run, while an audit
+hook watches os.putenv, os.unsetenv and imports.
 """
 
 import site
 
 
 def _place(frame):
-    """The innermost file and line that is not of the standard library's import system or os, and the line of a .pth
-    file that led there."""
+    """Return the innermost file and line outside the standard library's import system and os.
+
+    Also return the line of the .pth file that led there.
+    """
     file, line, pth = None, None, None
     while frame is not None:
         code = frame.f_code
@@ -30,7 +32,7 @@ def _place(frame):
 
 
 def _number(names):
-    """The 1-based number of the line of a .pth file; releases of Python count from 0 or from 1."""
+    """Return the number of the line of a .pth file, from 1. Releases of Python count from 0 or from 1."""
     number, line = names.get("n", 0), names.get("line", "").strip()
     try:
         with open(names["fullname"], encoding="utf-8", errors="replace") as stream:

@@ -1,7 +1,8 @@
-"""Last of a probe over several frameworks: all in one process, imported in the order asked for.
+"""Ends a probe over several frameworks: imports all in one process, in the requested order.
 
-Two frameworks that each work alone can fight over one cuDNN or one protobuf: who is imported first
-loads the libraries, and the other has to live with them."""
+Two frameworks that each work alone can conflict over one cuDNN or one protobuf. The one imported first loads
+the libraries, and the other must use them.
+"""
 
 for name in ASKED["order"]:
     tell("enter", framework=name)

@@ -1,7 +1,7 @@
-"""The check `compile`: torch.compile of a small function, and what its compilers need of the system.
+"""The check `compile`: runs torch.compile of a small function, and reports what its compilers need.
 
-The caches of torch and Triton are empty folders, so that the compilers really run. A failure is also printed, with the
-words of those who miss something, as its user would see it.
+The caches of torch and Triton are empty folders, so that the compilers really run. A failure is also printed,
+as its user would see it.
 """
 
 import shutil
@@ -10,7 +10,7 @@ import traceback
 
 
 def needs(device):
-    """What the compilers need: programs of which one must be there, and the folder of Python.h."""
+    """Return what the compilers need: programs of which one must exist, and the folder of Python.h."""
     c = [os.environ["CC"]] if os.environ.get("CC") else ["gcc", "clang"]  # as Triton looks for it
     cxx = [os.environ.get("CXX") or "g++"]  # as torch looks for it, on the CPU
     scheme = "posix_prefix" if os.name == "posix" else None

@@ -25,7 +25,7 @@ def find_record(report: run_probe.ProbeReport, stage: str) -> run_probe.Record |
 def read_stage(report: run_probe.ProbeReport, stage: str) -> Mapping[str, Any]:
     """Return the values that a stage reported; empty if it was not reached."""
     record = find_record(report, stage)
-    return record["told"] if record else {}
+    return record["values"] if record else {}
 
 
 def _died(report: run_probe.ProbeReport, stage: str) -> Judgement | None:
@@ -57,7 +57,7 @@ def judge_driver(report: run_probe.ProbeReport, ordinal: int | None) -> Judgemen
         return Judgement(
             status="fail", detail=report.death or "the test process reported nothing", evidence=report.words()
         )
-    saw = record["told"]
+    saw = record["values"]
     evidence = _driver_evidence(saw)
     if record["failed"]:
         finding = status_causes.explain_cuda_call(record["failed"], saw, saw)
@@ -136,7 +136,7 @@ def judge_runtime(report: run_probe.ProbeReport, unopened: Callable[[str], Findi
         return Judgement(status="fail", detail=str(report.death), evidence=report.words())
     if record is None:
         return Judgement(status="skip", detail="the environment contains no CUDA runtime")
-    saw = record["told"]
+    saw = record["values"]
     memory = status_causes.list_memory(saw)
     if record["failed"]:
         finding = status_causes.explain_cuda_call(record["failed"], saw, read_stage(report, "driver"))
@@ -182,7 +182,7 @@ def judge_cudnn(
             detail=report.death or "cuDNN was not tested, because an earlier step failed",
             evidence=report.words(),
         )
-    saw = record["told"]
+    saw = record["values"]
     files = [p for p, _ in saw["mapped"]]
     elsewhere = [p for p in files if not is_inside(p, roots) and os.path.realpath(p) not in owned]
     foreign = tuple(p for p in elsewhere if bundled and os.path.basename(p).startswith("libcudnn"))

@@ -122,6 +122,7 @@ def ask_together(
         (
             "report",
             "grade",
+            "framework",
             *(part for name in order for part in run_probe.name_framework_probes(name)),
             "together",
         ),
@@ -232,7 +233,7 @@ def ask_framework(
     }
     return run_probe.run_probe(
         env.python,
-        ("report", "grade", *run_probe.name_framework_probes(name), "alone"),
+        ("report", "grade", "framework", *run_probe.name_framework_probes(name), "alone"),
         document,
         child.with_variables(
             {**make_child_variables(request.device), **(_TALKATIVE if name == "tensorflow" else {})}

@@ -205,7 +205,7 @@ _HOLDER = {
 }
 _KINDS: dict[str, dict[str, Any]] = {
     "begin": {"stage": _TEXT, "doing": _TEXT},
-    "stage": {"stage": _TEXT, "failed": _FAILED, "told": {}},
+    "stage": {"stage": _TEXT, "failed": _FAILED, "values": {}},
     "framework": {"version": _TEXT, "cuda": _MAYBE, "file": _TEXT, "devices": [_DEVICE]},
     "failed": {"stage": _TEXT},
     "convolution": {
@@ -261,8 +261,8 @@ def _of_kind(record: Mapping[str, Any]) -> str | None:
     kind = record["kind"]
     if kind == "stage":
         reached = _REACHED.get(record["stage"], {}) if record["failed"] is None else {}
-        return _lacks(record["told"], {**_STAGES.get(record["stage"], {}), **reached}) or _pairs(
-            record["told"], "mapped"
+        return _lacks(record["values"], {**_STAGES.get(record["stage"], {}), **reached}) or _pairs(
+            record["values"], "mapped"
         )
     if kind == "failed":
         return None if "call" in record else _lacks(record, {"error": _TEXT, "text": _TEXT})

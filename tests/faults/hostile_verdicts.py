@@ -20,12 +20,12 @@ ONE = spec(driver="580.159.04", cuda=13000, gpus=[H200])
 TWO = spec(driver="580.159.04", cuda=13000, gpus=[H200, T4])
 MIG = spec(driver="580.159.04", cuda=13000, gpus=[H200_MIG])
 UUID = "text = bytes(uuid).hex()"
-TOLD = 'tell("stage", stage="driver", failed=None, told=told)'
+TOLD = 'tell("stage", stage="driver", failed=None, values=values)'
 
 
 def told(**changes: object) -> str:
     """The report of the driver with some values replaced."""
-    return TOLD.replace("told=told", f"told={{**told, **{changes!r}}}")
+    return TOLD.replace("values=values", f"values={{**values, **{changes!r}}}")
 
 
 # What of the probe's code the environment's Python changes, and what it says instead.

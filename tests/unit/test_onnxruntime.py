@@ -133,7 +133,7 @@ def test_a_cuda_provider_that_silently_is_the_cpu_fails_with_the_loaders_words(f
         "cases": ["conv2d"],
         "pattern": "^libcu",
     }
-    told = run_probe.run_probe(str(falls_back / "bin/python"), ("report", "grade", *run_probe.name_framework_probes("onnxruntime"), "alone"), asked, run_probe.ChildSettings(environ={"PATH": "/usr/bin"}, timeout=60))  # fmt: skip
+    told = run_probe.run_probe(str(falls_back / "bin/python"), ("report", "grade", "framework", *run_probe.name_framework_probes("onnxruntime"), "alone"), asked, run_probe.ChildSettings(environ={"PATH": "/usr/bin"}, timeout=60))  # fmt: skip
     (failed,) = told.all("failed")
     assert failed["stage"] == "framework"
     assert (

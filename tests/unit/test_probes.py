@@ -356,7 +356,7 @@ def test_the_low_level_probe_s_own_convolution_is_the_definition(grade):
     )
     y = by_definition(case, last, kernel, (1, h, wd, k))
     want = [y[(0, i, j, o)].data[0] for o in range(k) for i in range(h) for j in range(wd)]
-    assert names["_expected"](x, w, c, h, wd, k) == want
+    assert names["_expected"](x, w, (c, h, wd, k)) == want
 
 
 def test_json_lines_are_ascii():

@@ -176,15 +176,19 @@ def test_a_framework_that_gets_no_memory_under_a_limit_names_it(verify, env):
 @pytest.mark.parametrize(
     ("old", "new", "where"),
     [
-        ('tell("stage", stage="driver", failed=None, told=told)', 'tell("stage", stage="driver")', "driver"),
         (
-            'tell("stage", stage="driver", failed=None, told=told)',
-            'tell("stage", stage="driver", failed=None, told={**told, "devices": [{}]})',
+            'tell("stage", stage="driver", failed=None, values=values)',
+            'tell("stage", stage="driver")',
             "driver",
         ),
         (
-            'tell("stage", stage="runtime", failed=None, told=told)',
-            'tell("stage", stage="runtime", failed=None, told={"memory": [{}]})',
+            'tell("stage", stage="driver", failed=None, values=values)',
+            'tell("stage", stage="driver", failed=None, values={**values, "devices": [{}]})',
+            "driver",
+        ),
+        (
+            'tell("stage", stage="runtime", failed=None, values=values)',
+            'tell("stage", stage="runtime", failed=None, values={"memory": [{}]})',
             "runtime",
         ),
     ],
@@ -204,7 +208,7 @@ def test_records_without_keys_are_a_result_and_no_bug(verify, env, old, new, whe
     [
         ({"kind": "convolution", "at": 1}, "a record 'convolution' lacks 'device'"),
         ({"kind": "mapped", "at": 1, "files": ["/lib/x"]}, "no pairs of path and version"),
-        ({"kind": "stage", "at": 1, "stage": "driver", "failed": None, "told": []}, "wrong 'told'"),
+        ({"kind": "stage", "at": 1, "stage": "driver", "failed": None, "values": []}, "wrong 'values'"),
         ({"kind": "failed", "at": 1, "stage": "framework"}, "lacks 'error'"),
         ({"kind": "begin", "stage": "x", "doing": "y", "at": True}, "wrong 'at'"),
         (
