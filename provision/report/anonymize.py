@@ -115,8 +115,8 @@ def anonymize_text(text: str, personal: PersonalData) -> tuple[str, dict[str, in
 def _looks_random(text: str) -> bool:
     """Return whether a long word looks like a key.
 
-    A random key changes between lower case, upper case and digits at 0.62 of its steps, a function name only at each new
-    word. A hexadecimal number counts as a key unless it has the length of a sha256.
+    A random key changes between lower case, upper case and digits at 0.62 of its steps. A function name changes
+    only at each new word. A hexadecimal number counts as a key unless it has the length of a sha256.
     """
     if re.fullmatch(r"[0-9a-fA-F]+", text):
         return not _HASH.fullmatch(text)

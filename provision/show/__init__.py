@@ -47,7 +47,7 @@ _REMARKS = {"IssueReport": ".written_files:remark_on_report"}
 
 
 def show_event(screen: Screen, event: Event) -> None:
-    """One event of a stage: what starts and ends stays on the screen, what passes does not."""
+    """Show one event of a stage. Its start and end stay on the screen, its progress does not."""
     if event.kind in ("start", "progress", "done"):
         screen.watch(event)
     if event.kind == "progress":
@@ -67,7 +67,7 @@ def show_event(screen: Screen, event: Event) -> None:
 
 
 def make_emitter(screen: Screen) -> Callable[[Event], None]:
-    """What a stage tells its progress to."""
+    """Return the function that receives the events of stages."""
     return lambda told: show_event(screen, told)
 
 
@@ -93,12 +93,13 @@ def show_result(screen: Screen, value: Any, *, explain: bool = False, good: bool
 
 def _function(name: str) -> Callable[..., None]:
     module, function = name.split(":")
-    found: Callable[..., None] = getattr(importlib.import_module(module, __name__), function)
-    return found
+    display: Callable[..., None] = getattr(importlib.import_module(module, __name__), function)
+    return display
 
 
 def show_error(screen: Screen, failed: GpuenvError, code: int) -> None:
-    """An error: what happened, the evidence, what to do. One document with --json, which has the exit code."""
+    """Show an error: what happened, the evidence, what to do. With --json, show one document with the exit
+    code."""
     screen.rest()
     message = clean_text(failed.message)
     if screen.json:
@@ -137,7 +138,7 @@ def _last_lines(log: str, count: int) -> list[str]:
 
 
 def show_bug(screen: Screen, version: str) -> None:
-    """Our own failure: the traceback and what to report."""
+    """Show a bug of gpuenv: the traceback, and what to report."""
     screen.rest()
     trace = traceback.format_exc()
     if screen.json:

@@ -8,7 +8,7 @@ from .sizes import format_bytes
 
 
 def show_bundle(screen: Screen, bundle: Bundle) -> None:
-    """What it is for, its files, its notes."""
+    """Show the purpose of a bundle, its files and its notes."""
     if bundle.plans:
         for plan in bundle.plans:
             _show_plan(screen, plan)
@@ -24,7 +24,7 @@ def show_bundle(screen: Screen, bundle: Bundle) -> None:
 
 
 def _show_plan(screen: Screen, plan: BundlePlan) -> None:
-    """The lock of a plan, what it installs, and the classes with the number of their hosts."""
+    """Show the lock of a plan, its packages, and its classes with their number of hosts."""
     screen.wrapped(f"{plan.lock}: {_describe(plan)}", indent="    ", first="")
     classes = ", ".join(f"{c.id} ({_count(len(c.hosts))})" for c in plan.classes)
     screen.wrapped(f"for {classes}", indent="    ", first="  ")

@@ -1,4 +1,4 @@
-"""What `create` and `repair` did, in words."""
+"""Shows the results of `create` and `repair` as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def show_created(screen: Screen, result: CreateResult) -> None:
 
 
 def _drifted(result: CreateResult) -> dict[str, str]:
-    """The frameworks of which another version is installed than the lock's, and what restores the lock's."""
+    """Return the frameworks whose installed version differs from the lock, with the command that restores it."""
     changes = (
         *(result.verdict.drift if result.verdict else ()),
         *(result.environment.drift if result.environment else ()),
@@ -44,7 +44,7 @@ def _show_environment(screen: Screen, environment: Environment) -> None:
 
 
 def show_repaired(screen: Screen, done: RepairResult) -> None:
-    """What was put back, taken out and left; then the verdict."""
+    """Show what was restored, removed and kept, then the verdict."""
     for package in done.packages:
         screen.wrapped(_put_back(screen, package), indent=" " * 12, first="  restored  ")
     for gone in done.removed:

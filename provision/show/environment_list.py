@@ -14,7 +14,7 @@ _WIDTHS = (24, 6, 10, 11)  # of all columns but the first, which gets what is le
 
 
 def show_listing(screen: Screen, listing: EnvironmentList) -> None:
-    """Two lines or more an environment; a path is broken at its slashes."""
+    """Show each environment in two or more lines. A path is broken at its slashes."""
     if not listing.environments:
         screen.line("no environments of gpuenv on this machine")
         return
@@ -36,18 +36,18 @@ def _cells(env: ListedEnvironment) -> tuple[list[str], ...]:
     names = [f"{f.name} {f.version}" for f in env.frameworks]
     libraries = [f"CUDA {env.cuda}"] if env.cuda else ["CPU"] if env.frameworks else []
     libraries += [f"cuDNN {env.cudnn}"] if env.cudnn else []
-    made = [clean_text(x)[: _WIDTHS[0]] for x in [*names, ", ".join(libraries)] if x]
+    builds = [clean_text(x)[: _WIDTHS[0]] for x in [*names, ", ".join(libraries)] if x]
     if len(", ".join(libraries)) > _WIDTHS[0]:
-        made[-1:] = libraries
+        builds[-1:] = libraries
     if env.manager == "conda":
-        made.append("conda")
+        builds.append("conda")
     verdict = [env.verdict or "-", *([env.verified[:10]] if env.verified else [])]
     if env.bytes is None:
-        return made, [env.python or "?"], verdict, ["?"]
+        return builds, [env.python or "?"], verdict, ["?"]
     sizes = [format_bytes(env.bytes)]
     if env.shared_bytes:
         sizes.append(f"own {format_bytes(env.bytes - env.shared_bytes)}")
-    return made, [env.python or "?"], verdict, sizes
+    return builds, [env.python or "?"], verdict, sizes
 
 
 def _short(path: str, home: str) -> str:
@@ -56,7 +56,7 @@ def _short(path: str, home: str) -> str:
 
 
 def _folded(path: str, width: int) -> list[str]:
-    """A path in rows, broken after slashes; a name that is longer than a row is broken anywhere."""
+    """Return a path in rows, broken after slashes. A name longer than a row is broken anywhere."""
     rows = [""]
     for part in path.replace("/", "/\0").split("\0"):
         if rows[-1] and len(rows[-1]) + len(part) > width:
@@ -71,12 +71,12 @@ def _folded(path: str, width: int) -> list[str]:
 
 
 def show_removal(screen: Screen, done: RemoveResult) -> None:
-    """One sentence an environment."""
+    """Show one sentence for each environment."""
     for env in done.removed:
         kept = env.bytes - env.freed_bytes
-        told = f"{env.path}: removed, {format_bytes(env.freed_bytes)} freed"
+        sentence = f"{env.path}: removed, {format_bytes(env.freed_bytes)} freed"
         if kept > 0:
-            told += f"; {format_bytes(kept)} are shared with a cache or another environment and stay"
-        screen.wrapped(told, indent="  ", first="")
+            sentence += f"; {format_bytes(kept)} are shared with a cache or another environment and stay"
+        screen.wrapped(sentence, indent="  ", first="")
         for kernel in env.kernels:
             screen.wrapped(f"Jupyter kernel {kernel}: removed", indent="    ", first="  ")

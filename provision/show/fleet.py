@@ -1,4 +1,4 @@
-"""The plans of a fleet for people: a table that fits 80 columns, and why the plans are not one."""
+"""Shows the plans of a fleet as text: a table of 80 columns, and why there is not one plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAN, _HOSTS = 4, 7
 
 
 def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
-    """The plans with their classes, what keeps them apart, and the hosts without a plan."""
+    """Show the plans with their classes, the reasons against one plan, and the hosts without a plan."""
     hosts = sum(len(c.hosts) for c in fleet.classes) + sum(1 for u in fleet.unserved if u.host)
     screen.line(
         f"{_count(hosts, 'host')}, {_count(len(fleet.classes), 'class')}, "
@@ -44,10 +44,10 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
             screen.wrapped(f"possible fix: {missing.hint}", indent="    ", first="  ")
 
 
-def show_fleet_locks(screen: Screen, made: FleetLocks) -> None:
-    """The plans, then the file of each."""
-    show_fleet(screen, made.fleet)
-    for one in made.locks:
+def show_fleet_locks(screen: Screen, result: FleetLocks) -> None:
+    """Show the plans, then the file of each."""
+    show_fleet(screen, result.fleet)
+    for one in result.locks:
         total = sum(p.size or 0 for p in one.lock.packages)
         known = f", {format_bytes(total)} to download" if total else ""
         screen.line(f"plan {one.plan + 1}: {clean_text(one.file)}  {len(one.lock.packages)} packages{known}")

@@ -12,7 +12,7 @@ _HEADS = ("HOST", "CLASS", "PLAN", "VERDICT", "CAUSE", "SECONDS")
 
 
 def show_fleet_results(screen: Screen, results: FleetResults) -> None:
-    """How many hosts ended how, then all of them."""
+    """Show the number of hosts for each result, then all hosts."""
     counts = Counter(h.verdict.replace("_", " ") for h in results.hosts)
     said = ", ".join(f"{number:,} {name}" for name, number in counts.most_common())
     plural = "" if len(results.hosts) == 1 else "s"

@@ -1,4 +1,4 @@
-"""A machine for people: driver, GPUs, where we are, what lies on it."""
+"""Shows a machine as text: driver, GPUs, surroundings, Pythons and libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONG = 160  # container images carry driver requirements of thousands of letter
 
 
 def show_machine(screen: Screen, machine: Machine) -> None:
-    """One line a fact; findings last."""
+    """Show each fact in one line, then the findings."""
     target, driver = machine.target, machine.driver
     glibc = f", glibc {target.glibc}" if target.glibc else ""
     screen.line(f"platform   {target.platform}{glibc}")

@@ -18,8 +18,10 @@ _INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-lin
 def show_plan(
     screen: Screen, plan: Plan, *, explain: bool = False, drifted: Mapping[str, str] | None = None
 ) -> None:
-    """The builds, then the objections to everything newer, then notes and the hint. `drifted` are the frameworks of
-    which another version is installed than the plan's, each with the sentence that says so."""
+    """Show the builds, the objections to newer ones, notes and the hint.
+
+    `drifted` is framework -> sentence, for frameworks whose installed version is not the plan's.
+    """
     for build in plan.builds:
         if drifted and build.framework in drifted:
             head = screen.colour(build.framework, "bold")
@@ -51,42 +53,43 @@ def _target_words(plan: Plan) -> str:
 
 
 def list_objections(plan: Plan) -> Iterator[str]:
-    """One sentence for each run of neighbouring versions with the same objection:
-    "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; the driver is 550.144.03".
+    """Yield one sentence for each run of neighbouring versions with the same objection.
 
-    A version stands for all its builds with the objection of the build that came closest: the
-    one with the fewest. What was not asked for, and what is no newer than the choice, is passed by.
+    An example: "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; the driver is 550.144.03". A
+    version has the objection of its build with the fewest. Versions that were not requested, or are not newer
+    than the chosen one, are skipped.
     """
     chosen = {b.framework: Version(b.version) for b in plan.builds}
     for framework, rows in groupby(plan.rejected, key=lambda r: r.framework):
         best: dict[str, RejectedBuild] = {}
         for row in rows:
-            held = best.get(row.version)
-            if held is None or len(row.reasons) < len(held.reasons):
+            previous = best.get(row.version)
+            if previous is None or len(row.reasons) < len(previous.reasons):
                 best[row.version] = row
         taken = chosen.get(framework)
-        told = [
+        objections = [
             r
             for r in best.values()
             if r.reasons[0].code != "not_requested" and (taken is None or Version(r.version) > taken)
         ]
-        for text, group in groupby(told, key=lambda r: r.reasons[0].text):
+        for text, group in groupby(objections, key=lambda r: r.reasons[0].text):
             versions = [r.version for r in group]
             span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
             yield f"not {framework} {span}: {text}"
 
 
 def _held_back(plan: Plan) -> Iterator[str]:
-    """One sentence for each package that does not get its newest release; `folded` has the frameworks."""
+    """Yield one sentence for each package that does not get its newest release. Frameworks have their own
+    sentences."""
     planned = {b.framework for b in plan.builds}
-    for held in plan.held_back:
-        if held.package not in planned:
-            price = f" ({held.alternative})" if held.alternative else ""
-            yield f"{held.package} {held.locked}, not {held.newest}: {held.because}{price}"
+    for package in plan.held_back:
+        if package.package not in planned:
+            price = f" ({package.alternative})" if package.alternative else ""
+            yield f"{package.package} {package.locked}, not {package.newest}: {package.because}{price}"
 
 
 def _sets(screen: Screen, plan: Plan) -> None:
-    """The best set for each framework version."""
+    """Show the best set for each framework version."""
     for row in plan.sets:
         head = " + ".join((*row.builds, *row.packages))
         late = f"{row.oldest} is {row.behind} days behind its newest release" if row.oldest else ""
@@ -95,7 +98,7 @@ def _sets(screen: Screen, plan: Plan) -> None:
 
 
 def _table(screen: Screen, plan: Plan) -> None:
-    """The whole ladder, one row a build."""
+    """Show all builds, one per row."""
     rows = [(r.framework, r.version, r.cuda or "cpu", r.index, "; ".join(x.text for x in r.reasons))
             for r in plan.rejected]  # fmt: skip
     rows += [(b.framework, b.version, b.cuda or "cpu", b.index, "chosen") for b in plan.builds]

@@ -1,4 +1,4 @@
-"""What a command would do, in words: paths, sizes and changes of packages."""
+"""Shows what a command would do: paths, sizes and changes of packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LISTED = 6
 
 
 def show_preview(screen: Screen, preview: Preview) -> None:
-    """One line for each path and package, then the sizes, and that nothing was changed."""
+    """Show one line for each path and package, then the sizes, and that nothing was changed."""
     for package in preview.packages:
         screen.wrapped(_change(package), indent="      ", first="  ")
     for verb, paths in (("write", preview.writes), ("remove", preview.removes)):
@@ -49,6 +49,6 @@ def _change(package: PackageChange) -> str:
 
 
 def _near(path: str) -> str:
-    """Return a path as it is typed here, where it is below this folder."""
+    """Return a path relative to the current folder if it is below it."""
     here = str(Path.cwd())
     return os.path.relpath(path, here) if path.startswith(here + os.sep) else path

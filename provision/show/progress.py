@@ -1,7 +1,7 @@
-"""What a command is doing right now: one live line on a terminal, a line every ten seconds elsewhere.
+"""Shows the activity of a command: a live line on a terminal, a line every ten seconds elsewhere.
 
-A thread draws it, since the command itself waits for programs. Downloads say size, speed and time left, everything
-else the seconds since it began.
+A thread draws it, because the command itself waits for programs. Downloads show size, speed and remaining time.
+Other activities show their seconds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Download:
 
 @dataclass
 class Activity:
-    """What began last, and what it says it is at."""
+    """The activity that started last, and its progress."""
 
     stage: str
     text: str
@@ -122,7 +122,7 @@ class Progress:
             download.reach(event.done, now)
 
     def _run(self) -> None:
-        """Draw until the program ends. The lock is held while a line is written: none comes after `stop`."""
+        """Draw until the program ends. The lock is locked while a line is written, so none follows `stop`."""
         pause = _DRAWN_EVERY if self._draw else min(self._every / 4, 1.0)
         with contextlib.suppress(OSError, ValueError):  # nobody reads standard error any more
             while True:

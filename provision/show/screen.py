@@ -1,7 +1,7 @@
-"""The terminal: results to stdout, progress and errors to stderr, plain where nobody watches.
+"""Writes to the terminal: results to stdout, progress and errors to stderr.
 
-Everything shown goes through `clean`, because much of it comes from outside: paths, logs, names
-of devices and packages can carry terminal escapes, and addresses credentials.
+All text goes through `clean_text`, because much of it comes from outside. Paths, logs, and names of devices and
+packages can contain terminal escapes, and addresses can contain credentials.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OURS = re.compile("(" + "|".join(rf"\x1b\[{c}m" for c in ("0", *_COLOURS.values
 
 
 def clean_text(text: str) -> str:
-    """Text without terminal escapes, control characters and credentials; tabs and line ends stay."""
+    """Return text without terminal escapes, control characters and credentials. Tabs and line ends stay."""
     return redact_text(_CONTROL.sub("", text))
 
 
@@ -51,13 +51,13 @@ class Screen:
     next_step: str | None = None  # what the result ends with
     summary: str | None = None  # a sentence in place of the details of a result
     last_only: bool = False  # of the result only its last line is shown
-    held: list[str] = field(default_factory=list)  # the last line so far, where only that is shown
+    pending: list[str] = field(default_factory=list)  # the last line so far, where only that is shown
     activity: Progress | None = None  # what is drawn while the command waits
     lock: Any = field(default_factory=contextlib.nullcontext)  # held to write, where a thread draws
     live: bool = False  # a progress line is standing that the next line must replace
 
     def colour(self, text: str, name: str, stream: TextIO | None = None) -> str:
-        """Text in a colour where the stream takes colours."""
+        """Return text in a colour, if the stream shows colours."""
         if not self._takes_colours(stream or self.out):
             return text
         return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
@@ -78,26 +78,26 @@ class Screen:
         return shutil.get_terminal_size((80, 24)).columns
 
     def line(self, text: str = "") -> None:
-        """A line of the result."""
+        """Write a line of the result."""
         if self.last_only:
-            self.held = [text]
+            self.pending = [text]
         elif not self.json:
             self._settle()
             self._write(self.out, text)
 
     def end(self) -> None:
         """Show the last line of a result that is otherwise not shown."""
-        held, self.held, self.last_only = self.held, [], False
-        for row in held:
+        pending, self.pending, self.last_only = self.pending, [], False
+        for row in pending:
             self.line(row)
 
     def wrapped(self, text: str, indent: str = "  ", first: str | None = None) -> None:
-        """A paragraph of the result, broken at words only, so that paths stay whole."""
+        """Write a paragraph of the result. It is broken only between words, so that paths stay whole."""
         rows = self.fold(text, indent, first)
         for row in rows:
             self.line(row)
         if self.last_only:
-            self.held = rows
+            self.pending = rows
 
     def fold(self, text: str, indent: str = "  ", first: str | None = None) -> list[str]:
         return textwrap.wrap(
@@ -120,14 +120,14 @@ class Screen:
         self.activity.take(event)
 
     def rest(self) -> None:
-        """End what is shown of an activity: the result or an error follows."""
+        """Stop showing an activity. The result or an error follows."""
         if self.activity:
             self.activity.stop()
         with self.lock:
             self._settle()
 
     def say(self, text: str, *, always: bool = False) -> None:
-        """A line of progress; broken at words where somebody watches."""
+        """Write a line of progress. On a terminal it is broken between words."""
         if self.quiet and not always:
             return
         with self.lock:
@@ -143,7 +143,7 @@ class Screen:
             self._write(self.err, row)
 
     def progress(self, text: str) -> None:
-        """A line that the next one replaces; only where somebody watches."""
+        """Write a line that the next one replaces, on a terminal only."""
         if self.quiet or not self.err.isatty() or self.environ.get("TERM") == "dumb":
             return
         row = clean_text(text)[: self.width() - 1]
@@ -159,14 +159,14 @@ class Screen:
             self.live = False
 
     def document(self, data: dict[str, Any]) -> None:
-        """The one JSON document of a `--json` run."""
+        """Write the JSON document of a `--json` run."""
         self._settle()
         text = json.dumps(redact_value(data), indent=2, ensure_ascii=False)
         self.out.write(_written(self.out, _IN_JSON.sub(lambda m: f"\\u{ord(m[0]):04x}", text)) + "\n")
         self.out.flush()
 
     def _write(self, stream: TextIO, text: str) -> None:
-        """A line, cleaned, with the colours that are our own."""
+        """Write a line, cleaned, but with gpuenv's own colours."""
         if "\x1b" in text and self._takes_colours(stream):
             text = "".join(p if _OURS.fullmatch(p) else clean_text(p) for p in _OURS.split(text))
         else:
@@ -176,6 +176,6 @@ class Screen:
 
 
 def _written(stream: TextIO, text: str) -> str:
-    """Text that a stream can take: file names may hold bytes that are no text, and a stream may speak ASCII."""
+    """Return text that a stream can encode. File names may contain invalid bytes, and a stream may be ASCII."""
     encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

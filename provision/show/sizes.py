@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def format_bytes(count: float) -> str:
-    """Bytes in powers of ten, as `df -H` and the makers of disks count: "2.4 GB"."""
+    """Return bytes in powers of ten, as `df -H` and disk vendors count: "2.4 GB"."""
     for unit in ("B", "kB", "MB"):
         if count < 999.5:
             return f"{count:.0f} {unit}"

@@ -1,4 +1,7 @@
-"""Tables with headers that fit the terminal: long cells are folded, and what has no room is named."""
+"""Formats tables with headers that fit the terminal.
+
+Long cells are folded. Columns without room are named below the table.
+"""
 
 from __future__ import annotations
 

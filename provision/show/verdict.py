@@ -1,5 +1,7 @@
-"""A verdict for people: one line a stage, the evidence where it matters, the one sentence last. Findings on one screen:
-the likeliest whole, the others short."""
+"""Shows a verdict as text: one line per stage, the evidence, and the verdict last.
+
+Findings fit one screen: the likeliest is shown in full, the others short.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _SHOWN = 3
 
 
 def show_verdict(screen: Screen, verdict: Verdict) -> None:
-    """Stages, findings, verdict, hint."""
+    """Show stages, findings, verdict and hint."""
     for stages in _folded(verdict.stages, whole=screen.verbose):
         if len(stages) > 1:
             _show_skipped(screen, stages)
@@ -50,7 +52,7 @@ def show_node(screen: Screen, node: NodeVerdict) -> None:
 
 
 def _cpu_words(verdict: Verdict) -> str:
-    """Say what works on the CPU, and by how many checks: "jax 0.12.0 works on the CPU (15 checks); no GPU was tested"."""
+    """Return what works on the CPU: "jax 0.12.0 works on the CPU (15 checks); no GPU was tested"."""
     names = [f"{f.name} {f.version}" for f in verdict.frameworks if f.version]
     checks = sum(len(device.convolutions) for f in verdict.frameworks for device in f.devices)
     subject = f"{' and '.join(names)} work{'s' if len(names) == 1 else ''}" if names else "works"
@@ -58,16 +60,16 @@ def _cpu_words(verdict: Verdict) -> str:
 
 
 def _folded(stages: Sequence[StageResult], *, whole: bool) -> list[list[StageResult]]:
-    """Return the stages with neighbours that were skipped for one reason together; each alone for the `whole`."""
-    found: list[list[StageResult]] = []
+    """Return the stages in groups. Neighbours that were skipped for one reason are one group, unless `whole`."""
+    groups: list[list[StageResult]] = []
     for stage in stages:
-        before = found[-1][-1] if found else None
+        before = groups[-1][-1] if groups else None
         same = before and before.status == stage.status == "skip" and before.detail == stage.detail
         if same and not whole:
-            found[-1].append(stage)
+            groups[-1].append(stage)
         else:
-            found.append([stage])
-    return found
+            groups.append([stage])
+    return groups
 
 
 def _show_skipped(screen: Screen, stages: Sequence[StageResult]) -> None:
@@ -96,7 +98,7 @@ def _show_stage(screen: Screen, stage: StageResult) -> None:
 
 
 def show_finding(screen: Screen, finding: Finding) -> None:
-    """A cause, what shows it, what to do."""
+    """Show a cause, its evidence, and the fix."""
     head = screen.colour(finding.cause, "bold")
     screen.line(f"  {head} ({finding.confidence})")
     screen.wrapped(finding.title, indent="    ")
@@ -115,12 +117,12 @@ def _show_libraries(screen: Screen, verdict: Verdict) -> None:
             screen.line(f"  {library.soname} {library.version or '?'} {place}, {owner}: {library.path}")
 
 
-def show_findings(screen: Screen, found: Findings) -> None:
-    """The first finding with its evidence; of the others what would decide, or their fix."""
-    if not found.findings:
+def show_findings(screen: Screen, result: Findings) -> None:
+    """Show the first finding with its evidence. For the others, show the deciding check, or their fix."""
+    if not result.findings:
         screen.line("no known GPU failure found")
         return
-    first, *others = found.findings
+    first, *others = result.findings
     show_finding(screen, first)
     if others:
         screen.line("  or, less likely:")
@@ -139,7 +141,7 @@ def _short(screen: Screen, finding: Finding) -> None:
 
 
 def show_run(screen: Screen, ran: RunResult) -> None:
-    """Show the likeliest causes of a failure; nothing where none was found."""
+    """Show the likeliest causes of a failure, if there are any."""
     if not ran.findings:
         return
     how = ran.signal or f"exit code {ran.code}"

@@ -1,4 +1,4 @@
-"""What commands write, in words: exports, a project's files, reports and tables of profiles."""
+"""Shows what commands write: exports, files of a project, reports and tables of profiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDE = 140
 
 
 def show_export(screen: Screen, value: ExportResult) -> None:
-    """The text as it is, or the file's path."""
+    """Show the text without changes, or the path of the file."""
     if value.path is None:
         screen.out.write(clean_text(value.text))
         screen.out.flush()
@@ -23,19 +23,19 @@ def show_export(screen: Screen, value: ExportResult) -> None:
         screen.line(clean_text(f"{value.path}: written ({value.format})"))
 
 
-def show_initialised(screen: Screen, made: InitResult) -> None:
-    """One line a file, then where the frameworks were found and what is left to the user."""
-    width = max(len(file.path) for file in made.files)
-    for file in made.files:
+def show_initialised(screen: Screen, result: InitResult) -> None:
+    """Show one line per file, then the origin of the frameworks and the remaining work."""
+    width = max(len(file.path) for file in result.files)
+    for file in result.files:
         screen.wrapped(f"{file.path:{width}}  {file.done}: {file.detail}", indent=" " * (width + 2), first="")
-    for note in made.notes:
+    for note in result.notes:
         screen.wrapped(note, indent="    ", first="  ")
-    if all(file.done == "kept" for file in made.files):
+    if all(file.done == "kept" for file in result.files):
         screen.line("nothing was changed")
 
 
 def show_cache(screen: Screen, cache: CacheUsage) -> None:
-    """The folder alone, so that a script can read it; or what was removed from it."""
+    """Show the folder alone, so that a script can read it, or what was removed from it."""
     if cache.removed_files is None:
         screen.line(cache.path)
         return
@@ -44,7 +44,7 @@ def show_cache(screen: Screen, cache: CacheUsage) -> None:
 
 
 def show_report(screen: Screen, report: IssueReport) -> None:
-    """The text without changes, for a public place."""
+    """Show the text without changes, so that it can be pasted."""
     screen.line(clean_text(report.text).rstrip("\n"))
 
 
@@ -57,7 +57,7 @@ def remark_on_report(screen: Screen, report: IssueReport) -> None:
 
 
 def show_tables(screen: Screen, known: ProfileTables) -> None:
-    """Show one row for each table, or each table with its rows where it has them."""
+    """Show one row for each table, or each table with its rows if they were requested."""
     if not known.tables:
         screen.line("no new releases: the profiles are up to date with the index")
     elif any(table.rows for table in known.tables):
