@@ -133,7 +133,7 @@ def main() -> int:
     for problem in reader.problems:
         print(f"left out: {problem}", file=sys.stderr)
     done = "written" if options.write else "not written (--write)"
-    print(f"{reader.told} wheels read, {changed} files differ, {done}", file=sys.stderr)
+    print(f"{reader.read_count} wheels read, {changed} files differ, {done}", file=sys.stderr)
     return 0
 
 

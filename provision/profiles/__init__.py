@@ -73,7 +73,7 @@ def load_parts(
 
 
 def load_own_parts(file: str, parts: Sequence[str]) -> model.Profiles:
-    """Return some tables of one of our files. Only this file is parsed where no parsed profiles are kept."""
+    """Return some tables of one shipped file. Without a cache of parsed profiles only this file is parsed."""
     kinds = [k for k in KINDS.values() if k.into in parts]
     if known := _kept([directory()], None, kinds):
         return known

@@ -59,5 +59,7 @@ def fill_text(template: str, facts: Mapping[str, str]) -> str:
 def _read_texts() -> tuple[dict[str, FindingText], dict[str, FailureCause]]:
     from . import load_own_parts
 
-    own = load_own_parts("failures.yaml", ("causes", "findings"))
-    return {text.finding: text for text in own.findings}, {cause.cause: cause for cause in own.causes}
+    profiles = load_own_parts("failures.yaml", ("causes", "findings"))
+    return {text.finding: text for text in profiles.findings}, {
+        cause.cause: cause for cause in profiles.causes
+    }

@@ -1,4 +1,4 @@
-"""The tables of satellites.yaml: measured rows, and rows by hand for facts that no wheel has."""
+"""The tables of satellites.yaml: measured rows, and manual rows for facts that no wheel contains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SatellitePackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SatelliteFramework:
-    """The documented framework of releases whose metadata does not name one. `version` is a prefix.
+    """The documented framework of releases whose metadata names none. `version` is a prefix.
 
     `cuda` is the release ("13.0") that the package compares with the framework's when it is imported.
     """

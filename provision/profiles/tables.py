@@ -1,6 +1,7 @@
-"""The tables of the profile files, their mapping to values of the model, and their checks.
+"""Declarations and checks of the tables in profile files, with the model value of each row.
 
-A table has known keys, values of the right kinds, and no duplicate rows.
+A table has known keys, values of the right kinds, and no duplicate rows. The file is longer than 300 lines,
+because all declarations are in one place.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def read_file(path: Path) -> tuple[list[Table], list[str]]:
 
 
 class _Node(NamedTuple):
-    """A scalar, a sequence, or a mapping (its keys and values in turn), and the line where it begins."""
+    """A scalar, a sequence, or a mapping (its keys and values in turn), and its first line."""
 
     id: str
     value: Any

@@ -667,11 +667,11 @@ def test_a_second_run_reads_no_wheel_again(small_index, web):
     url, cache = (small_index / "simple").as_uri(), small_index / "cache"
     first = Reader(web, url, cache)
     rows = torch_rows(first, {})
-    assert first.told == 3  # two of torch, one of torchvision
+    assert first.read_count == 3  # two of torch, one of torchvision
     next(cache.iterdir()).write_text("{")  # as a killed run leaves it
     second = Reader(web, url, cache)
     assert torch_rows(second, {}) == rows
-    assert second.told == 1
+    assert second.read_count == 1
 
 
 def script(folder, *arguments):

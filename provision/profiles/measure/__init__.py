@@ -1,7 +1,8 @@
-"""What the default index can tell, as rows of the profiles: measured out of the wheels themselves.
+"""Measures rows of the profiles from the wheels of the default index.
 
-`torch_rows`, `tensorflow_rows`, `jax_rows`, `onnxruntime_rows`, `cudnn_rows` and `satellite_rows` each take a `Reader` and give rows as
-plain data. What cannot be read is told to the reader (`Reader.problems`), never guessed.
+`torch_rows`, `tensorflow_rows`, `jax_rows`, `onnxruntime_rows`, `cudnn_rows` and `satellite_rows` each take a
+`Reader` and return rows as plain data. Values that cannot be read are added to `Reader.problems`, never
+guessed.
 """
 
 from __future__ import annotations

@@ -21,7 +21,10 @@ _OPS = r"nvidia/.*/(libcudnn_ops(_infer)?\.so\.\d+|cudnn_ops(_infer)?64_\d+\.dll
 
 
 def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
-    """The kernels of the first whole fat binary of the ops library, and the libraries' names."""
+    """Return the kernels of the first complete fat binary of libcudnn_ops, and the names of the libraries.
+
+    Raise ValueError for a wheel without it.
+    """
     libraries = sorted({m[1] for n in wheel.namelist() if (m := _LIBRARY.fullmatch(n))})
     ops = member(wheel, _OPS)
     if not ops:
@@ -29,26 +32,25 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
             raise ValueError("the wheel contains no libraries")
         raise ValueError(f"the wheel contains no libcudnn_ops library, only {' '.join(libraries)}")
     with wheel.open(ops) as file:
-        found = read_fatbins(file, enough=1, budget=1 << 27)
-    if not found.fatbins:
+        binaries = read_fatbins(file, enough=1, budget=1 << 27)
+    if not binaries.fatbins:
         raise ValueError(f"{ops} has no fat binary")
-    return {"kernels": from_binaries(found), "libraries": libraries}
+    return {"kernels": from_binaries(binaries), "libraries": libraries}
 
 
 def cudnn_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
-    """One row per cuDNN package, release and platform of the default index; the oldest drivers
-    come from the `floors` table."""
+    """Return one row per cuDNN package, release and platform. The oldest drivers come from the table `floors`."""
     floors = {row["cuda"]: row for row in documents.get("floors", ())}
     builds = [
-        (cuda, package, version, platform, mine)
+        (cuda, package, version, platform, wheels)
         for cuda, package in PACKAGES.items()
-        for version, platform, mine in reader.builds(package, OLDEST_CUDNN, package)
+        for version, platform, wheels in reader.builds(package, OLDEST_CUDNN, package)
         if not version.is_prerelease
     ]
     facts = reader.all_facts((representative(b[4]) for b in builds), "cudnn", measure)
     rows = []
-    for cuda, package, version, platform, mine in builds:
-        fact = facts[representative(mine)]
+    for cuda, package, version, platform, wheels in builds:
+        fact = facts[representative(wheels)]
         if not fact:
             continue
         row = {
@@ -61,9 +63,9 @@ def cudnn_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
             "sha256": fact["sha256"],
             "bytes": str(fact["bytes"]),
         }
-        if tags := [w.glibc for w in mine if w.glibc]:
+        if tags := [w.glibc for w in wheels if w.glibc]:
             row["glibc"] = min(tags, key=number)
-        if yanked(tuple(mine)):
+        if yanked(tuple(wheels)):
             row["yanked"] = "yes"
         floor = floors.get(cuda, {})
         row |= {k: floor[k] for k in ("driver_linux", "driver_windows") if k in floor}
@@ -76,29 +78,29 @@ _LINUX = "linux-x86_64"
 
 
 def toolkit_rows(reader: Reader, _: Documents) -> list[dict[str, Any]]:
-    """One row per toolkit release: `parts` are "extra requirement ...", as it pins them on Linux."""
-    found = releases(reader.wheels("cuda-toolkit"), OLDEST_TOOLKIT)
-    found = {v: w for v, w in found.items() if not v.is_prerelease and reader.takes(v, "any")}
-    facts = reader.all_facts((representative(w) for w in found.values()), "metadata", nothing_more)
+    """Return one row per toolkit release: `parts` are "extra requirement ...", with its pins on Linux."""
+    wheels = releases(reader.wheels("cuda-toolkit"), OLDEST_TOOLKIT)
+    wheels = {v: w for v, w in wheels.items() if not v.is_prerelease and reader.takes(v, "any")}
+    facts = reader.all_facts((representative(w) for w in wheels.values()), "metadata", nothing_more)
     rows = []
-    for version in sorted(found, key=lambda v: number(str(v)), reverse=True):
-        fact = facts[representative(found[version])]
+    for version in sorted(wheels, key=lambda v: number(str(v)), reverse=True):
+        fact = facts[representative(wheels[version])]
         if fact:
             rows.append({"version": str(version), "parts": _parts(fact["requires"])})
     return rows
 
 
 def _parts(lines: list[str]) -> list[str]:
-    """Every extra but `all`, each with what it brings: a library and the libraries under it."""
-    told: dict[str, list[str]] = {}
+    """Return every extra except `all`, each with its requirements: a library, and the libraries that it needs."""
+    by_extra: dict[str, list[str]] = {}
     for line in lines:
         extra = _extra(line)
-        held = rq.required([line], _LINUX, ["3.12"], [extra]) if extra and extra != "all" else []
-        told.setdefault(extra, []).extend(str(r) for r, _ in held if r.name.startswith("nvidia-"))
-    return [" ".join([extra, *names]) for extra, names in sorted(told.items()) if names]
+        required = rq.required([line], _LINUX, ["3.12"], [extra]) if extra and extra != "all" else []
+        by_extra.setdefault(extra, []).extend(str(r) for r, _ in required if r.name.startswith("nvidia-"))
+    return [" ".join([extra, *names]) for extra, names in sorted(by_extra.items()) if names]
 
 
 def _extra(line: str) -> str:
-    """The extra that a Requires-Dist line is for, "" for none."""
+    """Return the extra of a Requires-Dist line, or ""."""
     _, _, marker = line.partition("extra ==")
     return marker.strip().split()[0].strip("\"')") if marker else ""

@@ -1,4 +1,4 @@
-"""What the compiled libraries of an installed package say, as rows of profiles/satellites.yaml."""
+"""Measures the compiled libraries of installed packages, as rows of profiles/satellites.yaml."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from provision.system import untrusted_files
 from provision.system.elf import ElfError, read_elf
 
 from . import library_symbols, wheel_requirements as rq
-from .satellites import Known, framework_of, wheel_rows
+from .satellites import WheelContext, framework_of, wheel_rows
 from .wheel_libraries import LIBRARY, measure_files
 
 _OF_FRAMEWORKS = ("libtorch", "libc10", "libtensorflow")
@@ -34,7 +34,8 @@ class InstalledWheel:
     python: str
 
     def needs_measuring(self) -> bool:
-        """Whether the package requires a framework, or has libraries that are linked to CUDA or to one."""
+        """Return whether the package requires a framework, or has libraries that are linked to CUDA or a
+        framework."""
         needed = {
             canonicalize_name(r.name) for r, _ in rq.required(self._requires, self.platform, [self.python])
         }
@@ -43,7 +44,8 @@ class InstalledWheel:
         )
 
     def rows(self) -> list[Satellite]:
-        """The rows of the package; one without facts where its libraries contradict each other or are damaged."""
+        """Return the rows of the package. If its libraries contradict each other or are damaged, return one
+        without facts."""
         row: dict[str, Any] = {
             "package": self.package, "version": self.version, "platform": self.platform, "index": "pypi", "form": "wheel",
             "pythons": [self.python],
@@ -56,12 +58,12 @@ class InstalledWheel:
                 "requires": self._requires,
                 "requires_python": "",
             }
-            made = [row | part for part in wheel_rows(Known(self.package), fact)]
+            measured = [row | part for part in wheel_rows(WheelContext(self.package), fact)]
             built_for = framework_of(fact)
         except (ValueError, OSError):
             return [_satellite(row)]
         stated = {"built_for": built_for} if built_for else {}
-        return [_satellite(_without_names(one) | stated) for one in made]
+        return [_satellite(_without_names(one) | stated) for one in measured]
 
     @functools.cached_property
     def _requires(self) -> Sequence[str]:
@@ -87,7 +89,7 @@ class InstalledWheel:
 
 
 def _is_linked(library: Path) -> bool:
-    """Whether a library needs one of NVIDIA's or of a framework."""
+    """Return whether a library needs a library of NVIDIA or of a framework."""
     try:
         needed = read_elf(str(library)).needed
     except (ElfError, OSError):
@@ -100,7 +102,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _without_names(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without what only names in the code say: nobody has looked whether they are alternatives."""
+    """Return a row without facts that only come from names in the code. These may be alternatives."""
     opened = {n for n in ("cuda", "cudnn") if row.get(f"{n}_by") == "dlopen"}
     return {n: v for n, v in row.items() if n.removesuffix("_by") not in opened}
 

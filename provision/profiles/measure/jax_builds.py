@@ -1,4 +1,4 @@
-"""JAX on the default index: jax, jaxlib, and the CUDA plugin whose libraries hold the kernels."""
+"""Measures JAX on the default index: jax, jaxlib, and the CUDA plugin with the kernels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MINORS = tuple(f"3.{n}" for n in range(8, 20))
 
 
 def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
-    """The plugin's CUDA (a constant in the code of _versions.so) and the kernels of its _prng.so."""
+    """Return the plugin's CUDA (a constant in the code of _versions.so) and the kernels of its _prng.so."""
     versions, prng = member(wheel, r".*/_versions\.so"), member(wheel, r".*/_prng\.so")
     if not versions or not prng:
         raise ValueError("the plugin has no _versions.so or no _prng.so")
@@ -48,18 +48,18 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
     if len(built) != 1:
         raise ValueError(f"{versions} names {len(built)} CUDA releases: {' '.join(sorted(built))}")
     with wheel.open(prng) as file:
-        found = read_fatbins(file, enough=4, budget=1 << 26)
-    if not found.fatbins:
+        binaries = read_fatbins(file, enough=4, budget=1 << 26)
+    if not binaries.fatbins:
         raise ValueError(f"{prng} has no fat binary")
-    return {"cuda": built.pop(), "kernels": from_binaries(found), "numbers": cudnn_numbers(code)}
+    return {"cuda": built.pop(), "kernels": from_binaries(binaries), "numbers": cudnn_numbers(code)}
 
 
 def cuda_in_code(library: bytes, major: int) -> set[str]:
-    """CUDA releases ("12.9") that the code of a library loads as a constant (CUDART_VERSION, 12090).
+    """Return the CUDA releases ("12.9") that the code of a library loads as a constant (CUDART_VERSION, 12090).
 
-    x86-64 has it behind a "mov r32, imm32", AArch64 in a "movz w, imm16".
+    x86-64 has the constant behind "mov r32, imm32", AArch64 in "movz w, imm16".
     """
-    found = set()
+    cuda = set()
     arm = library[18:20] == b"\xb7\x00"
     for minor in range(10):
         value = major * 1000 + minor * 10
@@ -71,12 +71,12 @@ def cuda_in_code(library: bytes, major: int) -> set[str]:
                 library[at - 1] & 0xF8 == 0xB8 for at in _places(library, struct.pack("<I", value)) if at
             )
         if hit:
-            found.add(f"{major}.{minor}")
-    return found
+            cuda.add(f"{major}.{minor}")
+    return cuda
 
 
 def cudnn_numbers(library: bytes) -> list[int]:
-    """Constants in x86-64 code that could be CUDNN_VERSION (8904 is 8.9.4, 91002 is 9.10.2)."""
+    """Return constants in x86-64 code that could be CUDNN_VERSION (8904 is 8.9.4, 91002 is 9.10.2)."""
     if library[18:20] != b"\x3e\x00":
         return []
     loads = re.finditer(rb"[\xb8-\xbf](..[\x00\x01]\x00)", library, re.DOTALL)
@@ -85,8 +85,10 @@ def cudnn_numbers(library: bytes) -> list[int]:
 
 
 def cudnn_major(reader: Reader, package: str, numbers: Iterable[int]) -> int | None:
-    """The cuDNN major that code was built with: of its constants, the one that is a release on the
-    index; None where several majors are."""
+    """Return the cuDNN major version that code was built with.
+
+    It is the constant that is a release on the index. Return None if constants of several major versions are.
+    """
     released = {w.version.release[:3] for w in reader.wheels(package)}
     majors = set()
     for value in numbers:
@@ -104,7 +106,7 @@ def _places(data: bytes, part: bytes) -> Iterable[int]:
 
 
 def jax_rows(reader: Reader, _: Documents) -> list[dict[str, Any]]:
-    """A CPU row per JAX release and platform, and one per CUDA extra and Linux platform."""
+    """Return a CPU row per JAX release and platform, and one per CUDA extra and Linux platform."""
     jaxes = releases(reader.wheels("jax"), OLDEST)
     jaxes = {v: w for v, w in jaxes.items() if any(reader.takes(v, p) for p in model.PLATFORMS)}
     facts = reader.all_facts((representative(w) for w in jaxes.values()), "metadata", nothing_more)
@@ -117,9 +119,9 @@ def jax_rows(reader: Reader, _: Documents) -> list[dict[str, Any]]:
             continue
         offered = [e for e in EXTRAS if any(_names_extra(line, e) for line in fact["requires"])]
         for platform in (p for p in model.PLATFORMS if reader.takes(version, p)):
-            made = [_cuda_row(reader, version, platform, extra, fact) for extra in offered]
+            cuda_rows = [_cuda_row(reader, version, platform, extra, fact) for extra in offered]
             mark = {"yanked": "yes"} if yanked(tuple(wheels)) else {}
-            rows += [r | mark for r in (*made, _cpu_row(reader, version, platform, fact)) if r]
+            rows += [r | mark for r in (*cuda_rows, _cpu_row(reader, version, platform, fact)) if r]
     return rows
 
 
@@ -139,7 +141,7 @@ def _names_extra(line: str, extra: str) -> bool:
 
 
 def _wanted(jax: dict[str, Any], platform: str, minors: list[str], extra: str) -> dict[str, Requirement]:
-    """What jax[extra] requires, one requirement per project with all its specifiers joined."""
+    """Return the requirements of jax[extra], one per project with all its specifiers joined."""
     joined: dict[str, Requirement] = {}
     for requirement, _ in rq.required(jax["requires"], platform, minors, ("", extra)):
         known = joined.setdefault(requirement.name, requirement)
@@ -192,7 +194,7 @@ def _cuda_row(
 
 
 def _numbers(reader: Reader, plugin: list[WheelFile]) -> list[int]:
-    """The constants of a plugin release, as its x86-64 wheel has them."""
+    """Return the constants of a plugin release, from its x86-64 wheel."""
     same = [
         w
         for w in reader.wheels(_project(plugin[0]))
@@ -205,8 +207,10 @@ def _numbers(reader: Reader, plugin: list[WheelFile]) -> list[int]:
 def _bounded(
     gpu: list[tuple[Requirement, tuple[str, ...]]], package: str, major: int | None
 ) -> list[tuple[Requirement, tuple[str, ...]]]:
-    """The requirements with cuDNN held to the major it was built with: a wheel of early 2024 that
-    names no upper bound still loads libcudnn.so.8 only."""
+    """Return the requirements with cuDNN limited to the major version it was built with.
+
+    Wheels of early 2024 have no upper bound, but load only libcudnn.so.8.
+    """
     for requirement, _ in gpu:
         open_ended = not any(s.operator in ("<", "<=", "==") for s in requirement.specifier)
         if requirement.name == package and major is not None and open_ended:
@@ -217,8 +221,10 @@ def _bounded(
 def _joined(
     version: Version, platform: str, jax: dict[str, Any], parts: list[list[WheelFile]]
 ) -> dict[str, Any] | None:
-    """The row of a release made of several projects' wheels: Pythons that all have, the newest
-    glibc that any needs; None where no Python is served by all."""
+    """Return the row of a release made of several projects' wheels, or None if they share no Python.
+
+    It has the Pythons that all have, and the newest glibc that any needs.
+    """
     served = [m for m in _minors(jax) if all(not (p := pythons(part)) or m in p for part in parts)]
     if not served:
         return None
@@ -236,7 +242,7 @@ def _project(wheel: WheelFile) -> str:
 
 
 def _newest(reader: Reader, project: str, wanted: Requirement | None, platform: str) -> list[WheelFile]:
-    """The wheels of the newest release that a requirement takes on a platform, yanked ones last."""
+    """Return the wheels of the newest release that a requirement allows on a platform, yanked ones last."""
     if wanted is None:
         return []
     fitting = [

@@ -1,4 +1,4 @@
-"""What needs and symbols of libraries mean: the CUDA major, cuDNN, and how a framework's code is called."""
+"""Interprets the needs and symbols of libraries: CUDA major, cuDNN, and calls to a framework."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ _OLD_STRING = re.compile(r"(?:RK|_ES|E|O)Ss(?:$|[SRPNE])")
 
 
 def cuda_majors(libraries: Iterable[str]) -> set[str]:
-    """The CUDA majors of these library names."""
+    """Return the CUDA major versions in library names."""
     majors = set()
     for name in libraries:
-        found = NVIDIA.fullmatch(name)
-        if not found or not found["version"]:
+        match = NVIDIA.fullmatch(name)
+        if not match or not match["version"]:
             continue
-        first = found["version"].split(".")[0]
-        if _OF_CUDA.fullmatch(found["stem"]):
+        first = match["version"].split(".")[0]
+        if _OF_CUDA.fullmatch(match["stem"]):
             majors.add(first)
-        elif found["stem"] == "cufft" and first in _FFT:
+        elif match["stem"] == "cufft" and first in _FFT:
             majors.add(_FFT[first])
     return majors
 
 
 def cudnn_majors(libraries: Iterable[str]) -> set[str]:
-    """The cuDNN majors of these library names."""
+    """Return the cuDNN major versions in library names."""
     matches = [m for name in libraries if (m := NVIDIA.fullmatch(name)) and m["version"]]
     return {m["version"].split(".")[0] for m in matches if m["stem"].startswith("cudnn")}
 
 
 def named_cuda(package: str) -> str | None:
-    """The CUDA major that a package's name states: cupy-cuda12x, nvidia-dali-cuda120, cudf-cu13."""
-    found = re.search(r"-cu(?:da)?(\d\d)(?:\d?|x)$", package)
-    return found[1] if found else None
+    """Return the CUDA major version in a package's name: cupy-cuda12x, nvidia-dali-cuda120, cudf-cu13."""
+    match = re.search(r"-cu(?:da)?(\d\d)(?:\d?|x)$", package)
+    return match[1] if match else None
 
 
 def is_of_torch(symbol: str) -> bool:
-    """Whether a symbol is one of torch's: a C function, C++ or a Python object."""
+    """Return whether a symbol belongs to torch: a C function, C++ or a Python object."""
     return any(pattern.fullmatch(symbol) for pattern in (_TORCH_C, _TORCH_CPP, _TORCH_PYTHON))
 
 
 def framework_called(symbols: Iterable[str]) -> str | None:
-    """The framework that has these undefined symbols. Raises ValueError where several have."""
+    """Return the framework that defines these undefined symbols. Raise ValueError if several do."""
     called = set()
     for symbol in symbols:
         if is_of_torch(symbol):
@@ -78,8 +78,11 @@ def framework_called(symbols: Iterable[str]) -> str | None:
 
 
 def abi_of(symbols: Iterable[str]) -> str | None:
-    """How a framework is called: "exact" through C++ or Python objects, which change with each release; "stable"
-    through torch's C functions only; None where it is not called."""
+    """Return how a framework is called: "exact", "stable", or None for no calls.
+
+    "exact" is through C++ or Python objects, which change with each release. "stable" is only through torch's C
+    functions.
+    """
     kinds = set()
     for symbol in symbols:
         if (
@@ -94,7 +97,8 @@ def abi_of(symbols: Iterable[str]) -> str | None:
 
 
 def cxx11_of(symbols: Iterable[str]) -> str | None:
-    """The C++ string ABI of calls to a framework: "1", "0", None without strings. Raises ValueError for both."""
+    """Return the C++ string ABI of calls to a framework: "1", "0", or None without strings. Raise ValueError
+    for both."""
     cpp = [s for s in symbols if _TORCH_CPP.fullmatch(s)]
     new = any(_NEW_STRING.search(s) for s in cpp)
     old = any(_OLD_STRING.search(s) for s in cpp)

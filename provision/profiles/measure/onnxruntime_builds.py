@@ -1,4 +1,4 @@
-"""ONNX Runtime on the default index: onnxruntime-gpu with its CUDA provider, and onnxruntime for the CPU."""
+"""Measures ONNX Runtime on the default index: onnxruntime-gpu, and onnxruntime for the CPU."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _CUDA = re.compile(r"^cuda_version ?= ?['\"](\d+\.\d+)", re.MULTILINE)
 def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
     """Return CUDA release, CUDA and cuDNN majors and kernels of a GPU wheel. Up to 1.20 none states its CUDA release."""
     info = member(wheel, r"onnxruntime/capi/build_and_package_info\.py")
-    found = _CUDA.search(read_member(wheel, info, "the wheel").decode()) if info else None
+    match = _CUDA.search(read_member(wheel, info, "the wheel").decode()) if info else None
     libraries = measure_libraries(wheel)["libraries"].values()
     kinds = frozenset((kind, arch) for library in libraries for kind, arch in library["kernels"])
     names = {n for library in libraries for n in (*library["needed"], *library["opened"])}
     return {
-        "cuda": found[1] if found else None,
+        "cuda": match[1] if match else None,
         "majors": sorted(library_symbols.cuda_majors(names)),
         "cudnn": sorted(library_symbols.cudnn_majors(names)),
         "kernels": from_binaries(FatBinaries(kinds, 0, 0)),
@@ -60,8 +60,10 @@ def onnxruntime_rows(reader: Reader, documents: Documents) -> list[dict[str, Any
 
 
 def _documented(version: Version, fact: dict[str, Any], documents: Documents) -> dict[str, str]:
-    """Return the row of the table `tested` for a release with the CUDA of its wheel: the release that the wheel states,
-    else the major of its libraries. Return no values where there is none."""
+    """Return the row of the table `tested` for a release with the CUDA of its wheel, or no values.
+
+    The CUDA is the release that the wheel states, else the major version of its libraries.
+    """
     for row in documents.get("tested", ()):
         cuda = row["cuda"]
         same = cuda == fact["cuda"] if fact["cuda"] else [cuda.split(".")[0]] == fact["majors"]
@@ -76,7 +78,7 @@ def _gpu_row(
     fact: dict[str, Any],
     documents: Documents,
 ) -> dict[str, Any] | None:
-    """Return the row of a GPU wheel, None where nothing states its CUDA release."""
+    """Return the row of a GPU wheel, or None if nothing states its CUDA release."""
     version, platform, wheels = build
     documented = _documented(version, fact, documents)
     cuda = fact["cuda"] or documented.get("cuda")
@@ -86,8 +88,8 @@ def _gpu_row(
     minors = pythons(wheels)
     row = row_of(version, platform, wheels, fact)
     row |= {"package": GPU_PACKAGE, "cuda": cuda, "kernels": fact["kernels"]}
-    found = rq.required(fact["requires"], platform, minors, EXTRAS)
-    requires = sorted(rq.written(r, where, minors) for r, where in found if rq.GPU_NAMES.fullmatch(r.name))
+    required = rq.required(fact["requires"], platform, minors, EXTRAS)
+    requires = sorted(rq.written(r, where, minors) for r, where in required if rq.GPU_NAMES.fullmatch(r.name))
     if requires:
         row["requires"] = requires
     if cudnn := rq.cudnn_specifier(requires):

@@ -1,4 +1,7 @@
-"""Packages that are compiled against a framework or CUDA: one row for the newest patch of each release series."""
+"""Measures packages that are compiled against a framework or CUDA.
+
+There is one row for the newest patch of each release series.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _ALTERNATIVE = re.compile(r".*_cuda(\d\d)(\d)(?:_\w+)?\.so")
 
 
 def satellite_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
-    """The rows of every package that the table `satellite_packages` names. One wheel is unpacked at a time."""
+    """Return the rows of every package in the table `satellite_packages`. One wheel is unpacked at a time."""
     rows = []
     for named in documents.get("satellite_packages", ()):
         package, parts = named["package"], int(named.get("parts", "2"))
@@ -53,28 +56,30 @@ def satellite_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]
 
 
 def newest_of_series(reader: Reader, package: str, parts: int) -> dict[Version, list[WheelFile] | Source]:
-    """The newest final release of each series since `OLDEST`, newest first: its wheels, or its source where no
-    release of the series has wheels for this platform."""
+    """Return the newest final release of each series since `OLDEST`, newest first, with its wheels.
+
+    If no release of the series has wheels for this platform, return its source archive.
+    """
     wheels: dict[Version, list[WheelFile]] = defaultdict(list)
     for wheel in reader.wheels(package):
         if wheel.platform in (PLATFORM, "any") and _counts(wheel.version, wheel.file):
             wheels[wheel.version].append(wheel)
     from_source = {s.version: s for s in sources(reader, package) if _counts(s.version, s.file)}
-    found: dict[tuple[int, ...], Version] = {}
+    by_series: dict[tuple[int, ...], Version] = {}
     for versions in (from_source, wheels):
-        found |= {(*v.release, 0, 0, 0)[:parts]: v for v in sorted(versions)}
-    days = {v: _day(reader, wheels.get(v) or [from_source[v]]) for v in found.values()}
+        by_series |= {(*v.release, 0, 0, 0)[:parts]: v for v in sorted(versions)}
+    days = {v: _day(reader, wheels.get(v) or [from_source[v]]) for v in by_series.values()}
     recent = [v for v in days if days[v] >= OLDEST] or sorted(days)[-1:]
     return {v: wheels.get(v) or from_source[v] for v in sorted(recent, reverse=True)}
 
 
 def _counts(version: Version, file: File) -> bool:
-    """Whether a file is of a final release that was not withdrawn."""
+    """Return whether a file belongs to a final release that was not yanked."""
     return not (version.is_prerelease or version.local or file.yanked is not None)
 
 
 def _day(reader: Reader, files: Iterable[WheelFile | Source]) -> str:
-    """The day on which the first file of a release was uploaded, "" where the index does not state it."""
+    """Return the day on which the first file of a release was uploaded, or "" if the index does not state it."""
     days = [f.file.uploaded for f in files]
     if None in days:
         reader.problem(f"{next(iter(files)).file.name}: the index does not state when it was uploaded")
@@ -87,24 +92,23 @@ def _rows(
     row: dict[str, Any] = {"package": package, "version": str(version), "platform": PLATFORM, "index": "pypi"}
     if isinstance(files, Source):
         fact = source_facts(reader, files)
-        made = [row | {"form": fact["form"]} | ({"nvcc": "yes"} if fact["nvcc"] else {})] if fact else []
+        rows = [row | {"form": fact["form"]} | ({"nvcc": "yes"} if fact["nvcc"] else {})] if fact else []
     else:
-        mine = [w for w in files if w.platform == PLATFORM] or files
-        wheel = representative(mine)
+        wheels = [w for w in files if w.platform == PLATFORM] or files
+        wheel = representative(wheels)
         fact = reader.facts(wheel, "satellite", measure_libraries, STEP)
-        row |= {"form": "wheel", "pythons": " ".join(pythons_of(mine, fact))} if fact else {}
-        known = Known(package, wheel.glibc, _optional(package, documents))
-        made = [row | part for part in wheel_rows(known, fact)] if fact else []
-    for one in made:
+        row |= {"form": "wheel", "pythons": " ".join(pythons_of(wheels, fact))} if fact else {}
+        known = WheelContext(package, wheel.glibc, _optional(package, documents))
+        rows = [row | part for part in wheel_rows(known, fact)] if fact else []
+    for one in rows:
         assert fact is not None
         one |= {"sha256": fact["sha256"], "bytes": str(fact["size"])}
         _add_framework(one, fact, documents)
-    return made
+    return rows
 
 
 def pythons_of(wheels: list[WheelFile], fact: dict[str, Any]) -> list[str]:
-    """The minor versions that the wheels serve; "3.10+" for a wheel of 3.10 and all later ones that the release
-    allows."""
+    """Return the minor versions that the wheels support. "3.10+" is a wheel for 3.10 and all later ones."""
     exact = sorted({w.python for w in wheels if w.python}, key=number)
     tags = [m for w in wheels if not w.python for m in re.findall(r"-(?:cp|py)3(\d+)(?=[-.])", w.file.name)]
     if all(w.python for w in wheels):
@@ -115,14 +119,17 @@ def pythons_of(wheels: list[WheelFile], fact: dict[str, Any]) -> list[str]:
 
 
 def _minors(fact: dict[str, Any]) -> list[str]:
-    """The minor versions of Python that a release allows."""
+    """Return the minor versions of Python that a release allows."""
     allowed = SpecifierSet(fact["requires_python"] or "")
     return [m for m in MINORS if rq.allows(allowed, f"{m}.20")] or [_PYTHON]
 
 
-class Known(NamedTuple):
-    """What is known of a wheel besides its libraries: its package, the glibc of its tag, and NVIDIA's libraries (names
-    without "lib" and ".so") that only optional modules of the package need."""
+class WheelContext(NamedTuple):
+    """Facts about a wheel beside its libraries: its package and the glibc of its tag.
+
+    `optional` are NVIDIA's libraries (names without "lib" and ".so") that only optional modules of the package
+    need.
+    """
 
     package: str
     glibc: str | None = None
@@ -134,17 +141,19 @@ def _optional(package: str, documents: Documents) -> frozenset[str]:
     return frozenset(name for d in rows if d["package"] == package for name in d["libraries"].split())
 
 
-def wheel_rows(known: Known, fact: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the libraries of a wheel add to its row, once for each CUDA release that has a file of its own in it.
-    Raises ValueError where they contradict each other."""
-    own = {n: lib for n, lib in fact["libraries"].items() if _is_own(n, lib)}
-    shared = [lib for n, lib in own.items() if not _ALTERNATIVE.fullmatch(n)]
+def wheel_rows(known: WheelContext, fact: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what the libraries of a wheel add to its row, once for each CUDA release with a file of its own.
+
+    Raise ValueError if they contradict each other.
+    """
+    own_libraries = {n: lib for n, lib in fact["libraries"].items() if _is_own(n, lib)}
+    shared = [lib for n, lib in own_libraries.items() if not _ALTERNATIVE.fullmatch(n)]
     here = {n.rsplit("/", 1)[-1] for n in fact["libraries"]}
     bundles = sorted(n for n in here if (m := library_symbols.NVIDIA.fullmatch(n)) and m["stem"] != "cuda")
     by_release: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
-    for name, library in own.items():
-        if found := _ALTERNATIVE.fullmatch(name):
-            by_release[f"{found[1]}.{found[2]}"].append(library)
+    for name, library in own_libraries.items():
+        if match := _ALTERNATIVE.fullmatch(name):
+            by_release[f"{match[1]}.{match[2]}"].append(library)
     rows = []
     for release, libraries in (by_release or {None: []}).items():
         row = _row([*shared, *libraries], here, known)
@@ -159,12 +168,12 @@ def wheel_rows(known: Known, fact: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_own(member: str, library: dict[str, Any]) -> bool:
-    """Whether a library is no copy of NVIDIA's and is not made for the GPUs of others."""
+    """Return whether a library is neither a copy of NVIDIA's nor made for other vendors' GPUs."""
     other = any(library_symbols.OTHER_GPU.fullmatch(name) for name in library["needed"])
     return not other and not library_symbols.NVIDIA.fullmatch(member.rsplit("/", 1)[-1])
 
 
-def _row(libraries: list[dict[str, Any]], here: set[str], known: Known) -> dict[str, Any]:
+def _row(libraries: list[dict[str, Any]], here: set[str], known: WheelContext) -> dict[str, Any]:
     row: dict[str, Any] = {}
     needed = {n for lib in libraries for n in lib["needed"]} - here - {lib["soname"] for lib in libraries}
     of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := library_symbols.NVIDIA.fullmatch(n))}
@@ -187,7 +196,7 @@ def _row(libraries: list[dict[str, Any]], here: set[str], known: Known) -> dict[
 
 
 def _cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dict[str, str]:
-    """The CUDA major: of needs, else of names in the code, else of the package's name."""
+    """Return the CUDA major version: from needs, else from names in the code, else from the package's name."""
     needed = library_symbols.cuda_majors(needs)
     if len(needed) > 1:
         raise ValueError(f"its libraries need CUDA {' and '.join(sorted(needed))}")
@@ -196,8 +205,8 @@ def _cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dict[str
     named = library_symbols.named_cuda(package)
     if named:
         return {"cuda": named, "cuda_by": "name"}
-    found = library_symbols.cuda_majors(opened)
-    return {"cuda": found.pop(), "cuda_by": "dlopen"} if len(found) == 1 else {}
+    majors = library_symbols.cuda_majors(opened)
+    return {"cuda": majors.pop(), "cuda_by": "dlopen"} if len(majors) == 1 else {}
 
 
 def _cudnn(needs: Iterable[str], opened: Iterable[str]) -> dict[str, str]:
@@ -209,14 +218,14 @@ def _cudnn(needs: Iterable[str], opened: Iterable[str]) -> dict[str, str]:
 
 
 def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documents) -> None:
-    """The framework that metadata or a document states, and the extras that a document names."""
+    """Add the framework that metadata or a document states, and the extras that a document names."""
     package, version = row["package"], row["version"]
     documented = [
         d for d in documents.get("satellite_frameworks", ())
         if d["package"] == package and f"{version}.".startswith(f"{d['version']}.")
     ]  # fmt: skip
-    if found := [*(d["built_for"] for d in documented), *filter(None, [framework_of(fact)])]:
-        row["built_for"] = found[0]
+    if frameworks := [*(d["built_for"] for d in documented), *filter(None, [framework_of(fact)])]:
+        row["built_for"] = frameworks[0]
     if cudas := [d["cuda"] for d in documented if "cuda" in d and row.get("cuda")]:
         row["cuda"] = cudas[0]
     for extra in documents.get("satellite_extras", ()):
@@ -225,7 +234,7 @@ def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documen
 
 
 def framework_of(fact: dict[str, Any]) -> str | None:
-    """The requirement on the framework that a wheel's code calls, or on its only one; None where there is none."""
+    """Return the requirement on the framework that a wheel's code calls, or on its only one, or None."""
     symbols = [s for lib in fact.get("libraries", {}).values() for s in lib["symbols"]]
     called = library_symbols.framework_called(symbols)
     minors = _minors(fact)

@@ -34,18 +34,21 @@ class Source(NamedTuple):
 
 
 def sources(reader: Reader, package: str) -> list[Source]:
-    """The source archives of a project."""
-    found = []
+    """Return the source archives of a project."""
+    releases = []
     for file in reader.files(package):
         try:
-            found.append(Source(file, parse_sdist_filename(file.name)[1]))
+            releases.append(Source(file, parse_sdist_filename(file.name)[1]))
         except (InvalidSdistFilename, InvalidVersion):
             continue
-    return found
+    return releases
 
 
 def source_facts(reader: Reader, source: Source) -> dict[str, Any] | None:
-    """What a source archive says, from the cache where it was read before; None (and a problem) if it cannot."""
+    """Return the facts of a source archive, from the cache if it was read before.
+
+    If it cannot be read, add a problem and return None.
+    """
     return reader.remembered(source.file, "source", lambda: _read(reader, source.file))
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow on the default index: build_info.py says what it was built with, and-cuda what it takes."""
+"""Measures TensorFlow on the default index: build_info.py, and the requirements of and-cuda."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ DEEP = 1024 << 20
 
 
 def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
-    """CUDA, cuDNN major and kernels from build_info.py; a wheel without one is a CPU shim."""
+    """Return CUDA, cuDNN major version and kernels from build_info.py. A wheel without it is a CPU shim.
+
+    Raise ValueError if build_info is incomplete, or does not match the library.
+    """
     name = member(wheel, r"tensorflow/python/platform/build_info\.py")
     if not name:
         return {"cuda": None, "cudnn": None, "kernels": ""}
-    found = re.search(r"OrderedDict\((\[.*\])\)", read_member(wheel, name, "the wheel").decode())
-    if not found:
+    match = re.search(r"OrderedDict\((\[.*\])\)", read_member(wheel, name, "the wheel").decode())
+    if not match:
         raise ValueError(f"{name} has no build_info")
-    info = dict(ast.literal_eval(found[1]))
+    info = dict(ast.literal_eval(match[1]))
     if not info["is_cuda_build"]:
         return {"cuda": None, "cudnn": None, "kernels": ""}
     if "cuda_version" not in info or "cuda_compute_capabilities" not in info:
@@ -51,8 +54,10 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
 
 
 def _confirm(wheel: zipfile.ZipFile, words: list[str]) -> None:
-    """Raise ValueError unless the fat binaries of TensorFlow's library hold machine code for each
-    sm_XY and PTX for each compute_XY that build_info names; it is read until all were seen."""
+    """Raise ValueError unless TensorFlow's library contains all architectures that build_info names.
+
+    It must have machine code for each sm_XY and PTX for each compute_XY. It is read until all were found.
+    """
     wanted = frozenset((PTX if w.startswith("compute_") else ELF, int(w.partition("_")[2])) for w in words)
     name = member(wheel, LIBRARY)
     if not name:
@@ -71,7 +76,7 @@ def _confirm(wheel: zipfile.ZipFile, words: list[str]) -> None:
 
 
 def _cuda(text: str) -> str:
-    """CUDA minor version: "12.5.1" is 12.5, and Windows' "64_112" is 11.2."""
+    """Return the CUDA minor version: "12.5.1" is 12.5, and "64_112" of Windows is 11.2."""
     digits = text.rpartition("_")[2]
     if "." not in digits:
         return f"{digits[:-1]}.{digits[-1]}"
@@ -79,14 +84,16 @@ def _cuda(text: str) -> str:
 
 
 def _kernels(words: list[str]) -> str:
-    """TensorFlow's build rule makes machine code and PTX for a compute_XY, machine code for sm_XY."""
+    """Return the kernels of a build: machine code and PTX for compute_XY, machine code for sm_XY."""
     ptx = {capability(w.partition("_")[2]) for w in words if w.startswith("compute_")}
     return kernels(ptx | {capability(w.partition("_")[2]) for w in words}, ptx)
 
 
 def searched(wheel: zipfile.ZipFile) -> dict[str, Any]:
-    """The folders of the NVIDIA wheels that TensorFlow's loader searches: the RUNPATH of the library
-    that opens CUDA's libraries by name."""
+    """Return the folders of the NVIDIA wheels that TensorFlow's loader searches.
+
+    They are the RUNPATH of the library that opens CUDA's libraries by name.
+    """
     name = member(wheel, r"tensorflow/libtensorflow_framework\.so\.2")
     if not name:
         return {"searched": []}
@@ -95,9 +102,9 @@ def searched(wheel: zipfile.ZipFile) -> dict[str, Any]:
 
 
 def tensorflow_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
-    """One row per TensorFlow release and platform of the default index.
+    """Return one row per TensorFlow release and platform of the default index.
 
-    What a release without the and-cuda extra was tested with comes from the `tested` table.
+    A release without the and-cuda extra has its cuDNN from the table `tested`.
     """
     tested = documents.get("tested", ())
     builds = reader.builds("tensorflow", OLDEST)
@@ -105,27 +112,26 @@ def tensorflow_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]
     cuda = (w for w, fact in facts.items() if fact and fact["cuda"] and w.platform.startswith("linux"))
     paths = reader.all_facts(cuda, "tensorflow-searched", searched)
     return [
-        _row(reader, version, platform, mine, fact, paths.get(representative(mine)), tested)
-        for version, platform, mine in builds
-        if (fact := facts[representative(mine)])
+        _row(reader, build, fact, paths.get(representative(build[2])), tested)
+        for build in builds
+        if (fact := facts[representative(build[2])])
     ]
 
 
 def _row(
     reader: Reader,
-    version: Version,
-    platform: str,
-    wheels: list[WheelFile],
+    build: tuple[Version, str, list[WheelFile]],
     fact: dict[str, Any],
     paths: dict[str, Any] | None,
     tested: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
+    version, platform, wheels = build
     minors = pythons(wheels)
     row = row_of(version, platform, wheels, fact)
     if fact["cuda"]:
         row |= {"cuda": fact["cuda"], "kernels": fact["kernels"]}
-        held = rq.required(fact["requires"], platform, minors, ("and-cuda",))
-        requires = sorted(rq.written(r, w, minors) for r, w in held if rq.GPU_NAMES.fullmatch(r.name))
+        required = rq.required(fact["requires"], platform, minors, ("and-cuda",))
+        requires = sorted(rq.written(r, w, minors) for r, w in required if rq.GPU_NAMES.fullmatch(r.name))
         if requires:
             row["requires"] = requires
         if cudnn := rq.cudnn_specifier(requires) or rq.documented(

@@ -38,7 +38,10 @@ _GLIBC = re.compile(rb"GLIBC_(2\.\d+)\0")
 
 
 def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
-    """CUDA release, kernels and the glibc of the symbols in torch's Python library."""
+    """Return CUDA release, kernels, and the glibc of the symbols in torch's Python library.
+
+    Raise ValueError if the wheel does not state its CUDA, or lacks code for a stated architecture.
+    """
     text = read_member(wheel, "torch/version.py", "the wheel").decode()
     cuda = re.search(r"^cuda(?:: [^=]+)? = '([\d.]+)'", text, re.MULTILINE)
     if not cuda and not re.search(r"^cuda(?:: [^=]+)? = None", text, re.MULTILINE):
@@ -76,12 +79,12 @@ def _confirm(wheel: zipfile.ZipFile, words: list[str]) -> None:
 
 
 def _glibc(library: bytes) -> str:
-    """The newest glibc whose symbols a library asks for; "0" for none."""
+    """Return the newest glibc whose symbols a library needs, or "0"."""
     return max((g.decode() for g in _GLIBC.findall(library)), key=number, default="0")
 
 
 def _small_glibcs(wheel: zipfile.ZipFile) -> list[str]:
-    """Of the libraries beside it that are small enough to be read whole (libgomp, libc10, ...)."""
+    """Return the glibc of the other libraries that are small enough to be read whole (libgomp, libc10, ...)."""
     names = [i.filename for i in wheel.infolist() if i.file_size < SMALL]
     return [
         _glibc(read_member(wheel, n, "the wheel", MOST_LIBRARY))
@@ -91,31 +94,30 @@ def _small_glibcs(wheel: zipfile.ZipFile) -> list[str]:
 
 
 def torch_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
-    """One row per torch release and platform of the default index.
+    """Return one row per torch release and platform of the default index.
 
-    The cuDNN of the builds that have it linked in comes from the `tested` table.
+    The cuDNN of builds that are linked with it comes from the table `tested`.
     """
     tested = documents.get("tested", ())
     builds = reader.builds("torch", OLDEST)
     facts = reader.all_facts((representative(m) for _, _, m in builds), "torch", measure)
     companions = _companions(reader)
     rows = []
-    for version, platform, mine in builds:
-        fact = facts[representative(mine)]
+    for version, platform, wheels in builds:
+        fact = facts[representative(wheels)]
         if fact:
-            rows.append(_row(reader, version, platform, mine, fact, companions, tested))
+            rows.append(_row(reader, (version, platform, wheels), fact, companions, tested))
     return rows
 
 
 def _row(
     reader: Reader,
-    version: Version,
-    platform: str,
-    wheels: list[WheelFile],
+    build: tuple[Version, str, list[WheelFile]],
     fact: dict[str, Any],
     companions: dict[str, list[tuple[Version, SpecifierSet | None]]],
     tested: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
+    version, platform, wheels = build
     row = row_of(version, platform, wheels, fact)
     if fact["cuda"]:
         requires = gpu_requirements(reader, fact["requires"], platform, pythons(wheels))
@@ -134,7 +136,7 @@ def _row(
 
 
 def gpu_requirements(reader: Reader, lines: Iterable[str], platform: str, minors: Sequence[str]) -> list[str]:
-    """A build's GPU requirements; those of the cuda-toolkit meta package are written out too."""
+    """Return a build's GPU requirements. Those of the meta package cuda-toolkit are written out too."""
     out = []
     for requirement, where in rq.required(lines, platform, minors):
         if not rq.GPU_NAMES.fullmatch(requirement.name):
@@ -153,18 +155,18 @@ def _toolkit(
     if not fact:
         reader.problem(f"{wanted}: the meta package is not on the index")
         return []
-    held = rq.required(fact["requires"], platform, where, sorted(wanted.extras))
-    return [rq.written(r, where, minors) for r, _ in held]
+    required = rq.required(fact["requires"], platform, where, sorted(wanted.extras))
+    return [rq.written(r, where, minors) for r, _ in required]
 
 
 def _companions(reader: Reader) -> dict[str, list[tuple[Version, SpecifierSet | None]]]:
-    """Each companion's releases, newest first, with the torch that they ask for (None: any)."""
-    found = {}
+    """Return each companion's releases, newest first, with the torch that they require (None: any)."""
+    companions = {}
     for name in TORCH_COMPANIONS:
         one = {v: representative(ws) for v, ws in releases(reader.wheels(name), "0.12").items()}
         facts = reader.all_facts(one.values(), "metadata", nothing_more)
-        found[name] = [(v, _torch_of(fact["requires"])) for v, w in one.items() if (fact := facts[w])]
-    return found
+        companions[name] = [(v, _torch_of(fact["requires"])) for v, w in one.items() if (fact := facts[w])]
+    return companions
 
 
 def _torch_of(lines: Iterable[str]) -> SpecifierSet | None:
@@ -178,8 +180,10 @@ def _torch_of(lines: Iterable[str]) -> SpecifierSet | None:
 def companion_for(
     torch: Version, candidates: Iterable[tuple[Version, SpecifierSet | None]]
 ) -> Version | None:
-    """The newest companion made for a torch. One that names no torch goes with the torch of its
-    own minor version only: that it asks for none does not say that it was made for all."""
+    """Return the newest companion made for a torch.
+
+    A companion that requires no torch matches only the torch of its own minor version.
+    """
     for version, wanted in candidates:
         if version.is_prerelease:
             continue

@@ -1,6 +1,6 @@
-"""What the compiled libraries in a wheel say: needs, kernels, symbols of a framework, names of libraries to open.
+"""Reads the compiled libraries in a wheel: needs, kernels, framework symbols, names of libraries to open.
 
-Each library is unpacked once, to a temporary file that is gone when the next one begins.
+Each library is unpacked once, to a temporary file that is removed before the next one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _size(wheel: zipfile.ZipFile) -> int:
 
 
 def _read(name: str, opened: Callable[[], IO[bytes]]) -> dict[str, Any] | None:
-    """One library; None for a linker script and other text that is called like one."""
+    """Return the facts of one library, or None for a linker script or other text with a library's name."""
     try:
         with tempfile.TemporaryFile() as target, opened() as source:
             copy: Any = _Copy(source, target)
@@ -113,6 +113,6 @@ def _facts(number: int, copy: _Copy, kernels: list[tuple[int, int]]) -> dict[str
 
 
 def _glibc(elf: Elf) -> str | None:
-    """The newest glibc whose symbols a library requires."""
-    found = [m[1] for v in elf.requires if (m := _GLIBC.fullmatch(v.name))]
-    return max(found, key=lambda text: tuple(map(int, text.split("."))), default=None)
+    """Return the newest glibc whose symbols a library requires."""
+    versions = [m[1] for v in elf.requires if (m := _GLIBC.fullmatch(v.name))]
+    return max(versions, key=lambda text: tuple(map(int, text.split("."))), default=None)

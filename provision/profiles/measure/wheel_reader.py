@@ -1,4 +1,4 @@
-"""Reads wheels once: what each tells is kept by the wheel's sha256, so that a run can be resumed."""
+"""Reads each wheel once, and caches its facts by sha256, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ LEGACY_TAGS = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelFile:
-    """A wheel that an index lists: platform is one of model.PLATFORMS or "any", `python` a minor
-    version ("3.12") or None for any, `glibc` what its tag promises, `order` its build tag."""
+    """A wheel that an index lists. `platform` is one of model.PLATFORMS or "any".
+
+    `python` is a minor version ("3.12") or None for any. `glibc` comes from its tag, `order` is its build tag.
+    """
 
     file: File
     version: Version
@@ -48,15 +50,15 @@ class WheelFile:
 
 
 def platform_of(tag: str) -> tuple[str, str | None] | None:
-    """(platform, glibc) of a platform tag; None for what gpuenv does not serve."""
+    """Return (platform, glibc) of a platform tag, or None for platforms that gpuenv does not support."""
     if tag == "any":
         return "any", None
     if tag == "win_amd64":
         return "windows-x86_64", None
-    if found := re.fullmatch(r"manylinux_(\d+)_(\d+)_(x86_64|aarch64)", tag):
-        return f"linux-{found[3]}", f"{found[1]}.{found[2]}"
-    if found := re.fullmatch(r"(manylinux\d+|linux)_(x86_64|aarch64)", tag):
-        return f"linux-{found[2]}", LEGACY_TAGS.get(found[1])
+    if match := re.fullmatch(r"manylinux_(\d+)_(\d+)_(x86_64|aarch64)", tag):
+        return f"linux-{match[3]}", f"{match[1]}.{match[2]}"
+    if match := re.fullmatch(r"(manylinux\d+|linux)_(x86_64|aarch64)", tag):
+        return f"linux-{match[2]}", LEGACY_TAGS.get(match[1])
     return None
 
 
@@ -76,33 +78,36 @@ def _wheel_files(file: File) -> list[WheelFile]:
             version=version,
             platform=platform,
             python=python,
-            glibc=min((g for g in found if g), key=number, default=None),
+            glibc=min((g for g in glibcs if g), key=number, default=None),
             order=order,
         )
-        for (platform, python), found in by_platform.items()
+        for (platform, python), glibcs in by_platform.items()
     ]
 
 
 def _python_of(tag: Tag) -> str | Literal[False] | None:
-    """Minor version ("3.12"), None for any Python 3, False for what gpuenv does not serve (free-threaded, PyPy)."""
+    """Return the minor version ("3.12"), or None for any Python 3.
+
+    Return False for Pythons that gpuenv does not support (free-threaded, PyPy).
+    """
     if tag.abi.endswith("t") and tag.abi.startswith("cp"):
         return False
-    if found := re.fullmatch(r"cp3(\d+)", tag.interpreter):
-        return f"3.{found[1]}" if tag.abi != "abi3" else None
+    if match := re.fullmatch(r"cp3(\d+)", tag.interpreter):
+        return f"3.{match[1]}" if tag.abi != "abi3" else None
     return None if re.fullmatch(r"py3\d*|py2\.py3", tag.interpreter) else False
 
 
 def number(version: str) -> tuple[int, ...]:
-    """A version like "2.17" as something that can be compared."""
+    """Return a version like "2.17" as a tuple that can be compared."""
     return tuple(int(n) for n in version.split("."))
 
 
 class Reader:
-    """A way to an index and a memory of what its wheels said.
+    """Access to an index, with a cache of the facts of its wheels.
 
-    `cache` is a folder of one JSON file per wheel; None keeps nothing. `problems` are the things
-    that could not be read, one sentence each. `told` counts wheels read over the network. `only`,
-    where set, are the rows that are wanted, as `row_name` names them; `known` those that are not.
+    `cache` is a folder of one JSON file per wheel, or None. `problems` are the things that could not be read,
+    one sentence each. `read_count` counts the wheels read over the network. `only` are the requested rows, by
+    `row_name`, if set. `known` are rows to skip.
     """
 
     def __init__(
@@ -110,7 +115,7 @@ class Reader:
     ) -> None:
         self.http, self.index, self.cache = http, index, cache
         self.problems: list[str] = []
-        self.told = 0
+        self.read_count = 0
         self.only: frozenset[tuple[str, str, str]] | None = None
         self.known: frozenset[tuple[str, str, str]] = frozenset()
         self._say = say or (lambda _: None)
@@ -119,13 +124,13 @@ class Reader:
         self._wheels: dict[str, list[WheelFile]] = {}
 
     def files(self, project: str) -> list[File]:
-        """Every file of a project."""
+        """Return every file of a project."""
         if project not in self._files:
             self._files[project] = project_files(self.http, self.index, project)
         return self._files[project]
 
     def wheels(self, project: str) -> list[WheelFile]:
-        """Every wheel of a project that a platform of ours could take."""
+        """Return every wheel of a project for a supported platform."""
         if project not in self._wheels:
             self._wheels[project] = [w for f in self.files(project) for w in _wheel_files(f)]
         return self._wheels[project]
@@ -133,17 +138,18 @@ class Reader:
     def builds(
         self, project: str, oldest: str, package: str = ""
     ) -> list[tuple[Version, str, list[WheelFile]]]:
-        """Version, platform and wheels of every row of a project that is wanted, newest first."""
+        """Return version, platform and wheels of every requested row of a project, newest first."""
         return [
-            (version, platform, mine)
+            (version, platform, usable)
             for version, wheels in releases(self.wheels(project), oldest).items()
             for platform in PLATFORMS
             if self.takes(version, platform, package)
-            and (mine := [w for w in wheels if w.platform == platform])
+            and (usable := [w for w in wheels if w.platform == platform])
         ]
 
     def require(self, project: str) -> None:
-        """Raise LockError where the index lists no wheel of a project: there is then no news, good or bad."""
+        """Raise LockError if the index lists no wheel of a project, because then it says nothing about new
+        releases."""
         if not self.wheels(project):
             shown = redact(self.index)
             raise LockError(
@@ -153,7 +159,8 @@ class Reader:
             )
 
     def takes(self, version: Version, platform: str, package: str = "") -> bool:
-        """Whether a row of this version and platform is wanted; `package` where its table has that column."""
+        """Return whether a row of this version and platform was requested. `package` is for tables with that
+        column."""
         row = (package, str(version), platform)
         return row not in self.known and (self.only is None or row in self.only)
 
@@ -166,8 +173,11 @@ class Reader:
     def facts(
         self, wheel: WheelFile, kind: str, measure: Measure, step: int | None = None
     ) -> dict[str, Any] | None:
-        """What `measure` reads out of a wheel, with its `metadata` (requirements and
-        `requires_python`), its `sha256` and the `bytes` fetched; None (and a problem) if it cannot."""
+        """Return what `measure` reads from a wheel, with `metadata`, `sha256` and the `bytes` fetched.
+
+        `metadata` are its requirements and `requires_python`. If the wheel cannot be read, add a problem and
+        return None.
+        """
         return self.remembered(wheel.file, kind, lambda: self._read(wheel.file, measure, step))
 
     def _read(self, file: File, measure: Measure, step: int | None) -> dict[str, Any]:
@@ -183,7 +193,8 @@ class Reader:
         }
 
     def remembered(self, file: File, kind: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-        """What `read` says of a file, from the cache where it has that; None (and a problem) if it fails."""
+        """Return the result of `read` for a file, from the cache if possible. If it fails, add a problem and
+        return None."""
         kept = self.cache / f"{file.sha256}-{kind}.json" if self.cache and file.sha256 else None
         if kept and kept.is_file():
             try:
@@ -200,7 +211,7 @@ class Reader:
             self.problem(f"{file.name}: {e}")
             return None
         with self._lock:
-            self.told += 1
+            self.read_count += 1
         self._say(f"read {file.name} ({facts['bytes'] >> 10} KiB)")
         if kept:
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -212,42 +223,43 @@ class Reader:
     def all_facts(
         self, wheels: Iterable[WheelFile], kind: str, measure: Measure
     ) -> dict[WheelFile, dict[str, Any] | None]:
-        """`facts` of many wheels, a bounded number of them at once."""
+        """Return the facts of many wheels. A bounded number is read at a time."""
         wanted = list(dict.fromkeys(wheels))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return dict(zip(wanted, pool.map(lambda w: self.facts(w, kind, measure), wanted), strict=True))
 
 
 def row_name(row: dict[str, Any]) -> tuple[str, str, str]:
-    """The package ("" where its table has one only), version and platform of a row."""
+    """Return the package ("" if its table has only one), version and platform of a row."""
     return row.get("package", ""), row["version"], row.get("platform", "any")
 
 
 def nothing_more(_: zipfile.ZipFile) -> dict[str, Any]:
-    """For wheels of which only the metadata matters."""
+    """Return no facts. For wheels of which only the metadata is needed."""
     return {}
 
 
 def representative(wheels: Iterable[WheelFile]) -> WheelFile:
-    """The one wheel that is read for all Pythons of a build: the highest build tag, then Python."""
+    """Return the wheel that is read for all Pythons of a build: the highest build tag, then Python."""
     return max(wheels, key=lambda w: (w.order, number(w.python or "0"), w.file.name))
 
 
 def releases(wheels: Iterable[WheelFile], oldest: str) -> dict[Version, list[WheelFile]]:
-    """Wheels by version from `oldest` on, newest first; pre-releases only above the newest final."""
-    found: dict[Version, list[WheelFile]] = defaultdict(list)
+    """Return wheels by version from `oldest` on, newest first. Pre-releases count only above the newest final
+    release."""
+    by_version: dict[Version, list[WheelFile]] = defaultdict(list)
     for wheel in wheels:
         if wheel.version >= Version(oldest) and not wheel.version.local and not wheel.version.is_devrelease:
-            found[wheel.version].append(wheel)
-    newest = max((v for v in found if not v.is_prerelease), default=Version("0"))
-    kept = [v for v in found if not v.is_prerelease or v > newest]
-    return {v: found[v] for v in sorted(kept, reverse=True)}
+            by_version[wheel.version].append(wheel)
+    newest = max((v for v in by_version if not v.is_prerelease), default=Version("0"))
+    kept = [v for v in by_version if not v.is_prerelease or v > newest]
+    return {v: by_version[v] for v in sorted(kept, reverse=True)}
 
 
 def row_of(
     version: Version, platform: str, wheels: Sequence[WheelFile], fact: dict[str, Any]
 ) -> dict[str, Any]:
-    """The columns that the row of every build has, measured or listed."""
+    """Return the columns that the row of every build has, measured or listed."""
     row: dict[str, Any] = {
         "version": str(version),
         "platform": platform,
@@ -264,11 +276,11 @@ def row_of(
 
 
 def pythons(wheels: Iterable[WheelFile]) -> tuple[str, ...]:
-    """The minor versions that have a wheel, oldest first."""
+    """Return the minor versions that have a wheel, oldest first."""
     return tuple(sorted({w.python for w in wheels if w.python}, key=number))
 
 
 @functools.cache
 def yanked(wheels: tuple[WheelFile, ...]) -> bool:
-    """A release is yanked when all of its wheels are."""
+    """Return whether all wheels of a release are yanked."""
     return bool(wheels) and all(w.file.yanked is not None for w in wheels)

@@ -1,4 +1,4 @@
-"""What a wheel requires on one platform: Requires-Dist lines with their markers judged."""
+"""Evaluates the requirements of a wheel on one platform: Requires-Dist lines and their markers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GPU_NAMES = re.compile(r"(nvidia|cuda|tensorrt)-.*|tensorrt|triton|pytorch-trito
 
 
 def environment(platform: str, python: str) -> dict[str, str]:
-    """The marker environment (PEP 508) of a platform and a Python minor version."""
+    """Return the marker environment (PEP 508) of a platform and a Python minor version."""
     return {
         **markers_of(platform),
         **CPYTHON,
@@ -33,7 +33,7 @@ def environment(platform: str, python: str) -> dict[str, str]:
 
 
 def parse(line: str) -> Requirement | None:
-    """A Requires-Dist line; None for the few that old wheels got wrong."""
+    """Return a Requires-Dist line as a requirement, or None for the few invalid lines of old wheels."""
     try:
         return Requirement(
             re.sub(r"\(([^()]*)\)", r"\1", line, count=1) if "(" in line.split(";", maxsplit=1)[0] else line
@@ -45,8 +45,8 @@ def parse(line: str) -> Requirement | None:
 def required(
     lines: Iterable[str], platform: str, pythons: Sequence[str], extras: Sequence[str] = ()
 ) -> list[tuple[Requirement, tuple[str, ...]]]:
-    """The requirements that hold on a platform with these extras, and for which of the Pythons."""
-    held = []
+    """Return the requirements that apply on a platform with these extras, and for which of the Pythons."""
+    result = []
     for line in lines:
         requirement = parse(line)
         if requirement is None:
@@ -60,12 +60,13 @@ def required(
         )
         if where:
             requirement.marker = None
-            held.append((requirement, where))
-    return held
+            result.append((requirement, where))
+    return result
 
 
 def written(requirement: Requirement, where: Sequence[str], pythons: Sequence[str]) -> str:
-    """A requirement as a profile row has it: a marker only where it does not hold for every Python."""
+    """Return a requirement as text for a profile row. It has a marker only if it does not apply to every
+    Python."""
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     text = f"{canonicalize_name(requirement.name)}{extras}{requirement.specifier}"
     if len(where) == len(pythons):
@@ -81,7 +82,7 @@ def written(requirement: Requirement, where: Sequence[str], pythons: Sequence[st
 
 
 def cudnn_specifier(requires: Iterable[str]) -> str | None:
-    """The specifier of the cuDNN package among a row's requirements."""
+    """Return the specifier of the cuDNN package among a row's requirements."""
     for text in requires:
         requirement = Requirement(text)
         if re.fullmatch(r"nvidia-cudnn-cu\d+", requirement.name):
@@ -92,13 +93,13 @@ def cudnn_specifier(requires: Iterable[str]) -> str | None:
 def unresolvable(
     reader: Reader, lines: Iterable[str], platform: str, pythons: Sequence[str], extras: Sequence[str] = ()
 ) -> list[str]:
-    """The Pythons for which a GPU requirement has no wheel on the index, and which it is."""
-    held = [
+    """Return the Pythons for which a GPU requirement has no wheel on the index, with that requirement."""
+    needed = [
         (r, where) for r, where in required(lines, platform, pythons, extras) if GPU_NAMES.fullmatch(r.name)
     ]
     out = []
     for python in pythons:
-        for requirement, where in held:
+        for requirement, where in needed:
             if python in where and not _has_wheel(reader, requirement, platform, python):
                 out.append(f"{python}: {requirement.name}{requirement.specifier} has no wheel for it")
                 break
@@ -118,7 +119,8 @@ def _has_wheel(reader: Reader, requirement: Requirement, platform: str, python: 
 def documented(
     rows: Iterable[dict[str, Any]], version: Version, cuda: str, cudnn_major: str | None = None
 ) -> str | None:
-    """The documented cuDNN of a release, if the document's CUDA (and cuDNN major) are the wheel's."""
+    """Return the documented cuDNN of a release, if the document's CUDA (and cuDNN major version) match the
+    wheel's."""
     for row in rows:
         same = f"{version}.".startswith(f"{row['version']}.") and row["cuda"] == cuda
         if same and (cudnn_major is None or allows(SpecifierSet(row["cudnn"]), f"{cudnn_major}.99")):
@@ -127,5 +129,5 @@ def documented(
 
 
 def allows(specifier: SpecifierSet | None, version: str) -> bool:
-    """Whether a specifier takes a version (pre-releases included)."""
+    """Return whether a specifier allows a version, pre-releases included."""
     return specifier is None or specifier.contains(version, prereleases=True)
