@@ -34,7 +34,7 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
     return "cpu", _why_cpu(machine)
 
 
-# What only a driver with hardware under it can answer, though no device file or PCI device shows.
+# Causes that show hardware, even if there is no device file and no PCI device.
 _DRIVER_ANSWERED = (
     "driver_library_mismatch",
     "fabricmanager_not_running",

@@ -15,8 +15,8 @@ from ..system import process
 from .kernel_files import cuda_version, library_version
 from .nvml_and_smi import DriverAnswer
 
-# Each step is told when it is done, so that after a hang or a crash the step that follows the
-# last one told is the culprit. What libraries print themselves goes to stderr.
+# Each step is reported when it is done. After a hang or a crash, the step after the last reported one is the
+# culprit. Output of libraries goes to stderr.
 PROGRAM = r"""
 import ctypes, json, os, sys
 out = os.dup(1)
@@ -68,7 +68,7 @@ for index in range(count.value):
 """
 STUB = 34
 STEPS = ("load", "cuDriverGetVersion", "cuInit", "cuDeviceGetCount", "device")
-# Names for what cuGetErrorName of an old or a stub library does not know; from cuda.h (CUresult).
+# Names of codes that cuGetErrorName of an old or a stub library does not know; from cuda.h (CUresult).
 NAMES = {
     STUB: "CUDA_ERROR_STUB_LIBRARY",
     46: "CUDA_ERROR_DEVICE_UNAVAILABLE",
@@ -83,8 +83,8 @@ NAMES = {
 # Variables that hide or reorder GPUs: what the machine has does not depend on them.
 HIDING = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
-# What the child would tell where the loader has no libcuda. Without NVML's library, a kernel module or a device
-# file either, it is not started.
+# The answer of the child if the loader finds no libcuda. Without NVML's library, a kernel module and a device file,
+# the child is not started.
 NOT_THERE = DriverAnswer(
     source="libcuda",
     error="libcuda: libcuda.so.1: cannot open shared object file: No such file or directory",

@@ -154,11 +154,11 @@ def candidates(root: Path, environ: Mapping[str, str]) -> Iterable[Path]:
 def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> DriverAnswer | None:
     """Ask the first nvidia-smi found. Return None if there is none."""
     if os.name == "nt":
-        return None  # NVML comes with the same driver package there: nothing more to learn
+        return None  # the same driver package contains NVML, which was read already
     program = next((path for path in candidates(root, environ) if is_there(path)), None)
     if program is None:
         return None
-    # compute_cap is unknown to nvidia-smi of old drivers, which then answer nothing at all.
+    # nvidia-smi of old drivers does not know compute_cap, and then prints no value at all.
     for fields in (SMI_FIELDS, tuple(f for f in SMI_FIELDS if f != "compute_cap")):
         argv = [str(program), f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
         try:
@@ -212,7 +212,7 @@ def _nvml() -> list[tuple[int | None, int, int | None]]:
 def _running(nvml: Any, index: int) -> list[Any]:
     try:
         return list(nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(index)))
-    except nvml.NVMLError:  # one GPU may refuse, and the others tell
+    except nvml.NVMLError:  # one GPU may refuse while others answer
         return []
 
 

@@ -45,7 +45,7 @@ def read_glibc() -> str | None:
     try:
         return glibc_version(os.confstr("CS_GNU_LIBC_VERSION"))
     except (OSError, ValueError):
-        return None  # musl knows the name's number but not the question
+        return None  # musl knows the name, but has no value
 
 
 def read_platform() -> tuple[str, str | None]:

@@ -127,7 +127,7 @@ def _in_folder(folder: Path, source: str) -> Iterator[_PythonCandidate]:
     try:
         names = [n for n in os.listdir(folder) if EXECUTABLE.fullmatch(n)]  # noqa: PTH208  # thousands of names
     except OSError:
-        return  # a PATH entry that is not there or may not be read holds no Python for us
+        return  # the PATH entry is missing or unreadable
     for path in (folder / name for name in sorted(names)):
         if os.access(path, os.X_OK) and not path.is_dir():
             yield _PythonCandidate(path=path, source=source)
@@ -137,7 +137,7 @@ def _path(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
     shims = Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "shims"
     for folder in absolute_entries(environ.get("PATH")):
         if anybody_may_write(folder):
-            continue  # what lies there may be anybody's program of that name
+            continue  # any user can put a program of that name there
         if folder != shims:  # a shim is a shell script that picks another Python by the working directory
             yield from _in_folder(folder, "path")
 
@@ -193,7 +193,7 @@ class PythonCache:
         try:
             kept = json.loads(self._file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
-            return {}  # not there yet, or damaged: they are asked again
+            return {}  # missing or damaged: the Pythons are started again
         return kept if isinstance(kept, dict) else {}
 
     def of(self, path: Path) -> tuple[str, bool] | None:

@@ -42,7 +42,7 @@ def differs(source, path):
         return False
     try:
         return marshal.loads(data[HEAD:]) != compile(text, source, "exec", dont_inherit=True)
-    except Exception:  # neither what marshal raises for such bytes nor what the compiler raises has an end
+    except Exception:  # marshal and the compiler can raise any exception
         return True
 
 

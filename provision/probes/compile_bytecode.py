@@ -34,7 +34,7 @@ def compiled(source):
         with open(source, "rb") as file:
             found, text = os.fstat(file.fileno()), file.read()
         code = compile(text, source, "exec", dont_inherit=True)
-    except Exception:  # what a text can raise in the compiler has no end: Python tells whoever imports it
+    except Exception:  # the compiler can raise any exception; the import of the module shows it
         return None, 0
     low = 0xFFFFFFFF
     head = struct.pack(
@@ -127,12 +127,12 @@ def main():
             try:
                 os.close(writing)
                 os._exit(work(jobs, reading, parent))
-            except BaseException:  # never back into what the parent does next
+            except BaseException:  # must not continue with the parent's code
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
         workers.append(worker)
     os.close(reading)
-    with contextlib.suppress(BrokenPipeError):  # no worker is left; each has said why
+    with contextlib.suppress(BrokenPipeError):  # no worker is left, and each has reported why
         for start in range(0, len(jobs), AT_ONCE):
             os.write(writing, b"%*d" % (WIDTH, start))
     os.close(writing)

@@ -30,7 +30,7 @@ CASES = {
     ),
 }
 
-# Asked for with --deep, where a framework has them: the same inputs on other paths through cuDNN.
+# With --deep, if a framework has them: the same inputs on other paths through cuDNN.
 CASES["conv2d_channels_last"] = CASES["conv2d_autotuned"] = CASES["conv2d"]
 CASES["conv2d_depthwise"] = dict(CASES["conv2d_grouped"], groups=16)
 
@@ -54,7 +54,7 @@ TOLERANCES = {
     ),
 }
 
-# One wrong element hides in a norm over 10^5, so the largest single error is held against the root
+# One wrong element hides in a norm over 10^5, so the largest single error is compared with the root
 # mean square of the result too. Rounding errors are spread like noise, of which the largest of 10^5 is
 # 4 to 5 times the typical one, and the values themselves reach 5: eight is out of their reach.
 PEAK = 8.0
@@ -171,7 +171,7 @@ def error_of(result, right):
     norm = math.sqrt(float((off * off).sum()) / scale)
     peak = float(abs(off).max()) / math.sqrt(scale / math.prod(right.shape))
     worst = max(norm, peak / PEAK)
-    # max() can drop a NaN that is not its first argument, so both are asked
+    # max() can drop a NaN that is not its first argument, so both are tested
     return worst if math.isfinite(norm) and math.isfinite(peak) else None
 
 

@@ -11,7 +11,7 @@ import time
 _FD = int(os.environ.pop("GPUENV_REPORT"))
 os.set_inheritable(_FD, False)  # a program that a framework starts must not hold the report open
 ASKED = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-_RUN = ASKED.pop("run", None)  # what else writes to this descriptor does not say it
+_RUN = ASKED.pop("run", None)  # other writers to this descriptor do not know it
 _START = time.perf_counter()
 
 
@@ -20,7 +20,7 @@ def tell(kind, **record):
     record["kind"] = kind
     record["at"] = round(time.perf_counter() - _START, 6)
     record["run"] = _RUN
-    data = ("\n" + json.dumps(record) + "\n").encode("ascii")  # half a line of somebody else ends here
+    data = ("\n" + json.dumps(record) + "\n").encode("ascii")  # ends an unfinished line of another writer
     while data:
         data = data[os.write(_FD, data) :]
 

@@ -14,7 +14,7 @@ from .screen import Screen, clean_text
 __all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
 
 
-# What has a value's words, by the value's name: only the one that is asked for is loaded.
+# The function that shows a value, by the value's name. Only the needed module is loaded.
 _SHOWN_BY = {
     "Bundle": ".bundle:show_bundle",
     "CacheUsage": ".written_files:show_cache",

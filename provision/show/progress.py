@@ -124,7 +124,7 @@ class Progress:
     def _run(self) -> None:
         """Draw until the program ends. The lock is locked while a line is written, so none follows `stop`."""
         pause = _DRAWN_EVERY if self._draw else min(self._every / 4, 1.0)
-        with contextlib.suppress(OSError, ValueError):  # nobody reads standard error any more
+        with contextlib.suppress(OSError, ValueError):  # standard error is closed
             while True:
                 time.sleep(pause)
                 with self._changed:

@@ -53,7 +53,9 @@ class Screen:
     last_only: bool = False  # of the result only its last line is shown
     pending: list[str] = field(default_factory=list)  # the last line so far, where only that is shown
     activity: Progress | None = None  # what is drawn while the command waits
-    lock: Any = field(default_factory=contextlib.nullcontext)  # held to write, where a thread draws
+    lock: Any = field(
+        default_factory=contextlib.nullcontext
+    )  # locked while a line is written, because a thread draws
     live: bool = False  # a progress line is standing that the next line must replace
 
     def colour(self, text: str, name: str, stream: TextIO | None = None) -> str:

@@ -15,8 +15,8 @@ from .early_probes import EarlyProbes, begin
 from .locate import locate
 from .options import Baseline, Options, device_of
 
-# Until the first child is at work all that is imported is time that is lost; what is needed later than
-# `begin` is imported while the children answer.
+# Imports delay the start of the first child. So modules that are needed after `begin` are imported later, while the
+# children run.
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -24,7 +24,7 @@ from .verification_state import Judgement
 
 # The framework's own library that its extensions are linked with
 _LINKED = {"torch": b"libc10.so", "tensorflow": b"libtensorflow_framework.so"}
-_MOST = 60  # files looked at; no environment seen has as many
+_MOST = 60  # more files than any known environment has
 
 
 def find_extensions(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
@@ -58,7 +58,7 @@ def _is_linked(path: str, library: bytes) -> bool:
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return data.find(library) >= 0
-    except (OSError, ValueError):  # gone since, or empty
+    except (OSError, ValueError):  # removed meanwhile, or empty
         return False
 
 

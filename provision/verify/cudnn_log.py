@@ -42,7 +42,7 @@ class Log:
         self._first = self._first or chunk.lstrip()[:200]
         text = self._rest + chunk
         whole = text.rfind(b"\n") + 1
-        self._rest = text[whole:][-_CHUNK:]  # a line without an end is no log's
+        self._rest = text[whole:][-_CHUNK:]  # a line without an end does not belong to a log
         for line in _TELLING.findall(text, 0, whole):
             if self._size < _KEPT:
                 self._lines.append(line)
@@ -73,7 +73,7 @@ def collected(folder: Path) -> Iterator[Log]:
     with contextlib.ExitStack() as stack:
         reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         stack.callback(os.close, reading)
-        # our own end for writing: while cuDNN has not opened its, or has closed it, the pipe has no end yet
+        # A writing end of gpuenv's own keeps the pipe open before cuDNN opens it, and after cuDNN closes it
         stack.callback(os.close, os.open(path, os.O_WRONLY))
         stopping, stop = os.pipe()
         stack.callback(os.close, stopping)

@@ -19,7 +19,7 @@ from . import run_probe
 from .read_libraries import list_libraries
 
 # Variables that steer cuDNN, CUDA and each framework. TF_VAR_*, TF_CLI_* and the like are Terraform's;
-# CUDA_VERSION says what a container's image was made with, and nothing of CUDA reads it.
+# CUDA_VERSION names the CUDA of a container's image. No part of CUDA reads it.
 _STEERING = {
     "": r"CUDNN_|CUDA_(?!HOME$|PATH|VERSION$)|NVIDIA_TF32_OVERRIDE$",
     "torch": r"TORCH_|PYTORCH_|ONEDNN_|DNNL_",
@@ -73,7 +73,7 @@ def list_suspects(
     for entry in dict.fromkeys(environ.get("LD_LIBRARY_PATH", "").split(":")):
         files = [f for f in list_libraries(entry or ".") if os.path.basename(f).split(".so")[0] in families]
         stub = _is_stub(entry)
-        # A folder with the driver's libcuda is how Colab and containers find the driver at all.
+        # Colab and containers find the driver by a folder with its libcuda.
         if stub or (files and not os.path.exists(os.path.join(entry, "libcuda.so.1"))):
             suspects.append(Suspect(variable="LD_LIBRARY_PATH", part=entry, files=tuple(files)))
     preloaded = re.split(r"[ :]+", environ.get("LD_PRELOAD", ""))
@@ -187,7 +187,7 @@ def _cause(guilty: Sequence[Suspect], libraries: Sequence[str], said: str | None
     if any(s.variable in HIDING for s in guilty):
         return "visible_devices_invalid"
     if said == "forked_after_cuda_init":
-        return said  # code on PYTHONPATH did it, but what is wrong is the fork
+        return said  # code on PYTHONPATH did it, but the cause is the fork
     if any(s.variable in ("PYTHONPATH", "user site") for s in guilty):
         return "conflicting_frameworks_in_one_env"
     return said if said in _KEPT else "variable_breaks_framework"
@@ -203,8 +203,8 @@ def _fix(suspect: Suspect) -> str:
 
 # --- startup files (.pth, sitecustomize, usercustomize) that hide the GPUs ---
 #
-# The driver's stages run without them, a framework runs with them. Python is started once more under watch where
-# the framework alone sees no GPU.
+# The driver's stages run without them, a framework runs with them. If only the framework sees no GPU, Python is
+# started once more with an audit hook.
 _SECONDS = 60.0
 
 
@@ -222,7 +222,7 @@ def explain_startup_files(env: Environment, environ: Mapping[str, str], framewor
             run_probe.ChildSettings(environ=environ, timeout=_SECONDS, options=("-S",)),
         )
     except OSError:
-        return None  # the framework's own stage has said that this Python does not start
+        return None  # the framework's stage has reported that this Python does not start
     rows = report.all("startup")
     set_ = [r for r in rows if r["what"] in HIDING]
     if set_:

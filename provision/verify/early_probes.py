@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..model import Environment, Machine
     from .drift import compare_wheels
 
-# cuDNN and cuBLAS workspaces of one framework take about this much; with less, any cuDNN status may
-# only mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
+# cuDNN and cuBLAS workspaces of one framework take about this much. With less, any cuDNN status can
+# mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
 LOW_MEMORY_MIB = 1024
 SECONDS = 120.0
 PROBES = ("report", "driver", "runtime", "cudnn", "lowlevel")
@@ -117,7 +117,7 @@ def begin(
             child = run_probe.ChildSettings(environ=environ, timeout=seconds, later_input=paths.result)
             report, asks = _start_driver_probe(pool, env, ordinal, child)
             asks.wait()
-        # What this thread does next (importing, parsing) would keep those two from starting their children.
+        # Imports in this thread would delay the start of these two children.
         looks.wait()
         read = pool.submit(machine) if report and machine else None
         reading = BackgroundCall(pool, lambda: meanwhile(where.result())) if meanwhile else None

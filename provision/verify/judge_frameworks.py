@@ -123,12 +123,12 @@ def _raised(
     saw = report.last("framework") or {}
     finding = context.explain_unloaded(text) or message_causes.explain_message(text, saw, evidence)
     if finding is None or (finding.cause == "cpu_only_build" and saw.get("cuda")):
-        # JAX says that there is no GPU, and the reason only in its log
+        # JAX's exception only says that there is no GPU. The reason is in its log.
         stderr = report.finished.stderr
         finding = message_causes.explain_message(
             stderr[-8000:], saw, evidence
         ) or message_causes.explain_no_gpu(report, saw, stage, context.explain_unloaded(stderr))
-    # With little memory left any of cuDNN's statuses, and no GPU to be seen, mean just that.
+    # With little free memory, any status of cuDNN and an invisible GPU mean that memory ran out.
     if finding is None or (
         context.low_memory and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")
     ):
@@ -214,7 +214,7 @@ def _convolutions(
     wrong = [r for r in rows if not r["ok"]]
     if not rows:
         return Judgement(status="fail", detail="no convolution was run", evidence=report.words())
-    if report.last("done") is None:  # something in it ended the process, and said that all is well
+    if report.last("done") is None:  # code in it ended the process with status 0
         detail = f"the process ended after {len(rows)} results, before the test was complete"
         return Judgement(status="fail", detail=detail, evidence=report.words())
     if wrong:

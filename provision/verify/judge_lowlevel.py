@@ -244,7 +244,7 @@ def check_framework_claims(name: str, saw: Mapping[str, Any], machine: Machine) 
 
 def _unknown(who: str, uuids: Collection[str], machine: Machine) -> Judgement | None:
     known = {_digits(u) for g in machine.gpus for u in (g.uuid, *g.mig) if u}
-    unread = sum(g.uuid is None for g in machine.gpus)  # GPUs that gpuenv may not ask
+    unread = sum(g.uuid is None for g in machine.gpus)  # GPUs that gpuenv may not read
     strange = [u for u in dict.fromkeys(uuids) if _digits(u) not in known]
     if len(strange) <= unread:
         return None

@@ -178,7 +178,7 @@ def read_python_paths(
             return _surroundings(env, where, python_path, problems)
         last = report.words(1)
         problems.append(f"{report.death or 'it reported nothing'}{': ' + last[0].text if last else ''}")
-    _version(Path(env.python), Path(env.path))  # what is no Python at all is told as such
+    _version(Path(env.python), Path(env.path))  # raises a clearer error for a file that is no Python
     raise UsageError(
         f"the search path of {env.python} cannot be read: {problems[-1]}",
         hint="The Python of the environment does not work. Create the environment again.",

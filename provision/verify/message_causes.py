@@ -11,7 +11,7 @@ from ..profiles.failure_findings import make_finding
 from ..system.process import Finished
 from .run_probe import ProbeReport
 
-# Pattern of a message -> finding. Variables and limits come before what a framework reports because of them.
+# Pattern of a message -> finding. Variables and limits come before the errors that they cause in a framework.
 _SETTINGS = {
     r"Unknown flags? in (TF_)?XLA_FLAGS|failed to parse XLA_FLAGS": "xla_flag_unknown",
     r"CachingAllocator option|in ConfigTokenizer|garbage_collect_threshold|Unknown allocator backend"

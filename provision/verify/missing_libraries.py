@@ -168,7 +168,7 @@ def make_install_command(
         what = [f"{framework}[{extra}]=={version}"]
     elif needed:
         what = needed
-    else:  # a release that says nowhere which wheels it takes
+    else:  # a release that does not state its wheels
         named = framework or "|".join(FRAMEWORKS)
         return f"gpuenv create NEW --framework {named}, a new environment with matching libraries"
     return make_pip_command(env, sites, what)

@@ -34,7 +34,7 @@ from .verification_state import (
     search_settings,
 )
 
-# Where a package that was installed later can be the reason: builds and libraries, not drivers and memory.
+# Causes that a later installation can have: those of builds and libraries, not of drivers and memory.
 _OF_PACKAGES = re.compile(
     r"cudnn|cuda_(major|lib)|nvidia_lib|cpu_only|arch_|jax_plugin|conflicting|numpy_abi|no_gpu_build|framework_bug|driver_too_old"
 )
@@ -94,7 +94,7 @@ def run_frameworks(run: Verification) -> None:
                 run.skip(stage, f"the {broken} stage failed", name)
         else:
             _framework(run, name)
-    # On the CPU no library is shared; there the two more processes are worth it only when asked.
+    # On the CPU no library is shared, so these two processes run only with --deep.
     names = tuple(n for n in names if not _aside(run, n))
     if len(names) > 1 and not run.broken and (run.device != "cpu" or run.options.deep):
         _together(run, names)

@@ -89,7 +89,7 @@ def measure_stages(report: run_probe.ProbeReport) -> dict[str, float]:
     for r in report.all("begin"):
         starts.setdefault(r["stage"], r["at"])
     if not starts:
-        return {}  # it ended before its first stage, as where a module on PYTHONPATH breaks it
+        return {}  # it ended before its first stage, for example by a module on PYTHONPATH
     ends = [*list(starts.values())[1:], report.records[-1]["at"] if report.records else 0.0]
     waited = sum(r["seconds"] for r in report.all("waited"))
     return {
@@ -191,7 +191,7 @@ def make_child_variables(device: str) -> dict[str, str]:
     """
     hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
     grown = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    return {**grown, "PYTHONFAULTHANDLER": "1", **hidden}  # a crash then says where it was
+    return {**grown, "PYTHONFAULTHANDLER": "1", **hidden}  # a crash then prints its place
 
 
 _TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}

@@ -146,7 +146,7 @@ def _seconds(report: run_probe.ProbeReport, before: str | None, stage: str) -> f
     ends = {r["stage"]: r["at"] for r in report.all("stage")}
     if stage not in ends:
         return None
-    waited = report.last("paths")  # what the driver's stage waited for is nobody's time
+    waited = report.last("paths")  # the time in which the driver's stage waited does not count
     start = waited["at"] if waited and before == "driver" else ends.get(before or "", 0.0)
     return float(ends[stage] - start)
 

@@ -105,7 +105,7 @@ def join_sources(*names: str) -> str:
 
 def _text(name: str) -> str:
     data = pkgutil.get_data("provision", f"probes/{name}.py")
-    assert data is not None  # every loader that gpuenv can be imported by has files
+    assert data is not None  # every loader that can import gpuenv has files
     return data.decode("utf-8")
 
 
@@ -188,7 +188,7 @@ def _parse(report: bytes, word: str | None = None) -> tuple[Record, ...]:
 # --- the form of a report ---
 #
 # The environment's own Python writes the report, so a damaged or changed environment can write anything. A record
-# of another form is not used, and named as malformed.
+# of another form is dropped and reported as malformed.
 _TEXT = (str,)
 _MAYBE = (str, type(None))
 _NUMBER = (int, float)

@@ -12,7 +12,7 @@ from . import judge_lowlevel, read_libraries, run_probe, status_causes
 from .verification_state import Judgement, Verification
 
 _SECONDS = 60.0
-# NCCL's NVLink multicast allocates in the switch that other machines share; a sum of kilobytes needs none.
+# NCCL's NVLink multicast allocates in the switch, which other machines share. A sum of kilobytes needs none.
 _GENTLE = {"NCCL_NVLS_ENABLE": "0"}
 
 

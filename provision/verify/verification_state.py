@@ -71,7 +71,7 @@ class Verification:
     lowlevel: run_probe.ProbeReport | None = None
     machine: Machine | None = None  # as gpuenv itself reads it, once stage 1 is judged
     drift: tuple[EnvironmentChange, ...] = ()
-    blamed: bool = False  # a variable was found guilty of what failed
+    blamed: bool = False  # a variable caused the failure
     early_import: EarlyImport | None = None
     slices: tuple[str, ...] = ()  # UUIDs of MIG devices, each of which needs a process of its own
 

@@ -36,7 +36,7 @@ def test_a_probe_is_python_3_8_and_imports_only_the_library_and_frameworks(path)
 def test_probes_are_never_imported_and_come_with_the_package():
     assert not (FOLDER / "__init__.py").exists()
     assert "def tell(" in run_probe.join_sources("report")
-    assert run_probe.join_sources("report", "grade").count('"""Shared head of every probe') == 1
+    assert run_probe.join_sources("report", "grade").count('"""Begins every probe') == 1
 
 
 def pythons():

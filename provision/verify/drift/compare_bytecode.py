@@ -29,7 +29,7 @@ def find_changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, st
     noted = {
         path: (name, sha) for name, files in _modules(env).items() if name in packages for path, sha in files
     }
-    with ThreadPoolExecutor(max_workers=4) as pool:  # hashing lets other threads run
+    with ThreadPoolExecutor(max_workers=4) as pool:  # hashing releases the interpreter's lock
         digests = pool.map(
             lambda path: hash_readable(f"{env}/{path}") if os.path.isfile(f"{env}/{path}") else None, noted
         )

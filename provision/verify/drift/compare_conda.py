@@ -158,7 +158,7 @@ def _stem(package: LockedPackage) -> str:
 def _wrong(meta: CondaRecord, conda: CondaMeta, since: float | None, *, hashes: bool) -> dict[str, str]:
     bad = {r.path: how for r in meta.rows if (how := _differs(r, since, hashes=hashes))}
     for other in conda.metas.values() if bad else ():
-        if other is not meta:  # a file that two packages bring is one's of them
+        if other is not meta:  # if two packages list a file, one of them wrote it
             for row in other.rows:
                 if row.path in bad and not _differs(row, since, hashes=hashes):
                     del bad[row.path]

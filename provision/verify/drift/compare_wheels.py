@@ -171,7 +171,7 @@ def _files(
         rows = here[name].rows
         return {r.path: how for r in rows if (how := compare_file(r, since, hashes=name in read))}
 
-    with ThreadPoolExecutor(max_workers=4) as pool:  # hashing lets other threads run
+    with ThreadPoolExecutor(max_workers=4) as pool:  # hashing releases the interpreter's lock
         bad = dict(zip(here, pool.map(wrong, here), strict=True))
     return _without_shared(here, bad, modules)
 

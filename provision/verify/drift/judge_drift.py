@@ -234,7 +234,7 @@ def _of_cudnn(change: EnvironmentChange) -> str | None:
     if _gone(change):
         return "cudnn_not_found"
     if change.kind == "modified":
-        return None  # cut short, or another version's: the libraries stage knows
+        return None  # truncated, or of another version: the stage libraries decides
     order = _compared(change)
     if change.kind in ("replaced", "cudnn") and order is not None:
         major = (change.locked or "").split(".")[0] != (change.found or "").split(".")[0]

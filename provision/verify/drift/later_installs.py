@@ -19,7 +19,7 @@ from ...model import Evidence, is_stack_package
 # Packages with code that is compiled against the stack
 _COMPILED = re.compile(r"numpy|cupy[\w-]*|onnxruntime-gpu|xformers|flash-attn|bitsandbytes|ctranslate2")
 _DAY = 86400.0
-_MANY = 20  # packages without which no day can be told
+_MANY = 20  # fewer packages show no day
 _SHARE = 0.6  # of them, installed within one day
 
 

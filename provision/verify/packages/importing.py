@@ -16,7 +16,7 @@ from .nominate_packages import Nominated
 SECONDS = 120.0
 _MOST_MODULES = 24
 _AT_ONCE = 4
-# What the loader of glibc says of a library, and what Python and packages say of one that they open.
+# Messages of glibc's loader, of Python and of packages about a library that they cannot load.
 _OF_A_LIBRARY = re.compile(
     r"cannot open shared object file|undefined symbol|version `[^']*' not found|file too short|invalid ELF header|"
     r"ELF load command|ELF file|cannot read file data|wrong ELF class|object file has no|"

@@ -108,9 +108,9 @@ class _Work:
         for path in package.files:
             module = module_of(path, package.site, self._version)
             if module is None and _TAGGED.search(path):
-                continue  # another Python's
+                continue  # a module of another Python
             if not os.path.lexists(path):
-                continue  # what is missing is named by the comparison with the lock
+                continue  # the comparison with the lock reports missing files
             name = module[0] if module else None
             elf = self._loader.elf(path, f"PyInit_{name.rpartition('.')[2]}" if name else None)
             if isinstance(elf, ElfError):
