@@ -157,7 +157,7 @@ def _run_probe(
     return run_imports.ask_framework(
         run.env,
         name,
-        run_imports.FrameworkRequest(
+        run_imports.FrameworkProbeRequest(
             device=run.device,
             ordinals=() if run.ordinal is None else (run.ordinal,),
             deep=run.options.deep,

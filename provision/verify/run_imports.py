@@ -54,7 +54,7 @@ def _ask(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.
     return ask_framework(
         run.env,
         name,
-        FrameworkRequest(device=run.device, import_only=True),
+        FrameworkProbeRequest(device=run.device, import_only=True),
         run_probe.ChildSettings(environ=environ, timeout=run.options.timeout),
     )
 
@@ -198,7 +198,7 @@ _TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FrameworkRequest:
+class FrameworkProbeRequest:
     """The work of one framework's probe. At its end it loads `extensions` (package, file).
 
     `ordinals` are GPUs of the device "cuda"; empty means all. With `import_only` the probe ends after the
@@ -213,7 +213,7 @@ class FrameworkRequest:
 
 
 def ask_framework(
-    env: Environment, name: str, request: FrameworkRequest, child: run_probe.ChildSettings
+    env: Environment, name: str, request: FrameworkProbeRequest, child: run_probe.ChildSettings
 ) -> run_probe.ProbeReport:
     """Run one framework's probe in its own child, with the user's settings except preallocation.
 

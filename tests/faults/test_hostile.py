@@ -274,35 +274,35 @@ def test_text_that_a_startup_file_adds_to_the_report_is_ignored(tmp_path, start)
         f"import os\nfd = int(os.environ.get('GPUENV_REPORT', 1))\n{start}\n"
     )
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
-    told = run_probe.run_probe(
+    report = run_probe.run_probe(
         sys.executable,
         ("report", "python_search_paths"),
         {"frameworks": ["json"]},
         run_probe.ChildSettings(environ=environ, timeout=30),
     )
-    assert [r["kind"] for r in told.records] == ["where"]
-    assert told.records[0]["version"] == ".".join(map(str, sys.version_info[:3]))
+    assert [r["kind"] for r in report.records] == ["where"]
+    assert report.records[0]["version"] == ".".join(map(str, sys.version_info[:3]))
 
 
 def test_a_report_that_a_startup_file_forged_is_not_believed(tmp_path):
     lie = 'import os\nos.write(int(os.environ[\'GPUENV_REPORT\']), b\'{"kind": "where"}\\n{"kind": "done"}\\n\')\nos._exit(0)\n'
     (tmp_path / "sitecustomize.py").write_text(lie)
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
-    told = run_probe.run_probe(
+    report = run_probe.run_probe(
         sys.executable,
         ("report", "python_search_paths"),
         {"frameworks": ["json"]},
         run_probe.ChildSettings(environ=environ, timeout=30),
     )
-    assert told.records == ()
+    assert report.records == ()
 
 
 def test_what_a_child_left_behind_is_not_waited_for():
     began = time.monotonic()
     ended = process.run(["sh", "-c", "sleep 600 & echo told $!"], timeout=500)
-    told, number = ended.stdout.split()
+    report, number = ended.stdout.split()
     os.kill(int(number), 9)  # it is there still
-    assert ended.ok and told == "told"
+    assert ended.ok and report == "told"
     assert time.monotonic() - began < 300
 
 

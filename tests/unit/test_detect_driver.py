@@ -224,8 +224,8 @@ def test_a_cuda_that_does_not_start_is_found_only_when_asked(detected, code, cau
 
 
 def test_cuda_that_starts_is_no_finding(detected):
-    asked = detected("580-h200", module("580.159.04"), parts=("driver", "gpus", "cuda"))
-    assert asked == detected("580-h200", module("580.159.04"))
+    with_cuda = detected("580-h200", module("580.159.04"), parts=("driver", "gpus", "cuda"))
+    assert with_cuda == detected("580-h200", module("580.159.04"))
 
 
 def test_a_kernel_module_of_another_version_is_named(detected):

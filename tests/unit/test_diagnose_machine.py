@@ -81,17 +81,17 @@ GPUS = (Gpu(index=0, memory_mib=16000), Gpu(index=1, memory_mib=16000))
 
 def held(*rows, line=FULL, machine=None):
     """The first finding where these processes hold memory, and how often it was asked who does."""
-    asked = []
+    calls = []
     here = dataclasses.replace(machine or HERE, findings=(), gpus=GPUS)
 
     def holders():
-        asked.append(1)
+        calls.append(1)
         return rows
 
     log = [("log", [line.encode()])]
     knowledge = Knowledge(profiles=KNOWN, serves=lambda kernels, capability: True)
     circumstances = Circumstances(machine=here, holders=holders)
-    return next(iter(diagnose(log, knowledge, circumstances)), None), len(asked)
+    return next(iter(diagnose(log, knowledge, circumstances)), None), len(calls)
 
 
 def test_who_holds_the_memory_is_named():

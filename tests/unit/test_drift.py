@@ -65,9 +65,9 @@ def test_an_unchanged_environment_has_no_drift(built, lock, judge):
     verdict = judge(lock=lock)
     assert verdict.verdict == "works" and not verdict.drift
     assert "lock" not in [s.stage for s in verdict.stages]
-    held = judge(lock=lock, options=LOCKED, target=HERE)
-    assert held.verdict == "works" and stage(held, "lock").status == "pass"
-    assert "hardware" in stage(held, "lock").detail
+    locked = judge(lock=lock, options=LOCKED, target=HERE)
+    assert locked.verdict == "works" and stage(locked, "lock").status == "pass"
+    assert "hardware" in stage(locked, "lock").detail
 
 
 def test_replaced_removed_and_doubled_packages_are_found(built, lock, site):
@@ -267,9 +267,9 @@ def test_a_lock_of_a_fleet_is_for_each_of_its_classes(lock):
 def test_another_driver_fails_only_where_the_lock_is_held(built, lock, judge):
     other = dataclasses.replace(lock, target=dataclasses.replace(HERE, driver="570.86.10"))
     assert judge(lock=other).verdict == "works"
-    held = judge(lock=other, options=LOCKED, target=HERE)
-    assert held.verdict == "fails" and [c.kind for c in held.drift] == ["driver"]
-    assert "repair" not in held.hint and "--recreate" in held.hint
+    locked = judge(lock=other, options=LOCKED, target=HERE)
+    assert locked.verdict == "fails" and [c.kind for c in locked.drift] == ["driver"]
+    assert "repair" not in locked.hint and "--recreate" in locked.hint
 
 
 def test_another_minor_version_of_python_is_found(built, lock):
@@ -290,9 +290,9 @@ def test_what_breaks_nothing_is_a_warning(built, lock, judge, site):
     assert finding.cause == judge_drift.CHANGED and "numpy 2.1.0 was replaced by 1.26.4" in finding.title
     assert f"gpuenv repair {built}" in finding.fix
     assert judge(lock=lock, options=dataclasses.replace(LOCKED, locked=False, strict=True)).verdict == "fails"
-    held = judge(lock=lock, options=LOCKED, target=HERE)
-    assert held.verdict == "fails" and stage(held, "lock").status == "fail"
-    assert [s.status for s in held.stages[:4]] == ["pass"] * 4, "all else still holds"
+    locked = judge(lock=lock, options=LOCKED, target=HERE)
+    assert locked.verdict == "fails" and stage(locked, "lock").status == "fail"
+    assert [s.status for s in locked.stages[:4]] == ["pass"] * 4, "all else still holds"
 
 
 @pytest.mark.parametrize(

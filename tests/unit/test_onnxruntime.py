@@ -126,21 +126,21 @@ def falls_back(tmp_path):
 
 
 def test_a_cuda_provider_that_silently_is_the_cpu_fails_with_the_loaders_words(falls_back):
-    asked = {
+    request = {
         "framework": "onnxruntime",
         "device": "cuda",
         "ordinals": [0],
         "cases": ["conv2d"],
         "pattern": "^libcu",
     }
-    told = run_probe.run_probe(str(falls_back / "bin/python"), ("report", "grade", "framework", *run_probe.name_framework_probes("onnxruntime"), "alone"), asked, run_probe.ChildSettings(environ={"PATH": "/usr/bin"}, timeout=60))  # fmt: skip
-    (failed,) = told.all("failed")
+    report = run_probe.run_probe(str(falls_back / "bin/python"), ("report", "grade", "framework", *run_probe.name_framework_probes("onnxruntime"), "alone"), request, run_probe.ChildSettings(environ={"PATH": "/usr/bin"}, timeout=60))  # fmt: skip
+    (failed,) = report.all("failed")
     assert failed["stage"] == "framework"
     assert (
         "Failed to create CUDAExecutionProvider: libcublasLt.so.13: cannot open shared object"
         in failed["text"]
     )
-    assert not told.all("convolution")
+    assert not report.all("convolution")
 
 
 def test_every_framework_has_variables_that_steer_it():

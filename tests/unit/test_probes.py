@@ -60,28 +60,28 @@ def pythons():
 @pytest.mark.parametrize("python", pythons(), ids=lambda p: "-".join(Path(p).parts[-3:]))
 def test_probes_run_on_every_python(python):
     """Where and low level, on a machine whose libcuda, if any, is hidden by an empty file."""
-    told = run_probe.run_probe(
+    report = run_probe.run_probe(
         python,
         ("report", "python_search_paths"),
         {"frameworks": ["torch", "json"]},
         run_probe.ChildSettings(environ=process.environ(), timeout=30),
     )
-    assert told.death is None, told.finished.stderr
-    where = told.last("where")
+    assert report.death is None, report.finished.stderr
+    where = report.last("where")
     assert where["frameworks"]["json"]["origin"].endswith("json/__init__.py")
     assert where["sites"]
 
 
 def test_the_low_level_probe_reports_a_driver_that_does_not_load(tmp_path):
     (tmp_path / "libcuda.so.1").touch()
-    asked = {"libcudart": ["libcudart.so.12"], "libcudnn": None, "helpers": [], "ordinal": None,
+    request = {"libcudart": ["libcudart.so.12"], "libcudnn": None, "helpers": [], "ordinal": None,
              "low_memory_mib": 1, "pattern": "cuda"}  # fmt: skip
     environ = {**process.environ(), "LD_LIBRARY_PATH": str(tmp_path)}
     for python in pythons():
         told = run_probe.run_probe(
             python,
             early_probes.PROBES,
-            asked,
+            request,
             run_probe.ChildSettings(
                 environ=environ, timeout=30, options=("-I", "-S", "-B"), later_input=dict
             ),

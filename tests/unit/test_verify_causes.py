@@ -46,8 +46,8 @@ def jax(stderr, cuda):
     )
     seen = {"kind": "framework", "version": "0.11.2", "cuda": cuda, "devices": [], "file": "jax.py", "at": 1}
     failed = {"kind": "failed", "stage": "framework", "error": "RuntimeError", "text": UNKNOWN, "at": 2}
-    told = run_probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
-    outcome = judge_frameworks.judge_framework("jax", told, FrameworkContext(device="cuda"))
+    report = run_probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
+    outcome = judge_frameworks.judge_framework("jax", report, FrameworkContext(device="cuda"))
     (finding,) = outcome.stages[0][1].findings
     return finding
 

@@ -51,7 +51,7 @@ def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
     def ask(*files):
         return run_imports.ask_framework(
             env, "torch",
-            run_imports.FrameworkRequest(device="cpu", extensions=[("torchvision 0.1", f) for f in files]),
+            run_imports.FrameworkProbeRequest(device="cpu", extensions=[("torchvision 0.1", f) for f in files]),
             CHILD,
         )  # fmt: skip
 
@@ -70,10 +70,10 @@ def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(tmp_pat
     source = tmp_path / "boom.c"
     source.write_text("__attribute__((constructor)) static void boom(void) { *(volatile int *)0 = 1; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "boom.so", source], check=True)
-    told = run_imports.ask_framework(
+    report = run_imports.ask_framework(
         env, "torch",
-        run_imports.FrameworkRequest(device="cpu", extensions=[("other 2.0", str(tmp_path / "boom.so"))]),
+        run_imports.FrameworkProbeRequest(device="cpu", extensions=[("other 2.0", str(tmp_path / "boom.so"))]),
         CHILD,
     )  # fmt: skip
-    judged = compiled_against.judge_extensions("torch", told)
+    judged = compiled_against.judge_extensions("torch", report)
     assert judged.status == "warn" and "SIGSEGV" in judged.evidence[0].text

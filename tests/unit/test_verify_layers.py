@@ -117,8 +117,8 @@ def test_a_status_of_cudnn_is_named(judge):
 
 
 def test_a_full_gpu_is_seen_before_cudnn_is_blamed(judge):
-    held = f"{H200}|free_mib=200|holder={os.getpid()}"
-    verdict = judge(spec(driver="580.159.04", cuda=13000, gpus=[held], cudnn_create=1001))
+    memory = f"{H200}|free_mib=200|holder={os.getpid()}"
+    verdict = judge(spec(driver="580.159.04", cuda=13000, gpus=[memory], cudnn_create=1001))
     assert failing(verdict) == "cudnn"
     assert stage(verdict, "runtime").status == "warn"
     first = verdict.findings[0]
@@ -165,8 +165,8 @@ def test_each_mig_device_gets_a_child_of_its_own(judge, monkeypatch):
     first, second = "MIG-3b1f7c52-1111-5222-8333-444455556666", "MIG-3b1f7c52-1111-5222-8333-777788889999"
     verdict = judge("580-h200-mig")
     assert verdict.verdict == "works"
-    told = [(s.stage, s.device) for s in verdict.stages]
-    assert told[4:] == [("driver", second), ("runtime", second), ("cudnn", second)]
+    stages = [(s.stage, s.device) for s in verdict.stages]
+    assert stages[4:] == [("driver", second), ("runtime", second), ("cudnn", second)]
     assert "MIG 1g.18gb" in verdict.stages[0].detail
     chosen = judge("580-h200-mig", Options(quick=True, device="cuda:0"))
     assert len(chosen.stages) == 4
@@ -235,8 +235,8 @@ def test_who_holds_the_memory_decides_between_need_and_preallocation(judge, tmp_
         [sys.executable, "-c", code, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
         assert holder.stdout.readline() == b"up\n"
-        held = f"{H200}|free_mib=200|holder={holder.pid}"
-        verdict = judge(spec(driver="580.159.04", cuda=13000, gpus=[held], cudnn_create=1001))
+        memory = f"{H200}|free_mib=200|holder={holder.pid}"
+        verdict = judge(spec(driver="580.159.04", cuda=13000, gpus=[memory], cudnn_create=1001))
         holder.stdin.close()
     first = verdict.findings[0]
     assert (first.cause, first.confidence) == (cause, "certain")

@@ -29,10 +29,10 @@ MAPPED = [[f"{SITE}/libcudnn.so.9", "9.19.0"], [f"{SITE}/libcudnn_graph.so.9", "
 def judge(files, log=CREATED + EXECUTED, lock=None, families=("libcudnn",), **framework):
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
     records = ({"kind": "framework", **framework}, {"kind": "mapped", "files": files})
-    told = ProbeReport(records=records, finished=done, seconds=1.0, log=log)
-    found = judge_loaded.list_mapped(told, ["/env"], {f.path: CUDNN for f in CUDNN.files})
+    report = ProbeReport(records=records, finished=done, seconds=1.0, log=log)
+    found = judge_loaded.list_mapped(report, ["/env"], {f.path: CUDNN for f in CUDNN.files})
     context = FrameworkContext(device="cuda", own_families=families, lock=lock)
-    return judge_loaded.judge_loaded("torch", told, found, context)
+    return judge_loaded.judge_loaded("torch", report, found, context)
 
 
 def locked(version):
@@ -123,8 +123,8 @@ def ran(log, device, *, computed=COMPUTED):
         *([{"kind": "computed", "files": computed}] if computed else []),
         {"kind": "mapped", "files": AFTERWARDS},
     ]
-    told = ProbeReport(records=tuple(records), finished=done, seconds=1.0, log=log)
-    return {x.soname: x.ran for x in judge_loaded.list_mapped(told, ["/env"], {}, device)}
+    report = ProbeReport(records=tuple(records), finished=done, seconds=1.0, log=log)
+    return {x.soname: x.ran for x in judge_loaded.list_mapped(report, ["/env"], {}, device)}
 
 
 def test_only_libraries_with_proof_count_as_run():

@@ -97,9 +97,9 @@ def test_the_loaders_variable_is_searched_before_runpath_and_after_rpath(made, t
     needed = lib(tmp_path / "given", "libgpuenv_given.so")
     mine = module(site / f"wants.{TAG}.so", needs=[needed])
     package(site, "wants", "1", [mine])
-    given = {"LD_LIBRARY_PATH": f"/none:{needed.parent}"}
+    variables = {"LD_LIBRARY_PATH": f"/none:{needed.parent}"}
     assert imports(env, "wants") and "wants" in nominated(env, site)
-    assert imports(env, "wants", **given) is None and not nominated(env, site, **given)
+    assert imports(env, "wants", **variables) is None and not nominated(env, site, **variables)
 
 
 def test_versioned_symbols_are_compared_with_what_the_library_defines(made, tmp_path):

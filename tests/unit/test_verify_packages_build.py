@@ -27,7 +27,7 @@ TOOLKITS = (
 
 
 def row(version, cuda, built_for, **parts):
-    given = {
+    columns = {
         "pythons": (PYTHON,),
         "glibc": "2.17",
         "form": "wheel",
@@ -35,7 +35,7 @@ def row(version, cuda, built_for, **parts):
         **parts,
     }
     return Satellite(
-        package="ao", version=version, platform="linux-x86_64", index="pypi", cuda=cuda, built_for=built_for, **given
+        package="ao", version=version, platform="linux-x86_64", index="pypi", cuda=cuda, built_for=built_for, **columns
     )  # fmt: skip
 
 
@@ -62,11 +62,11 @@ def fixed(tmp_path):
             package(site, "torch", torch, [], modules={"torch/__init__.py": ""})
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
         found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
-        asked = StageInputs(
+        inputs = StageInputs(
             env=value, paths=found, options=Options(quick=True), environ=dict(os.environ),
             known=lambda: Profiles(satellites=rows, toolkits=TOOLKITS),
         )  # fmt: skip
-        _, (finding,) = judge(read_environment(value, found, dict(os.environ), Profiles()), asked)
+        _, (finding,) = judge(read_environment(value, found, dict(os.environ), Profiles()), inputs)
         assert finding.cause == "extension_built_for_other_torch_or_cuda"
         return finding.fix
 
@@ -135,11 +135,11 @@ def scattered(tmp_path):
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
         found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
         known = Profiles(satellites=(row_, *more), toolkits=TOOLKITS)
-        asked = StageInputs(
+        inputs = StageInputs(
             env=value, paths=found, options=Options(**options), environ=dict(os.environ), known=lambda: known,
             required=lambda _: {"ao"},
         )  # fmt: skip
-        return judge(read_environment(value, found, dict(os.environ), known), asked)
+        return judge(read_environment(value, found, dict(os.environ), known), inputs)
 
     return judged
 

@@ -48,7 +48,7 @@ def stage(made, *, required=None, **options):
     value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
     found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
     reading = read_environment(value, found, dict(os.environ), Profiles())
-    asked = StageInputs(
+    inputs = StageInputs(
         env=value,
         paths=found,
         options=Options(**options),
@@ -56,7 +56,7 @@ def stage(made, *, required=None, **options):
         known=load,
         required=required,
     )
-    return judge(reading, asked)
+    return judge(reading, inputs)
 
 
 # --- what fails ------------------------------------------------------------------------------------
