@@ -1,15 +1,16 @@
-"""Compare the releases that `gpuenv lock` takes with those of plain `uv pip compile`.
+"""Compare the releases that `gpuenv lock` selects with those of plain `uv pip compile`.
 
     python scripts/compare_with_uv.py [--only NAME] [--json FILE] [--time] [--rounds N] [--against CHECKOUT]
 
-Each set of tests/data/requirement_sets.yaml is locked for one target (driver 580, H100) and compiled by uv with the same
-Python, platform and indexes. A named package that is locked in an older release than uv's, and that `held_back` does not
-name, is a fault. A set that uv cannot solve is passed over. uv may build source archives, in a folder for temporary files.
+Each set of tests/data/requirement_sets.yaml is locked for one target (driver 580, H100). uv compiles it with
+the same Python, platform and indexes. A named package that is locked in an older release than uv's, and that
+`held_back` does not name, is a fault. A set that uv cannot solve is skipped. uv may build source archives in
+a temporary folder.
 
---json FILE keeps what was compared; the next run with the same file leaves these sets out. --time runs both again in
-alternating rounds and prints medians. --against also runs another checkout of gpuenv in these rounds, and says whether it
-writes the same lock. docs/explanation/benchmarks.md explains the columns. The exit status is 1 where a fault was found or
-gpuenv gave no lock.
+--json FILE keeps the results; the next run with the same file skips these sets. --time runs both again in
+alternating rounds and prints medians. --against also runs another checkout of gpuenv in these rounds, and
+states whether it writes the same lock. docs/explanation/benchmarks.md explains the columns. The exit status
+is 1 if there is a fault, or gpuenv found no lock.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Checkout:
-    """A folder with gpuenv's sources, and variables for its runs: a cache of its own where times are measured."""
+    """A folder with gpuenv's sources, and variables for its runs, such as its own cache for measuring."""
 
     folder: Path
     environ: dict[str, str] = field(default_factory=dict)
@@ -55,10 +56,13 @@ class Checkout:
 
 @dataclass(kw_only=True)
 class Compared:
-    """What both took of one set. `error` says why gpuenv gave no lock, `passed_over` why uv gave no answer, `stopped`
-    which old release gpuenv asked about: the comparison is then with --allow-old. `needed` are the seconds of the slowest
-    run of uv for the question that gpuenv ended with. `other` is what another checkout took, `same` whether both wrote
-    the same lock."""
+    """The releases that both tools selected for one set, and their times.
+
+    `error` states why gpuenv found no lock, and `passed_over` why uv gave no answer. `stopped` is the old
+    release that gpuenv refused; the comparison then uses --allow-old. `needed` are the seconds of the slowest
+    run of uv for gpuenv's last question. `other` are the times of another checkout; `same` is true if both
+    wrote the same lock.
+    """
 
     name: str
     python: str = ""
@@ -78,11 +82,11 @@ class Compared:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no fault and no error."""
         return not (self.faults or self.error)
 
     def row(self) -> str:
-        """One line of the table."""
+        """Return one line of the table."""
         uv, needed = self.uv.seconds, self.needed
         pairs = [(self.mine.seconds, uv), (self.mine.seconds, needed), (self.mine.cpu, self.uv.cpu)]
         pairs += [(self.other.seconds, uv), (self.other.seconds, needed)]
@@ -104,40 +108,44 @@ HEAD = f"{'set':32} {'python':6} {'named':>5} {'N':>3} {'first':>6} {'s':>6} {'u
 HEAD += f"{'need':>5} {'cpu':>5} {'other':>5} {'need':>5} {'held':>4}  result"
 
 
-def compare(mine: RequirementSet, scratch: Path, checkouts: list[Checkout], rounds: int) -> Compared:
-    """Lock and compile a set, and list the packages that gpuenv takes in older releases. With rounds, time both; a second
-    checkout is timed beside the first one."""
+def compare(
+    requirement_set: RequirementSet, scratch: Path, checkouts: list[Checkout], rounds: int
+) -> Compared:
+    """Lock and compile a set, and list the packages that gpuenv selects in older releases.
+
+    With `rounds`, time both. A second checkout is timed in the same rounds.
+    """
     wanted = scratch / "requirements.txt"
-    mine.write(wanted)
-    found = Compared(name=mine.name, packages=len(mine.named))
-    lock = _lock(mine, wanted, found, checkouts[0])
+    requirement_set.write(wanted)
+    result = Compared(name=requirement_set.name, packages=len(requirement_set.named))
+    lock = _lock(requirement_set, wanted, result, checkouts[0])
     if lock is None:
-        return found
-    found.python = str(lock["plan"]["python"])
-    found.held_back = {h["package"]: _sentence(h) for h in lock["held_back"]}
-    theirs = _compile(wanted, found)
+        return result
+    result.python = str(lock["plan"]["python"])
+    result.held_back = {h["package"]: _sentence(h) for h in lock["held_back"]}
+    theirs = _compile(wanted, result)
     if theirs is None:
-        return found
-    decided = _decided_by_builds(lock["plan"], found.held_back)
+        return result
+    decided = _decided_by_builds(lock["plan"], result.held_back)
     ours = {p["name"]: p["version"] for p in lock["packages"] if p["version"]}
-    for name, text in _older(mine.named, ours, theirs):
-        (found.notes if name in {*found.held_back, *decided} else found.faults).append(text)
+    for name, text in _older(requirement_set.named, ours, theirs):
+        (result.notes if name in {*result.held_back, *decided} else result.faults).append(text)
     if rounds:
-        _time(mine, wanted, found, checkouts, rounds)
-    return found
+        _time(requirement_set, wanted, result, checkouts, rounds)
+    return result
 
 
 def _time(
-    mine: RequirementSet, wanted: Path, found: Compared, checkouts: list[Checkout], rounds: int
+    requirement_set: RequirementSet, wanted: Path, result: Compared, checkouts: list[Checkout], rounds: int
 ) -> None:
     """Time gpuenv, uv and another checkout in rounds."""
-    runs = [lambda: _lock(mine, wanted, found, checkouts[0]), lambda: _compile(wanted, found)]
+    runs = [lambda: _lock(requirement_set, wanted, result, checkouts[0]), lambda: _compile(wanted, result)]
     if checkouts[1:]:
         before = _written(wanted)
-        other = Compared(name=mine.name, mine=found.other, stopped=found.stopped)
-        _lock(mine, wanted, other, checkouts[1])
-        found.same = before == _written(wanted)
-        runs.append(lambda: _lock(mine, wanted, other, checkouts[1]))
+        other = Compared(name=requirement_set.name, mine=result.other, stopped=result.stopped)
+        _lock(requirement_set, wanted, other, checkouts[1])
+        result.same = before == _written(wanted)
+        runs.append(lambda: _lock(requirement_set, wanted, other, checkouts[1]))
     in_rounds(rounds, runs)
 
 
@@ -147,49 +155,63 @@ def _written(wanted: Path) -> bytes | None:
 
 
 def _decided_by_builds(plan: dict[str, Any], held_back: dict[str, str]) -> set[str]:
-    """The packages that builds of frameworks require which are held back: their lines are left to the plan (triton)."""
+    """Return the packages that held back framework builds require, such as triton. The plan selects them."""
     builds = [b for b in plan["builds"] if b["framework"] in held_back]
     return {str(canonicalize_name(Requirement(r).name)) for b in builds for r in b["requirements"]}
 
 
-def _lock(mine: RequirementSet, wanted: Path, found: Compared, checkout: Checkout) -> dict[str, Any] | None:
-    """Lock the set and return the document; None where there is no lock, with the reason in `found`."""
-    words = ["-m", "provision", "lock", "-f", mine.framework, "-r", wanted.name, *TARGET, "--json", "-v"]
-    words += ["-o", "pylock.toml", *(["--allow-old"] if found.stopped else [])]
+def _lock(
+    requirement_set: RequirementSet, wanted: Path, result: Compared, checkout: Checkout
+) -> dict[str, Any] | None:
+    """Lock the set and return the document. Return None without a lock, with the reason in `result`."""
+    words = [
+        "-m",
+        "provision",
+        "lock",
+        "-f",
+        requirement_set.framework,
+        "-r",
+        wanted.name,
+        *TARGET,
+        "--json",
+        "-v",
+    ]
+    words += ["-o", "pylock.toml", *(["--allow-old"] if result.stopped else [])]
     (wanted.parent / "pylock.toml").unlink(missing_ok=True)  # a lock that is there keeps its versions
     environ = {"PYTHONPATH": str(checkout.folder), **checkout.environ}
     try:
-        done = found.mine.run([sys.executable, *words], wanted.parent, environ, _TIMEOUT)
+        done = result.mine.run([sys.executable, *words], wanted.parent, environ, _TIMEOUT)
     except subprocess.TimeoutExpired:
-        found.error = f"no answer within {_TIMEOUT:.0f} s"
+        result.error = f"no answer within {_TIMEOUT:.0f} s"
         return None
     if solves := _SOLVES.search(done.stderr):
-        found.solves = int(solves[1])
+        result.solves = int(solves[1])
     if took := _TOOK.findall(done.stderr):
-        found.needed.append(max(float(text.rstrip(" s")) for text in took[-1].split(", ")))
+        result.needed.append(max(float(text.rstrip(" s")) for text in took[-1].split(", ")))
     if done.returncode:
         error = json.loads(done.stdout or "{}").get("error", {"message": done.stderr[-1500:], "hint": ""})
-        if "--allow-old" in (error["hint"] or "") and not found.stopped:
-            found.stopped = error["message"]
-            found.mine.clear()
-            found.needed.clear()
-            return _lock(mine, wanted, found, checkout)
-        found.error = f"exit {done.returncode}: {error['message']}"
+        if "--allow-old" in (error["hint"] or "") and not result.stopped:
+            result.stopped = error["message"]
+            result.mine.clear()
+            result.needed.clear()
+            return _lock(requirement_set, wanted, result, checkout)
+        result.error = f"exit {done.returncode}: {error['message']}"
         return None
     return dict(json.loads(done.stdout))
 
 
-def _compile(wanted: Path, found: Compared) -> dict[str, str] | None:
-    """Compile the set with uv and return its versions; None where uv finds none, with the reason in `found`."""
+def _compile(wanted: Path, result: Compared) -> dict[str, str] | None:
+    """Compile the set with uv and return its versions. Return None if uv finds none, with the reason in
+    `result`."""
     words = [
-        "pip", "compile", str(wanted), "--no-header", "--no-annotate", "--python-version", found.python,
+        "pip", "compile", str(wanted), "--no-header", "--no-annotate", "--python-version", result.python,
         "--python-platform", f"x86_64-manylinux_{GLIBC.replace('.', '_')}",
     ]  # fmt: skip
     sources = package_sources.read_sources(Choices())
     settings = Settings(timeout=_TIMEOUT)
-    done = found.uv.measure(lambda: run_uv(words, sources, python=sys.executable, settings=settings))
+    done = result.uv.measure(lambda: run_uv(words, sources, python=sys.executable, settings=settings))
     if not done.ok:
-        found.passed_over = " ".join(done.stderr.split())[-600:] or "uv gave no answer in time"
+        result.passed_over = " ".join(done.stderr.split())[-600:] or "uv gave no answer in time"
         return None
     return {str(canonicalize_name(name)): version for name, version in _PINNED.findall(done.stdout)}
 
@@ -204,30 +226,30 @@ def _older(named: list[str], ours: dict[str, str], theirs: dict[str, str]) -> It
             yield name, f"{name} {ours[name]}; uv takes {theirs[name]}"
 
 
-def _is_older(mine: str, other: str) -> bool:
-    """Whether a version is older than another, whatever their local parts are."""
-    return Version(Version(mine).public) < Version(Version(other).public)
+def _is_older(version: str, other: str) -> bool:
+    """Return whether a version is older than another, ignoring their local parts."""
+    return Version(Version(version).public) < Version(Version(other).public)
 
 
-def _sentence(held: dict[str, Any]) -> str:
-    price = f" ({held['alternative']})" if held["alternative"] else ""
-    return f"{held['package']} {held['locked']}, not {held['newest']}: {held['because']}{price}"
+def _sentence(package: dict[str, Any]) -> str:
+    price = f" ({package['alternative']})" if package["alternative"] else ""
+    return f"{package['package']} {package['locked']}, not {package['newest']}: {package['because']}{price}"
 
 
-def show(found: Compared) -> None:
-    """Print the row of a set, and what is wrong with it."""
-    print(found.row(), flush=True)
-    for text in filter(None, (*found.faults, found.error, found.passed_over)):
+def show(result: Compared) -> None:
+    """Print the row of a set, and its faults."""
+    print(result.row(), flush=True)
+    for text in filter(None, (*result.faults, result.error, result.passed_over)):
         print(f"    {text}", flush=True)
-    if found.stopped:
-        print(f"    without --allow-old: {found.stopped}", flush=True)
-    for name, text in found.held_back.items():
-        if any(n.startswith(f"{name} ") for n in found.notes):
+    if result.stopped:
+        print(f"    without --allow-old: {result.stopped}", flush=True)
+    for name, text in result.held_back.items():
+        if any(n.startswith(f"{name} ") for n in result.notes):
             print(f"    held back: {text}", flush=True)
 
 
 def _checkouts(against: Path | None, scratch: Path) -> list[Checkout]:
-    """This checkout and another one, each with an empty cache of gpuenv; uv's cache is the user's."""
+    """Return this checkout and another one, each with an empty cache of gpuenv. uv's cache is the user's."""
     sources = package_sources.read_sources(Choices())
     of_uv = run_uv(["cache", "dir"], sources, python=None).stdout.strip()
     folders = [ROOT, *([against.resolve()] if against else [])]
@@ -248,7 +270,7 @@ def _kept(path: Path | None) -> dict[str, Compared]:
 
 
 def main() -> None:
-    """Compare the sets that were asked for and print a table."""
+    """Compare the requested sets and print a table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -270,18 +292,20 @@ def main() -> None:
     kept = _kept(options.json)
     rounds = options.rounds if options.time or options.against else 0
     print(HEAD)
-    for mine in sets:
-        if mine.name not in kept:
+    for requirement_set in sets:
+        if requirement_set.name not in kept:
             with tempfile.TemporaryDirectory(prefix="gpuenv-compare-") as scratch:
                 checkouts = _checkouts(options.against, Path(scratch)) if rounds else [Checkout(ROOT)]
-                kept[mine.name] = compare(mine, Path(scratch), checkouts, rounds)
+                kept[requirement_set.name] = compare(requirement_set, Path(scratch), checkouts, rounds)
             if options.json:
-                rows = [asdict(found) for found in kept.values()]
+                rows = [asdict(results) for results in kept.values()]
                 options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        show(kept[mine.name])
-    found = [kept[s.name] for s in sets]
-    wrong = sum(not f.ok for f in found)
-    print(f"{len(found)} sets, {wrong} with faults, {sum(bool(f.passed_over) for f in found)} passed over")
+        show(kept[requirement_set.name])
+    results = [kept[s.name] for s in sets]
+    wrong = sum(not f.ok for f in results)
+    print(
+        f"{len(results)} sets, {wrong} with faults, {sum(bool(f.passed_over) for f in results)} passed over"
+    )
     sys.exit(wrong > 0)
 
 

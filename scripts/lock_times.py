@@ -1,7 +1,7 @@
-"""Rounds of alternating runs of two programs, and what their times are worth on a machine that does other things too.
+"""Time two programs in alternating rounds, so that other load affects both alike.
 
-A ratio is computed within each round, whose runs follow each other, and the median of the rounds is taken. So what slows
-all runs of a round down does not change it. The first run of each program fills its caches and does not count.
+A ratio is computed within each round, and the median of the rounds is used. So a slow round does not change
+it. The first run of each program fills its caches and does not count.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Times:
         self.cpu.clear()
 
 
-def median_ratio(mine: Sequence[float], other: Sequence[float]) -> float | None:
+def median_ratio(first: Sequence[float], other: Sequence[float]) -> float | None:
     """Return the median of the ratios of the rounds; None without a round. The first of each is a warm-up."""
-    ratios = [a / b for a, b in zip(mine[1:], other[1:], strict=False) if b]
+    ratios = [a / b for a, b in zip(first[1:], other[1:], strict=False) if b]
     return round(statistics.median(ratios), 2) if ratios else None
 
 
-def spread(mine: Sequence[float], other: Sequence[float]) -> str:
+def spread(first: Sequence[float], other: Sequence[float]) -> str:
     """Return the smallest and the largest ratio of the rounds, "" without a round."""
-    ratios = [a / b for a, b in zip(mine[1:], other[1:], strict=False) if b]
+    ratios = [a / b for a, b in zip(first[1:], other[1:], strict=False) if b]
     return f"{min(ratios):.1f}-{max(ratios):.1f}" if ratios else ""
 
 

@@ -29,8 +29,8 @@ class RequirementSet:
 
     def write(self, path: Path) -> None:
         """Write the requirements into a file. A framework that they do not name is the last line."""
-        mine = {canonicalize_name(Requirement(r).name) for r in self.requirements}
-        more = [] if self.framework in mine else [self.framework]
+        names = {canonicalize_name(Requirement(r).name) for r in self.requirements}
+        more = [] if self.framework in names else [self.framework]
         path.write_text("\n".join([*self.requirements, *more]) + "\n", encoding="utf-8")
 
 

@@ -64,7 +64,7 @@ def read(folder: Path) -> Bundle:
     """Read the manifest of a bundle. Raises LockError if it is missing or damaged."""
     path = folder / MANIFEST
     try:
-        found = from_plain(Bundle, json.loads(untrusted_files.read_bytes(path)))
+        manifest = from_plain(Bundle, json.loads(untrusted_files.read_bytes(path)))
     except OSError as error:
         raise LockError(
             f"{folder} is not a bundle: {path.name}: {error.strerror}", hint="create one: gpuenv bundle DIR"
@@ -73,14 +73,18 @@ def read(folder: Path) -> Bundle:
         raise LockError(
             f"{path} is damaged: {error}", hint="copy it again, or create it again: gpuenv bundle DIR"
         ) from error
-    for name in [*locks_of(found), *(f.path for f in found.files), *(a.path for a in archives_of(found))]:
+    for name in [
+        *locks_of(manifest),
+        *(f.path for f in manifest.files),
+        *(a.path for a in archives_of(manifest)),
+    ]:
         try:
             check_relative(name)
         except UnsafeNameError as error:
             raise LockError(
                 f"{path} is damaged: {error.message}", hint="create it again: gpuenv bundle DIR"
             ) from error
-    return found
+    return manifest
 
 
 def locks_of(bundle: Bundle) -> list[str]:
@@ -90,8 +94,8 @@ def locks_of(bundle: Bundle) -> list[str]:
 
 def archives_of(bundle: Bundle) -> tuple[BundlePython, ...]:
     """Return the Python archives of a bundle."""
-    found = [bundle.archive, *(p.archive for p in bundle.plans)]
-    return tuple(dict.fromkeys(a for a in found if a))
+    archives = [bundle.archive, *(p.archive for p in bundle.plans)]
+    return tuple(dict.fromkeys(a for a in archives if a))
 
 
 def is_archive_for(archive: BundlePython, minor: str, platform: str) -> bool:
@@ -184,8 +188,8 @@ def refuse_edited(folder: Path, before: Bundle) -> None:
 def refuse_unlisted(folder: Path, part: str, files: Iterable[BundleFile]) -> None:
     """Raise BuildError for a file of a bundle that the manifest does not list."""
     listed = {f.path for f in files}
-    found = [p.relative_to(folder).as_posix() for p in sorted((folder / part).glob("*"))]
-    if added := [name for name in found if name not in listed]:
+    existing = [p.relative_to(folder).as_posix() for p in sorted((folder / part).glob("*"))]
+    if added := [name for name in existing if name not in listed]:
         raise BuildError(f"{_few(added)} in {folder} is not in the manifest", hint=_AGAIN)
 
 

@@ -1,4 +1,4 @@
-"""Writes the README.txt of a bundle."""
+"""Write the README.txt of a bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads the missing files of a bundle in parallel."""
+"""Download the missing files of a bundle in parallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conda packages in a bundle, in folders that are channels."""
+"""Find conda packages in a bundle. Their folders are channels."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def name_origins(prefix: Path, packages: Iterable[LockedPackage], folder: Path) 
         data = json.loads(path.read_text(encoding="utf-8"))
         origin = origins.get(data.get("url") or "")
         if origin:
-            told = {"url": origin, "channel": origin.rsplit("/", 2)[0]}
-            write_file(path, json.dumps(data | told, indent=2) + "\n", root=prefix)
+            addresses = {"url": origin, "channel": origin.rsplit("/", 2)[0]}
+            write_file(path, json.dumps(data | addresses, indent=2) + "\n", root=prefix)

@@ -1,4 +1,4 @@
-"""Builds the wheel of the running gpuenv for a bundle, and lists its requirements."""
+"""Build the wheel of the running gpuenv for a bundle, and list its requirements."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: gpuenv\nRoot-Is-Purelib: true\nTag: py3
 
 def requirements(*extras: str) -> tuple[str, ...]:
     """Return gpuenv's requirements with these extras and their markers. Raises BuildError."""
-    found = []
+    result = []
     for text in _metadata(_distribution()).get_all("Requires-Dist", []):
         need = Requirement(text)
         if need.marker and "extra" in str(need.marker):
             if not any(need.marker.evaluate({"extra": e}) for e in extras):
                 continue
             need.marker = None
-        found.append(str(need))
-    return tuple(found)
+        result.append(str(need))
+    return tuple(result)
 
 
 def requires_python() -> str:
@@ -83,21 +83,21 @@ def _metadata(dist: importlib.metadata.Distribution) -> Message:
     """Return METADATA. For a checkout, the requirements come from its current pyproject.toml."""
     import email
 
-    told = email.message_from_string(dist.read_text("METADATA") or "")
+    metadata = email.message_from_string(dist.read_text("METADATA") or "")
     origin = json.loads(dist.read_text("direct_url.json") or "{}")
     if not origin.get("dir_info", {}).get("editable"):
-        return told
+        return metadata
     folder = Path(unquote(urlsplit(origin["url"]).path))
     project: dict[str, Any] = tomli.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for name in ("Requires-Dist", "Provides-Extra"):
-        del told[name]
+        del metadata[name]
     for text in project["dependencies"]:
-        told["Requires-Dist"] = text
+        metadata["Requires-Dist"] = text
     for extra, texts in project.get("optional-dependencies", {}).items():
-        told["Provides-Extra"] = extra
+        metadata["Provides-Extra"] = extra
         for text in texts:
             need = Requirement(text)
             with_extra = f'extra == "{extra}"'
             need.marker = Marker(f"({need.marker}) and {with_extra}" if need.marker else with_extra)
-            told["Requires-Dist"] = str(need)
-    return told
+            metadata["Requires-Dist"] = str(need)
+    return metadata

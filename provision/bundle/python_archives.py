@@ -1,7 +1,7 @@
-"""Python archives in a bundle: the standalone builds that uv manages.
+"""Download and unpack the Python archives of a bundle: the standalone builds that uv manages.
 
-uv downloads the archive for any platform (UV_PYTHON_INSTALL_MIRROR names a mirror) and compares it with its built-in
-hash. On the target uv unpacks it after a comparison with the bundle's hash.
+uv downloads the archive for any platform (UV_PYTHON_INSTALL_MIRROR names a mirror) and compares it with its
+built-in hash. On the target uv unpacks it after a comparison with the bundle's hash.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
     try:
         write_inside_folder.make_folder(cache, root=folder)
         done = _run(words, variables)
-        held = sorted(cache.iterdir())
-        if not done.ok or len(held) != 1:
+        archives = sorted(cache.iterdir())
+        if not done.ok or len(archives) != 1:
             return None, f"Python {row['version']} cannot be downloaded ({_why(done.stderr)})"
         path = folder / "python" / file_name_of_url(row["url"])
         write_inside_folder.make_folder(path.parent, root=folder)
-        held[0].replace(path)
+        archives[0].replace(path)
     except OSError as error:
         raise not_writable(folder, error) from error
     finally:
@@ -81,9 +81,9 @@ def _run(
     words: Sequence[str], variables: Mapping[str, str] | None = None, timeout: float = _TIMEOUT
 ) -> process.Finished:
     """Run a uv command, which may download only the archive that it names."""
-    given = {"UV_PYTHON_DOWNLOADS": "manual", "UV_OFFLINE": "0", **(variables or {})}
+    variables_of_uv = {"UV_PYTHON_DOWNLOADS": "manual", "UV_OFFLINE": "0", **(variables or {})}
     return uv.run_uv(
-        words, PackageSources(), python=None, settings=uv.Settings(variables=given, timeout=timeout)
+        words, PackageSources(), python=None, settings=uv.Settings(variables=variables_of_uv, timeout=timeout)
     )
 
 

@@ -1,4 +1,4 @@
-"""Builds wheels of the folders and commits in a lock, and reads build requirements of source archives."""
+"""Build wheels of the folders and commits in a lock, and read build requirements of source archives."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def wheel_of_unhashed(
                 f"no wheel can be built from {line}", log=uv.redacted(done.stderr),
                 hint="correct the error above, or add a wheel of it to --find-links",
             )  # fmt: skip
-        found = [d for d in importlib.metadata.distributions(path=[str(work / "t")])
+        installed = [d for d in importlib.metadata.distributions(path=[str(work / "t")])
                  if canonicalize_name(d.metadata["Name"]) == canonicalize_name(package.name)]  # fmt: skip
-        return _remade(found[0], folder)
+        return _remade(installed[0], folder)
     except OSError as error:
         raise not_writable(folder, error) from error
     finally:
@@ -78,12 +78,12 @@ def _remade(dist: importlib.metadata.Distribution, folder: Path) -> str:
         place = PurePosixPath(str(file))
         if place.parts[0] != "..":  # files outside of site-packages, such as scripts, are skipped below
             check_relative(str(file))
-        own = len(place.parts) == 2 and place.parts[0].endswith(".dist-info")
-        info = place.parts[0] if own else info
+        is_metadata = len(place.parts) == 2 and place.parts[0].endswith(".dist-info")
+        info = place.parts[0] if is_metadata else info
         if (
             place.parts[0] in ("..", "bin")
             or place.suffix == ".pyc"
-            or (own and place.name in _BY_INSTALLERS)
+            or (is_metadata and place.name in _BY_INSTALLERS)
         ):
             if place.parts[0] == "bin" and place.name not in scripts:
                 contents[f"{stem}.data/scripts/{place.name}"] = Path(str(file.locate())).read_bytes()
@@ -113,9 +113,9 @@ def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> 
     """
     rows = []
     check_file_name(name)
-    made = io.BytesIO()
+    buffer = io.BytesIO()
     try:
-        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as wheel:
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as wheel:
             for inside, data in contents.items():
                 digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
                 rows.append((inside, f"sha256={digest}", len(data)))
@@ -123,14 +123,14 @@ def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> 
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows([*rows, (f"{info}/RECORD", "", "")])
             wheel.writestr(_member(f"{info}/RECORD"), text.getvalue())
-        write_file(folder / name, made.getvalue(), root=folder.parent)
+        write_file(folder / name, buffer.getvalue(), root=folder.parent)
     except OSError as error:
         raise not_writable(folder, error) from error
     return name
 
 
 def _member(inside: str) -> zipfile.ZipInfo:
-    made = zipfile.ZipInfo(inside, _EPOCH)
-    made.compress_type = zipfile.ZIP_DEFLATED
-    made.external_attr = (0o755 if ".data/scripts/" in inside else 0o644) << 16
-    return made
+    member = zipfile.ZipInfo(inside, _EPOCH)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    member.external_attr = (0o755 if ".data/scripts/" in inside else 0o644) << 16
+    return member

@@ -1,4 +1,4 @@
-"""`gpuenv bundle`: everything that machines without a network need, in one folder."""
+"""`gpuenv bundle`: collect everything that machines without a network need in one folder."""
 
 from __future__ import annotations
 
@@ -32,31 +32,33 @@ class BundleOptions:
 
 
 def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | Fleet | Preview:
-    """Make a bundle, or bring one to its end, or up to date. Return the plan where no build fits. For several targets
-    the bundle has a lock for each of the fewest plans."""
+    """Create a bundle, continue an unfinished one, or update it. Return the plan if no build fits.
+
+    For several targets the bundle has a lock for each of the fewest plans.
+    """
     folder = where.make_absolute(options.folder)
     note_project(emit)
     if options.dry_run:
         from .bundle_preview import preview
 
-        found = _find_locks(options, folder, stage.claim(folder), emit)
-        return preview(folder, found.locks, emit) if isinstance(found, LocksForBundle) else found
+        locks = _find_locks(options, folder, stage.claim(folder), emit)
+        return preview(folder, locks.locks, emit) if isinstance(locks, LocksForBundle) else locks
     stage.claim(folder)
     with place.lock_place(folder, emit):
         before = stage.claim(folder)
         stage.assert_writable(folder)
         if before and not options.force:
             stage.refuse_edited(folder, before)
-        found = _find_locks(options, folder, before, emit)
-        if not isinstance(found, LocksForBundle):
-            return found
-        writer = BundleWriter(folder, before, found.locks, emit, found.unserved)
+        locks = _find_locks(options, folder, before, emit)
+        if not isinstance(locks, LocksForBundle):
+            return locks
+        writer = BundleWriter(folder, before, locks.locks, emit, locks.unserved)
         with interruption_message.describe_by(writer.remains):
-            made = writer.write()
+            manifest = writer.write()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     step = f"gpuenv create ENV --bundle {shown}  # on the target; {shown}/{stage.README} describes how to install gpuenv there"
     emit(Event(kind="next", stage="bundle", text=step))
-    return made
+    return manifest
 
 
 def _find_locks(
@@ -71,5 +73,5 @@ def _find_locks(
                 hint="leave --lock out, or give one --target",
             )
         return bundle_fleet.find_locks(folder, before, options.targets, options.choices, emit)
-    got = bundle_lock.of(emit, folder, before, choices, options.lock, allow_md5=options.allow_md5)
-    return got if isinstance(got, Plan) else LocksForBundle((got,))
+    locked = bundle_lock.of(emit, folder, before, choices, options.lock, allow_md5=options.allow_md5)
+    return locked if isinstance(locked, Plan) else LocksForBundle((locked,))

@@ -1,4 +1,4 @@
-"""The files that one lock brings into a bundle: its packages, what builds them, its Python, its channels."""
+"""Collect the files that one lock adds to a bundle: packages, build tools, Python and channels."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from .read_request import find_interpreter
 
 @dataclasses.dataclass
 class BundleContents:
-    """The files of one lock. `notes` are shared by all locks of the bundle."""
+    """The files of one lock. All locks of the bundle share `notes`."""
 
     folder: Path
-    got: LockForBundle
+    locked: LockForBundle
     emit: Emit
     notes: list[str]
 
     @functools.cached_property
     def files(self) -> BundledPackages:
         """The downloads of the lock's packages."""
-        return BundledPackages(self.folder, self.got)
+        return BundledPackages(self.folder, self.locked)
 
     @functools.cached_property
     def lock(self) -> Lock:
-        """The lock with a wheel for each folder and commit, which is built on the first use."""
-        packages = tuple(self._build_wheel(p) if p.unhashed else p for p in self.got.lock.packages)
-        return dataclasses.replace(self.got.lock, packages=packages)
+        """The lock with a wheel for each folder and commit. The wheels are built on first use."""
+        packages = tuple(self._build_wheel(p) if p.unhashed else p for p in self.locked.lock.packages)
+        return dataclasses.replace(self.locked.lock, packages=packages)
 
     def items(self) -> list[Item]:
         """Return the packages of the lock as downloads."""
@@ -53,9 +53,9 @@ class BundleContents:
         """Build the wheel of a folder or commit, and return it as a package."""
         line = format_unhashed(package)
         self.emit(Event(kind="start", stage="bundle", text=f"building a wheel of {line}"))
-        python = find_interpreter(self.got.lock.plan.python or "", None, None, None) or sys.executable
+        python = find_interpreter(self.locked.lock.plan.python or "", None, None, None) or sys.executable
         wheels = self.folder / "wheels"
-        name = wheel_of_unhashed(package, line, wheels, python, self.got.sources)
+        name = wheel_of_unhashed(package, line, wheels, python, self.locked.sources)
         self._note(
             f"the bundle contains {package.name} as a wheel that was built earlier from {line.removeprefix('-e ')}"
         )
@@ -66,9 +66,9 @@ class BundleContents:
         )  # fmt: skip
 
     def warn_of_missing_libraries(self) -> None:
-        """Warn of system libraries that packages of the lock need."""
+        """Warn about system libraries that packages of the lock need."""
         missing_library_warnings.MissingLibraries(
-            self.emit, self.lock, self.got.choices, self.got.sources, [self.folder / "wheels"]
+            self.emit, self.lock, self.locked.choices, self.locked.sources, [self.folder / "wheels"]
         ).warn()
 
     def build_tools(self) -> list[Item]:
@@ -77,23 +77,23 @@ class BundleContents:
             p for p in self.lock.packages
             if get_bundle_path(p).startswith("wheels/") and not get_bundle_path(p).endswith(".whl")
         ]  # fmt: skip
-        found: list[LockedPackage] = []
+        tools: list[LockedPackage] = []
         for package in sources:
             wanted = build_requires(self.folder / get_bundle_path(package))
-            plan = dataclasses.replace(self.got.lock.plan, builds=(), packages=wanted)
+            plan = dataclasses.replace(self.locked.lock.plan, builds=(), packages=wanted)
             self._note(
                 f"{package.name} {package.version} has no wheel: it is built from source on the target"
             )
             try:
                 builds = SourceBuilds(self.emit, forbidden_by="a bundle")
-                found += solve_wheels.lock(
-                    plan, self.got.sources, lambda _event: None, solve_wheels.SolveOptions(builds=builds)
+                tools += solve_wheels.lock(
+                    plan, self.locked.sources, lambda _event: None, solve_wheels.SolveOptions(builds=builds)
                 ).packages
             except LockError as error:
                 text = f"the build requirements of {package.name} ({', '.join(wanted)}) are not in the bundle: {error.message}"
                 self.emit(Event(kind="warning", stage="bundle", text=text))
                 self._note(text)
-        return self.files.items(found)
+        return self.files.items(tools)
 
     def channel_files(self) -> list[str]:
         """Index the folders of conda packages as channels, and return the files of the indexes."""
@@ -106,10 +106,10 @@ class BundleContents:
                 raise BuildError(
                     f"the packages in {self.folder / name} cannot be indexed: {answer['error']['text']}"
                 )
-        own = {get_bundle_path(p) for p in packages}
-        found = [p.relative_to(self.folder).as_posix() for n in folders for p in (self.folder / n).rglob("*")
+        package_files = {get_bundle_path(p) for p in packages}
+        files = [p.relative_to(self.folder).as_posix() for n in folders for p in (self.folder / n).rglob("*")
                  if p.is_file() and not p.name.startswith(".")]  # fmt: skip
-        return [p for p in sorted(found) if p not in own]
+        return [p for p in sorted(files) if p not in package_files]
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -117,21 +117,21 @@ class BundleContents:
 
 
 def merge_items(items: Iterable[Item]) -> list[Item]:
-    """Return each file once. Raises LockError where two locks have different files of one name."""
-    found: dict[str, Item] = {}
+    """Return each file once. Raises LockError if two locks have different files with one name."""
+    merged: dict[str, Item] = {}
     for item in items:
-        first = found.setdefault(item.path, item)
+        first = merged.setdefault(item.path, item)
         if first.wanted.hashes != item.wanted.hashes:
             raise LockError(
                 f"{item.path} is a different file in two locks: {first.wanted.shown} and {item.wanted.shown}",
                 hint="make one bundle for each of these plans",
             )
-    return list(found.values())
+    return list(merged.values())
 
 
 @dataclasses.dataclass(frozen=True)
 class BundlePythons:
-    """The Python archives of a bundle, each one once. `before` is what is in the folder already."""
+    """The Python archives of a bundle, each once. `before` is the existing bundle in the folder."""
 
     folder: Path
     before: Bundle | None
@@ -140,7 +140,7 @@ class BundlePythons:
     _found: dict[tuple[str, str], BundlePython | None] = dataclasses.field(default_factory=dict)
 
     def archive(self, minor: str, platform: str) -> BundlePython | None:
-        """Return the archive of a Python, fetched where it is missing. Without one emit a warning."""
+        """Return the archive of a Python, and download it if it is missing. Without one emit a warning."""
         key = (minor, platform)
         if key not in self._found:
             self._found[key] = self._kept(minor, platform) or self._fetched(minor, platform)

@@ -1,4 +1,4 @@
-"""The locks of a bundle for several targets: one for each plan of the fleet."""
+"""Lock each plan of the fleet for a bundle for several targets."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def find_locks(
     if not tasks:
         return fleet
     hosts = [as_plain(one) for one in (*fleet.classes, *fleet.unserved)]
-    asked = digest_options(tasks[0].choices, hosts)
-    if _is_begun(folder, before, asked, tasks):
+    options_digest = digest_options(tasks[0].choices, hosts)
+    if _is_begun(folder, before, options_digest, tasks):
         emit(Event(kind="note", stage="bundle", text="continuing with the locks of this unfinished bundle"))
-        made = [_read_begun(folder, task) for task in tasks]
+        solved = [_read_begun(folder, task) for task in tasks]
     else:
-        made = [solve_lock(task, emit) for task in tasks]
-    locks = [_for_bundle(task, lock, asked) for task, lock in zip(tasks, made, strict=True)]
+        solved = [solve_lock(task, emit) for task in tasks]
+    locks = [_for_bundle(task, lock, options_digest) for task, lock in zip(tasks, solved, strict=True)]
     for host in fleet.unserved:
         emit(Event(kind="warning", stage="bundle", text=_describe(host)))
     return LocksForBundle(tuple(locks), fleet.unserved)
 
 
-def _is_begun(folder: Path, before: Bundle | None, asked: str, tasks: Sequence[PlanTask]) -> bool:
+def _is_begun(folder: Path, before: Bundle | None, options_digest: str, tasks: Sequence[PlanTask]) -> bool:
     """Return whether an interrupted bundle has a lock for each of these plans."""
     names = {task.path.name for task in tasks}
-    return before is not None and is_begun(folder, before, asked) and names == set(locks_of(before))
+    return before is not None and is_begun(folder, before, options_digest) and names == set(locks_of(before))
 
 
 def _read_begun(folder: Path, task: PlanTask) -> Lock:
@@ -55,10 +55,10 @@ def _read_begun(folder: Path, task: PlanTask) -> Lock:
     return read_lock(folder / task.path.name, task.choices, task.context.target.platform)
 
 
-def _for_bundle(task: PlanTask, lock: Lock, asked: str) -> LockForBundle:
+def _for_bundle(task: PlanTask, lock: Lock, options_digest: str) -> LockForBundle:
     choices = dataclasses.replace(task.choices, planned=task.context.target)
     return LockForBundle(
-        lock=lock, sources=task.context.sources, profiles=task.context.profiles, choices=choices, asked=asked,
+        lock=lock, sources=task.context.sources, profiles=task.context.profiles, choices=choices, options_digest=options_digest,
         virtual=virtual_packages(task.context, task.choices), file=task.path.name,
     )  # fmt: skip
 

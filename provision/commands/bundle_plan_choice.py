@@ -1,4 +1,4 @@
-"""Choose the lock of a bundle for several machines that is for this machine."""
+"""Choose the lock for this machine from a bundle for several machines."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _PARTS = ("driver", "gpus", "context", "hardware", "environment")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Question:
-    """The machine to install on, and its device. `machine` is None where the options describe another one."""
+class _InstallPlace:
+    """The machine to install on, and its device. `machine` is None if the options describe another one."""
 
     folder: Path
     choices: Choices
@@ -31,25 +31,27 @@ class _Question:
     machine: Machine | None
 
 
-def choose_lock(folder: Path, found: Bundle, choices: Choices, emit: Emit) -> str:
-    """Return the lock of this machine's class, or else the first that fits this machine. Raises LockError with the
-    bundle's classes where none does, MachineError for a broken driver."""
-    asked = _read_question(folder, choices)
+def choose_lock(folder: Path, manifest: Bundle, choices: Choices, emit: Emit) -> str:
+    """Return the lock of this machine's class, otherwise the first that fits this machine.
+
+    Raises LockError with the bundle's classes if none fits, MachineError for a broken driver.
+    """
+    place = _read_place(folder, choices)
     objections: dict[str, str] = {}
-    for plan in sorted(found.plans, key=lambda p: not _own_class(p, asked)):
-        if why := _object_to(plan, asked):
+    for plan in sorted(manifest.plans, key=lambda p: not _own_class(p, place)):
+        if why := _object_to(plan, place):
             objections[plan.lock] = why
             continue
-        emit(Event(kind="note", stage="lock", text=_describe_choice(plan, asked)))
+        emit(Event(kind="note", stage="lock", text=_describe_choice(plan, place)))
         return plan.lock
-    rows = [f"{_describe_classes(p)} ({p.lock}): {objections[p.lock]}" for p in found.plans]
+    rows = [f"{_describe_classes(p)} ({p.lock}): {objections[p.lock]}" for p in manifest.plans]
     raise LockError(
-        f"no lock of the bundle {folder} fits this machine ({_describe(asked)}). Its classes are {'; '.join(rows)}",
+        f"no lock of the bundle {folder} fits this machine ({_describe(place)}). Its classes are {'; '.join(rows)}",
         hint="run `gpuenv detect --json > HOST.json` here, then `gpuenv bundle DIR` with one more --target HOST.json",
     )
 
 
-def _read_question(folder: Path, choices: Choices) -> _Question:
+def _read_place(folder: Path, choices: Choices) -> _InstallPlace:
     elsewhere = described_target(choices)
     if elsewhere:
         device: Device = "cuda" if elsewhere.driver or elsewhere.gpus else "cpu"
@@ -61,46 +63,46 @@ def _read_question(folder: Path, choices: Choices) -> _Question:
             device = detect.judge_device("auto", machine)[0]
     if choices.device != "auto":
         device = "cpu" if choices.device == "cpu" else "cuda"
-    return _Question(folder, choices, target, device, machine)
+    return _InstallPlace(folder, choices, target, device, machine)
 
 
-def _own_class(plan: BundlePlan, asked: _Question) -> str | None:
-    """Return the id of the class that this machine belongs to, where the plan has it."""
-    found = (c.id for c in plan.classes if c.device == asked.device and is_same_class(c.target, asked.target))
-    return next(found, None)
+def _own_class(plan: BundlePlan, place: _InstallPlace) -> str | None:
+    """Return the id of the plan's class that this machine belongs to, or None."""
+    ids = (c.id for c in plan.classes if c.device == place.device and is_same_class(c.target, place.target))
+    return next(ids, None)
 
 
-def _object_to(plan: BundlePlan, asked: _Question) -> str | None:
+def _object_to(plan: BundlePlan, place: _InstallPlace) -> str | None:
     """Return why a plan does not fit this machine, or None."""
-    minor = ".".join((asked.choices.python or "").split(".")[:2])
-    if plan.target.platform != asked.target.platform:
+    minor = ".".join((place.choices.python or "").split(".")[:2])
+    if plan.target.platform != place.target.platform:
         return f"for {plan.target.platform}"
-    if plan.device != asked.device:
-        return f"for {plan.device}, but this machine requires {asked.device}"
+    if plan.device != place.device:
+        return f"for {plan.device}, but this machine requires {place.device}"
     if minor and minor != plan.python:
         return f"for Python {plan.python}, not {minor}"
-    lock = pylock.read(asked.folder / plan.lock)
+    lock = pylock.read(place.folder / plan.lock)
     try:
-        check_lock(lock, asked.choices, asked.target, asked.machine)
+        check_lock(lock, place.choices, place.target, place.machine)
     except LockError as error:
         return error.message
-    newer = find_newer_glibc(map(get_bundle_path, lock.packages), asked.target.glibc)
-    return f"{newer} needs a newer glibc than {asked.target.glibc}" if newer else None
+    newer = find_newer_glibc(map(get_bundle_path, lock.packages), place.target.glibc)
+    return f"{newer} needs a newer glibc than {place.target.glibc}" if newer else None
 
 
-def _describe_choice(plan: BundlePlan, asked: _Question) -> str:
-    if own := _own_class(plan, asked):
-        return f"this machine is of class {own}: installing {plan.lock} of the bundle"
-    return f"no class of the bundle has machines like this one ({_describe(asked)}); {plan.lock} fits it: installing that"
+def _describe_choice(plan: BundlePlan, place: _InstallPlace) -> str:
+    if class_id := _own_class(plan, place):
+        return f"this machine is of class {class_id}: installing {plan.lock} of the bundle"
+    return f"no class of the bundle has machines like this one ({_describe(place)}); {plan.lock} fits it: installing that"
 
 
 def _describe_classes(plan: BundlePlan) -> str:
     return ", ".join(c.id for c in plan.classes)
 
 
-def _describe(asked: _Question) -> str:
+def _describe(place: _InstallPlace) -> str:
     """Return the machine in words: "linux-x86_64, glibc 2.35, driver 580.95.05, GPU 9.0"."""
-    target = asked.target
+    target = place.target
     gpus = sorted({g.capability for g in target.gpus})
     words = [
         target.platform,

@@ -1,4 +1,4 @@
-"""`gpuenv bundle --dry-run`: the files that would be fetched, and their sizes."""
+"""List the files that `gpuenv bundle` would download, with their sizes (--dry-run)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .bundle_lock import LockForBundle, one_of_each_platform
 
 
 def preview(folder: Path, locks: Sequence[LockForBundle], emit: Emit) -> Preview:
-    """Return the files that would be fetched. Python archives and what builds sources are not counted: their sizes are
-    known when they are fetched."""
-    own = [_own_items(folder, got, emit) for got in one_of_each_platform(locks)]
-    need = needed(folder, merge_items(chain(*(_items(folder, got) for got in locks), *own)))
-    made_here = dict.fromkeys(p.name for got in locks for p in got.lock.packages if p.unhashed)
+    """Return the files to download. Python archives and build tools are not counted, because their sizes are
+    not known."""
+    own_items = [_own_items(folder, locked, emit) for locked in one_of_each_platform(locks)]
+    need = needed(folder, merge_items(chain(*(_items(folder, locked) for locked in locks), *own_items)))
+    made_here = dict.fromkeys(p.name for locked in locks for p in locked.lock.packages if p.unhashed)
     notes = ["a Python for the target is downloaded too: about 45 MB"]
     notes += [f"wheels are built from {', '.join(made_here)}"] if made_here else []
     return Preview(
@@ -27,10 +27,10 @@ def preview(folder: Path, locks: Sequence[LockForBundle], emit: Emit) -> Preview
     )  # fmt: skip
 
 
-def _items(folder: Path, got: LockForBundle) -> list[Item]:
-    return BundledPackages(folder, got).items([p for p in got.lock.packages if not p.unhashed])
+def _items(folder: Path, locked: LockForBundle) -> list[Item]:
+    return BundledPackages(folder, locked).items([p for p in locked.lock.packages if not p.unhashed])
 
 
-def _own_items(folder: Path, got: LockForBundle, emit: Emit) -> list[Item]:
-    packages, _ = solve_own_packages(got, emit)
-    return BundledPackages(folder, got).items(packages, "gpuenv")
+def _own_items(folder: Path, locked: LockForBundle, emit: Emit) -> list[Item]:
+    packages, _ = solve_own_packages(locked, emit)
+    return BundledPackages(folder, locked).items(packages, "gpuenv")

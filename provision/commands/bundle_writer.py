@@ -37,7 +37,7 @@ _EMIT_SECONDS = 0.2
 
 @dataclasses.dataclass
 class BundleWriter:
-    """A bundle in the making. From its first moment the manifest says what will be in it."""
+    """An unfinished bundle. Its manifest lists the files from the start."""
 
     folder: Path
     before: Bundle | None
@@ -49,11 +49,11 @@ class BundleWriter:
 
     def write(self) -> Bundle:
         """Write everything, and return the manifest."""
-        own, minors = self._own_packages()
+        own_items, minors = self._own_packages()
         contents = [BundleContents(self.folder, one, self.emit, self.notes) for one in self.locks]
         if self.before is None:
-            stage.settle(self.folder, self._manifest(()))  # from here on the folder is ours
-        items = merge_items([*chain.from_iterable(one.items() for one in contents), *own])
+            stage.settle(self.folder, self._manifest(()))  # the manifest marks the folder as a bundle
+        items = merge_items([*chain.from_iterable(one.items() for one in contents), *own_items])
         begun = self._begin(contents, items)
         self._fetch(items)
         for one in contents:
@@ -66,13 +66,13 @@ class BundleWriter:
         return self._finish(begun, paths, self._archives(minors))
 
     def remains(self) -> interruption_message.RunRemains:
-        """Return what is in the folder where this is interrupted."""
+        """Return what an interrupted run left in the folder."""
         name = f"{self.folder.name}/"
         if not self.planned:
             return interruption_message.RunRemains(text=f"no file was fetched into {name} by this run")
         if all(item.wanted.size for item in self.planned):
             there = format_part(bytes_there(self.planned), sum(i.wanted.size or 0 for i in self.planned))
-        else:  # an index that gives no sizes
+        else:  # an index without sizes
             there = f"{sum(i.wanted.path.is_file() for i in self.planned)} of {len(self.planned)} files"
         return interruption_message.RunRemains(
             text=f"{there} in {name}", hint="run the same command again to continue"
@@ -82,16 +82,16 @@ class BundleWriter:
         """Return gpuenv's own packages for each platform, and the Pythons of the first one that have them."""
         items: list[Item] = []
         pythons: list[tuple[str, ...]] = []
-        for got in one_of_each_platform(self.locks):
-            packages, minors = solve_own_packages(got, self.emit)
-            items += BundledPackages(self.folder, got).items(packages, "gpuenv")
+        for locked in one_of_each_platform(self.locks):
+            packages, minors = solve_own_packages(locked, self.emit)
+            items += BundledPackages(self.folder, locked).items(packages, "gpuenv")
             pythons.append(minors)
         return items, pythons[0]
 
     def _archives(self, minors: Sequence[str]) -> list[BundlePython | None]:
-        """Return the Python of each lock; for a conda lock, which has one, a Python for gpuenv alone."""
+        """Return the Python of each lock. A conda lock has one, so its Python is for gpuenv."""
         pythons = BundlePythons(self.folder, self.before, self.emit, self.locks[0].sources.offline)
-        plans = [got.lock.plan for got in self.locks]
+        plans = [locked.lock.plan for locked in self.locks]
         return [
             pythons.archive(
                 minors[0] if locking(p.manager).BRINGS_PYTHON else p.python or "", p.platform
@@ -102,8 +102,8 @@ class BundleWriter:
     # --- the manifest --------------------------------------------------------------------------------
 
     def _begin(self, contents: Sequence[BundleContents], items: Sequence[Item]) -> Bundle:
-        """Write the locks, and a manifest of what is to come, in place of the earlier one."""
-        names = [got.file_name for got in self.locks]
+        """Write the locks and a manifest of all planned files, in place of the earlier one."""
+        names = [locked.file_name for locked in self.locks]
         planned = [
             BundleFile(path=i.path, size=i.wanted.size, sha256=i.wanted.hashes.get("sha256")) for i in items
         ]
@@ -112,19 +112,19 @@ class BundleWriter:
             stage.settle(self.folder, dataclasses.replace(self.before, complete=False))
             planned += [f for f in self.before.files if f.path not in (*new, *names)]  # removed at the end
         for one in contents:
-            path, way = self.folder / one.got.file_name, locking(one.lock.manager)
-            way.write_lock(path, one.lock, one.got.virtual, alone=True)
+            path, way = self.folder / one.locked.file_name, locking(one.lock.manager)
+            way.write_lock(path, one.lock, one.locked.virtual, alone=True)
         begun = self._manifest((*stage.items_of(self.folder, names), *planned))
         stage.settle(self.folder, begun)
         return begun
 
     def _manifest(self, files: Sequence[BundleFile]) -> Bundle:
         archives = stage.archives_of(self.before) if self.before else ()
-        plans = [_describe_plan(got, archives) for got in self.locks]
+        plans = [_describe_plan(locked, archives) for locked in self.locks]
         first = plans[0]
         return Bundle(
             gpuenv=__version__, manager=self.locks[0].lock.manager, lock=first.lock, target=first.target,
-            device=first.device, frameworks=first.frameworks, python=first.python, asked=self.locks[0].asked,
+            device=first.device, frameworks=first.frameworks, python=first.python, asked=self.locks[0].options_digest,
             archive=first.archive, files=tuple(files), plans=tuple(p for p in plans if p.classes),
             unserved=self.unserved,
         )  # fmt: skip
@@ -141,7 +141,7 @@ class BundleWriter:
             write_file(self.folder / stage.README, bundle_readme.text(bundle))
         except OSError as error:
             raise stage.not_writable(self.folder, error) from error
-        names = [got.file_name for got in self.locks]
+        names = [locked.file_name for locked in self.locks]
         pythons = [archive.path for archive in archives if archive]
         listed = dict.fromkeys([*names, *paths, *pythons, stage.README])
         finished = dataclasses.replace(bundle, files=stage.items_of(self.folder, list(listed)), complete=True)
@@ -192,16 +192,16 @@ def format_part(part: int, total: int) -> str:
     return f"{number if whole.endswith(f' {unit}') else less} of {whole}"
 
 
-def _describe_plan(got: LockForBundle, archives: Sequence[BundlePython]) -> BundlePlan:
-    """Return the plan of a lock. Its Python is one that the folder has already."""
-    lock, plan = got.lock, got.lock.plan
+def _describe_plan(locked: LockForBundle, archives: Sequence[BundlePython]) -> BundlePlan:
+    """Return the plan of a lock. Its Python is one that the folder already has."""
+    lock, plan = locked.lock, locked.lock.plan
     way = locking(lock.manager)
     fitting = (
         a for a in archives
         if way.BRINGS_PYTHON or stage.is_archive_for(a, plan.python or "", plan.platform)
     )  # fmt: skip
     return BundlePlan(
-        lock=got.file_name, classes=lock.classes if got.of_fleet else (), target=lock.target, device=plan.device,
+        lock=locked.file_name, classes=lock.classes if locked.of_fleet else (), target=lock.target, device=plan.device,
         frameworks=tuple(_describe_build(b) for b in plan.builds), python=plan.python,
         archive=next(fitting, None),
     )  # fmt: skip

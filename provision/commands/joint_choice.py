@@ -59,6 +59,7 @@ class BestSet:
         return tuple(known.values())
 
 
+# The module is longer than 300 lines: the methods share what one choice has read and learned.
 @dataclass
 class JointChoice:
     """The choice of a set for a request that may change.

@@ -38,6 +38,7 @@ from .search_memory import SearchMemory, SharedLists
 from .versions import meets, version
 
 
+# The module is longer than 300 lines: all methods share the caches of one search.
 @dataclass
 class JointSearch:
     """A question with the packages that are named beside the frameworks.
@@ -139,8 +140,8 @@ class JointSearch:
         self, candidate: CandidateBuilds, options: Mapping[str, Sequence[PackageRelease]]
     ) -> Chosen | None:
         wheels = {n: self._without_compiled(n, rs, candidate) for n, rs in options.items()}
-        for built, given in ((False, wheels), (True, options)):
-            if all(given.values()) and (releases := self._assigned_once(candidate, given)):
+        for built, choices in ((False, wheels), (True, options)):
+            if all(choices.values()) and (releases := self._assigned_once(candidate, choices)):
                 return self._chosen(candidate, releases, built=built and wheels != options)
         return None
 
@@ -229,7 +230,7 @@ class JointSearch:
     def _unfit(
         self, package: NamedPackage, release: PackageRelease, candidate: CandidateBuilds
     ) -> str | None:
-        """What metadata and measured rows say against a release with builds."""
+        """Return the objection of metadata and measured rows to a release with builds, or None."""
         if not (release.sourced or release.wheels or self.prebuilt_for(release, candidate)):
             return no_prebuilt(release, candidate.builds, candidate.python)
         needs = self.needs(package.name, release, candidate.python)
@@ -274,7 +275,7 @@ class JointSearch:
         return self.memory.needs[key]
 
     def compiles(self, name: str, release: PackageRelease, candidate: CandidateBuilds) -> bool:
-        """Whether a release must be compiled, although other releases of the package have wheels."""
+        """Return whether a release must be compiled although other releases of the package have wheels."""
         if not release.compiles or candidate.python in release.wheels or name not in self._with_wheels:
             return False
         return self.prebuilt_for(release, candidate) is None

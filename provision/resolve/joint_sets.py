@@ -1,4 +1,4 @@
-"""Sets of framework builds and named packages: the chosen one, and those that a solver refused."""
+"""Hold the chosen set of builds and packages, and the sets that a solver refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .candidate_builds import CandidateBuilds
 
 @dataclass(frozen=True)
 class Chosen:
-    """A set: builds, a Python, and a release of each named package. `behind` are days behind the newest release."""
+    """A set: builds, a Python, and a release of each named package.
+
+    `behind` is the age of each release relative to the newest one, in days.
+    """
 
     candidate: CandidateBuilds
     releases: Mapping[str, PackageRelease]
@@ -30,8 +33,10 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Refused:
-    """Versions of named packages and of frameworks that do not go together, by what a solver said; with `cuda` only
-    where no build has that CUDA major."""
+    """Versions of named packages and frameworks that a solver found incompatible.
+
+    With `cuda` this applies only if no build has that CUDA major.
+    """
 
     versions: Mapping[str, str]
     because: str

@@ -80,7 +80,10 @@ def _toolkit_pin(question: Question, build: Build, chosen: list[Build], python: 
 
 
 def _brings(build: Build, part: str) -> bool:
-    """Whether a build or its cuDNN requires a part of the toolkit. cuDNN requires cuBLAS in any release of its major."""
+    """Return whether a build or its cuDNN requires a part of the toolkit.
+
+    cuDNN requires cuBLAS in any release of its major.
+    """
     return part in _needs(build.requires) or (
         _CUBLAS.fullmatch(part) is not None and _cudnn_package(build) is not None
     )

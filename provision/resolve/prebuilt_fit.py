@@ -17,11 +17,11 @@ def find_prebuilt(
     question: Question, release: PackageRelease, builds: Sequence[Build], python: str
 ) -> PrebuiltWheel | None:
     """Return the prebuilt wheel of a release for builds and a Python, None where its page has none."""
-    mine = [w for w in release.prebuilt if python in w.pythons]
-    for build in builds if mine else ():
+    of_python = [w for w in release.prebuilt if python in w.pythons]
+    for build in builds if of_python else ():
         cxx11 = find_cxx11(question.profiles.abis, build, question.target.platform)
-        if found := [w for w in mine if serves(w.built_for, build, cxx11)]:
-            return max(found, key=lambda w: w.url)
+        if fitting := [w for w in of_python if serves(w.built_for, build, cxx11)]:
+            return max(fitting, key=lambda w: w.url)
     return None
 
 
@@ -35,8 +35,8 @@ def no_prebuilt(release: PackageRelease, builds: Sequence[Build], python: str) -
 
 def builds_with_wheel(releases: Iterable[PackageRelease], python: str) -> str:
     """Return the minor releases of a framework for which a package has a wheel, newest first: "torch 2.10, 2.9"."""
-    found = {w.built_for for r in releases for w in r.prebuilt if python in w.pythons}
-    minors = sorted({(b.framework, b.minor) for b in found}, key=lambda m: version(m[1]), reverse=True)
+    built_for = {w.built_for for r in releases for w in r.prebuilt if python in w.pythons}
+    minors = sorted({(b.framework, b.minor) for b in built_for}, key=lambda m: version(m[1]), reverse=True)
     names = dict.fromkeys(framework for framework, _ in minors)
     return " and ".join(
         f"{name} {', '.join([m for f, m in minors if f == name][:_MOST_BUILDS])}" for name in names

@@ -21,8 +21,8 @@ def list_compiled(search: JointSearch, chosen: Chosen) -> list[str]:
 
 def list_prebuilt(search: JointSearch, chosen: Chosen) -> Iterator[PrebuiltWheel]:
     """Return the prebuilt wheels of a set."""
-    found = (search.prebuilt_for(r, chosen.candidate) for r in chosen.releases.values())
-    return filter(None, found)
+    wheels = (search.prebuilt_for(r, chosen.candidate) for r in chosen.releases.values())
+    return filter(None, wheels)
 
 
 def describe_prebuilt(search: JointSearch, chosen: Chosen) -> Iterator[str]:
