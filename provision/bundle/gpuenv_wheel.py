@@ -15,7 +15,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 
 from ..errors import BuildError
-from .rebuilt_wheels import write
+from .unhashed_wheels import write
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: gpuenv\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 

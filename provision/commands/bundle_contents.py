@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import bundle as stage
 from ..bundle import python_archives
 from ..bundle.collect_files import Item
-from ..bundle.rebuilt_wheels import build_requires, wheel_of_unhashed
+from ..bundle.unhashed_wheels import build_requires, wheel_of_unhashed
 from ..errors import BuildError, LockError
 from ..index.download_files import digests
 from ..managers.conda import engine as conda

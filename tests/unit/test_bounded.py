@@ -17,7 +17,7 @@ import zipfile
 import pytest
 from loopback import running
 
-from provision.bundle.rebuilt_wheels import build_requires
+from provision.bundle.unhashed_wheels import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import archive_members, connections, download_files
 from provision.index.download_files import FileRequest, add_credentials, download, part
