@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GLIBC = "2.35"
 TARGET = ("--driver", "580.65.06", "--gpu", "H100", "--platform", "linux-x86_64", "--glibc", GLIBC)
 _TIMEOUT = 600.0
-_SOLVES = re.compile(r"solves: (\d+) of at most")
+_SOLVES = re.compile(r"solver run (\d+) of at most")
 _TOOK = re.compile(r"uv took ([\d., s]+)$", re.MULTILINE)
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 
