@@ -215,7 +215,8 @@ class JointChoice:
                 context.sources, context.supply, context.target, newest_first, about, pre=context.request.pre,
                 known=tuple(p for p in known if p.releases),
                 prebuilt=PrebuiltWheels(
-                    context.profiles.pages, builds, context.sources, context.target, newest_first, self._warn
+                    context.profiles.pages, builds, context.sources, context.target, newest_first, self._warn,
+                    context.profiles.wheel_glibc,
                 ),
             )  # fmt: skip
             self._reader.read([n for n in named if n.name not in companions or n.index])

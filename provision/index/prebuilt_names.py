@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from ..model import BuiltFor, CxxAbi, WheelPage
+from ..model import BuiltFor, CxxAbi, WheelGlibc, WheelPage
 
 _FIELDS = {
     "minor": r"(?P<minor>\d+\.\d+)",
@@ -93,6 +93,14 @@ def find_cxx11(rows: Iterable[CxxAbi], build: FrameworkBuild, platform: str) -> 
             build.version, prereleases=True
         ):
             return row.cxx11
+    return None
+
+
+def find_glibc(rows: Iterable[WheelGlibc], package: str, release: str) -> str | None:
+    """Return the oldest glibc for the wheels of a release, None where no row has it."""
+    for row in rows:
+        if row.package == package and SpecifierSet(row.versions).contains(release, prereleases=True):
+            return row.glibc
     return None
 
 

@@ -48,7 +48,7 @@ _NOUNS = {
     "package_catalog": "ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement",
     "finding_texts": "FindingText",
     "satellites": "Satellite PackageTrap",
-    "prebuilt_wheels": "WheelPage CxxAbi BuiltFor PrebuiltWheel",
+    "prebuilt_wheels": "WheelPage CxxAbi WheelGlibc BuiltFor PrebuiltWheel",
     "cpu_build_packages": "CPU_PACKAGES is_cpu_build",
     "package_names": "FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package",
     "requests": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources",

@@ -16,7 +16,7 @@ from .package_catalog import (
     Replacement,
     SystemLibrary,
 )
-from .prebuilt_wheels import CxxAbi, WheelPage
+from .prebuilt_wheels import CxxAbi, WheelGlibc, WheelPage
 from .satellites import PackageTrap, Satellite
 
 
@@ -237,6 +237,7 @@ class Profiles:
     indexes: tuple[IndexAddress, ...] = ()
     pages: tuple[WheelPage, ...] = ()
     abis: tuple[CxxAbi, ...] = ()
+    wheel_glibc: tuple[WheelGlibc, ...] = ()
     imports: tuple[ImportName, ...] = ()
     conda_names: tuple[CondaName, ...] = ()
     system_libraries: tuple[SystemLibrary, ...] = ()

@@ -46,6 +46,16 @@ class CxxAbi:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WheelGlibc:
+    """The oldest glibc for the prebuilt wheels of a package, by versions (a PEP 440 specifier). Their names do not have
+    it: the tag linux_x86_64 allows every glibc."""
+
+    package: str
+    versions: str
+    glibc: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltFor:
     """The builds that a wheel is compiled for, by its file name.
 

@@ -1,4 +1,4 @@
-"""The tables of indexes.yaml: addresses of indexes, pages of wheels, and the string ABI of builds."""
+"""The tables of indexes.yaml: addresses of indexes, pages of wheels, the string ABI of builds, and the glibc of the wheels."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ PAGE_TABLES = {
         model.WheelPage, "pages", ("framework", "packages"), ("packages", "url"), words=("packages",)
     ),
     "abis": Kind(model.CxxAbi, "abis", ("framework", "versions", "cuda", "platform"), ("versions", "cxx11")),
+    "wheel_glibc": Kind(
+        model.WheelGlibc,
+        "wheel_glibc",
+        ("package", "versions"),
+        ("package", "versions", "glibc", "source", "read"),
+    ),
 }
 
 

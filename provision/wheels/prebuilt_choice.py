@@ -119,6 +119,7 @@ class PrebuiltChoice:
         return PrebuiltWheels(
             pages=self.profiles.pages, builds=self.plan.builds, sources=self.sources, target=self.plan.target,
             pythons=(self.plan.python or "",), warn=self.warn,
+            glibcs=self.profiles.wheel_glibc,
         )  # fmt: skip
 
     def _fits(self, wheel: PrebuiltWheel) -> bool:

@@ -17,9 +17,9 @@ from packaging.version import Version
 from ..errors import LockError
 from ..index.http import AT_ONCE
 from ..index.platform_tags import wheel_tags
-from ..index.prebuilt_names import FrameworkBuild, label_of, read_name
+from ..index.prebuilt_names import FrameworkBuild, find_glibc, label_of, read_name
 from ..index.simple_api import File
-from ..model import PackageSources, PrebuiltWheel, Target, WheelPage
+from ..model import PackageSources, PrebuiltWheel, Target, WheelGlibc, WheelPage
 from .index_metadata import IndexMetadata
 
 _MOST_PAGES = 24
@@ -39,7 +39,9 @@ class PrebuiltWheels:
     target: Target
     pythons: Sequence[str]
     warn: Callable[[str], None]
+    glibcs: Sequence[WheelGlibc] = ()
     _unread: set[str] = field(default_factory=set)
+    _warned: set[str] = field(default_factory=set)
     _known: dict[str, list[File]] = field(default_factory=dict, repr=False)
     _reading: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -115,19 +117,36 @@ class PrebuiltWheels:
         """Return the wheels of a package among the files of its page, each address once."""
         for file in {f.url: f for f in files}.values():
             wheel = read_wheel(page, file.name, file.url, self.tags)
-            if wheel and wheel.package == package:
+            if wheel and wheel.package == package and self._has_glibc(wheel):
                 yield dataclasses.replace(wheel, sha256=file.sha256)
+
+    def _has_glibc(self, wheel: PrebuiltWheel) -> bool:
+        """Return whether the target has the glibc of a wheel. Warn once for a package where it has not."""
+        needed, mine = find_glibc(self.glibcs, wheel.package, wheel.version), self.target.glibc
+        if not needed or not mine or Version(needed) <= Version(mine):
+            return True
+        self._warn_once(
+            wheel.package,
+            f"the wheels of {wheel.package} {wheel.version} require glibc {needed}, and the target has {mine}. "
+            "Use a newer system or a container for them",
+        )
+        return False
+
+    def _warn_once(self, key: str, text: str) -> None:
+        with self._lock:
+            known = key in self._warned
+            self._warned.add(key)
+        if not known:
+            self.warn(text)
 
     def _tell(self, page: WheelPage, package: str, error: LockError) -> None:
         """Warn once about an unreadable page, and do not read it again."""
-        with self._lock:
-            known = page.url in self._unread
-            self._unread.add(page.url)
-        if not known:
-            self.warn(
-                f"no prebuilt wheel of {package} is known: {error.message}. {package} is planned from its source archive. "
-                "Repeat the command when the page answers, or add a row for a mirror to profiles/indexes.yaml"
-            )
+        self._unread.add(page.url)
+        self._warn_once(
+            page.url,
+            f"no prebuilt wheel of {package} is known: {error.message}. {package} is planned from its source archive. "
+            "Repeat the command when the page answers, or add a row for a mirror to profiles/indexes.yaml",
+        )
 
     @cached_property
     def _metadata(self) -> IndexMetadata:

@@ -121,6 +121,16 @@ def test_a_file_can_be_named_by_its_local_version(torches, pages):
     assert locked(ran, "flash-attn")["url"].endswith(file.replace("+", "%2B"))
 
 
+def test_a_wheel_that_needs_a_newer_glibc_is_not_taken_and_said(torches, pages):
+    major = torches("resolve", "--json", *ASK).json["builds"][0]["cuda"][:2]
+    pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.15cxx11abiTRUE")
+    older = ["2.31" if word == "2.35" else word for word in ASK]
+    ran = torches("resolve", "--with", "flash-attn", *older)
+    assert ran.code == 0 and "require glibc 2.32, and the target has 2.31" in said(ran)
+    assert "is the wheel" not in said(ran)
+    assert said(ran).count("require glibc") == 1
+
+
 def test_a_release_that_no_page_has_is_compiled_as_before(torches, pages):
     ran = torches("lock", "--json", "--with", "flash-attn", *ASK)
     assert locked(ran, "flash-attn")["url"].endswith("flash_attn-2.8.3.tar.gz")

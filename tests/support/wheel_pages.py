@@ -73,7 +73,7 @@ class WheelPages:
                 f'  - {{packages: "{" ".join(page.packages)}", url: "{url}", local: "{page.local}"{listing}}}\n'
             )
         head = '- table: "pages"\n  framework: "torch"\n  source: "here"\n  read: "2026-11-23"\n  kept: "by hand"\n  rows:\n'
-        (folder / "indexes.yaml").write_text(head + "".join(rows))
+        (folder / "indexes.yaml").write_text(head + "".join(rows))  # the other tables stay as shipped
 
     def page(self, path: str) -> bytes | None:
         """Return a page as HTML, None where there is none."""

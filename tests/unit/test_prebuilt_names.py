@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from provision import profiles
-from provision.index.prebuilt_names import find_cxx11, label_of, read_name, serves
+from provision.index.prebuilt_names import find_cxx11, find_glibc, label_of, read_name, serves
 from provision.model import Build, BuiltFor
 from provision.profiles.tables import check_table
 from provision.profiles.yaml_files import read_file
@@ -148,6 +148,12 @@ def test_the_string_abi_of_a_build():
 )
 def test_another_form_is_no_name_of_the_page(file):
     assert read_name(page_of("flash-attn"), file) is None
+
+
+def test_the_glibc_of_a_release():
+    asked = [("flash-attn", "2.8.3.post2"), ("flash-attn", "2.7.4.post1"), ("mamba-ssm", "2.2.5")]
+    found = [find_glibc(known().wheel_glibc, *a) for a in (*asked, ("torch-scatter", "2.1.2"))]
+    assert found == ["2.32", None, "2.32", None]
 
 
 def test_the_label_of_a_build():
