@@ -1,13 +1,12 @@
-"""detect's readers: parsers on recorded text, and a made machine under a root of its own."""
+"""What detect reads of texts and files: drivers, platforms, containers, boards."""
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from detect_files import DATA, program, tree
 from hypothesis import given, strategies as st
 
 from provision import detect as package
@@ -31,7 +30,6 @@ from provision.detect.kernel_files import (
     smi_rows,
 )
 from provision.detect.libcuda import parse_answer
-from provision.detect.nvml_and_smi import ask_smi
 from provision.detect.platform_and_libc import (
     glibc_version,
     judge_platform,
@@ -41,45 +39,19 @@ from provision.detect.platform_and_libc import (
     redacted,
 )
 from provision.detect.pythons import (
-    PythonCache,
-    ask_python,
     conda_version,
     pyenv_version,
-    read_pythons,
     uv_version,
 )
 from provision.detect.system_libraries import (
     file_version,
-    find_files,
-    folder_libraries,
-    read_libraries,
 )
-from provision.model import Gpu, HardwareDevice
-from provision.system.loader_cache import FLAVOURS, loader_cache, parse_ldconfig, parse_loader_cache
-
-DATA = Path(__file__).parents[1] / "data" / "detect"
+from provision.model import HardwareDevice
+from provision.system.loader_cache import FLAVOURS, parse_ldconfig
 
 
 def sample(name):
     return (DATA / name).read_text()
-
-
-def tree(root, files):
-    for path, text in files.items():
-        file = root / path.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return root
-
-
-def program(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
-# --- parsers -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -312,9 +284,6 @@ def test_relative_path_entries_are_left_out():
     assert [str(path) for path in absolute_entries(value)] == ["/usr/bin"]
 
 
-# --- a made machine ------------------------------------------------------------------------
-
-
 def test_pci_boards_and_device_files_are_read(tmp_path):
     pci = "/sys/bus/pci/devices"
     tree(
@@ -381,247 +350,6 @@ def test_sinfo_on_path_is_slurm(tmp_path):
     program(tmp_path / "bin" / "sinfo", "#!/bin/sh\n")
     assert read_context(tmp_path, {"PATH": str(tmp_path / "bin")}).slurm == "login"
     assert read_context(tmp_path, {}).slurm is None
-
-
-def libraries_of(folder, *names):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        soname, _, real = name.partition("=")
-        (folder / (real or soname)).write_text("")
-        if real:
-            (folder / soname).symlink_to(real)
-
-
-def test_libraries_are_listed_in_the_order_of_the_loader(tmp_path):
-    libraries_of(tmp_path / "mine", "libcudnn.so.9=libcudnn.so.9.14.0", "libcudnn_ops.so.9", "libz.so.1")
-    libraries_of(
-        tmp_path / "usr/local/cuda-12.8/lib64", "libcudart.so.12=libcudart.so.12.8.90", "libcudart_static.a"
-    )
-    environ = {"LD_LIBRARY_PATH": f"{tmp_path / 'mine'}:relative:"}
-    found = read_libraries(tmp_path, environ, "x86_64")
-    assert [(item.soname, item.version) for item in found] == [
-        ("libcudnn.so.9", "9.14.0"),
-        ("libcudnn_ops.so.9", None),
-        ("libcudart.so.12", "12.8.90"),
-    ]
-    assert found[0].path == str(tmp_path / "mine" / "libcudnn.so.9")
-
-
-def test_a_dangling_link_is_no_library(tmp_path):
-    (tmp_path / "libcudnn.so.9").symlink_to("libcudnn.so.9.1.0")
-    assert folder_libraries(tmp_path, ["libcudnn.so.9"]) == ()
-
-
-def test_names_of_one_file_are_one_library(tmp_path):
-    libraries_of(tmp_path, "libcudart.so.11.0=libcudart.so.11.8.89")
-    (tmp_path / "libcudart.so").symlink_to("libcudart.so.11.0")
-    (library,) = folder_libraries(tmp_path, [path.name for path in tmp_path.iterdir()])
-    assert (library.soname, library.version) == ("libcudart.so.11.0", "11.8.89")
-
-
-LDCONFIG = shutil.which("ldconfig", path="/sbin:/usr/sbin")
-
-
-@pytest.mark.skipif(not LDCONFIG, reason="this system has no ldconfig")
-def test_a_cache_that_ldconfig_wrote_is_read(tmp_path):
-    folder = tmp_path / "lib"
-    folder.mkdir()
-    (tmp_path / "empty.c").write_text("int stands_for_cudnn;\n")
-    file = folder / "libcudnn.so.9.9.0"
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcudnn.so.9", "-o", file, tmp_path / "empty.c"], check=True
-    )
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "ld.conf").write_text(f"{folder}\n")
-    command = [LDCONFIG, "-C", tmp_path / "etc/ld.so.cache", "-f", tmp_path / "ld.conf"]
-    subprocess.run(command, check=True, capture_output=True)
-    machine = read_platform()[0].split("-")[1]
-    found = read_libraries(tmp_path, {}, machine)
-    mine = [item for item in found if item.path.startswith(str(folder))]
-    assert [(item.soname, item.version) for item in mine] == [("libcudnn.so.9", "9.9.0")]
-    assert find_files(("libcudnn.so.9",), tmp_path, {}, machine) == {"libcudnn.so.9": str(file)}
-
-
-@pytest.mark.skipif(not LDCONFIG, reason="this system has no ldconfig")
-def test_the_loaders_cache_is_read_as_ldconfig_reads_it():
-    machine = read_platform()[0].split("-")[1]
-    told = subprocess.run([LDCONFIG, "-p"], capture_output=True, text=True, check=True).stdout
-    assert loader_cache(Path("/"), machine) == parse_ldconfig(told, FLAVOURS[machine])
-
-
-@given(st.binary(max_size=200), st.integers(0, 2**32 - 1))
-def test_a_damaged_loaders_cache_is_no_failure(data, count):
-    head = b"glibc-ld.so.cache1.1" + count.to_bytes(4, sys.byteorder)
-    assert parse_loader_cache(data, None) is None
-    assert parse_loader_cache(head + data, None) is None or count < 10
-
-
-# --- Pythons -------------------------------------------------------------------------------
-
-REPORTING = """#!/bin/sh
-echo '["cpython", "{version}", "{level}", {base}, {free}]'
-"""
-
-
-def interpreter(path, version, *, level="final", base="true", free="false"):
-    return program(path, REPORTING.format(version=version, level=level, base=base, free=free))
-
-
-def test_this_python_states_its_version():
-    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    assert ask_python(base.resolve()) == (".".join(map(str, sys.version_info[:3])), False)
-
-
-def test_pythons_are_found_in_all_usual_places(tmp_path):
-    home = tmp_path / "home"
-    interpreter(home / ".pyenv/versions/3.10.13/bin/python3", "not started")
-    interpreter(home / ".pyenv/versions/2.7.18/bin/python", "2.7.18")
-    interpreter(home / ".pyenv/shims/python3", "3.9.1")
-    interpreter(home / ".local/share/uv/python/cpython-3.12.8-linux-x86_64-gnu/bin/python3", "not started")
-    interpreter(home / "miniforge3/bin/python3", "not started")
-    tree(home, {"miniforge3/conda-meta/python-3.11.9-h955ad1f_0_cpython.json": "{}"})
-    interpreter(tmp_path / "other/bin/python", "not started")
-    tree(tmp_path, {"other/conda-meta/python-3.13.1-h9a_0_cpython.json": "{}"})
-    tree(home, {".conda/environments.txt": f"{tmp_path / 'other'}\n/gone\n"})
-    interpreter(tmp_path / "usr/bin/python3.9", "3.9.2")
-    interpreter(tmp_path / "opt/tools/bin/python3", "3.8.18")
-    interpreter(tmp_path / "usr/local/bin/python3.7", "3.7.9")
-    environ = {"HOME": str(home), "PATH": f"{home / '.pyenv/shims'}:{home / '.pyenv/versions/3.10.13/bin'}:."}
-    found = read_pythons(tmp_path, environ)
-    assert [(p.version, p.source) for p in found] == [
-        ("3.10.13", "pyenv"),
-        ("3.12.8", "uv"),
-        ("3.11.9", "conda"),
-        ("3.13.1", "conda"),
-        ("3.8.18", "system"),
-        ("3.9.2", "system"),
-    ]
-    assert all(Path(p.path).is_absolute() for p in found)
-
-
-def test_links_to_one_python_are_one(tmp_path):
-    interpreter(tmp_path / "bin/python3.11", "3.11.4")
-    (tmp_path / "bin/python3").symlink_to("python3.11")
-    (tmp_path / "bin/python").symlink_to("python3")
-    (python,) = read_pythons(
-        tmp_path / "empty", {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path / "none")}
-    )
-    assert python.path == str((tmp_path / "bin/python3.11").resolve())
-    assert python.source == "path"
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"version": "3.11.4", "level": "candidate"},
-        {"version": "3.11.4", "base": "false"},
-        {"version": "3.6.15"},
-    ],
-)
-def test_unsuitable_pythons_are_left_out(tmp_path, bad):
-    interpreter(tmp_path / "bin/python3", **bad)
-    assert read_pythons(tmp_path / "empty", {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)}) == ()
-
-
-def test_the_python_of_a_virtualenv_is_left_out(tmp_path):
-    interpreter(tmp_path / "venv/bin/python", "3.11.4")
-    (tmp_path / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
-    assert read_pythons(tmp_path / "empty", {"PATH": str(tmp_path / "venv/bin"), "HOME": str(tmp_path)}) == ()
-
-
-def test_a_free_threaded_python_is_listed_only_where_it_is_the_only_one(tmp_path):
-    interpreter(tmp_path / "a/python3", "3.13.1", free="true")
-    environ = {"PATH": str(tmp_path / "a"), "HOME": str(tmp_path)}
-    assert [p.version for p in read_pythons(tmp_path / "empty", environ)] == ["3.13.1"]
-    interpreter(tmp_path / "b/python3", "3.12.1")
-    environ["PATH"] += f":{tmp_path / 'b'}"
-    assert [p.version for p in read_pythons(tmp_path / "empty", environ)] == ["3.12.1"]
-
-
-def test_a_python_is_asked_once_as_long_as_its_file_is_the_same(tmp_path, monkeypatch):
-    python = tmp_path / "python3"
-    shutil.copy2(Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}"), python)
-    told = [("3.11.4", False), ("3.11.5", False), ("3.11.6", False)]
-    monkeypatch.setattr("provision.detect.pythons.ask_python", lambda _path: told.pop(0))
-
-    def answer():
-        answers = PythonCache(tmp_path / "cache")
-        found = answers.of(python)
-        answers.keep()
-        return found
-
-    assert answer() == answer() == ("3.11.4", False)
-    os.utime(python, (1, 1))
-    assert answer() == answer() == ("3.11.5", False)
-    kept = tmp_path / "cache" / "pythons.json"
-    kept.write_text(kept.read_text().replace("3.11.5", "3.x"))
-    assert answer() == ("3.11.6", False), "a damaged answer is no answer"
-
-
-def test_a_script_before_a_python_is_always_asked(tmp_path):
-    python = interpreter(tmp_path / "python3", "3.11.4")
-    assert PythonCache(tmp_path / "cache").of(python) == ("3.11.4", False)
-    changed, state = python.read_text().replace("3.11.4", "3.11.5"), python.stat()
-    python.write_text(changed)
-    os.utime(python, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert PythonCache(tmp_path / "cache").of(python) == ("3.11.5", False)
-
-
-def test_a_python_that_fails_or_hangs_or_is_missing_gives_none(tmp_path):
-    assert ask_python(program(tmp_path / "python3", "#!/bin/sh\nexit 3\n")) is None
-    assert ask_python(tmp_path / "absent") is None
-    assert ask_python(program(tmp_path / "python", "#!/bin/sh\nsleep 60\n"), seconds=0.2) is None
-
-
-# --- nvidia-smi ----------------------------------------------------------------------------
-
-SMI = """#!/bin/sh
-case "$1" in
-  *compute_cap*) {first} ;;
-  --query-gpu=*) {second} ;;
-  *) echo "+---- header ----+" ; exit 1 ;;
-esac
-"""
-
-
-def test_nvidia_smi_is_found_in_the_folder_of_the_driver(tmp_path):
-    answer = f"cat {DATA / 'smi_two_gpus.csv'}"
-    path = program(tmp_path / "usr/bin/nvidia-smi", SMI.format(first=answer, second="exit 9"))
-    told = ask_smi(tmp_path, {"PATH": "/usr/bin:/bin"}, 20)
-    assert told.ok
-    assert (told.path, told.driver, len(told.gpus)) == (str(path), "535.129.03", 2)
-
-
-def test_smi_of_an_old_driver_does_not_know_compute_cap(tmp_path):
-    refuse = """echo 'Field "compute_cap" is not a valid field to query.'; exit 2"""
-    row = "echo '0, Tesla K80, GPU-0d6f0b1a-3f5e-4b57-9a0c-1f2e3d4c5b6a, 11441, 470.256.02'"
-    program(tmp_path / "bin/nvidia-smi", SMI.format(first=refuse, second=row))
-    told = ask_smi(tmp_path / "empty", {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}, 20)
-    assert told.gpus == (
-        Gpu(index=0, name="Tesla K80", uuid="GPU-0d6f0b1a-3f5e-4b57-9a0c-1f2e3d4c5b6a", memory_mib=11441),
-    )
-
-
-def test_smi_that_fails_says_so(tmp_path):
-    program(tmp_path / "usr/bin/nvidia-smi", f"#!/bin/sh\ncat {DATA / 'smi_failed.txt'}; exit 9\n")
-    told = ask_smi(tmp_path, {"PATH": "/usr/bin:/bin"}, 20)
-    assert not told.ok
-    assert told.code == 9
-    assert "couldn't communicate" in told.error
-
-
-def test_a_machine_without_nvidia_smi_gives_none(tmp_path):
-    assert ask_smi(tmp_path, {"PATH": "relative"}, 20) is None
-
-
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root can give a file away")
-def test_smi_of_another_user_is_not_run(tmp_path):
-    path = program(tmp_path / "bin/nvidia-smi", SMI.format(first="exit 9", second="exit 9"))
-    os.chown(path, 12345, 12345)
-    assert ask_smi(tmp_path / "empty", {"PATH": str(tmp_path / "bin")}, 20) is None
-
-
-# --- the whole -----------------------------------------------------------------------------
 
 
 def test_only_what_is_asked_is_read(tmp_path):

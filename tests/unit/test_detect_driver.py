@@ -7,18 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from detected_drivers import DATA
 
-from driver_stub import B200, H200, T4, V100, build, build_runtime, scenario, spec
-from driver_stub.compare import as_spec
-from provision.detect.broken_driver_facts import DriverFacts
-from provision.detect.driver import is_newer
-from provision.detect.driver_findings import explain
-from provision.detect.kernel_files import DeviceFile
-from provision.detect.libcuda import parse_answer
-from provision.detect.nvml_and_smi import DriverAnswer, Trouble
-from provision.model import HardwareDevice, HostContext
+from driver_stub import H200, T4, V100, build, scenario, spec
 
-DATA = Path(__file__).parents[1] / "data" / "detect"
 CHILD = """
 import json, sys
 from pathlib import Path
@@ -28,11 +20,15 @@ root, seconds, *parts = sys.argv[1:]
 machine = detect(parts or ("driver", "gpus"), root=Path(root), seconds=float(seconds))
 print(json.dumps(as_document(machine)))
 """
+
+
 H200_PCI = {
     "/sys/bus/pci/devices/0000:19:00.0/vendor": "0x10de\n",
     "/sys/bus/pci/devices/0000:19:00.0/device": "0x2335\n",
     "/sys/bus/pci/devices/0000:19:00.0/class": "0x030200\n",
 }
+
+
 MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (dvs-builder@U22)\n"
 
 
@@ -69,9 +65,6 @@ def detected(tmp_path):
 
 def causes(machine):
     return [finding["cause"] for finding in machine["findings"]]
-
-
-# --- drivers that work ---------------------------------------------------------------------
 
 
 def test_driver_580_with_an_h200_is_read_completely(detected):
@@ -156,9 +149,6 @@ def test_driver_and_gpus_can_be_read_separately(detected):
     gpus = detected("580-h200", parts=("gpus",))
     assert len(gpus["gpus"]) == 1
     assert gpus["target"]["driver"] is gpus["driver"]["library"] is None
-
-
-# --- drivers that do not -------------------------------------------------------------------
 
 
 def test_a_machine_without_driver_and_gpu_says_so(detected):
@@ -356,171 +346,3 @@ def test_this_machine_without_a_driver_has_a_finding():
     assert causes(machine)
     assert "libcuda.so.1: cannot open shared object file" in done.stdout
     assert machine["gpus"] == []
-
-
-# --- what the child told, and the rules on their own ----------------------------------------
-
-
-def told(*facts):
-    return "".join(json.dumps(fact) + "\n" for fact in facts)
-
-
-def test_a_report_cut_in_the_middle_keeps_what_came_before():
-    text = told(
-        {"step": "load", "path": "/lib/libcuda.so.1"},
-        {"step": "cuDriverGetVersion", "code": 0, "value": 12020},
-    )
-    answer = parse_answer(text + '{"step": "cuIn', "did not return within 60 s", hung=True)
-    assert (answer.hung, answer.cuda, answer.ok) == ("cuInit", "12.2", False)
-
-
-def test_a_library_that_does_not_load_gives_the_error_of_the_loader():
-    answer = parse_answer(told({"step": "load", "error": "libcuda.so.1: cannot open shared object file"}))
-    assert answer.code is None
-    assert answer.error == "libcuda: libcuda.so.1: cannot open shared object file"
-
-
-def test_library_chatter_is_passed_over():
-    facts = ({"step": "load", "path": None}, {"step": "cuInit", "code": 802, "name": None})
-    answer = parse_answer("hello\n" + told(*facts))
-    assert answer.error == "libcuda: cuInit returned 802 (CUDA_ERROR_SYSTEM_NOT_READY)"
-
-
-def test_driver_versions_are_compared_by_number():
-    assert is_newer("580.65.06", "535.129.03")
-    assert not is_newer("535.129.03", "535.129.03")
-    assert not is_newer("535.54.03", "535.129.03")
-    assert not is_newer(None, "535.129.03")
-    assert not is_newer("not a version", "535.129.03")
-
-
-NO_NVML = DriverAnswer(source="nvml", error="NVML: NVML Shared Library Not Found")
-NO_CUDA = DriverAnswer(source="libcuda", error="libcuda: cannot open shared object file")
-BOARD = (HardwareDevice(vendor="nvidia", address="0000:19:00.0", device="0x2335"),)
-WSL_LIBRARY = (HardwareDevice(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),)
-CTL = DeviceFile(path="/dev/nvidiactl", allowed=True, mode="0666")
-LOCKED = DeviceFile(path="/dev/nvidiactl", allowed=False, mode="0660")
-
-
-def cuda(code):
-    return DriverAnswer(source="libcuda", code=code, error=f"libcuda: cuInit returned {code}")
-
-
-def nvml(code, **more):
-    return DriverAnswer(source="nvml", code=code, error=f"NVML code {code}", **more)
-
-
-@pytest.mark.parametrize(
-    ("facts", "cause"),
-    [
-        ({"cuda": cuda(802), "nvml": nvml(0)}, "fabricmanager_not_running"),
-        ({"cuda": cuda(804), "nvml": nvml(0)}, "forward_compat_unsupported_hw"),
-        ({"cuda": cuda(803)}, "driver_library_mismatch"),
-        ({"cuda": cuda(999), "nvml": nvml(0), "kernel_module": "580.1"}, "nvidia_uvm_stale"),
-        ({"nvml": nvml(15)}, "gpu_hardware_fault"),
-        ({"nvml": nvml(0, troubles=(Trouble(index=0, code=15, text="lost"),))}, "gpu_hardware_fault"),
-        ({"nodes": (LOCKED,), "cuda": cuda(100), "kernel_module": "580.1"}, "gpu_device_access_denied"),
-        (
-            {"nvml": nvml(999), "nodes": (CTL,), "context": HostContext(container="docker")},
-            "container_lost_gpu_cgroup",
-        ),
-        ({"nvml": nvml(9), "hardware": BOARD}, "driver_module_not_loaded"),
-        ({"hardware": BOARD}, "driver_missing"),
-        ({"kernel_module": "580.1", "hardware": BOARD}, "driver_missing"),
-        ({"context": HostContext(wsl=True)}, "wsl_driver_missing"),
-        ({"context": HostContext(wsl=True), "hardware": WSL_LIBRARY}, "wsl_libcuda_wrong_or_unlinked"),
-        (
-            {"context": HostContext(wsl=True), "hardware": WSL_LIBRARY, "cuda": cuda(100)},
-            "wsl_driver_missing",
-        ),
-        ({"context": HostContext(container="docker")}, "container_without_gpu"),
-        (
-            {"context": HostContext(slurm="job"), "kernel_module": "580.1", "nodes": (CTL,)},
-            "gpu_device_access_denied",
-        ),
-        ({"nvml": nvml(9), "kernel_module": "580.1", "hardware": BOARD}, "gpu_device_access_denied"),
-        ({"nvml": nvml(9), "kernel_module": "580.1", "nodes": (CTL,)}, "driver_module_not_loaded"),
-        ({}, "driver_missing"),
-    ],
-)
-def test_each_set_of_facts_has_its_cause(facts, cause):
-    problem, findings = explain(
-        DriverFacts(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": HostContext(), **facts})
-    )
-    assert findings[0].cause == cause
-    assert problem == findings[0].title
-    assert all("`" in finding.fix or finding.cause == "forward_compat_unsupported_hw" for finding in findings)
-    assert all(finding.evidence for finding in findings)
-
-
-# --- the stub itself -----------------------------------------------------------------------
-
-
-def calls(libraries, what):
-    program = Path(__file__).parents[1] / "support" / "driver_stub" / "compare.py"
-    env = {**os.environ, **scenario(libraries, what)}
-    done = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
-
-
-def test_the_stub_answers_like_the_spec_that_its_answers_make(tmp_path):
-    libraries = build(tmp_path / "driver")
-    first = calls(libraries, spec(driver="590.48.01", cuda=13010, gpus=[B200, T4]))
-    assert calls(libraries, as_spec(first)) == first
-    assert first["libcuda"].endswith("/libcuda.so.580.159.04")
-
-
-@pytest.mark.parametrize("file", sorted(DATA.glob("calls_*.json")), ids=lambda path: path.stem)
-def test_the_stub_answers_as_the_real_libraries_did(tmp_path, file):
-    recorded = json.loads(file.read_text())
-    said = calls(build(tmp_path / "driver"), as_spec(recorded))
-    assert said["calls"] == recorded["calls"]
-
-
-@pytest.mark.parametrize(
-    ("visible", "boards"),
-    [
-        ("1", ["Tesla T4"]),
-        ("1,0", ["Tesla T4", "Tesla V100-SXM2-16GB"]),
-        ("GPU-2b3c", ["Tesla T4"]),
-        ("0,7,1", ["Tesla V100-SXM2-16GB"]),
-    ],
-)
-def test_the_stubs_libcuda_heeds_cuda_visible_devices(tmp_path, visible, boards):
-    env = {
-        **os.environ,
-        **scenario(build(tmp_path / "driver"), "535-v100-t4"),
-        "CUDA_VISIBLE_DEVICES": visible,
-    }
-    from provision.detect.libcuda import PROGRAM
-
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True
-    )
-    assert [gpu.name for gpu in parse_answer(done.stdout).gpus] == boards
-
-
-def test_the_stubs_runtime_runs_on_its_driver(tmp_path):
-    text = """
-import ctypes
-rt = ctypes.CDLL("libcudart.so.12")
-n, free, total, p = ctypes.c_int(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_void_p()
-codes = [rt.cudaRuntimeGetVersion(ctypes.byref(n))]
-version = n.value
-codes += [rt.cudaGetDeviceCount(ctypes.byref(n)), rt.cudaSetDevice(1),
-          rt.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)), rt.cudaMalloc(ctypes.byref(p), 64),
-          rt.cudaFree(p), rt.cudaDeviceSynchronize(), rt.cudaSetDevice(2)]
-print(version, n.value, total.value >> 20, codes)
-"""
-    libraries = build(tmp_path / "driver")
-    build_runtime(libraries, "libcudart.so.12")
-
-    def run(what):
-        env = {**os.environ, **scenario(libraries, what)}
-        return subprocess.run(
-            [sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True
-        )
-
-    assert run("535-v100-t4").stdout.strip() == "12080 2 15360 [0, 0, 0, 0, 0, 0, 0, 101]"
-    assert run("470-k80").stdout.split("[")[1].startswith("0, 35, 35")  # an insufficient driver
-    assert run("stub-libcuda").stdout.split("[")[1].startswith("0, 34, 34")

@@ -1,39 +1,23 @@
 """gpuenv.yaml: strict reading, the cache, digests, and packages written in place."""
+# ruff: noqa: F811  # fixtures are imported by their names
 
 import dataclasses
-import hashlib
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given, settings, strategies as st
+from project_config import path, read  # noqa: F401  # fixtures
 
 from provision.cli import exit_codes
-from provision.errors import DataError, UsageError
+from provision.errors import DataError
 from provision.model import Check, ProjectConfig, ProjectTarget, as_plain
-from provision.project.config import edit_packages, key_forms, yaml_tree
-from provision.project.config.edit_packages import add_packages
-from provision.project.config.file_digests import digest_files as digest_of, read_cached_config
+from provision.project.config import key_forms, yaml_tree
 from provision.project.config.gpuenv_yaml import read_config
-from provision.request import project_options, recorded_options
-from provision.request.options import Choices
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "gpuenv-yaml.md"
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "gpuenv.yaml"
-
-
-def read(path, text):
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_config(path)
 
 
 def problems(path, text):
@@ -42,9 +26,6 @@ def problems(path, text):
     assert exit_codes.get_error_code(caught.value) == 3 and caught.value.hint
     assert caught.value.problems
     return list(caught.value.problems)
-
-
-# --- reading -----------------------------------------------------------------------------------
 
 
 def test_every_key_is_read(path):
@@ -261,6 +242,8 @@ def test_messages_show_no_secrets(path):
 
 
 _SCALARS = st.text(max_size=8) | st.integers() | st.floats() | st.booleans() | st.none()
+
+
 _TREES = st.recursive(
     _SCALARS | st.sampled_from(["torch", "numpy>=1", "3.11", "12.6", "https://h/x", "venv", "cuda"]),
     lambda inner: st.lists(inner, max_size=4)
@@ -300,6 +283,7 @@ def test_no_bytes_cause_an_internal_error(path, data):
 _TEXTS = st.sampled_from(
     ["numpy>=1.26", "tqdm", "a-b[c]", 'x ; sys_platform == "linux"', "z @ https://h/z.whl"]
 )
+
 
 _CHECKS = st.builds(
     Check, kind=st.just("import"), subject=st.sampled_from(["cv2", "torch.nn"]), name=st.none() | st.just("a: b"),
@@ -343,245 +327,6 @@ def test_a_written_config_reads_back_the_same(path, meant):
     plain["checks"] = [slim(row) for row in rows]
     text = yaml.dump(plain, default_style='"', allow_unicode=True)
     assert read(path, text) == meant
-
-
-# --- cache and digest --------------------------------------------------------------------------
-
-
-def test_the_second_read_needs_no_yaml(path, tmp_path):
-    path.write_text('frameworks: [torch]\ntargets: {a: {driver: "550", gpus: ["9.0"]}}\n')
-    cache = tmp_path / "cache"
-    first = read_cached_config(path, cache)
-    code = (
-        "import sys; from pathlib import Path; from provision.project.config.file_digests import read_cached_config\n"
-        f"found = read_cached_config(Path({str(path)!r}), Path({str(cache)!r}))\n"
-        "print(found.targets['a'].gpus, 'yaml' in sys.modules, 'packaging' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "('9.0',) False False\n"
-    assert read_cached_config(path, None) == first
-    for kept in cache.iterdir():
-        kept.write_text('{"frameworks": 3')
-    assert read_cached_config(path, cache) == first
-    path.write_text("frameworks: [jax]\n")
-    assert read_cached_config(path, cache).frameworks == ("jax",)
-    path.write_text("python: 3.10\n")
-    with pytest.raises(DataError, match="1 mistake"):
-        read_cached_config(path, cache)
-
-
-def test_a_cache_that_cannot_be_written_is_no_failure(path, tmp_path):
-    path.write_text("frameworks: [torch]\n")
-    (tmp_path / "file").touch()
-    assert read_cached_config(path, tmp_path / "file").frameworks == ("torch",)
-
-
-def test_comments_and_checks_do_not_change_what_is_asked_for(path):
-    """A lock stays what the project asks for. Digests that counted every byte are known still."""
-    files, choices = [str(path)], Choices(framework=["torch"])
-    path.write_text("frameworks: [torch]\n")
-    before, exact = digest_of(files), digest_of(files, exact=True)
-    held = project_options.digest_inputs(choices, files)
-    path.write_text("# why\nframeworks:\n  - torch\nchecks:\n  - import: cv2\n")
-    assert digest_of(files) == before and digest_of(files, exact=True) != exact
-    assert project_options.is_same_inputs(held, choices, files)
-    path.write_text("frameworks: [torch]\npackages: [numpy]\n")
-    assert digest_of(files) != before and not project_options.is_same_inputs(held, choices, files)
-    path.write_text("frameworks: [torch]\nchecks: [oh]\n")
-    assert digest_of(files) == digest_of(files, exact=True)  # which is invalid
-    path.write_text("frameworks: [torch]\n")
-    named = {"choices": {}, "lock": None, "files": {"names": files, "digest": before}}
-    for digest, expected in ((before, True), (exact, True), ("0" * 64, False)):
-        assert (
-            recorded_options.is_same({**named, "files": {"names": files, "digest": digest}}, named)
-            is expected
-        )
-    counted = hashlib.sha256((_counted(choices) + exact).encode()).hexdigest()
-    assert counted != held and project_options.is_same_inputs(counted, choices, files)
-
-
-def _counted(choices):
-    """The options that a lock's digest counts, as an earlier version wrote them."""
-    of_the_run = ("cache_dir", "offline", "no_build", "config", "requirement", "project", "profiles", "target",
-                  "exclude_newer", "exclude_newer_except")  # fmt: skip
-    of_the_plan = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc", "target_name", "device", "python",
-                   "python_bounds", "cuda", "only_binary", "dependencies_only", "allow_old")  # fmt: skip
-    plain = project_options.as_plain_options(choices)
-    kept = {k: v for k, v in plain.items() if k not in (*of_the_run, *of_the_plan)} | {"find_links": []}
-    return json.dumps(kept, sort_keys=True)
-
-
-def test_the_digest_is_of_names_and_bytes_wherever_the_checkout_lies(tmp_path):
-    for place in ("a", "b/c"):
-        (tmp_path / place / "sub").mkdir(parents=True)
-        (tmp_path / place / "r.txt").write_text("numpy\n")
-        (tmp_path / place / "sub" / "s.txt").write_text("six\n")
-
-    def digest(place, *names):
-        return digest_of([str(tmp_path / place / n) for n in names])
-
-    first = digest("a", "r.txt", "sub/s.txt")
-    assert re.fullmatch("[0-9a-f]{64}", first)
-    assert digest("b/c", "r.txt", "sub/s.txt") == first
-    assert digest("a", "sub/s.txt", "r.txt") != first
-    assert digest("a", "r.txt") != first
-    missing = digest("a", "r.txt", "sub/gone.txt")
-    assert missing not in (first, digest("a", "r.txt", "sub/lost.txt"))
-    (tmp_path / "a" / "sub" / "s.txt").write_text("six\n\n")
-    assert digest("a", "r.txt", "sub/s.txt") != first
-    assert digest("a", "sub") and digest_of([])
-
-
-# --- writing packages -------------------------------------------------------------------------
-
-_STYLES = {
-    "absent": ("frameworks: [torch]  # mine\n", 'frameworks: [torch]  # mine\npackages:\n  - "six"\n'),
-    "no final newline": ("python: '3.11'", "python: '3.11'\npackages:\n  - \"six\"\n"),
-    "empty file": ("", 'packages:\n  - "six"\n'),
-    "comments only": ("# hello\n", '# hello\npackages:\n  - "six"\n'),
-    "nothing": (
-        "packages:  # add writes here\npython: '3.11'\n",
-        "packages:  # add writes here\n  - \"six\"\npython: '3.11'\n",
-    ),
-    "null": ("packages: ~ # x\n", 'packages: ["six"] # x\n'),
-    "empty flow": ("packages: []  # x\n", 'packages: ["six"]  # x\n'),
-    "flow": ("packages: [numpy, 'tqdm']\n", "packages: [numpy, 'tqdm', \"six\"]\n"),
-    "flow, trailing comma": ("packages: [\n  numpy,\n]\n", 'packages: [\n  numpy, "six",\n]\n'),
-    "block": (
-        "packages:\n- numpy # why\n# end of it\n\npython: '3.11'\n",
-        "packages:\n- numpy # why\n- \"six\"\n# end of it\n\npython: '3.11'\n",
-    ),
-    "block, indented": (
-        "packages:\n    - 'numpy'\n    - tqdm",
-        "packages:\n    - 'numpy'\n    - tqdm\n    - \"six\"\n",
-    ),
-    "crlf": ("packages:\r\n  - numpy\r\npython: '3.11'\r\n", "packages:\r\n  - numpy\r\n  - \"six\"\r\npython: '3.11'\r\n"),
-    "wide characters": ("# \u00e9\U0001f600\npackages: [numpy] # \u00e9\n", '# \u00e9\U0001f600\npackages: [numpy, "six"] # \u00e9\n'),
-    "bom": ("\ufeffpackages: [numpy]\n", '\ufeffpackages: [numpy, "six"]\n'),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("style", _STYLES)
-def test_a_package_is_added_in_the_files_own_style(path, style):
-    before, after = _STYLES[style]
-    path.write_bytes(before.encode())
-    path.chmod(0o640)
-    found = add_packages(path, ["six"])
-    assert path.read_bytes().decode() == after
-    assert found == read_config(path) and found.packages[-1] == "six"
-    assert path.stat().st_mode & 0o777 == 0o640
-    assert [p.name for p in path.parent.iterdir()] == ["gpuenv.yaml"]
-    stamp = path.stat().st_mtime_ns, path.stat().st_ino
-    assert add_packages(path, ["six"]) == found
-    assert (path.stat().st_mtime_ns, path.stat().st_ino) == stamp  # nothing to do: not even written
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("packages:\n  - numpy>=1 # a\n  - six\n", 'packages:\n  - "Numpy==2.0" # a\n  - six\n  - "tqdm"\n'),
-        ("packages: ['numpy[x]', six]\n", 'packages: ["Numpy==2.0", six, "tqdm"]\n'),
-    ],
-)
-def test_an_entry_of_the_same_name_is_replaced(path, before, after):
-    path.write_text(before)
-    add_packages(path, ["Numpy==2.0", "tqdm"])
-    assert path.read_text() == after
-
-
-def test_a_linked_file_is_written_where_it_lies(path, tmp_path):
-    (tmp_path / "real").mkdir()
-    real = tmp_path / "real" / "shared.yaml"
-    real.write_text("packages: []\n")
-    path.symlink_to(real)
-    add_packages(path, ["six"])
-    assert path.is_symlink() and "six" in real.read_text()
-
-
-@pytest.mark.parametrize(
-    ("requirement", "says"),
-    [
-        ("torch", "frameworks"), ("tensorflow-gpu==2.10", "frameworks"), ("jaxlib", "frameworks"),
-        ("num py", "not a requirement"), ("six\n", "not a requirement"), ("./x", "not a requirement"),
-    ],
-)  # fmt: skip
-def test_what_is_no_package_is_refused(path, requirement, says):
-    path.write_text("packages: []\n")
-    with pytest.raises(UsageError) as caught:
-        add_packages(path, ["tqdm", requirement])
-    assert says in caught.value.message + str(caught.value.hint)
-    assert path.read_text() == "packages: []\n"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{frameworks: [torch]}\n",
-        "packages: ['a; python_version < \"3.11\"', 'six ; os_name == \"x\"', 'six; os_name != \"x\"']\n",
-        "frameworks: [torch]\n...\n",
-        "python: 3.10\n",
-    ],
-)
-def test_a_file_that_cannot_be_edited_stays_as_it_is(path, text):
-    path.write_text(text)
-    with pytest.raises(DataError):
-        add_packages(path, ["six"])
-    assert path.read_text() == text
-    assert [p.name for p in path.parent.iterdir()] == ["gpuenv.yaml"]
-
-
-def test_several_files_are_written_or_none(tmp_path):
-    first, second = tmp_path / "a", tmp_path / "b"
-    first.write_bytes(b"old")
-    for contents in (
-        {first: b"new", tmp_path / "no" / "x": b""},
-        {first: b"new", second: b"", tmp_path: b""},
-    ):
-        with pytest.raises(OSError):
-            edit_packages.write_files(contents)
-        assert first.read_bytes() == b"old"
-        assert [p.name for p in tmp_path.iterdir()] == ["a"]
-    edit_packages.write_files({first: b"new", second: b"also"})
-    assert (first.read_bytes(), second.read_bytes()) == (b"new", b"also")
-    assert second.stat().st_mode & 0o777 == 0o666 & ~umask()
-
-
-def umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-@settings(max_examples=150)
-@given(
-    entries=st.lists(st.sampled_from(["numpy", "six>=1", "a.b", "tqdm[x]==4", "q ; os_name == 'x'"]), unique=True),
-    added=st.lists(st.sampled_from(["numpy==2", "zlib-ng", "A_B", "q", "w[y] ; os_name=='z'"]), min_size=1, unique=True),
-    style=st.sampled_from(["block", "flow", "lines"]),
-    quote=st.sampled_from(["", "'", '"']),
-    tail=st.sampled_from(["", "\n", "\n# end", "\npython: '3.11'\n", "\n\n\ncuda: '12'"]),
-)  # fmt: skip
-def test_any_style_is_edited_or_left_alone(path, entries, added, style, quote, tail):
-    def row(text):
-        mark = quote or ('"' if set(text) & set("'[") else "")
-        return f'"{text}"' if mark == "'" and "'" in text else f"{mark}{text}{mark}"
-
-    listed = [row(e) for e in entries]
-    body = {
-        "block": "".join(f"\n  - {e} # {i}" for i, e in enumerate(listed)),
-        "flow": f" [{', '.join(listed)}]",
-        "lines": " [\n" + "".join(f"   {e},\n" for e in listed) + "  ]",
-    }[style]
-    text = f"frameworks: [torch]\npackages:{body}{tail}"
-    before = read(path, text)
-    found = add_packages(path, added)
-    after = path.read_text()
-    assert read_config(path) == found
-    assert set(added) <= set(found.packages)
-    assert dataclasses.replace(found, packages=()) == dataclasses.replace(before, packages=())
-    assert re.findall(r"#.*", text) == re.findall(r"#.*", after)
-
-
-# --- documentation ----------------------------------------------------------------------------
 
 
 def test_the_example_of_the_reference_has_every_key_and_reads(path):

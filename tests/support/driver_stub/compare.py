@@ -4,7 +4,7 @@
     python compare.py --spec calls.json     # the spec that makes the stub answer the same
 
 The loader decides which libraries are asked, so the same program asks the stub (LD_LIBRARY_PATH) and
-the real ones; tests/unit/test_detect.py holds the stub against answers recorded on a real GPU. Wrong
+the real ones; tests/unit/test_driver_stub.py compares the stub with answers recorded on a real GPU. Wrong
 arguments and calls before the start are made too: their codes are part of the ABI.
 """
 

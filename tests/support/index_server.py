@@ -1,0 +1,81 @@
+"""A server on loopback for package indexes, and wheels to serve."""
+
+import http.server
+import io
+import threading
+import zipfile
+
+import pytest
+
+from provision.index.http import Http
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves `server.pages` (path -> status, headers, body), whole or in ranges; counts requests."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.server.seen.append((self.command, self.path, dict(self.headers)))
+        page = self.server.pages.get(self.path.partition("?")[0], (404, {}, b"no"))
+        status, headers, body = (
+            page.pop(0)
+            if isinstance(page, list) and len(page) > 1
+            else (page[0] if isinstance(page, list) else page)
+        )
+        wanted = self.headers.get("Range")
+        if wanted and status == 200 and self.server.ranges:
+            first, last = wanted.removeprefix("bytes=").split("-")
+            start = len(body) - int(last) if not first else int(first)
+            start = max(0, start)
+            end = len(body) if not first else min(len(body), int(last) + 1)
+            headers = headers | {"Content-Range": f"bytes {start}-{end - 1}/{len(body)}"}
+            status, body = 206, body[start:end]
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815  # the name is http.server's
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.daemon_threads = True
+    made.pages, made.seen, made.ranges = {}, [], True
+    made.url = f"http://127.0.0.1:{made.server_port}"
+    thread = threading.Thread(target=made.serve_forever, args=(0.02,))
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def web(monkeypatch):
+    monkeypatch.setattr("provision.index.http.time.sleep", lambda _: None)
+    return Http()
+
+
+def zipped(files, *, force_zip64=False):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            with archive.open(name, "w", force_zip64=force_zip64) as member:
+                member.write(data.encode() if isinstance(data, str) else data)
+    return buffer.getvalue()
+
+
+def wheel(name="demo", version="1.0", requires=(), python=None, files=()):
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Python: {python}"] if python else []
+    lines += [f"Requires-Dist: {r}" for r in requires]
+    return zipped({f"{name}-{version}.dist-info/METADATA": "\n".join(lines) + "\n", **dict(files)})

@@ -1,0 +1,15 @@
+"""A gpuenv.yaml for tests, and its mistakes."""
+
+import pytest
+
+from provision.project.config.gpuenv_yaml import read_config
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "gpuenv.yaml"
+
+
+def read(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_config(path)

@@ -1,0 +1,108 @@
+"""Reports of the process that loads libcuda, and the rules for causes."""
+
+import json
+
+import pytest
+from detected_drivers import cuda, nvml
+
+from provision.detect.broken_driver_facts import DriverFacts
+from provision.detect.driver import is_newer
+from provision.detect.driver_findings import explain
+from provision.detect.kernel_files import DeviceFile
+from provision.detect.libcuda import parse_answer
+from provision.detect.nvml_and_smi import DriverAnswer, Trouble
+from provision.model import HardwareDevice, HostContext
+
+
+def told(*facts):
+    return "".join(json.dumps(fact) + "\n" for fact in facts)
+
+
+def test_a_report_cut_in_the_middle_keeps_what_came_before():
+    text = told(
+        {"step": "load", "path": "/lib/libcuda.so.1"},
+        {"step": "cuDriverGetVersion", "code": 0, "value": 12020},
+    )
+    answer = parse_answer(text + '{"step": "cuIn', "did not return within 60 s", hung=True)
+    assert (answer.hung, answer.cuda, answer.ok) == ("cuInit", "12.2", False)
+
+
+def test_a_library_that_does_not_load_gives_the_error_of_the_loader():
+    answer = parse_answer(told({"step": "load", "error": "libcuda.so.1: cannot open shared object file"}))
+    assert answer.code is None
+    assert answer.error == "libcuda: libcuda.so.1: cannot open shared object file"
+
+
+def test_library_chatter_is_passed_over():
+    facts = ({"step": "load", "path": None}, {"step": "cuInit", "code": 802, "name": None})
+    answer = parse_answer("hello\n" + told(*facts))
+    assert answer.error == "libcuda: cuInit returned 802 (CUDA_ERROR_SYSTEM_NOT_READY)"
+
+
+def test_driver_versions_are_compared_by_number():
+    assert is_newer("580.65.06", "535.129.03")
+    assert not is_newer("535.129.03", "535.129.03")
+    assert not is_newer("535.54.03", "535.129.03")
+    assert not is_newer(None, "535.129.03")
+    assert not is_newer("not a version", "535.129.03")
+
+
+NO_NVML = DriverAnswer(source="nvml", error="NVML: NVML Shared Library Not Found")
+
+
+NO_CUDA = DriverAnswer(source="libcuda", error="libcuda: cannot open shared object file")
+
+
+BOARD = (HardwareDevice(vendor="nvidia", address="0000:19:00.0", device="0x2335"),)
+
+
+WSL_LIBRARY = (HardwareDevice(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),)
+
+
+CTL = DeviceFile(path="/dev/nvidiactl", allowed=True, mode="0666")
+
+
+LOCKED = DeviceFile(path="/dev/nvidiactl", allowed=False, mode="0660")
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        ({"cuda": cuda(802), "nvml": nvml(0)}, "fabricmanager_not_running"),
+        ({"cuda": cuda(804), "nvml": nvml(0)}, "forward_compat_unsupported_hw"),
+        ({"cuda": cuda(803)}, "driver_library_mismatch"),
+        ({"cuda": cuda(999), "nvml": nvml(0), "kernel_module": "580.1"}, "nvidia_uvm_stale"),
+        ({"nvml": nvml(15)}, "gpu_hardware_fault"),
+        ({"nvml": nvml(0, troubles=(Trouble(index=0, code=15, text="lost"),))}, "gpu_hardware_fault"),
+        ({"nodes": (LOCKED,), "cuda": cuda(100), "kernel_module": "580.1"}, "gpu_device_access_denied"),
+        (
+            {"nvml": nvml(999), "nodes": (CTL,), "context": HostContext(container="docker")},
+            "container_lost_gpu_cgroup",
+        ),
+        ({"nvml": nvml(9), "hardware": BOARD}, "driver_module_not_loaded"),
+        ({"hardware": BOARD}, "driver_missing"),
+        ({"kernel_module": "580.1", "hardware": BOARD}, "driver_missing"),
+        ({"context": HostContext(wsl=True)}, "wsl_driver_missing"),
+        ({"context": HostContext(wsl=True), "hardware": WSL_LIBRARY}, "wsl_libcuda_wrong_or_unlinked"),
+        (
+            {"context": HostContext(wsl=True), "hardware": WSL_LIBRARY, "cuda": cuda(100)},
+            "wsl_driver_missing",
+        ),
+        ({"context": HostContext(container="docker")}, "container_without_gpu"),
+        (
+            {"context": HostContext(slurm="job"), "kernel_module": "580.1", "nodes": (CTL,)},
+            "gpu_device_access_denied",
+        ),
+        ({"nvml": nvml(9), "kernel_module": "580.1", "hardware": BOARD}, "gpu_device_access_denied"),
+        ({"nvml": nvml(9), "kernel_module": "580.1", "nodes": (CTL,)}, "driver_module_not_loaded"),
+        ({}, "driver_missing"),
+    ],
+)
+def test_each_set_of_facts_has_its_cause(facts, cause):
+    problem, findings = explain(
+        DriverFacts(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": HostContext(), **facts})
+    )
+    assert findings[0].cause == cause
+    assert problem == findings[0].title
+    assert all("`" in finding.fix or finding.cause == "forward_compat_unsupported_hw" for finding in findings)
+    assert all(finding.evidence for finding in findings)

@@ -1,0 +1,117 @@
+"""Requests of indexes against a real server on loopback."""
+# ruff: noqa: F811  # fixtures are imported by their names
+
+import socket
+
+import pytest
+from index_server import server, web  # noqa: F401  # fixtures
+
+from provision.cli import exit_codes
+from provision.errors import LockError
+from provision.index import connect_to_hosts
+from provision.system.redaction import redact
+
+
+def test_a_busy_server_is_asked_again_and_no_more_than_it_should(server, web):
+    server.pages["/a"] = [(503, {}, b""), (200, {}, b"ok")]
+    assert web.get(f"{server.url}/a").body == b"ok"
+    server.pages["/b"] = (503, {}, b"")
+    with pytest.raises(LockError, match=r"cannot serve the file now \(HTTP 503"):
+        web.get(f"{server.url}/b")
+    assert [path for _, path, _ in server.seen] == ["/a", "/a", "/b", "/b", "/b", "/b"]
+
+
+def test_a_missing_page_is_none_or_an_error(server, web):
+    assert web.get(f"{server.url}/none", missing_ok=True) is None
+    with pytest.raises(LockError, match=r"does not have the file \(HTTP 404") as caught:
+        web.get(f"{server.url}/none")
+    assert caught.value.unreachable == f"{server.url}/none"
+    assert len(server.seen) == 2
+
+
+def test_credentials_are_sent_and_never_shown(server, web):
+    server.pages["/a"] = (200, {}, b"ok")
+    secret = server.url.replace("//", "//bob:s%20cret@")
+    web.get(f"{secret}/a")
+    assert server.seen[0][2]["Authorization"] == "Basic Ym9iOnMgY3JldA=="
+    with pytest.raises(LockError) as caught:
+        web.get(f"{secret}/none?token=hidden")
+    told = f"{caught.value} {caught.value.unreachable}"
+    assert "cret" not in told
+    assert "hidden" not in told
+
+
+def test_a_host_that_refuses_is_unreachable(web):
+    with pytest.raises(LockError, match="the server refuses the connection") as caught:
+        web.get("http://u:secret@127.0.0.1:9/simple/")
+    assert caught.value.unreachable == "http://127.0.0.1:9/simple/"
+    assert exit_codes.get_error_code(caught.value) == 6
+
+
+def test_a_redirect_is_followed_but_not_to_a_file_and_not_with_credentials(server, web):
+    server.pages["/a"] = (302, {"Location": f"http://localhost:{server.server_port}/b"}, b"")
+    server.pages["/b"] = (200, {}, b"ok")
+    server.pages["/file"] = (302, {"Location": "file:///etc/passwd"}, b"")
+    assert web.get(server.url.replace("//", "//bob:x@") + "/a").body == b"ok"
+    assert "Authorization" in server.seen[0][2]
+    assert "Authorization" not in server.seen[1][2]
+    with pytest.raises(LockError):
+        web.get(f"{server.url}/file")
+
+
+def test_an_address_of_another_scheme_is_refused(web):
+    with pytest.raises(LockError, match="is not an http, https or file URL"):
+        web.get("ftp://host/simple/")
+
+
+def test_sizes_are_asked_by_head(server, web):
+    server.pages["/a"] = (200, {}, b"12345")
+    told = web.sizes([f"{server.url}/a", f"{server.url}/none", f"{server.url}/a"])
+    assert told == {f"{server.url}/a": 5, f"{server.url}/none": None}
+    assert sorted(path for method, path, _ in server.seen if method == "HEAD") == ["/a", "/none"]
+
+
+def test_the_addresses_of_a_host_are_looked_up_once(server, web, monkeypatch):
+    asked, real = [], socket.getaddrinfo
+
+    def counting(host, *args, **options):
+        asked.append(host)
+        return real(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", counting)
+    server.pages["/a"] = (200, {}, b"12345")
+    url = server.url.replace("127.0.0.1", "localhost")
+    web.sizes([f"{url}/a?{i}" for i in range(12)])
+    assert asked.count("localhost") == 1
+    assert len([1 for method, *_ in server.seen if method == "HEAD"]) == 12
+
+
+def test_a_host_that_refuses_is_looked_up_again(web):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    for _ in range(2):
+        with pytest.raises(LockError, match="the server refuses the connection"):
+            web.get(f"http://localhost:{port}/simple/")
+    assert connect_to_hosts._hosts["localhost", port].until == 0.0
+
+
+def test_the_size_of_a_local_file_is_read_without_its_bytes(tmp_path, web):
+    path = tmp_path / "a.whl"
+    path.write_bytes(b"12345")
+    answer = web.get(path.as_uri(), head=True)
+    assert (answer.headers["content-length"], answer.body) == ("5", b"")
+    assert web.sizes([path.as_uri()]) == {path.as_uri(): 5}
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://u:p@host:8443/simple/?t=1#sha256=ab", "https://host:8443/simple/#sha256=ab"),
+        ("https://token@host/simple", "https://host/simple"),
+        ("https://host/simple", "https://host/simple"),
+        ("file:///srv/simple", "file:///srv/simple"),
+        ("/srv/wheels", "/srv/wheels"),
+    ],
+)
+def test_credentials_are_removed_from_an_address(url, shown):
+    assert redact(url) == shown

@@ -1,0 +1,296 @@
+"""Rows of profiles measured in wheels of an index on loopback, and the script that writes them."""
+# ruff: noqa: F811  # fixtures are imported by their names
+
+import hashlib
+import io
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from index_server import web, wheel, zipped  # noqa: F401  # fixtures
+
+from provision.index import scan_library_stream
+from provision.profiles.measure import jax_builds, torch_builds, wheel_reader, wheel_requirements
+from provision.profiles.measure.cudnn_and_toolkit_wheels import cudnn_rows
+from provision.profiles.measure.torch_builds import torch_rows
+from provision.profiles.measure.wheel_reader import Reader
+from provision.profiles.tables import Table
+from provision.profiles.yaml_files import dump, read_file
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def fatbin(*entries):
+    """A fat binary of (kind, architecture) entries, each with a payload that holds no magic."""
+    body = b""
+    for kind, arch in entries:
+        payload = bytes(40)
+        header = struct.pack("<HHIQ", kind, 0x101, 64, len(payload)) + bytes(12) + struct.pack("<I", arch)
+        body += header + bytes(64 - len(header)) + payload
+    return scan_library_stream.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+
+
+def test_kernels_are_read_from_fat_binaries():
+    library = bytes(1000) + fatbin((2, 70), (2, 90), (1, 90)) + bytes(77) + fatbin((2, 120))
+    found = scan_library_stream.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
+    assert scan_library_stream.from_binaries(found) == "7.0 9.0+PTX 12.0"
+    assert found.fatbins == 2
+    first = scan_library_stream.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
+    assert scan_library_stream.from_binaries(first) == "7.0 9.0+PTX"
+
+
+def test_the_magic_alone_is_no_fat_binary():
+    for junk in (
+        scan_library_stream.MAGIC,
+        scan_library_stream.MAGIC + bytes(100),
+        scan_library_stream.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
+    ):
+        assert (
+            scan_library_stream.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds == frozenset()
+        )
+    half = fatbin((2, 80))[:50]
+    assert scan_library_stream.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
+
+
+def test_the_magic_across_two_reads_is_seen():
+    library = bytes(scan_library_stream.CHUNK - 2) + fatbin((2, 86))
+    assert (
+        scan_library_stream.from_binaries(
+            scan_library_stream.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
+        )
+        == "8.6"
+    )
+
+
+def test_reading_ends_with_the_budget():
+    library = bytes(3 * scan_library_stream.CHUNK) + fatbin((2, 86))
+    found = scan_library_stream.read_fatbins(io.BytesIO(library), enough=1, budget=scan_library_stream.CHUNK)
+    assert (found.fatbins, found.read) == (0, scan_library_stream.CHUNK)
+
+
+def test_kernels_are_read_from_architecture_names():
+    assert scan_library_stream.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
+
+
+def test_the_cuda_of_a_build_is_read_from_its_machine_code():
+    x86 = b"\x7fELF" + bytes(14) + b"\x3e\x00" + bytes(44)
+    assert jax_builds.cuda_in_code(
+        x86 + b"\xbf" + struct.pack("<I", 12090) + struct.pack("<I", 12080), 12
+    ) == {"12.9"}
+    assert jax_builds.cudnn_numbers(
+        x86 + b"\xb8" + struct.pack("<I", 91002) + b"\xbe" + struct.pack("<I", 7)
+    ) == [91002]
+    arm = b"\x7fELF" + bytes(14) + b"\xb7\x00" + bytes(44)
+    assert jax_builds.cuda_in_code(arm + struct.pack("<I", 0x52800000 | 13000 << 5), 13) == {"13.0"}
+    assert jax_builds.cuda_in_code(arm + b"\x00" + struct.pack("<I", 0x52800000 | 13000 << 5), 13) == set()
+
+
+@pytest.mark.parametrize(
+    ("tag", "told"),
+    [
+        ("manylinux1_x86_64", ("linux-x86_64", "2.5")),
+        ("manylinux2014_aarch64", ("linux-aarch64", "2.17")),
+        ("manylinux_2_28_x86_64", ("linux-x86_64", "2.28")),
+        ("linux_aarch64", ("linux-aarch64", None)),
+        ("win_amd64", ("windows-x86_64", None)),
+        ("any", ("any", None)),
+        ("macosx_11_0_arm64", None),
+        ("win_arm64", None),
+    ],
+)
+def test_a_platform_tag_gives_platform_and_glibc(tag, told):
+    assert wheel_reader.platform_of(tag) == told
+
+
+def test_requirements_of_a_platform_keep_a_marker_only_for_some_pythons():
+    lines = [
+        'triton==3.1.0; platform_system == "Linux" and python_version < "3.13"',
+        'nvidia-x (>=1,<2) ; extra == "and-cuda"',
+        'nvidia-w; platform_system == "Windows"',
+        'nvidia-new; python_version >= "3.12"',
+        "numpy",
+    ]
+    minors = ("3.11", "3.12", "3.13")
+    held = wheel_requirements.required(lines, "linux-x86_64", minors, ("and-cuda",))
+    assert [
+        wheel_requirements.written(r, w, minors)
+        for r, w in held
+        if wheel_requirements.GPU_NAMES.fullmatch(r.name)
+    ] == [
+        'triton==3.1.0; python_version < "3.13"',
+        "nvidia-x<2,>=1",
+        'nvidia-new; python_version >= "3.12"',
+    ]
+
+
+def test_a_companion_that_names_no_torch_goes_with_its_own_minor_only():
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    known = [(Version("2.11.0"), None), (Version("2.10.0"), SpecifierSet("==2.10.0"))]
+    assert str(torch_builds.companion_for(Version("2.11.1"), known)) == "2.11.0"
+    assert str(torch_builds.companion_for(Version("2.10.0"), known)) == "2.10.0"
+    assert torch_builds.companion_for(Version("2.12.0"), known) is None
+    assert torch_builds.companion_for(Version("1.12.0"), known) is None
+
+
+@pytest.fixture
+def small_index(tmp_path):
+    """A file index with one torch release for three platforms, its companions and one cuDNN."""
+    files = {}
+
+    def add(project, filename, body):
+        files.setdefault(project, []).append(filename)
+        (tmp_path / "files").mkdir(exist_ok=True)
+        (tmp_path / "files" / filename).write_bytes(body)
+
+    arches = b"\0sm_75 compute_80\0GLIBC_2.14\0GLIBC_2.17\0"
+    pins = [
+        'nvidia-cudnn-cu12==9.1.0.70; platform_system == "Linux" and platform_machine == "x86_64"',
+        "numpy",
+    ]
+    for python in ("cp311-cp311", "cp312-cp312", "cp313-cp313t"):
+        inside = {
+            "torch/version.py": "__version__ = '2.6.0+cu124'\ncuda = '12.4'\n",
+            "torch/lib/libtorch_python.so": arches,
+            "torch/lib/libtorch_cuda.so": bytes(9) + fatbin((2, 75)),
+        }
+        add(
+            "torch",
+            f"torch-2.6.0-{python}-manylinux1_x86_64.whl",
+            wheel("torch", "2.6.0", pins, files=inside.items()),
+        )
+    inside = {"torch/version.py": "cuda: Optional[str] = None\n"}
+    add("torch", "torch-2.6.0-cp312-cp312-win_amd64.whl", wheel("torch", "2.6.0", pins, files=inside.items()))
+    add("torch", "torch-2.6.0-cp312-cp312-manylinux_2_28_aarch64.whl", wheel("torch", "2.6.0", pins))
+    add(
+        "torchvision",
+        "torchvision-0.21.0-cp312-cp312-win_amd64.whl",
+        wheel("torchvision", "0.21.0", ["torch==2.6.0"]),
+    )
+    ops = {
+        "nvidia/cudnn/lib/libcudnn.so.9": "",
+        "nvidia/cudnn/lib/libcudnn_ops.so.9": bytes(100) + fatbin((2, 75), (1, 90)),
+    }
+    name = "nvidia_cudnn_cu12-9.1.0.70-py3-none-manylinux2014_x86_64.whl"
+    add("nvidia-cudnn-cu12", name, wheel("nvidia_cudnn_cu12", "9.1.0.70", files=ops.items()))
+    for project, names in files.items():
+        (tmp_path / "simple" / project).mkdir(parents=True)
+        hashes = {n: hashlib.sha256(n.encode()).hexdigest() for n in names}
+        links = [f'<a href="../../files/{n}#sha256={digest}">{n}</a>' for n, digest in hashes.items()]
+        (tmp_path / "simple" / project / "index.html").write_text("\n".join(links))
+    return tmp_path
+
+
+def test_rows_are_measured_and_unreadable_wheels_are_reported(small_index, web):
+    made = Reader(web, (small_index / "simple").as_uri(), None)
+    linux, windows = torch_rows(made, {})
+    assert linux["cuda"] == "12.4"
+    assert linux["kernels"] == "7.5"  # PTX without machine code of its own is not claimed
+    assert linux["glibc"] == "2.17"  # the tag says 2.5, the symbols say more
+    assert linux["python"] == "3.11 3.12"
+    assert linux["requires"] == ["nvidia-cudnn-cu12==9.1.0.70"]
+    assert linux["cudnn"] == "==9.1.0.70"
+    assert linux["companions"] == ["torchvision==0.21.0"]
+    assert "cuda" not in windows
+    assert "requires" not in windows
+    (problem,) = made.problems
+    assert problem.startswith("torch-2.6.0-cp312-cp312-manylinux_2_28_aarch64.whl: ")
+    (cudnn,) = cudnn_rows(
+        made, {"floors": [{"cuda": "12", "driver_linux": "525.60.13", "driver_windows": "1"}]}
+    )
+    assert (cudnn["kernels"], cudnn["libraries"]) == ("7.5", ["libcudnn.so.9", "libcudnn_ops.so.9"])
+    assert cudnn["driver_linux"] == "525.60.13"
+
+
+def test_architectures_without_code_behind_them_are_no_row(small_index, web):
+    for path in (small_index / "files").glob("torch-2.6.0-*-manylinux1_x86_64.whl"):
+        with zipfile.ZipFile(path) as old:
+            files = {n: old.read(n) for n in old.namelist()} | {"torch/lib/libtorch_cuda.so": fatbin((2, 80))}
+        path.write_bytes(zipped(files))
+    made = Reader(web, (small_index / "simple").as_uri(), None)
+    assert [r["platform"] for r in torch_rows(made, {})] == ["windows-x86_64"]
+    assert any("torch names sm_75, but" in p for p in made.problems)
+
+
+def test_a_second_run_reads_no_wheel_again(small_index, web):
+    url, cache = (small_index / "simple").as_uri(), small_index / "cache"
+    first = Reader(web, url, cache)
+    rows = torch_rows(first, {})
+    assert first.read_count == 3  # two of torch, one of torchvision
+    next(cache.iterdir()).write_text("{")  # as a killed run leaves it
+    second = Reader(web, url, cache)
+    assert torch_rows(second, {}) == rows
+    assert second.read_count == 1
+
+
+def script(folder, *arguments):
+    argv = [sys.executable, str(ROOT / "scripts/update_profiles.py"), "--profiles", str(folder / "profiles")]
+    argv += ["--index", (folder / "simple").as_uri(), "--cache", str(folder / "cache"), *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_the_script_shows_a_difference_and_writes_only_when_asked(small_index):
+    path = small_index / "profiles/torch.yaml"
+    path.parent.mkdir()
+    head = {
+        "table": "builds",
+        "framework": "torch",
+        "source": "by hand",
+        "read": "2026-11-20",
+        "kept": "by hand",
+    }
+    row = {"version": "1.0", "platform": "linux-x86_64", "index": "pytorch", "python": "3.8"}
+    path.write_text(dump([Table(head=head, rows=(row,))]))
+    before = path.read_text()
+    shown = script(small_index, "torch")
+    assert shown.returncode == 0, shown.stderr
+    assert '+  - {version: "2.6.0", cuda: "12.4"' in shown.stdout
+    assert "left out: torch-2.6.0-cp312-cp312-manylinux_2_28_aarch64.whl" in shown.stderr
+    assert path.read_text() == before
+    script(small_index, "torch", "--write")
+    tables, problems = read_file(path)
+    assert problems == []
+    assert [t.head["kept"] for t in tables] == ["measured", "by hand"]
+    assert tables[1].rows == (row,)
+    again = script(small_index, "torch")
+    assert again.stdout == ""
+    assert "0 files differ" in again.stderr
+
+
+def test_the_script_reads_random_rows_again(small_index):
+    path = small_index / "profiles/torch.yaml"
+    path.parent.mkdir()
+    script(small_index, "torch", "--write")
+    assert script(small_index, "--sample", "2").returncode == 0
+    path.write_text(
+        path.read_text()
+        .replace('kernels: "7.5"', 'kernels: "7.0"')
+        .replace('python: "3.12"', 'python: "3.9"')
+    )
+    spoiled = script(small_index, "--sample", "2")
+    assert spoiled.returncode == 1
+    assert "DIFFERS: torch 2.6.0" in spoiled.stdout
+
+
+def test_the_script_stops_when_the_index_does(tmp_path):
+    argv = [
+        sys.executable,
+        str(ROOT / "scripts/update_profiles.py"),
+        "cudnn",
+        "--index",
+        "http://127.0.0.1:9/simple",
+    ]
+    done = subprocess.run(
+        [*argv, "--profiles", str(tmp_path), "--cache", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 6
+    assert "refuses the connection" in done.stderr
+    assert list(tmp_path.iterdir()) == []
