@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from packaging.requirements import Requirement
@@ -48,10 +48,18 @@ def required_names(builds: Iterable[Build]) -> frozenset[str]:
 def requirement_of_builds(name: str, release: str, builds: Sequence[Build]) -> str | None:
     """Return why a release conflicts with the requirements of the builds, or None."""
     for build in builds:
-        for needed, bounds in map(_named, build.requires):
-            if needed == name and not meets(release, bounds):
+        for bounds in _bounds_by_name(build.requires).get(name, ()):
+            if not meets(release, bounds):
                 return f"{build.framework} {build.version} requires {name}{bounds}"
     return None
+
+
+@cache
+def _bounds_by_name(requires: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
+    found: dict[str, list[str]] = {}
+    for name, bounds in map(_named, requires):
+        found.setdefault(name, []).append(bounds)
+    return found
 
 
 @cache

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from ..model import Build, Profiles, Satellite
 from .kernels import how_they_run, named
@@ -134,16 +135,23 @@ def _abi(row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
     """
     if not (row.abi and row.built_for):
         return
-    need = Requirement(row.built_for)
+    framework, bounds, floors = _built_for(row.built_for)
     for build in builds:
-        if canonicalize_name(need.name) != build.framework or meets(build.version, str(need.specifier)):
+        if framework != build.framework or meets(build.version, bounds):
             continue
-        floors = [
-            version(s.version.removesuffix(".*")) for s in need.specifier if s.operator in ("==", ">=", "~=")
-        ]
         if row.abi == "stable" and floors and version(build.version) >= max(floors):
             continue
         yield f"{_name(row)} is compiled for {row.built_for}"
+
+
+@cache
+def _built_for(text: str) -> tuple[str, str, tuple[Version, ...]]:
+    """Return the framework that a release is compiled for, its bounds, and the versions from which they begin."""
+    need = Requirement(text)
+    floors = [
+        version(s.version.removesuffix(".*")) for s in need.specifier if s.operator in ("==", ">=", "~=")
+    ]
+    return str(canonicalize_name(need.name)), str(need.specifier), tuple(floors)
 
 
 def _cuda(question: Question, row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
