@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import LockError, ResolveError
@@ -48,8 +48,8 @@ class FleetPackages:
     """Questions on the named packages. Without a `solver` only releases are read, as `resolve` does. `searcher`
     replaces the search on the index.
 
-    A class that alone has no set of releases does not decide which classes share a plan: there the solver chooses, as
-    for one target.
+    Classes that alone have no set of releases share plans with each other only: there the solver chooses, as for one
+    target.
     """
 
     allow_old: bool
@@ -59,6 +59,7 @@ class FleetPackages:
     refusals: list[LockError | ResolveError] = field(default_factory=list)
     _solved: dict[_Key, SolvedPlan] = field(default_factory=dict)
     _reasons: dict[_Key, str | None] = field(default_factory=dict)
+    _newest: dict[_Key, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def sorts(self) -> Sequence[Ask]:
@@ -66,13 +67,20 @@ class FleetPackages:
         return (self.search, self.solve) if self.solver else (self.search,)
 
     def search(self, context: RequestContext, _classes: Sequence[HostClass]) -> str | None:
-        """Return why no set of releases serves the targets that have a set alone, or None."""
+        """Return why no set of releases serves all targets, or None. Targets of which none has a set alone are not
+        kept apart."""
         if not _names_packages(context) or len(context.targets) < 2:
             return None
-        if self._reason(context.targets, context) is None:
+        reason = self._reason(context.targets, context)
+        alone = reason and any(self._reason((t,), context) is None for t in context.targets)
+        return reason if alone else None
+
+    def newest(self, context: RequestContext) -> Mapping[str, str] | None:
+        """Return the versions of the frameworks in the newest set of releases, or None without a set."""
+        if not _names_packages(context):
             return None
-        with_set = tuple(t for t in context.targets if self._reason((t,), context) is None)
-        return self._reason(with_set, context) if len(with_set) > 1 else None
+        self._reason(context.targets, context)
+        return self._newest.get(_key(context))
 
     def solve(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
         """Return why no lock with the packages serves all classes, or None. Raises LockError for a silent index."""
@@ -125,9 +133,12 @@ class FleetPackages:
     def _search_index(self, context: RequestContext) -> str | None:
         joint = JointChoice(drop_event, allow_old=self.allow_old)
         try:
-            joint.applied(context)
+            changed = joint.applied(context)
         except LockError as error:  # each set has a release that is too old
             return error.message
+        if changed.joint:
+            builds = resolve_plan(changed).builds
+            self._newest[_key(context)] = {b.framework: b.version for b in builds}
         return joint.why_none
 
 

@@ -8,7 +8,7 @@ of `resolve` find the newest builds that are compatible on all its targets.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,6 +21,8 @@ from ..resolve.objections import fits
 from ..resolve.question import Question
 from ..resolve.versions import is_exact, major, version
 from .minimum_cover import PlanCandidate, bits
+
+_MOST_AGES = 100_000
 
 
 @dataclass(frozen=True)
@@ -103,14 +105,25 @@ class Fitting:
             return None
         return tuple(n for index, b in enumerate(chosen) for n in self._age(b, index))
 
+    def age_of(self, versions: Mapping[str, str], platform: str) -> int:
+        """Return the age of a plan with these versions of the frameworks, at least."""
+        ranks = [self._ranks(platform, i) for i in range(len(self.request.frameworks))]
+        named = zip(self.request.frameworks, ranks, strict=True)
+        return encode_ages(n for w, rank in named for n in (0, rank.get(versions.get(w.name, ""), 0)))
+
     def _age(self, build: Build, index: int) -> tuple[int, int]:
         """Return whether a CPU environment gets a CUDA build, and the number of newer versions."""
-        if build.framework not in self._ages:
-            versions = {b.version for b in self.builds(build.platform)[index]}
-            newest = sorted(versions, key=version, reverse=True)
-            self._ages[build.framework] = {v: i for i, v in enumerate(newest)}
         for_cuda = self.request.device == "cpu" and build.cuda is not None
-        return int(for_cuda), self._ages[build.framework][build.version]
+        return int(for_cuda), self._ranks(build.platform, index)[build.version]
+
+    def _ranks(self, platform: str, index: int) -> dict[str, int]:
+        """Return the number of newer versions of each version of a framework."""
+        name = self.request.frameworks[index].name
+        if name not in self._ages:
+            versions = {b.version for b in self.builds(platform)[index]}
+            newest = sorted(versions, key=version, reverse=True)
+            self._ages[name] = {v: i for i, v in enumerate(newest)}
+        return self._ages[name]
 
 
 def candidate_plans(fitting: Fitting, targets: Sequence[Target]) -> list[PlanCandidate]:
@@ -119,8 +132,15 @@ def candidate_plans(fitting: Fitting, targets: Sequence[Target]) -> list[PlanCan
     for mask in _family(fitting, targets):
         if (ages := fitting.newest([targets[i] for i in bits(mask)])) is not None:
             candidates[mask] = ages
-    order = {ages: i for i, ages in enumerate(sorted(set(candidates.values())))}
-    return [PlanCandidate(mask, order[ages]) for mask, ages in candidates.items()]
+    return [PlanCandidate(mask, encode_ages(ages)) for mask, ages in candidates.items()]
+
+
+def encode_ages(ages: Iterable[int]) -> int:
+    """Return ages as one number in the same order: that of the first framework counts first."""
+    number = 0
+    for age in ages:
+        number = number * _MOST_AGES + age
+    return number
 
 
 def _family(fitting: Fitting, targets: Sequence[Target]) -> set[int]:

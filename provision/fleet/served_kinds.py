@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..model import HostClass, RequestContext, Target
 from .host_classes import joint_target
 from .minimum_cover import PlanCandidate, bits
-from .package_conflicts import ObjectTo, PackageCover, cover_with_packages
+from .package_conflicts import MOST_QUESTIONS, ObjectTo, PackageCover, cover_with_packages
 from .plan_candidates import Fitting, candidate_plans
 from .plan_differences import would_merge
 
@@ -26,6 +26,9 @@ class Packages(Protocol):
 
     def search(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
         """Return why no set of releases serves all targets, or None."""
+
+    def newest(self, context: RequestContext) -> Mapping[str, str] | None:
+        """Return the versions of the frameworks in the newest set of releases, or None without a set."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,8 @@ def plan_group(part: HostGroup, packages: Packages | None) -> PlannedGroup:
         wider = _fit(anywhere, part.classes)
         found = wider if wider.left < found.left else found
     sorts = [_objections(found.base, found.kinds, ask) for ask in packages.sorts] if packages else []
-    cover = cover_with_packages(found.candidates, found.kinds.weights, sorts)
+    candidates = _with_ages(found, packages) if packages else found.candidates
+    cover = cover_with_packages(candidates, found.kinds.weights, sorts)
     return PlannedGroup(found.base, found.fitting, found.kinds, cover)
 
 
@@ -130,6 +134,20 @@ class _FittedGroup:
         for candidate in self.candidates:
             served |= candidate.mask
         return len(self.kinds.members) - served.bit_count()
+
+
+def _with_ages(found: _FittedGroup, packages: Packages) -> Sequence[PlanCandidate]:
+    """Return the candidates with their ages beside the packages: no plan is newer than that of each of its kinds."""
+    places = range(len(found.kinds.members))
+    if not 1 < len(places) <= MOST_QUESTIONS:
+        return found.candidates
+    targets = found.kinds.targets
+    known = [packages.newest(joint_request(found.base, [t], ())) for t in targets]
+    ages = [found.fitting.age_of(v, t.platform) if v else 0 for v, t in zip(known, targets, strict=True)]
+    return [
+        PlanCandidate(c.mask, max(c.age, *(ages[p] for p in places if c.mask >> p & 1)))
+        for c in found.candidates
+    ]
 
 
 def _fit(base: RequestContext, classes: Sequence[HostClass]) -> _FittedGroup:

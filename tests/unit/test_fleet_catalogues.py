@@ -107,16 +107,13 @@ def goes(packages, torch, targets):
 
 
 def has_plan(packages, fitting, targets):
-    """Whether one build serves all targets, with packages for those that have a set alone."""
-    shared = set.intersection(*fitting)
-    alone = [
-        t for t, mine in zip(targets, fitting, strict=True)
-        if any(goes(packages, BUILDS["torch"][b]["version"], [t]) for b, _ in mine)
-    ]  # fmt: skip
-    if not shared or len(alone) < 2:
-        return bool(shared)
-    joint = set.intersection(*(f for f, t in zip(fitting, targets, strict=True) if t in alone))
-    return any(goes(packages, BUILDS["torch"][b]["version"], alone) for b, _ in joint)
+    """Whether one build serves all targets, with packages where any of them has a set alone."""
+    shared = {BUILDS["torch"][place]["version"] for place, _ in set.intersection(*fitting)}
+    alone = any(
+        goes(packages, BUILDS["torch"][place]["version"], [target])
+        for target, mine in zip(targets, fitting, strict=True) for place, _ in mine
+    )  # fmt: skip
+    return bool(shared) if not alone else any(goes(packages, torch, targets) for torch in shared)
 
 
 # --- the test ----------------------------------------------------------------------------------------
@@ -134,15 +131,22 @@ def planned(packages, targets):
 
     def search(one):
         found = JointSearch(ask_on_all(one), named(packages))
-        return None if found.best() else why_none(found)
+        best = found.best()
+        says.versions[one.targets] = best and dict(best.candidate.versions)
+        return None if best else why_none(found)
 
     hosts = [FleetHost(name=f"h{i}", target=t, device="cuda") for i, t in enumerate(targets)]
     says = Made(allow_old=True, emit=drop_event, searcher=search)
+    says.versions = {}
     return fleet.plan_fleet([fleet.HostGroup(context, fleet.group(hosts))], says.plan, (), says), request
 
 
 class Made(FleetPackages):
     """The questions without an index: plans are those of the frameworks."""
+
+    def newest(self, context):
+        super().newest(context)
+        return self.versions.get(context.targets)
 
     def plan(self, context):
         return super().plan(
@@ -181,3 +185,18 @@ def test_packages_never_cost_more_plans_than_brute_force_needs():
 
     holds()
     assert any(separated) and not all(separated)
+
+
+def test_the_largest_class_keeps_the_newest_framework_that_packages_allow():
+    """The A100s can share a plan with either other class. Frameworks alone are as new with both; a package is not."""
+    packages = {"p0": [(["8.0", "9.0"], ""), (["7.0", "8.0"], "<2.7")]}
+    many, old, new = (
+        Target(platform="linux-x86_64", glibc="2.35", driver="535.129.03", driver_os="linux",
+               gpus=(TargetGpu(capability=c),))
+        for c in ("8.0", "7.0", "9.0")
+    )  # fmt: skip
+    answer, _ = planned({}, [many, many, old, new])
+    assert len(answer.fleet.plans) == 1
+    answer, _ = planned(packages, [many, many, many, old, new])
+    found = [set(p.classes) for p in answer.fleet.plans]
+    assert found == [{"sm80-r535", "sm90-r535"}, {"sm70-r535"}] and answer.fleet.exact
