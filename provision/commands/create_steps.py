@@ -1,4 +1,4 @@
-"""Run the stages of `create` in order, or report that the environment is up to date."""
+"""Run the stages of `create` in order, or report an up-to-date environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Add the extras that packages need for their CUDA libraries, and compare them with the lock."""
+"""Add the extras that packages need for their CUDA libraries.
+
+They are compared with the lock afterwards.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what refused solves say about a set of releases, and name the errors of a set."""
+"""Read what refused solves show about a set, and define its errors."""
 
 from __future__ import annotations
 

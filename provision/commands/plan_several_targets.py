@@ -40,7 +40,7 @@ def plan_targets(
     answer = fleet.plan_fleet(parts, packages.plan, left_out, packages if named else None)
     if named:
         counts = " and ".join(
-            f"{n} {word}" for n, word in zip(answer.asked, ("searches", "solves"), strict=False)
+            f"{n} {word}" for n, word in zip(answer.question_counts, ("searches", "solves"), strict=False)
         )
         text = f"packages: {counts}, at most {fleet.MOST_QUESTIONS} of each for a platform and device"
         emit(Event(kind="done", stage="resolve", text=text))

@@ -1,4 +1,4 @@
-"""Write a Slurm batch script that verifies the environment on its node before the work begins."""
+"""Write a Slurm batch script that verifies the environment before the work begins."""
 
 from __future__ import annotations
 

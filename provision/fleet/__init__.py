@@ -37,20 +37,25 @@ class Served:
 
 @dataclass(frozen=True)
 class FleetAnswer:
-    """A fleet, and the request of each of its plans, for which its lock is solved. `asked` counts the sets of classes
-    of which a search, and a solve, was asked."""
+    """A fleet, and the request of each plan, for which its lock is solved.
+
+    `question_counts` is the number of sets of classes that were searched, and that were solved.
+    """
 
     fleet: Fleet
     requests: tuple[RequestContext, ...]
-    asked: tuple[int, ...] = ()
+    question_counts: tuple[int, ...] = ()
 
 
 def plan_fleet(
     parts: Sequence[HostGroup], plan_for: PlanFor, left_out: Sequence[UnservedHosts] = (),
     packages: Packages | None = None,
 ) -> FleetAnswer:  # fmt: skip
-    """Return the fewest plans for all classes. `left_out` are hosts that cannot be planned for, `packages` says which
-    classes no set of the named packages serves together."""
+    """Return the fewest plans for all classes.
+
+    `left_out` are hosts that cannot be planned. `packages` decides which classes have no common set of the
+    named packages.
+    """
     groups = [plan_group(part, packages) for part in parts]
     served = [
         Served(planned, mask, request := planned.request(mask), plan_for(request))
@@ -69,8 +74,10 @@ def plan_fleet(
         exact=all(g.cover.exact for g in groups),
         at_least=sum(g.cover.at_least for g in groups),
     )
-    asked = tuple(sum(counts) for counts in zip(*(g.cover.asked for g in groups), strict=True))
-    return FleetAnswer(fleet, tuple(s.request for s in served), asked)
+    question_counts = tuple(
+        sum(counts) for counts in zip(*(g.cover.question_counts for g in groups), strict=True)
+    )
+    return FleetAnswer(fleet, tuple(s.request for s in served), question_counts)
 
 
 def _unserved(planned: PlannedGroup, plan_for: PlanFor) -> list[UnservedHosts]:

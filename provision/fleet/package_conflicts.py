@@ -27,14 +27,17 @@ _MOST_CANDIDATES = 4000
 
 
 class PackageCover(NamedTuple):
-    """The fewest plans: the kinds of each as bits, newest plan first, and each smallest set that conflicts, with the
-    reason. `asked` counts the questions of each sort."""
+    """The fewest plans, and the conflicts between kinds.
+
+    `groups` are the kinds of each plan as bits, newest plan first. `conflicts` are the smallest conflicting
+    sets with the reasons. `question_counts` is the number of questions of each sort.
+    """
 
     groups: tuple[int, ...]
     exact: bool
     at_least: int
     conflicts: Mapping[int, str]
-    asked: tuple[int, ...] = ()
+    question_counts: tuple[int, ...] = ()
 
 
 class _TooManyQuestionsError(Exception):
@@ -42,13 +45,13 @@ class _TooManyQuestionsError(Exception):
 
 
 class _Answers:
-    """What is known of sets. A question is asked once, and not where another answer implies this one."""
+    """The known answers on sets. A question is asked once, and not if another answer implies its answer."""
 
     def __init__(self, object_to: ObjectTo, most: int) -> None:
         self._object_to, self._most = object_to, most
         self._good: list[int] = []
         self.bad: dict[int, str] = {}
-        self.asked = 0
+        self.questions = 0
 
     def objection(self, mask: int) -> str | None:
         """Return why a set conflicts, or None. Raises _TooManyQuestionsError."""
@@ -56,9 +59,9 @@ class _Answers:
             return None
         if why := next((w for bad, w in self.bad.items() if mask & bad == bad), None):
             return why
-        if self.asked >= self._most:
+        if self.questions >= self._most:
             raise _TooManyQuestionsError
-        self.asked += 1
+        self.questions += 1
         why = self._object_to(mask)
         if why is None:
             self._good.append(mask)
@@ -97,17 +100,17 @@ def cover_with_packages(
     answers, conflicts = [_Answers(object_to, most) for object_to in sorts], dict[int, str]()
     exact = True
     try:
-        while found := _conflicts_in(groups, answers):
-            conflicts |= found
-            possible = without_conflicts(possible, found)
+        while new_conflicts := _conflicts_in(groups, answers):
+            conflicts |= new_conflicts
+            possible = without_conflicts(possible, new_conflicts)
             cover = fewest(possible, weights)
             groups = assign(cover)
     except _TooManyQuestionsError:
         parts = [[g] if all(a.is_good(g) for a in answers) else [1 << p for p in bits(g)] for g in groups]
         groups = tuple(m for part in parts for m in part if not any(m in a.bad for a in answers))
         exact = len(groups) == cover.at_least
-    asked = tuple(a.asked for a in answers)
-    return PackageCover(groups, exact and cover.exact, cover.at_least, conflicts, asked)
+    question_counts = tuple(a.questions for a in answers)
+    return PackageCover(groups, exact and cover.exact, cover.at_least, conflicts, question_counts)
 
 
 def assign(cover: Cover) -> tuple[int, ...]:
@@ -121,8 +124,11 @@ def assign(cover: Cover) -> tuple[int, ...]:
 
 
 def without_conflicts(candidates: Iterable[PlanCandidate], conflicts: Iterable[int]) -> list[PlanCandidate]:
-    """Return the candidates, each that contains a conflict replaced by those without one of its kinds. Raises
-    _TooManyQuestionsError for too many of them."""
+    """Return the candidates without conflicts.
+
+    Each candidate with a conflict is replaced by several, each without one kind of the conflict. Raises
+    _TooManyQuestionsError if there are too many.
+    """
     left = {(c.mask, c.age) for c in candidates}
     for conflict in conflicts:
         hit = {c for c in left if c[0] & conflict == conflict}
@@ -134,13 +140,13 @@ def without_conflicts(candidates: Iterable[PlanCandidate], conflicts: Iterable[i
 
 def _conflicts_in(groups: Iterable[int], sorts: Iterable[_Answers]) -> dict[int, str]:
     """Return a smallest conflict of each group that has one, of the first sort that finds any."""
-    found: dict[int, str] = {}
+    conflicts: dict[int, str] = {}
     for answers in sorts:
-        for group in () if found else groups:
+        for group in () if conflicts else groups:
             if answers.objection(group):
                 smallest = answers.reduce(group)
-                found[smallest] = answers.bad.get(smallest) or answers.objection(smallest) or ""
-    return found
+                conflicts[smallest] = answers.bad.get(smallest) or answers.objection(smallest) or ""
+    return conflicts
 
 
 def _mask(places: Iterable[int]) -> int:

@@ -107,16 +107,16 @@ def plan_group(part: HostGroup, packages: Packages | None) -> PlannedGroup:
 
     If classes have no plan with the installed Pythons, any Python is tried as well.
     """
-    found = _fit(part.request, part.classes)
-    if found.left and part.request.pythons_known and not part.request.sources.offline:
+    fitted = _fit(part.request, part.classes)
+    if fitted.left and part.request.pythons_known and not part.request.sources.offline:
         request = part.request.request
         anywhere = dataclasses.replace(part.request, request=dataclasses.replace(request, pythons=()))
         wider = _fit(anywhere, part.classes)
-        found = wider if wider.left < found.left else found
-    sorts = [_objections(found.base, found.kinds, ask) for ask in packages.sorts] if packages else []
-    candidates = _with_ages(found, packages) if packages else found.candidates
-    cover = cover_with_packages(candidates, found.kinds.weights, sorts)
-    return PlannedGroup(found.base, found.fitting, found.kinds, cover)
+        fitted = wider if wider.left < fitted.left else fitted
+    sorts = [_objections(fitted.base, fitted.kinds, ask) for ask in packages.sorts] if packages else []
+    candidates = _with_ages(fitted, packages) if packages else fitted.candidates
+    cover = cover_with_packages(candidates, fitted.kinds.weights, sorts)
+    return PlannedGroup(fitted.base, fitted.fitting, fitted.kinds, cover)
 
 
 @dataclass(frozen=True)

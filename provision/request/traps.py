@@ -1,4 +1,4 @@
-"""Detect packages that are not what their names suggest, and stop or warn before the solve."""
+"""Detect packages that are not what their names suggest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the available wheels of a build, and the cuDNN releases that fit it and a target."""
+"""Find the available wheels and the cuDNN releases of a build."""
 
 from __future__ import annotations
 

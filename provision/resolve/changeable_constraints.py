@@ -1,4 +1,4 @@
-"""List what could be changed in a request that nothing fits, cheapest for the user first."""
+"""List the changes of a request that could make a build fit, cheapest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find extras that a release needs for its CUDA libraries, and compare them with a lock."""
+"""Find the extras that a release needs for its CUDA libraries."""
 
 from __future__ import annotations
 

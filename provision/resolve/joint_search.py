@@ -152,8 +152,8 @@ class JointSearch:
         place = candidate.place if self.by_name[name].paged else None
         key = (id(releases), candidate.python, place)
         if key not in self._shared.without_compiled:
-            found = [r for r in releases if not self.compiles(name, r, candidate)]
-            self._shared.without_compiled[key] = self._shared.share(name, found)
+            wheels = [r for r in releases if not self.compiles(name, r, candidate)]
+            self._shared.without_compiled[key] = self._shared.share(name, wheels)
         return self._shared.without_compiled[key]
 
     def _assigned_once(

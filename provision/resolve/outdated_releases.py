@@ -1,4 +1,4 @@
-"""Find releases of a set that are more than two years older than the newest possible ones."""
+"""Find releases of a set that are over two years older than the newest possible ones."""
 
 from __future__ import annotations
 

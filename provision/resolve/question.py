@@ -160,5 +160,5 @@ class Question:
 def ask_on_all(context: RequestContext) -> Question:
     """Return the question of a request on all its targets."""
     first, *others = context.targets or (context.target,)
-    asked = Question(context.request, first, context.profiles, context.supply)
-    return asked.on_all([asked.changed(target=other) for other in others]) if others else asked
+    question = Question(context.request, first, context.profiles, context.supply)
+    return question.on_all([question.changed(target=other) for other in others]) if others else question

@@ -1,4 +1,7 @@
-"""Results that searches of one question share, while more and more releases are read for it."""
+"""Keep results that several searches of one question share.
+
+More releases are read between these searches.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,11 @@ Releases = Sequence[PackageRelease]
 
 @dataclass
 class SearchMemory:
-    """Results that depend on single releases: the bounds of a release by name, version and Python, what builds have against
-    it by name, version and place, and pairs of releases by Python."""
+    """Results on single releases.
+
+    `needs` are the bounds of a release by name, version and Python. `unfit` are objections of builds by name,
+    version and place. `pairs` are pairs of releases by Python.
+    """
 
     candidates: tuple[CandidateBuilds, ...] | None = None
     needs: dict[tuple[str, str, str], Mapping[str, Sequence[str]]] = field(default_factory=dict)
@@ -25,8 +31,10 @@ class SearchMemory:
 
 @dataclass
 class SharedLists:
-    """Lists of releases, one for equal ones, so that hundreds of builds with the same options are one question. Results
-    are kept by the identity of these lists."""
+    """Shared lists of releases, so that hundreds of builds with the same options are one question.
+
+    Results are kept by the identity of these lists.
+    """
 
     lists: dict[tuple[str, tuple[str, ...]], Releases] = field(default_factory=dict)
     least_ages: dict[int, int] = field(default_factory=dict)

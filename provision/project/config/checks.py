@@ -1,4 +1,4 @@
-"""Read `checks:` of a gpuenv.yaml, and the same check as one text of `gpuenv verify --check`."""
+"""Read the checks of a gpuenv.yaml and of `gpuenv verify --check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edit `packages` in a project's file and keeps every other byte; writes several files, or none."""
+"""Edit `packages` in a project's file and keep every other byte. Write several files, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse gpuenv.yaml or [tool.gpuenv] and reports every mistake with its line and key."""
+"""Parse gpuenv.yaml or [tool.gpuenv] and report every mistake with its line and key."""
 
 from __future__ import annotations
 

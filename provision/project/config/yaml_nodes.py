@@ -1,4 +1,4 @@
-"""Read nodes of a gpuenv.yaml as tables, lists and texts, and records mistakes."""
+"""Read nodes of a gpuenv.yaml as tables, lists and texts, and record mistakes."""
 
 from __future__ import annotations
 

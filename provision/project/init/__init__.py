@@ -1,1 +1,1 @@
-"""`gpuenv init`: scans a folder for requirements and writes the project's files."""
+"""`gpuenv init`: scan a folder for requirements and write the project's files."""

@@ -1,4 +1,4 @@
-"""Add gpuenv's part to a Makefile between two marks, and keeps every other byte."""
+"""Add gpuenv's part to a Makefile between two marks, and keep every other byte."""
 
 from __future__ import annotations
 

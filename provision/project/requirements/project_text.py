@@ -1,4 +1,4 @@
-"""Read files of a project's folder without running them, and locates values by line in TOML text."""
+"""Read files of a project's folder as text, and locate values by line in TOML."""
 
 from __future__ import annotations
 
