@@ -34,9 +34,12 @@ _LONGEST = 600.0
 
 @dataclass
 class IndexMetadata:
-    """Lists of files and requirements, from the indexes of the configuration."""
+    """Lists of files and requirements, from the indexes of the configuration. `tries` and `timeout` (seconds) are those
+    of a request."""
 
     sources: PackageSources
+    tries: int = 2
+    timeout: float = 20.0
 
     def files(self, name: str, index: str | None = None) -> list[File]:
         """Return the files of a package on the indexes of a solve. `index` is the only index to use.
@@ -110,7 +113,7 @@ class IndexMetadata:
 
     @cached_property
     def _http(self) -> Http:
-        return Http(pip_configuration(process.environ()), tries=2, timeout=20.0)
+        return Http(pip_configuration(process.environ()), tries=self.tries, timeout=self.timeout)
 
     @cached_property
     def _cache(self) -> Path:

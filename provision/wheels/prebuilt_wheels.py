@@ -22,6 +22,8 @@ from ..index.simple_api import File
 from ..model import PackageSources, PrebuiltWheel, Target, WheelGlibc, WheelPage
 from .index_metadata import IndexMetadata
 
+_TIMEOUT = 8.0
+"""Seconds for a page: many networks let no request to its host through."""
 _MOST_PAGES = 24
 """The most pages of builds to read: those of the newest builds of a framework."""
 
@@ -150,7 +152,7 @@ class PrebuiltWheels:
 
     @cached_property
     def _metadata(self) -> IndexMetadata:
-        return IndexMetadata(self.sources)
+        return IndexMetadata(self.sources, tries=1, timeout=_TIMEOUT)  # a plan can do without
 
     @cached_property
     def tags(self) -> Mapping[str, frozenset[Tag]]:
