@@ -54,7 +54,7 @@ class Claim:
     @property
     def is_of_this_host(self) -> bool:
         """Whether this kernel runs the process, or ran it."""
-        return self.boot == _boot()
+        return self.boot == _read_boot_id()
 
     @property
     def is_of_this_process(self) -> bool:
@@ -64,10 +64,10 @@ class Claim:
 
 def make_claim() -> Claim:
     """Return the claim of this process."""
-    return Claim(host=platform.node() or "unknown", boot=_boot(), pid=os.getpid(), since=time.time())
+    return Claim(host=platform.node() or "unknown", boot=_read_boot_id(), pid=os.getpid(), since=time.time())
 
 
-def _boot() -> str:
+def _read_boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
@@ -97,7 +97,7 @@ def take(descriptor: int, path: Path, *, has_locks: bool) -> Claim | None:
 
     `has_locks` says that this kernel locked the file. Raises ClaimedError, OSError.
     """
-    with _alone(path):
+    with _exclude_other_hosts(path):
         claim = _read_late(descriptor)
         if claim and not claim.is_of_this_process and _is_alive(claim, descriptor, path, has_locks=has_locks):
             raise ClaimedError(claim)
@@ -115,12 +115,12 @@ def _read_late(descriptor: int) -> Claim | None:
 
 def _is_alive(claim: Claim, descriptor: int, path: Path, *, has_locks: bool) -> bool:
     if not claim.is_of_this_host:
-        return _now_on_disk(path) - os.fstat(descriptor).st_mtime < STALE
+        return _read_disk_clock(path) - os.fstat(descriptor).st_mtime < STALE
     # The kernel unlocks the files of an ended process. So a file that this process could lock has no owner.
     return not has_locks and Path(f"/proc/{claim.pid}").exists()
 
 
-def _now_on_disk(path: Path) -> float:
+def _read_disk_clock(path: Path) -> float:
     """Return the time by the clock of the disk, because the clocks of two hosts differ."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.") as probe:
         os.utime(probe.fileno())
@@ -128,7 +128,7 @@ def _now_on_disk(path: Path) -> float:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _exclude_other_hosts(path: Path) -> Iterator[None]:
     """Exclude other hosts from judging the same claim. Creating a folder is atomic on every shared disk."""
     folder = path.with_name(f"{path.name}.judged")
     end = time.monotonic() + 5
@@ -150,7 +150,7 @@ def _alone(path: Path) -> Iterator[None]:
 def _discard_old(folder: Path, path: Path) -> None:
     """Remove the folder of a process that was killed while it judged a claim. That takes far less than a second."""
     with contextlib.suppress(FileNotFoundError):
-        if _now_on_disk(path) - folder.stat().st_mtime > STALE:
+        if _read_disk_clock(path) - folder.stat().st_mtime > STALE:
             folder.rmdir()
 
 

@@ -41,9 +41,9 @@ def outdated(cache: Path) -> list[Path]:
     paths: list[Path] = []
     for entry in entries(cache):
         if entry.name == "bytecode":
-            paths += _bytecode_of_nothing(entry)
+            paths += _find_orphaned_bytecode(entry)
         elif entry.name not in _OF_INSTALLERS:
-            paths += [file for file in _files(entry) if _last_used(file) < old]
+            paths += [file for file in _walk_files(entry) if _get_last_use(file) < old]
     return paths
 
 
@@ -51,8 +51,8 @@ def remove(paths: Sequence[Path]) -> tuple[int, int]:
     """Remove files and folders, and return how many files there were and their bytes. Raises BuildError."""
     files = freed = 0
     for path in paths:
-        for file in _files(path):
-            files, freed = files + 1, freed + _size(file)
+        for file in _walk_files(path):
+            files, freed = files + 1, freed + _get_size(file)
         try:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -68,7 +68,7 @@ def remove(paths: Sequence[Path]) -> tuple[int, int]:
     return files, freed
 
 
-def _bytecode_of_nothing(folder: Path) -> Iterator[Path]:
+def _find_orphaned_bytecode(folder: Path) -> Iterator[Path]:
     """Yield the folders of bytecode whose sources no longer exist. Each has the path of its source below `folder`."""
     for root, names, _ in os.walk(folder):
         place = Path(root)
@@ -78,7 +78,7 @@ def _bytecode_of_nothing(folder: Path) -> Iterator[Path]:
                 yield place / name
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _walk_files(path: Path) -> Iterator[Path]:
     if not path.is_dir() or path.is_symlink():
         yield path
         return
@@ -86,7 +86,7 @@ def _files(path: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in names)
 
 
-def _last_used(file: Path) -> float:
+def _get_last_use(file: Path) -> float:
     try:
         status = file.lstat()
     except OSError:
@@ -94,7 +94,7 @@ def _last_used(file: Path) -> float:
     return max(status.st_atime, status.st_mtime)
 
 
-def _size(file: Path) -> int:
+def _get_size(file: Path) -> int:
     try:
         return file.lstat().st_size
     except OSError:

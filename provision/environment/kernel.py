@@ -62,9 +62,9 @@ def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:
             hint=f"--kernel installs it when it creates an environment. For an environment from a lock, run: gpuenv lock --with {PACKAGE}",
         )
     kernels = folder(process.environ())
-    spec = _spec_of_ipykernel(env)
-    name = next(iter(_registered(kernels, env)), None) or _free_name(kernels, env)
-    words = f"{_title(env)} ({made_of})" if made_of else _title(env)
+    spec = _read_ipykernel_spec(env)
+    name = next(iter(_iterate_registered(kernels, env)), None) or _find_free_name(kernels, env)
+    words = f"{_make_title(env)} ({made_of})" if made_of else _make_title(env)
     spec |= {
         "argv": [*start, str(env), "--", python, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": words,
@@ -75,7 +75,7 @@ def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:
     return name
 
 
-def _spec_of_ipykernel(env: Path) -> dict[str, Any]:
+def _read_ipykernel_spec(env: Path) -> dict[str, Any]:
     """Return the kernel specification of the environment's ipykernel: protocol, debugger, encryption."""
     try:
         spec = json.loads(untrusted_files.read_bytes(env / "share/jupyter/kernels/python3/kernel.json"))
@@ -92,10 +92,10 @@ def _write(place: Path, spec: dict[str, Any], env: Path) -> None:
             write_file(place / logo.name, untrusted_files.read_bytes(logo), root=kernels)
         write_file(place / "kernel.json", json.dumps(spec, indent=1) + "\n", root=kernels)
     except OSError as error:
-        raise _refused(place, error) from error
+        raise _explain_error(place, error) from error
 
 
-def _refused(place: Path, error: OSError) -> BuildError:
+def _explain_error(place: Path, error: OSError) -> BuildError:
     return BuildError(
         f"a Jupyter kernel cannot be written in {place}: {error.strerror or error}",
         hint=suggest_fix(
@@ -105,21 +105,21 @@ def _refused(place: Path, error: OSError) -> BuildError:
     )
 
 
-def _title(env: Path) -> str:
+def _make_title(env: Path) -> str:
     """Return the title of an environment: its name, or its project's if the name is a common one such as .venv."""
     return env.parent.name if env.name in _PLAIN_NAMES and env.parent.name else env.name
 
 
-def _free_name(kernels: Path, env: Path) -> str:
+def _find_free_name(kernels: Path, env: Path) -> str:
     """Return a valid name for Jupyter (letters, digits, - _ .) that no other kernel has."""
-    plain = unicodedata.normalize("NFKD", _title(env)).encode("ascii", "ignore").decode().lower()
+    plain = unicodedata.normalize("NFKD", _make_title(env)).encode("ascii", "ignore").decode().lower()
     name = re.sub(r"[^a-z0-9_.-]+", "-", plain).strip("-._") or _OURS
     if _TAKEN.fullmatch(name) or os.path.lexists(kernels / name):
         name += "-" + hashlib.sha256(os.fsencode(env)).hexdigest()[:6]
     return name
 
 
-def _registered(kernels: Path, env: Path) -> Iterator[str]:
+def _iterate_registered(kernels: Path, env: Path) -> Iterator[str]:
     for path in sorted(kernels.glob("*/kernel.json")):
         try:
             metadata = json.loads(untrusted_files.read_bytes(path))["metadata"]
@@ -133,7 +133,7 @@ def _registered(kernels: Path, env: Path) -> Iterator[str]:
 def registered(env: Path) -> list[str]:
     """Return the names of an environment's kernels."""
     try:
-        return list(_registered(folder(process.environ()), env))
+        return list(_iterate_registered(folder(process.environ()), env))
     except BuildError:
         return []
 
@@ -146,5 +146,5 @@ def forget(env: Path) -> list[str]:
         try:
             shutil.rmtree(place)
         except OSError as error:
-            raise _refused(place, error) from error
+            raise _explain_error(place, error) from error
     return names

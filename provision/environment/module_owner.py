@@ -17,7 +17,7 @@ def find_owner_of_missing(env: Path, module: str) -> str | None:
     row = re.compile(rf'^"?({re.escape(start)}(?:\.py|/__init__\.py|\.[\w-]{{1,80}}\.so|\.so|/[^,]{{1,300}}\.(?:py|so)))"?,', re.MULTILINE)  # fmt: skip
     for one in (d for site in find_sites(env) for d in list_distributions(site)):
         listed = row.findall(one.record_text)
-        if any(not (one.folder.parent / name).exists() for name in _deciding(start, listed)):
+        if any(not (one.folder.parent / name).exists() for name in _select_opened(start, listed)):
             return str(one)
     return None
 
@@ -30,7 +30,7 @@ def is_there(env: Path, module: str) -> bool:
     )
 
 
-def _deciding(start: str, listed: list[str]) -> list[str]:
+def _select_opened(start: str, listed: list[str]) -> list[str]:
     """Return the files that an import of the module opens. For a package without __init__ these are all of its files."""
     opened = [n for n in listed if n == f"{start}/__init__.py" or not n.startswith(f"{start}/")]
     return opened or listed

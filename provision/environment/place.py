@@ -238,15 +238,15 @@ def _is_empty(path: Path) -> bool:
 
 def get_draft_path(place: Path) -> Path:
     """Return the path of the draft of an environment, and of an environment that is being removed."""
-    return _beside(place, "new")
+    return _get_sibling(place, "new")
 
 
 def aside(place: Path) -> Path:
     """Return the path of the old environment while a new one is built."""
-    return _beside(place, "old")
+    return _get_sibling(place, "old")
 
 
-def _beside(place: Path, end: str) -> Path:
+def _get_sibling(place: Path, end: str) -> Path:
     if not place.name:
         raise UsageError(f"{place} cannot be used for an environment", hint="choose another path for ENV")
     return place.with_name(f".{place.name}.gpuenv-{end}")

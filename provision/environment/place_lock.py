@@ -46,7 +46,7 @@ def locked(place: Path) -> Iterator[list[str]]:
     notes: list[str] = []
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_parents(place.parent))
+            stack.enter_context(_make_parents(place.parent))
             refused = _lock_beside(place, stack, notes)
             if not _lock_itself(place, stack) and refused:
                 raise refused
@@ -70,7 +70,7 @@ def assert_held(place: Path) -> None:
 
 
 @contextlib.contextmanager
-def _parents(folder: Path) -> Iterator[None]:
+def _make_parents(folder: Path) -> Iterator[None]:
     """Create missing folders, and remove those that are still empty at the end."""
     missing = [f for f in (folder, *folder.parents) if not f.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -207,14 +207,14 @@ def _open_existing(path: Path, flags: int) -> _Opened:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _unlockable(path, error.strerror or str(error)) from error
+        raise _explain_unlockable(path, error.strerror or str(error)) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _unlockable(path, "it is not a file")
+        raise _explain_unlockable(path, "it is not a file")
     return _Opened(descriptor, is_writable=writable)
 
 
-def _unlockable(path: Path, why: str) -> BuildError:
+def _explain_unlockable(path: Path, why: str) -> BuildError:
     return BuildError(
         f"{path} cannot be locked: {why}", hint="if no gpuenv process is using the folder, remove this file"
     )

@@ -31,11 +31,11 @@ def holds_more_than_an_environment(path: Path) -> bool:
 def find_mount(env: Path) -> Path | None:
     """Return the mount point of another disk at or in a folder, or None. Files there would be removed from that disk."""
     real = env.resolve()
-    inside = next((m for m in _mounts() if m.is_relative_to(real)), None)
+    inside = next((m for m in _read_mounts() if m.is_relative_to(real)), None)
     return inside or (env if os.path.ismount(env) else None)
 
 
-def _mounts() -> list[Path]:
+def _read_mounts() -> list[Path]:
     """Return the mount points from Linux's table (proc(5): the fifth field, blanks as octal)."""
     try:
         rows = Path("/proc/self/mountinfo").read_bytes().splitlines()

@@ -40,13 +40,13 @@ def folder() -> Path:
     return path
 
 
-def _entry(env: Path) -> Path:
+def _get_entry(env: Path) -> Path:
     return folder() / f"{hashlib.sha256(os.fsencode(env)).hexdigest()[:32]}.json"
 
 
 def add(env: Path) -> None:
     """Add an environment (an absolute path) to the list. Raises BuildError if it cannot be written."""
-    entry = _entry(env)
+    entry = _get_entry(env)
     text = json.dumps({"path": str(env)}) + "\n"
     try:
         if entry.exists() and untrusted_files.read_bytes(entry) == text.encode():
@@ -59,19 +59,19 @@ def add(env: Path) -> None:
         entry.parent.mkdir(parents=True, exist_ok=True)
         write_inside_folder.write_file(entry, text)
     except OSError as error:
-        raise _refused(entry, error) from error
+        raise _explain_error(entry, error) from error
 
 
 def forget(env: Path) -> None:
     """Remove an environment from the list. Raises BuildError if it cannot be written."""
-    entry = _entry(env)
+    entry = _get_entry(env)
     try:
         entry.unlink(missing_ok=True)
     except OSError as error:
-        raise _refused(entry, error) from error
+        raise _explain_error(entry, error) from error
 
 
-def _refused(entry: Path, error: OSError) -> BuildError:
+def _explain_error(entry: Path, error: OSError) -> BuildError:
     return BuildError(
         f"the list of environments cannot be written in {entry.parent}: {error.strerror or error}",
         hint="the environment itself is not affected, but `gpuenv list` does not show it",
@@ -81,7 +81,7 @@ def _refused(entry: Path, error: OSError) -> BuildError:
 def environments(*, prune: bool = True) -> list[Path]:
     """Return the existing environments, by path. With `prune`, remove entries of environments that no longer exist."""
     paths = []
-    for entry, env in _entries():
+    for entry, env in _iterate_entries():
         if env is not None and _is_there(env):
             paths.append(env)
         elif prune and (env is None or _is_gone(env)):
@@ -89,7 +89,7 @@ def environments(*, prune: bool = True) -> list[Path]:
     return sorted(set(paths))
 
 
-def _entries() -> Iterator[tuple[Path, Path | None]]:
+def _iterate_entries() -> Iterator[tuple[Path, Path | None]]:
     """Yield each entry and its environment, or None for an invalid entry."""
     try:
         entries = list(folder().glob("*.json"))
@@ -168,7 +168,7 @@ def measure(env: Path, seconds: float | None = None) -> Size | None:
     while folders:
         if deadline is not None and time.monotonic() > deadline:
             return None
-        for entry, status in _within(folders.pop()):
+        for entry, status in _scan_folder(folders.pop()):
             if status.st_dev != device:
                 continue
             size = getattr(status, "st_blocks", -(-status.st_size // 512)) * 512
@@ -182,7 +182,7 @@ def measure(env: Path, seconds: float | None = None) -> Size | None:
     return Size(bytes=total + sum(size for _, _, size in linked.values()), shared=shared)
 
 
-def _within(folder: str) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
+def _scan_folder(folder: str) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

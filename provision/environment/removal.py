@@ -29,7 +29,7 @@ def _check_is_ours(env: Path) -> None:
         and not place.made_by_gpuenv(env)
         and protected_folders.holds_more_than_an_environment(env)
     ):
-        raise UsageError(f"{env} {_why_kept(env)}; gpuenv never removes it", hint=_LISTED)
+        raise UsageError(f"{env} {_explain_refusal(env)}; gpuenv never removes it", hint=_LISTED)
     if env.is_symlink():
         raise UsageError(
             f"{env} is a symbolic link to {env.readlink()}; it is left alone",
@@ -51,7 +51,7 @@ def _check_is_ours(env: Path) -> None:
         )
 
 
-def _why_kept(env: Path) -> str:
+def _explain_refusal(env: Path) -> str:
     """Return why a folder that holds more than an environment is never removed."""
     home, real = protected_folders.home_folder(), env.resolve()
     if home and home.resolve() == real:
@@ -68,7 +68,7 @@ def _check_nobody_needs(env: Path) -> None:
     if any(Path(p).resolve().is_relative_to(real) for p in (sys.prefix, __file__)):
         raise UsageError(f"this gpuenv runs from {env}", hint="remove it with another gpuenv, or with rm")
     for folder, whose in (
-        (_here(), "you are inside"),
+        (_get_current_folder(), "you are inside"),
         (protected_folders.home_folder(), "your home folder is inside"),
     ):
         if folder and folder.is_relative_to(real):
@@ -81,7 +81,7 @@ def _check_nobody_needs(env: Path) -> None:
         raise BuildError(f"{env} is write-protected", hint=f"chmod -R u+w {env}")
 
 
-def _here() -> Path | None:
+def _get_current_folder() -> Path | None:
     try:
         return Path.cwd()
     except FileNotFoundError:

@@ -47,22 +47,22 @@ class RepairWork:
 
 def find_work(lock: Lock, drift: Drift) -> RepairWork:
     """Return the work that makes an environment with these differences equal its lock."""
-    out = _to_remove(lock, drift.strangers)
+    out = _select_removals(lock, drift.strangers)
     changes = {c.name: c for c in drift.changes if c.kind in _OF_PACKAGES}
     shared = {name: one for one in out for name in one.over if name not in changes}
     packages = tuple(p for p in lock.packages if normalize_name(p.name) in {*changes, *shared})
     return RepairWork(
         packages=packages,
         restored=tuple(
-            _restored(p, changes.get(normalize_name(p.name)), shared.get(normalize_name(p.name)))
+            _make_restored(p, changes.get(normalize_name(p.name)), shared.get(normalize_name(p.name)))
             for p in packages
         ),
-        removed=tuple(RemovedPackage(name=s.name, version=s.version, why=_why(s)) for s in out),
+        removed=tuple(RemovedPackage(name=s.name, version=s.version, why=_explain_removal(s)) for s in out),
         left=tuple(KeptPackage(name=s.name, version=s.version) for s in drift.strangers if s not in out),
     )
 
 
-def _restored(
+def _make_restored(
     package: LockedPackage, change: EnvironmentChange | None, by: UnlockedPackage | None
 ) -> RestoredPackage:
     if change is not None:
@@ -86,13 +86,13 @@ def _build(package: LockedPackage) -> str:
     return stem[len(package.name) + 1 :]
 
 
-def _why(stranger: UnlockedPackage) -> str:
+def _explain_removal(stranger: UnlockedPackage) -> str:
     if stranger.over:
         return f"its RECORD lists files of {', '.join(stranger.over)}"
     return "it belongs to a different build than the locked one"
 
 
-def _to_remove(lock: Lock, strangers: Sequence[UnlockedPackage]) -> tuple[UnlockedPackage, ...]:
+def _select_removals(lock: Lock, strangers: Sequence[UnlockedPackage]) -> tuple[UnlockedPackage, ...]:
     """Return the packages to remove: those that share files with the lock's packages, and those of other builds.
 
     Other builds are those of a framework or of CUDA's libraries. They stay if another package of the user requires
@@ -140,12 +140,12 @@ def compare_locks(old: Lock, new: Lock) -> Difference:
 
     Wheels of NVIDIA share folders, so a file's old package must be removed before the new one is installed.
     """
-    before, after = {p.name: _identity(p) for p in old.packages}, {p.name: _identity(p) for p in new.packages}
+    before, after = {p.name: _identify(p) for p in old.packages}, {p.name: _identify(p) for p in new.packages}
     out = tuple(n for n in before if before[n] != after.get(n))
     return Difference(out=out, into=tuple(p for p in new.packages if after[p.name] != before.get(p.name)))
 
 
-def _identity(package: LockedPackage) -> tuple[str, str, bool]:
+def _identify(package: LockedPackage) -> tuple[str, str, bool]:
     source = package.url if package.unhashed else package.sha256 or package.url
     return package.version, source, package.editable
 

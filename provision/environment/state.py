@@ -40,7 +40,7 @@ def plan_of(env: Path) -> Plan | None:
     from ..model import Plan
 
     data = read(env, "plan.json")
-    return _parsed(env, Plan, data) if data else None
+    return _parse(env, Plan, data) if data else None
 
 
 def read_verdict(env: Path) -> Verdict | None:
@@ -48,10 +48,10 @@ def read_verdict(env: Path) -> Verdict | None:
     from ..model import Verdict
 
     data = host_verdicts.read(env)
-    return _parsed(env, Verdict, data.get("verdict")) if data else None
+    return _parse(env, Verdict, data.get("verdict")) if data else None
 
 
-def _parsed(env: Path, cls: Any, data: Any) -> Any:
+def _parse(env: Path, cls: Any, data: Any) -> Any:
     try:
         return from_plain(cls, data)
     except ValueError as error:
@@ -135,7 +135,7 @@ def find_valid_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
         kept.pop("checks", None)
     if not data or kept != json.loads(json.dumps(under)):
         return None
-    verdict: Verdict = _parsed(env, Verdict, data.get("verdict"))
+    verdict: Verdict = _parse(env, Verdict, data.get("verdict"))
     return verdict if verdict.verdict in ("works", "cpu") else None
 
 

@@ -60,7 +60,7 @@ def at_its_path(env: Path, *, copied: bool) -> Iterator[Path]:
             _claim(env, begun)
         place.recover(env)
         if vanished and isinstance(error, (OSError, BuildError)):
-            raise _taken_away(env) from error
+            raise _explain_removed(env) from error
         if isinstance(error, OSError) and (failure := place.disturbed(env, error)):
             raise failure from error
         raise
@@ -99,7 +99,7 @@ def _claim(env: Path, begun: int) -> None:
 
     They create it for every remaining file. A folder with anything older than this build is not gpuenv's.
     """
-    if not env.is_dir() or env.is_symlink() or _oldest(env) < begun:
+    if not env.is_dir() or env.is_symlink() or _find_oldest_change(env) < begun:
         return
     try:
         (env / place.MARK).mkdir(exist_ok=True)
@@ -108,7 +108,7 @@ def _claim(env: Path, begun: int) -> None:
         return  # it is being removed meanwhile
 
 
-def _oldest(env: Path) -> float:
+def _find_oldest_change(env: Path) -> float:
     """Return the earliest change time in a folder, in ns. Linking a file of the cache changes its time."""
     oldest = float("inf")
     for folder, folders, files in os.walk(env):
@@ -120,7 +120,7 @@ def _oldest(env: Path) -> float:
     return oldest
 
 
-def _taken_away(env: Path) -> BuildError:
+def _explain_removed(env: Path) -> BuildError:
     if place.made_by_gpuenv(place.aside(env)):
         hint = f"another folder now exists at this path. The previous environment was moved to {place.aside(env)}"
     else:
@@ -144,12 +144,12 @@ def check_writable(env: Path) -> None:
 def copy(source: Path, target: Path) -> None:
     """Copy an environment into a folder. Raises BuildError."""
     try:
-        _folder(source, target, written=False)
+        _copy_folder(source, target, written=False)
     except OSError as error:
         raise place.not_writable(target, error) from error
 
 
-def _folder(source: Path, target: Path, *, written: bool) -> None:
+def _copy_folder(source: Path, target: Path, *, written: bool) -> None:
     target.mkdir(exist_ok=True)
     with os.scandir(source) as entries:
         for entry in entries:
@@ -160,15 +160,15 @@ def _folder(source: Path, target: Path, *, written: bool) -> None:
             if entry.is_symlink():
                 new.symlink_to(old.readlink())
             elif entry.is_dir():
-                _folder(old, new, written=ours)
+                _copy_folder(old, new, written=ours)
             elif ours:
                 shutil.copy2(old, new)
             else:
-                _file(old, new)
+                _link_file(old, new)
     shutil.copystat(source, target)
 
 
-def _file(source: Path, target: Path) -> None:
+def _link_file(source: Path, target: Path) -> None:
     """Link a file, or copy it if the file system or the file's owner forbids links."""
     try:
         target.hardlink_to(source)

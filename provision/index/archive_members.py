@@ -40,7 +40,7 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, most: int = MO
     """
     info = archive.getinfo(member)
     if info.file_size > most:
-        raise _too_large(name, member, info.file_size, most)
+        raise _explain_size(name, member, info.file_size, most)
     if info.compress_type not in _METHODS or info.flag_bits & 1:
         raise LockError(
             f"{name}: {member} is encrypted or compressed by method {info.compress_type}, expected deflate",
@@ -62,7 +62,7 @@ def read_of_sdist(path: Path, file: str, most: int = MOST_TEXT) -> bytes:
     """
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
-            return read_member(archive, _top(archive.namelist(), file), path.name, most)
+            return read_member(archive, _find_top(archive.namelist(), file), path.name, most)
     opened: Any = _OPENERS.get(path.suffix, Path.open)(path, "rb")
     with opened, tarfile.open(fileobj=_Bounded(opened, path.name), mode="r:") as tar:
         for count, member in enumerate(tar):
@@ -71,7 +71,7 @@ def read_of_sdist(path: Path, file: str, most: int = MOST_TEXT) -> bytes:
             if not (member.isreg() and _is_top(member.name, file)):
                 continue
             if member.size > most:
-                raise _too_large(path.name, member.name, member.size, most)
+                raise _explain_size(path.name, member.name, member.size, most)
             stream = tar.extractfile(member)
             return stream.read() if stream else b""
     raise KeyError(file)
@@ -85,22 +85,22 @@ def list_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes | N
     """
     contents: dict[str, bytes | None] = {}
     left = MOST_TEXT
-    for count, (name, size, read) in enumerate(_files_of_sdist(path)):
+    for count, (name, size, read) in enumerate(_iterate_sdist(path)):
         if count > _MOST_MEMBERS:
             raise LockError(f"{path.name} has more than {_MOST_MEMBERS} members", hint=_HINT)
-        file = _below_top(name)
+        file = _strip_top(name)
         if file is None:
             continue
         contents[file] = None
         if wanted(file):
             if size > left:
-                raise _too_large(path.name, name, size, left)
+                raise _explain_size(path.name, name, size, left)
             left -= size
             contents[file] = read()
     return contents
 
 
-def _files_of_sdist(path: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
+def _iterate_sdist(path: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
     """Yield name, size and reader of each regular file. The reader is valid until the next file."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
@@ -117,7 +117,7 @@ def _files_of_sdist(path: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]
                 yield member.name, member.size, stream.read
 
 
-def _below_top(name: str) -> str | None:
+def _strip_top(name: str) -> str | None:
     """Return the path below an archive's top folder, or None for a file beside it or a path that leads out."""
     parts = [part for part in name.split("/") if part != "."]
     if ".." in parts or "" in parts or len(parts) < 2:
@@ -128,7 +128,7 @@ def _below_top(name: str) -> str | None:
 _HINT = "do not use this archive"
 
 
-def _too_large(name: str, member: str, size: int, most: int) -> LockError:
+def _explain_size(name: str, member: str, size: int, most: int) -> LockError:
     return LockError(f"{name}: {member} has {size} bytes unpacked, expected at most {most}", hint=_HINT)
 
 
@@ -136,7 +136,7 @@ def _is_top(name: str, file: str) -> bool:
     return name.count("/") == 1 and name.endswith(f"/{file}")
 
 
-def _top(names: list[str], file: str) -> str:
+def _find_top(names: list[str], file: str) -> str:
     member = next((n for n in names if _is_top(n, file)), None)
     if member is None:
         raise KeyError(file)
@@ -160,12 +160,12 @@ class _Bounded(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_SET and offset > MOST_UNPACKED:
-            raise _too_large(self._name, "its content", offset, MOST_UNPACKED)
+            raise _explain_size(self._name, "its content", offset, MOST_UNPACKED)
         return self._stream.seek(offset, whence)
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= _MOST_AT_ONCE:  # a header that claims gigabytes would be read completely
-            raise _too_large(self._name, "a header", size, _MOST_AT_ONCE)
+            raise _explain_size(self._name, "a header", size, _MOST_AT_ONCE)
         if self._stream.tell() > MOST_UNPACKED:
-            raise _too_large(self._name, "its content", self._stream.tell(), MOST_UNPACKED)
+            raise _explain_size(self._name, "its content", self._stream.tell(), MOST_UNPACKED)
         return self._stream.read(size)

@@ -40,7 +40,7 @@ def connect(
     with _all:
         host = _hosts[address]
     last_error: OSError | None = None
-    for place in _addresses(host, address):
+    for place in _resolve_host(host, address):
         try:
             return socket.create_connection((place, address[1]), timeout, source_address)
         except OSError as error:
@@ -49,7 +49,7 @@ def connect(
     raise last_error or OSError(f"the host {address[0]} has no IP address")
 
 
-def _addresses(host: _Host, address: tuple[str, int]) -> tuple[str, ...]:
+def _resolve_host(host: _Host, address: tuple[str, int]) -> tuple[str, ...]:
     """Return the addresses of a host, in the system's order. Concurrent requests share one look-up."""
     with host.lock:
         if time.monotonic() >= host.until:
@@ -73,7 +73,7 @@ def find_connection_error(url: str, proxy: str | None = None) -> str | None:
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
         return None
-    through = proxy or _proxy_of_environment(parts.scheme, parts.hostname)
+    through = proxy or _find_proxy(parts.scheme, parts.hostname)
     place = urlsplit(through if "://" in through else f"http://{through}") if through else parts
     try:
         port = place.port or _PORTS.get(place.scheme, 80)
@@ -100,7 +100,7 @@ def find_cause(error: Exception) -> Cause | None:
     return next((cause for kind, cause in causes if isinstance(error, kind)), None)
 
 
-def _proxy_of_environment(scheme: str, host: str) -> str | None:
+def _find_proxy(scheme: str, host: str) -> str | None:
     if urllib.request.proxy_bypass(host):
         return None
     proxies = urllib.request.getproxies()

@@ -215,13 +215,13 @@ def pause(headers: Message, tried: int) -> float | None:
 
     Returns None if the server requests more than PATIENCE. An invalid header is ignored.
     """
-    wanted = _retry_after(headers)
+    wanted = _read_retry_after(headers)
     if wanted is None:
         return delay(tried)
     return wanted if wanted <= PATIENCE else None
 
 
-def _retry_after(headers: Message) -> float | None:
+def _read_retry_after(headers: Message) -> float | None:
     """Return the seconds of `Retry-After` (RFC 9110, 10.2.3), or None without a valid one."""
     said = str(headers.get("Retry-After", "")).strip()
     if said.isascii() and said.isdigit():
@@ -237,7 +237,7 @@ def explain_refusal(error: urllib.error.HTTPError) -> Refusal:
     """Return the meaning of an error status, with the wait that the server requests."""
     wait = str(error.headers.get("Retry-After", "")).strip()[:40]
     reason = str(error.reason)
-    if wait and _retry_after(error.headers) is None:
+    if wait and _read_retry_after(error.headers) is None:
         reason += f"; its Retry-After is neither seconds nor a date: {wait!r}"
     elif wait:
         reason += f"; retry after {wait}{' s' if wait.isdigit() else ''}"

@@ -65,12 +65,12 @@ def download(http: Http, request: FileRequest, report: Progress) -> None:
     failure: LockError | BuildError = unreadable(request.shown, "no index has it")
     for url in request.urls:
         try:
-            differs = _fetched(http, url, half, request, report)
+            differs = _fetch_and_compare(http, url, half, request, report)
         except LockError as error:
             failure = error
             continue
         if differs is None:
-            with _disk(half):
+            with _blame_disk(half):
                 rename(half, request.path, root=request.root or half.parent)
             return
         failure = BuildError(
@@ -80,14 +80,16 @@ def download(http: Http, request: FileRequest, report: Progress) -> None:
     raise failure
 
 
-def _fetched(http: Http, url: str, half: Path, request: FileRequest, report: Progress) -> str | None:
+def _fetch_and_compare(
+    http: Http, url: str, half: Path, request: FileRequest, report: Progress
+) -> str | None:
     """Fetch the file of an address, and remove a wrong one.
 
     Returns None for the expected file, else the properties that differ ("hash").
     """
     differs = ""
     for _ in range(2):
-        resumed = _size(half) > 0
+        resumed = _get_size(half) > 0
         try:
             _fetch(http, url, half, request, report)
             if is_right(half, request.hashes):
@@ -119,11 +121,11 @@ def digests(path: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _forget(half: Path, report: Progress) -> None:
-    report(-_size(half))
+    report(-_get_size(half))
     half.unlink(missing_ok=True)  # a response of another size is refused before its first byte is written
 
 
-def _size(half: Path) -> int:
+def _get_size(half: Path) -> int:
     return half.stat().st_size if half.exists() else 0
 
 
@@ -141,16 +143,16 @@ def _fetch(http: Http, url: str, half: Path, request: FileRequest, report: Progr
     After every try that received bytes, TRIES more follow, at most _MOST_TRIES in all. So a download over a bad
     connection succeeds.
     """
-    before = _size(half)
+    before = _get_size(half)
     report(before)
     if request.size is not None and before > request.size:
         _forget(half, report)
     left, tried, slow = TRIES, 0, False
-    while (have := _size(half)) == 0 or have != request.size:
+    while (have := _get_size(half)) == 0 or have != request.size:
         tried += 1
         try:
             with http.stream(url, start=have) as answer:
-                size = _written(answer, request, have, http.patience, report)
+                size = _write_part(answer, request, have, http.patience, report)
             if answer.total is None or size >= answer.total:
                 break
             failure = unreadable(request.shown, f"the connection ended after {size} of {answer.total} bytes")
@@ -165,13 +167,13 @@ def _fetch(http: Http, url: str, half: Path, request: FileRequest, report: Progr
             failure, slow = read_error(request.shown, e), isinstance(e, _SlowError)
             if is_permanent(e):
                 raise failure from None
-        left = TRIES if _size(half) > have and not slow else left - 1
+        left = TRIES if _get_size(half) > have and not slow else left - 1
         if not left or tried >= _MOST_TRIES:
             raise failure
         time.sleep(0.5 * 2 ** (TRIES - left))
 
 
-def _written(answer: Stream, request: FileRequest, have: int, patience: float, report: Progress) -> int:
+def _write_part(answer: Stream, request: FileRequest, have: int, patience: float, report: Progress) -> int:
     """Append a response to a part, or replace the part if the response starts at 0. Raises _OtherFileError.
 
     At most the requested size is written. A response needs SLOWEST bytes per second over each `patience` seconds.
@@ -185,7 +187,7 @@ def _written(answer: Stream, request: FileRequest, have: int, patience: float, r
         raise _OtherFileError
     if answer.start == 0 and have:
         report(-have)
-    with _disk(half):
+    with _blame_disk(half):
         root.mkdir(parents=True, exist_ok=True)
         file = open_part(half, root=root, append=answer.start > 0)
     with file:
@@ -194,7 +196,7 @@ def _written(answer: Stream, request: FileRequest, have: int, patience: float, r
             size += len(piece)
             if size > most:
                 raise _OtherFileError
-            with _disk(half):
+            with _blame_disk(half):
                 file.write(piece)
             report(len(piece))
             came += len(piece)
@@ -204,13 +206,13 @@ def _written(answer: Stream, request: FileRequest, have: int, patience: float, r
                 since, came = time.monotonic(), 0
             if size == most:
                 break  # a server may send more, or keep the connection open
-        with _disk(half):
+        with _blame_disk(half):
             os.fsync(file.fileno())
     return half.stat().st_size
 
 
 @contextmanager
-def _disk(half: Path) -> Iterator[None]:
+def _blame_disk(half: Path) -> Iterator[None]:
     """Raise errors in this block as errors of the disk, not of the network."""
     try:
         yield
@@ -252,11 +254,11 @@ class Addresses:
         }
         if configured:
             yield locked_address
-        yield from self._listed(package, indexes)
+        yield from self._iterate_listed(package, indexes)
         if not configured:
             yield locked_address
 
-    def _listed(self, package: LockedPackage, indexes: Sequence[str]) -> Iterator[str]:
+    def _iterate_listed(self, package: LockedPackage, indexes: Sequence[str]) -> Iterator[str]:
         for index in indexes:
             if index in self._silent:
                 continue
@@ -283,14 +285,14 @@ def add_credentials(url: str, indexes: Sequence[str]) -> str:
         user, at, _ = urllib.parse.urlsplit(index).netloc.rpartition("@")
         if at and origin(index) == requested:
             return parts._replace(netloc=f"{user}@{parts.netloc}").geturl()
-    if login := _netrc().get(parts.hostname or ""):
+    if login := _read_netrc().get(parts.hostname or ""):
         user, password = (urllib.parse.quote(word, safe="") for word in login)
         return parts._replace(netloc=f"{user}:{password}@{parts.netloc}").geturl()
     return url
 
 
 @functools.cache
-def _netrc() -> dict[str, tuple[str, str]]:
+def _read_netrc() -> dict[str, tuple[str, str]]:
     """Return users and passwords by host. A missing or damaged file has none, as for pip."""
     path = process.environ().get("NETRC") or str(Path("~/.netrc").expanduser())
     try:

@@ -91,7 +91,7 @@ class Http:
             first, length = span
             headers["Range"] = f"bytes={first}" if first < 0 else f"bytes={first}-{first + length - 1}"
         if url.startswith("file:"):
-            return _local(url, span, missing_ok, head=head)
+            return _read_local(url, span, missing_ok, head=head)
         most = (-span[0] if span[0] < 0 else span[1]) if span else connections.MOST
         return self._retry(_request(url, headers, "HEAD" if head else "GET"), missing_ok, most)
 
@@ -103,14 +103,14 @@ class Http:
         (urllib.error.HTTPError for a refusal).
         """
         if url.startswith("file:"):
-            with _path(url).open("rb") as file:
+            with _get_path(url).open("rb") as file:
                 size = file.seek(0, 2)
                 file.seek(start)
                 yield Stream(start, size, file)
             return
         request = _request(url, {"Range": f"bytes={start}-"} if start else {})
         with self._open(request) as answer:
-            first, total = _place(answer.status, answer.headers)
+            first, total = _read_place(answer.status, answer.headers)
             yield Stream(first, total, answer)
 
     @property
@@ -122,24 +122,24 @@ class Http:
     def _open(self, request: urllib.request.Request) -> Iterator[Any]:
         """Open a request. Raises OSError and HTTPException of the network."""
         try:
-            answer = self._opener_for(request).open(request, timeout=self._timeout)
+            answer = self._get_opener(request).open(request, timeout=self._timeout)
         except ValueError as e:  # a redirect to an invalid address
             raise connections.AnswerError(f"it redirects to an invalid address: {e}") from e
         with answer:
             yield answer
 
-    def _opener_for(self, request: urllib.request.Request) -> urllib.request.OpenerDirector:
+    def _get_opener(self, request: urllib.request.Request) -> urllib.request.OpenerDirector:
         host = urllib.parse.urlsplit(request.full_url)
         trusted = bool({host.hostname, host.netloc} & self._trusted)
         with self._lock:  # opened at first use: reading certificates takes 30 ms, and a folder needs none
             if trusted not in self._openers:
-                self._openers[trusted] = opener(_proxies(self._config), self._context(trusted))
+                self._openers[trusted] = opener(_read_proxies(self._config), self._make_context(trusted))
             return self._openers[trusted]
 
-    def _context(self, trusted: bool) -> ssl.SSLContext:
+    def _make_context(self, trusted: bool) -> ssl.SSLContext:
         """Return the TLS context. Certificates of hosts that the user trusts are not checked."""
         if trusted:
-            return _believing()
+            return _make_unchecked_context()
         return ssl.create_default_context(cafile=self._config.cert if self._config else None)
 
     def _retry(
@@ -191,7 +191,7 @@ def _request(url: str, headers: Mapping[str, str], method: str = "GET") -> urlli
     return urllib.request.Request(url, headers=all_headers, method=method)  # noqa: S310
 
 
-def _place(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:
+def _read_place(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:
     """Return the first byte of an answer, and the size of the whole file (RFC 9110, 14.4). Raises AnswerError."""
     if status == 206:
         said = parse_content_range(headers.get("Content-Range"))
@@ -209,7 +209,7 @@ def parse_content_range(text: str | None) -> tuple[int, int, int | None]:
     return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])
 
 
-def _proxies(config: PipConfig | None) -> dict[str, str] | None:
+def _read_proxies(config: PipConfig | None) -> dict[str, str] | None:
     """Return proxies by scheme: pip's, else those of the environment. urllib ignores ALL_PROXY."""
     if config and config.proxy:
         return {"http": config.proxy, "https": config.proxy}
@@ -217,7 +217,7 @@ def _proxies(config: PipConfig | None) -> dict[str, str] | None:
     return {"http": proxies["all"], "https": proxies["all"], **proxies} if "all" in proxies else None
 
 
-def _believing() -> ssl.SSLContext:
+def _make_unchecked_context() -> ssl.SSLContext:
     """Return a TLS context without checks, for hosts that the user trusts."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -244,15 +244,15 @@ def _split_credentials(url: str) -> tuple[str, str | None]:
     return bare, "Basic " + base64.b64encode(text.encode()).decode()
 
 
-def _path(url: str) -> Path:
+def _get_path(url: str) -> Path:
     return Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path))
 
 
-def _local(
+def _read_local(
     url: str, span: tuple[int, int] | None, missing_ok: bool, *, head: bool = False
 ) -> Response | None:
     try:
-        with _path(url).open("rb") as file:
+        with _get_path(url).open("rb") as file:
             total = file.seek(0, 2)
             if head:
                 return Response(200, {"content-length": str(total)}, b"", url)

@@ -100,11 +100,11 @@ def pip_configuration(environ: Mapping[str, str]) -> PipConfig:
         cert=merged.get("cert") or None,
         proxy=merged.get("proxy") or None,
         no_index=merged.get("no-index", "").strip().lower() in _TRUE,
-        timeout=_seconds(merged.get("timeout") or merged.get("default-timeout")),
+        timeout=_parse_seconds(merged.get("timeout") or merged.get("default-timeout")),
     )
 
 
-def _seconds(text: str | None) -> float | None:
+def _parse_seconds(text: str | None) -> float | None:
     """Return a time-out as pip reads it, or None for an invalid one, which pip reports itself."""
     try:
         seconds = float(text or 0)
@@ -127,8 +127,8 @@ def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) 
     )
     if configured:
         return configured.rstrip("/")
-    kept = cache_dir / f"default-index-{_key(settings)}" if cache_dir else None
-    if kept and (url := _kept(kept)):
+    kept = cache_dir / f"default-index-{_digest_settings(settings)}" if cache_dir else None
+    if kept and (url := _read_kept(kept)):
         return url
     url = _ask_uv()
     if kept:
@@ -138,7 +138,7 @@ def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) 
     return url
 
 
-def _key(settings: Mapping[str, str]) -> str:
+def _digest_settings(settings: Mapping[str, str]) -> str:
     """Return a digest of everything that decides uv's default: its settings from files and variables, and its
     version."""
     from . import uv
@@ -149,7 +149,7 @@ def _key(settings: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16]
 
 
-def _kept(path: Path) -> str | None:
+def _read_kept(path: Path) -> str | None:
     """Return the address that an earlier run wrote, or None for a missing or damaged file."""
     try:
         url = untrusted_files.read_text(path, 1 << 16).strip()
@@ -171,11 +171,11 @@ def _ask_uv() -> str:
         done = uv.run_uv(words, PackageSources(), python=sys.executable, settings=settings)
     index = re.search(r"#\s*from\s+(\S+)", done.stdout)
     if not index:
-        raise _unknown_index(done.stderr)
+        raise _explain_unknown_index(done.stderr)
     return index[1].rstrip("/")
 
 
-def _unknown_index(log: str) -> LockError:
+def _explain_unknown_index(log: str) -> LockError:
     """Return the error for an index that did not answer, or for any other failure of uv."""
     hint = "check the network and its proxy, or name a reachable index in PIP_INDEX_URL"
     causes = re.findall(r"^\s*(?:cause|Caused by): (.+)$", log, re.MULTILINE)

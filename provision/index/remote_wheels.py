@@ -44,19 +44,19 @@ class RangeFile(io.RawIOBase):
         answer = self._http.get(self._url, span=span)
         assert answer is not None
         if answer.status != 206:
-            raise self._unusable("its server does not support range requests")
+            raise self._explain_unusable("its server does not support range requests")
         try:
             first, _, size = parse_content_range(answer.headers.get("content-range"))
         except OSError as error:
-            raise self._unusable(str(error)) from error
+            raise self._explain_unusable(str(error)) from error
         start = first if span[0] < 0 else span[0]
         if first != start or size is None or not answer.body or first + len(answer.body) > size:
-            raise self._unusable("its server sent a different byte range than the requested one")
+            raise self._explain_unusable("its server sent a different byte range than the requested one")
         self.fetched += len(answer.body)
         self.size = size
         return first, answer.body
 
-    def _unusable(self, why: str) -> LockError:
+    def _explain_unusable(self, why: str) -> LockError:
         return LockError(
             f"{redact(self._url)} cannot be read in parts: {why}",
             hint="use an index that supports range requests, or download the wheel",
@@ -79,15 +79,15 @@ class RangeFile(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         end = self.size if size is None or size < 0 else min(self.size, self._position + size)
         if end - self._position > LONGEST:
-            raise self._unusable(f"{end - self._position} bytes would be read at once")
+            raise self._explain_unusable(f"{end - self._position} bytes would be read at once")
         parts = []
         while self._position < end:
-            part = self._part(self._position, end)
+            part = self._read_part(self._position, end)
             parts.append(part)
             self._position += len(part)
         return b"".join(parts)
 
-    def _part(self, start: int, end: int) -> bytes:
+    def _read_part(self, start: int, end: int) -> bytes:
         for first, body in self._spans:
             if first <= start < first + len(body):
                 return body[start - first : end - first]

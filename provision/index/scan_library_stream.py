@@ -40,7 +40,7 @@ class _ForwardReader:
         self._buffer = b""
         self.read = 0
 
-    def _more(self) -> bool:
+    def _read_more(self) -> bool:
         chunk = self._file.read(CHUNK) if self.read < self._budget else b""
         self.read += len(chunk)
         self._buffer += chunk
@@ -48,7 +48,7 @@ class _ForwardReader:
 
     def take(self, count: int) -> bytes | None:
         while len(self._buffer) < count:
-            if not self._more():
+            if not self._read_more():
                 return None
         taken, self._buffer = self._buffer[:count], self._buffer[count:]
         return taken
@@ -57,7 +57,7 @@ class _ForwardReader:
         while len(self._buffer) < count:
             count -= len(self._buffer)
             self._buffer = b""
-            if not self._more():
+            if not self._read_more():
                 return False
         self._buffer = self._buffer[count:]
         return True
@@ -70,7 +70,7 @@ class _ForwardReader:
                 self._buffer = self._buffer[at + len(MAGIC) :]
                 return True
             self._buffer = self._buffer[-3:]
-            if not self._more():
+            if not self._read_more():
                 return False
 
 

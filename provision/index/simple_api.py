@@ -67,15 +67,15 @@ def parse_project(answer: Response) -> list[File]:
     if "json" in answer.headers.get("content-type", "") or text.lstrip().startswith("{"):
         try:
             entries = json.loads(text)["files"]
-            return [f for entry in entries if (f := _from_json(answer.url, entry)) is not None]
+            return [f for entry in entries if (f := _parse_entry(answer.url, entry)) is not None]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise _no_index(answer.url, f"{type(e).__name__} at {e}"[:200]) from e
+            raise _explain_no_index(answer.url, f"{type(e).__name__} at {e}"[:200]) from e
     parser = _Links(answer.url)
     parser.feed(text)
     if not parser.files and parser.foreign:
-        raise _no_index(answer.url, "a page that lists no files, with forms or scripts")
+        raise _explain_no_index(answer.url, "a page that lists no files, with forms or scripts")
     if not parser.files and b"\0" in answer.body:
-        raise _no_index(answer.url, "neither HTML nor JSON")
+        raise _explain_no_index(answer.url, "neither HTML nor JSON")
     return parser.files
 
 
@@ -86,7 +86,7 @@ def parse_links(answer: Response) -> list[str]:
     return parser.links
 
 
-def _file_name(url: str) -> str | None:
+def _find_file_name(url: str) -> str | None:
     """Return the file name at the end of a link, or None without a valid one."""
     try:
         return file_name_of_url(url)
@@ -102,7 +102,7 @@ def _is_file_name(text: str) -> bool:
     return True
 
 
-def _no_index(url: str, what: str) -> LockError:
+def _explain_no_index(url: str, what: str) -> LockError:
     return LockError(
         f"{redact(url)} is not a simple index: the response was {what}",
         hint="open the address in a browser and check for a login page, a proxy or a broken mirror",
@@ -113,13 +113,13 @@ _ABSOLUTE = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9/._+~!-]+")
 """An address without encoded or relative parts."""
 
 
-def _from_json(base: str, entry: dict[str, object]) -> File | None:
+def _parse_entry(base: str, entry: dict[str, object]) -> File | None:
     name, url = str(entry["filename"]), str(entry["url"])
     if not _ABSOLUTE.fullmatch(url) or not url.endswith(
         f"/{name}"
     ):  # otherwise the name is that of the address
         url = urllib.parse.urljoin(base, url)
-        if _file_name(url) is None:
+        if _find_file_name(url) is None:
             return None
     if not _is_file_name(name):
         return None
@@ -156,7 +156,7 @@ class _Links(html.parser.HTMLParser):
             return
         url, _, fragment = urllib.parse.urljoin(self._base, href).partition("#")
         self.links.append(url)
-        name = _file_name(url)
+        name = _find_file_name(url)
         if name is None or not name.endswith((".whl", ".tar.gz", ".zip")):
             return
         hashed = urllib.parse.parse_qs(fragment).get("sha256", [None])[0]
@@ -204,7 +204,7 @@ def describe_holdings(http: Http, indexes: Iterable[str], package: str) -> list[
     sentences = []
     for index in dict.fromkeys(indexes):
         try:
-            versions = _versions(project_files(http, index, package))
+            versions = _list_wheel_versions(project_files(http, index, package))
         except LockError as error:
             sentences.append(error.message.rstrip("."))
             continue
@@ -220,7 +220,7 @@ def describe_holdings(http: Http, indexes: Iterable[str], package: str) -> list[
     return sentences
 
 
-def _versions(files: Iterable[File]) -> list[Version]:
+def _list_wheel_versions(files: Iterable[File]) -> list[Version]:
     """Return the versions with a wheel, oldest first."""
     versions = set()
     for file in files:

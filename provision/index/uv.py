@@ -181,14 +181,14 @@ def without_credentials(text: str) -> tuple[str, tuple[str, ...]]:
 
     def bare(match: re.Match[str]) -> str:
         scheme, login = match[1], match[2]
-        host = urlsplit(f"{scheme}{_authority_after(text, match.end())}").netloc
+        host = urlsplit(f"{scheme}{_cut_authority(text, match.end())}").netloc
         logins[f"{scheme}{login if ':' in login else f'{login}:'}@{host}"] = None
         return f"git+{scheme}"
 
     return _ADDRESS.sub(bare, text), tuple(logins)
 
 
-def _authority_after(text: str, start: int) -> str:
+def _cut_authority(text: str, start: int) -> str:
     return re.split(r"[\s/?#]", text[start : start + 300], maxsplit=1)[0]
 
 

@@ -63,13 +63,13 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
     Raises LockError with the name of an unreadable file.
     """
     settings: dict[str, str] = {}
-    for path in _files(environ):
-        for name, value in _of_file(path).items():
+    for path in _list_files(environ):
+        for name, value in _read_file(path).items():
             settings.setdefault(name, value)
     named = {k: v for k, v in environ.items() if k in _ENVIRONMENT or _OF_AN_INDEX.fullmatch(k)}
     if "UV_DEFAULT_INDEX" in named or "UV_INDEX_URL" in named:
         settings.pop("UV_DEFAULT_INDEX", None)
-    return settings | {name: _resolved(name, value) for name, value in named.items() if value}
+    return settings | {name: _resolve(name, value) for name, value in named.items() if value}
 
 
 def default_index(settings: Mapping[str, str]) -> str | None:
@@ -93,38 +93,41 @@ def is_on(text: str | None) -> bool:
     return (text or "").strip().lower() in _TRUE
 
 
-def _files(environ: Mapping[str, str]) -> list[Path]:
+def _list_files(environ: Mapping[str, str]) -> list[Path]:
     """Return the configuration files, strongest first, including missing ones."""
     if is_on(environ.get("UV_NO_CONFIG")):
         return []
     if named := environ.get("UV_CONFIG_FILE"):
         return [Path(named).absolute()]
     home = Path(environ.get("HOME") or Path.home())
-    user = [Path(environ.get("XDG_CONFIG_HOME") or home / ".config"), *_windows(environ, "APPDATA")]
+    user = [
+        Path(environ.get("XDG_CONFIG_HOME") or home / ".config"),
+        *_list_windows_folders(environ, "APPDATA"),
+    ]
     system = [Path(d) for d in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep) if d]
-    system += [Path("/etc"), *_windows(environ, "PROGRAMDATA")]
+    system += [Path("/etc"), *_list_windows_folders(environ, "PROGRAMDATA")]
     files = [folder / "uv" / "uv.toml" for folder in (*user, *system)]
     return [path for path in files if path.is_absolute()]
 
 
-def _windows(environ: Mapping[str, str], name: str) -> list[Path]:
+def _list_windows_folders(environ: Mapping[str, str], name: str) -> list[Path]:
     return [Path(environ[name])] if os.name == "nt" and environ.get(name) else []
 
 
-def _of_file(path: Path) -> dict[str, str]:
+def _read_file(path: Path) -> dict[str, str]:
     """Return a uv.toml as variables. The table [pip] replaces the rest, as in uv. Raises LockError."""
     try:
         text = untrusted_files.read_strictly(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise _explain_unreadable(path, error) from error
     import tomli
 
     try:
         data = tomli.loads(text)
     except ValueError as error:
-        raise _unreadable(path, error) from error
+        raise _explain_unreadable(path, error) from error
     pip = data.get("pip")
     data |= {k: v for k, v in pip.items() if k not in ("target", "prefix")} if isinstance(pip, dict) else {}
     as_variables = {name: data[key] for key, name in _TEXTS.items() if isinstance(data.get(key), str)}
@@ -134,19 +137,19 @@ def _of_file(path: Path) -> dict[str, str]:
     }
     if isinstance(data.get("cache-dir"), str):
         as_variables["UV_CACHE_DIR"] = str(path.parent / data["cache-dir"])
-    if hosts := _texts(data, "allow-insecure-host") + _texts(data, "trusted-host"):
+    if hosts := _list_texts(data, "allow-insecure-host") + _list_texts(data, "trusted-host"):
         as_variables["UV_INSECURE_HOST"] = " ".join(hosts)
-    if constraints := _texts(data, "no-build-package"):
+    if constraints := _list_texts(data, "no-build-package"):
         as_variables["UV_NO_BUILD_PACKAGE"] = " ".join(constraints)
     if isinstance(data.get("no-proxy"), list):
-        as_variables["NO_PROXY"] = ",".join(_texts(data, "no-proxy"))
-    return as_variables | _indexes(data, path)
+        as_variables["NO_PROXY"] = ",".join(_list_texts(data, "no-proxy"))
+    return as_variables | _read_indexes(data, path)
 
 
-def _indexes(data: Mapping[str, Any], path: Path) -> dict[str, str]:
+def _read_indexes(data: Mapping[str, Any], path: Path) -> dict[str, str]:
     """Return the variables of indexes and find-links. An index for explicit sources is ignored."""
     as_variables: dict[str, str] = {}
-    extra, links = [], _texts(data, "find-links")
+    extra, links = [], _list_texts(data, "find-links")
     for row in data.get("index") or ():
         if not isinstance(row, dict) or not isinstance(row.get("url"), str) or row.get("explicit") is True:
             continue
@@ -159,14 +162,14 @@ def _indexes(data: Mapping[str, Any], path: Path) -> dict[str, str]:
             extra.append(named)
     if isinstance(data.get("index-url"), str):
         as_variables.setdefault("UV_DEFAULT_INDEX", data["index-url"])
-    if extra := [*extra, *_texts(data, "extra-index-url")]:
+    if extra := [*extra, *_list_texts(data, "extra-index-url")]:
         as_variables["UV_INDEX"] = " ".join(extra)
     if links:
-        as_variables["UV_FIND_LINKS"] = ",".join(_resolved_place(place, path.parent) for place in links)
+        as_variables["UV_FIND_LINKS"] = ",".join(_resolve_place(place, path.parent) for place in links)
     return as_variables
 
 
-def _texts(data: Mapping[str, Any], key: str) -> list[str]:
+def _list_texts(data: Mapping[str, Any], key: str) -> list[str]:
     value = data.get(key)
     return (
         [v for v in value if isinstance(v, str)]
@@ -175,20 +178,20 @@ def _texts(data: Mapping[str, Any], key: str) -> list[str]:
     )
 
 
-def _resolved(name: str, value: str) -> str:
+def _resolve(name: str, value: str) -> str:
     if name in _PATHS:
         return str(Path(value).absolute())
     if separator := _LISTS_OF_PATHS.get(name):
         places = [place for place in value.split(separator) if place]
-        return separator.join(_resolved_place(place, Path.cwd()) for place in places)
+        return separator.join(_resolve_place(place, Path.cwd()) for place in places)
     return value
 
 
-def _resolved_place(place: str, folder: Path) -> str:
+def _resolve_place(place: str, folder: Path) -> str:
     return place if "://" in place else str(folder / place)
 
 
-def _unreadable(path: Path, error: Exception) -> LockError:
+def _explain_unreadable(path: Path, error: Exception) -> LockError:
     return LockError(
         f"{path} is not a valid configuration of uv: {error}",
         hint="correct or move the file, or ignore it with UV_NO_CONFIG=1",

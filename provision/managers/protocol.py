@@ -206,12 +206,12 @@ class Preferred:
         these versions can have other requirements.
         """
         try:
-            return self._solved(solve)
+            return self._solve(solve)
         except LockError as error:
             error.plan = plan
             raise
 
-    def _solved(self, solve: Solve) -> Lock:
+    def _solve(self, solve: Solve) -> Lock:
         try:
             return solve(self.versions)
         except LockError as error:

@@ -74,7 +74,7 @@ def settle(env: Path) -> None:
 
     An early version did this last and may have been killed before. Another user may have replaced the files since.
     """
-    if not _scripts_settled(env):
+    if not _has_final_scripts(env):
         transactions.check(env)
         for script in [*(env / "bin").glob("activate*"), env / "pyvenv.cfg"]:
             transactions.break_hard_links(script)
@@ -90,10 +90,10 @@ def create(path: Path, python: str, *, prompt: str) -> None:
     argv = [str(path), "--no-seed", "--python", python, f"--prompt={name}", "--no-periodic-update"]
     # Beside a pyproject.toml virtualenv would write a .venv file that points to the draft (PEP 832). conda-lock
     # requires virtualenv below 21, which writes no such file and does not know the option.
-    older = _virtualenv_is_older()
+    older = _is_older_virtualenv()
     argv += [] if older else ["--no-venv-redirect"]
     try:
-        cli_run(argv, setup_logging=False, env=_plain_environ())
+        cli_run(argv, setup_logging=False, env=_filter_environ())
     except (OSError, RuntimeError, ValueError) as error:  # ValueError: an invalid pyvenv.cfg
         if isinstance(error, OSError) and error.errno:
             raise not_writable(path, error) from error
@@ -112,7 +112,7 @@ def create(path: Path, python: str, *, prompt: str) -> None:
         _fix_activate(path)
 
 
-def _plain_environ() -> dict[str, str]:
+def _filter_environ() -> dict[str, str]:
     """Return the variables without those of virtualenv and its configuration file, except for its data folder.
 
     Every user gets the same environment. For example VIRTUALENV_SYSTEM_SITE_PACKAGES would add system packages.
@@ -125,7 +125,7 @@ def _plain_environ() -> dict[str, str]:
     return {**kept, "VIRTUALENV_CONFIG_FILE": os.devnull}
 
 
-def _virtualenv_is_older() -> bool:
+def _is_older_virtualenv() -> bool:
     from virtualenv import __version__
 
     return int(__version__.partition(".")[0]) < 21
@@ -156,7 +156,7 @@ def _name_place(path: Path, final: Path) -> None:
         write_file(script, re.sub(rb"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", rb"\1", text), root=path)
 
 
-def _scripts_settled(path: Path) -> bool:
+def _has_final_scripts(path: Path) -> bool:
     """Return whether the activate script has the environment's path, not the draft's. Raises BuildError."""
     script = path / "bin" / "activate"
     try:

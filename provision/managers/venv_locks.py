@@ -122,17 +122,17 @@ class VenvSearch:
         if not plan.builds:
             return plan, None
         try:
-            lock = self.preferred.solved(plan, lambda versions: self._locked(context, plan, versions))
+            lock = self.preferred.solved(plan, lambda versions: self._check_and_lock(context, plan, versions))
         except LockError as error:
-            if (kept := self._locked_from_cache(context, plan, error)) is None:
+            if (kept := self._lock_from_cache(context, plan, error)) is None:
                 raise
             return plan, kept
         self._warn_of_cuda_wheels(context, plan, lock)
         return plan, lock
 
-    def _locked(self, context: RequestContext, plan: Plan, versions: Mapping[str, str]) -> Lock:
+    def _check_and_lock(self, context: RequestContext, plan: Plan, versions: Mapping[str, str]) -> Lock:
         _check_index(context.sources, plan)
-        return self._lock(context, plan, self._with_pages(context, plan), versions)
+        return self._lock(context, plan, self._add_pages(context, plan), versions)
 
     def _lock(
         self, context: RequestContext, plan: Plan, sources: PackageSources, versions: Mapping[str, str]
@@ -142,15 +142,15 @@ class VenvSearch:
         pins = {canonicalize_name(Requirement(pin).name): pin for pin in context.request.pins}
         prebuilt = self._prebuilt_choice(context, plan, sources)
         pinned = dataclasses.replace(
-            plan, packages=tuple(prebuilt.require(_pinned_to(p, pins)) for p in plan.packages)
+            plan, packages=tuple(prebuilt.require(_pin_to(p, pins)) for p in plan.packages)
         )
         needs = prebuilt.require_lines(
-            dataclasses.replace(n, text=_pinned_to(n.text, pins)) if _is_of_index(n) else n
+            dataclasses.replace(n, text=_pin_to(n.text, pins)) if _is_of_index(n) else n
             for n in context.demands.needs
         )
         options = solve_wheels.SolveOptions(
             python=self.task.stages.interpreter(plan.python or "", context.machine),
-            needs=(*needs, *_limits(context)), prefer=versions, builds=self.task.builds, early=self.early,
+            needs=(*needs, *_make_limits(context)), prefer=versions, builds=self.task.builds, early=self.early,
         )  # fmt: skip
         lock = solve_wheels.lock(pinned, sources, self.task.emit, options)
         return dataclasses.replace(lock, plan=plan)
@@ -170,7 +170,7 @@ class VenvSearch:
             plan, context.profiles, sources, locked, searched, lambda text: self._tell(text, "warning")
         )
 
-    def _with_pages(self, context: RequestContext, plan: Plan) -> PackageSources:
+    def _add_pages(self, context: RequestContext, plan: Plan) -> PackageSources:
         """Return the sources with the pages whose file names have no rule, if their packages are required."""
         sources = context.sources
         wanted = {n.name for n in context.demands.needs}
@@ -186,7 +186,7 @@ class VenvSearch:
         self._tell(f"searching for wheels compiled against the plan's build at {', '.join(pages)}")
         return dataclasses.replace(sources, find_links=(*sources.find_links, *pages))
 
-    def _locked_from_cache(self, context: RequestContext, plan: Plan, error: LockError) -> Lock | None:
+    def _lock_from_cache(self, context: RequestContext, plan: Plan, error: LockError) -> Lock | None:
         """Return the lock of a CPU build from the installer's cache if its index does not answer.
 
         Returns None if the cache lacks the wheel or a dependency.
@@ -195,7 +195,7 @@ class VenvSearch:
 
         if error.unreachable != "pytorch" or context.request.device != "cpu":
             return None
-        if not all(is_cached(context.sources, b.package_name, _pinned(b)) for b in plan.builds):
+        if not all(is_cached(context.sources, b.package_name, _format_pin(b)) for b in plan.builds):
             return None
         cached = dataclasses.replace(context.sources, offline=True, find_links=())
         try:
@@ -232,7 +232,7 @@ def _is_of_index(need: RequirementLine) -> bool:
     return bool(need.name) and not (need.local or need.vcs or need.constraint)
 
 
-def _pinned_to(text: str, pins: Mapping[NormalizedName, str]) -> str:
+def _pin_to(text: str, pins: Mapping[NormalizedName, str]) -> str:
     """Return a requirement with the release of the newest set as its bounds.
 
     As a separate constraint, the release would hide the other reasons in the solver's explanation.
@@ -245,7 +245,7 @@ def _pinned_to(text: str, pins: Mapping[NormalizedName, str]) -> str:
     return str(need)
 
 
-def _limits(context: RequestContext) -> list[RequirementLine]:
+def _make_limits(context: RequestContext) -> list[RequirementLine]:
     """Return limits on possible dependencies, some releases of which conflict with the plan's builds."""
     return [
         RequirementLine(
@@ -275,7 +275,7 @@ def _check_index(sources: PackageSources, plan: Plan) -> None:
         )
 
 
-def _pinned(build: PlannedBuild) -> str:
+def _format_pin(build: PlannedBuild) -> str:
     """Return the version of a build with its label: "2.13.0+cpu"."""
     pins = (Requirement(text) for text in build.requirements)
     exact = (

@@ -48,7 +48,9 @@ class Group:
 def option(default: Any, *flags: str, help: str, panel: str | None = None, metavar: str | None = None,
            complete: str | None = None) -> Any:  # fmt: skip  # the word of typer and argparse
     """Declare an option. Without `flags` its flag is the name of the field. A list option can be repeated."""
-    return _field(default, Option(flags=flags, help=help, panel=panel, metavar=metavar, complete=complete))
+    return _make_field(
+        default, Option(flags=flags, help=help, panel=panel, metavar=metavar, complete=complete)
+    )
 
 
 # Six parameters: each is a keyword that goes unchanged into the declaration.
@@ -65,7 +67,7 @@ def argument(
         hidden=hidden,
         show_default=show_default,
     )
-    return _field(default, declaration)
+    return _make_field(default, declaration)
 
 
 def make_flag(name: str) -> str:
@@ -102,7 +104,7 @@ def build_options(kind: type, values: dict[str, Any], named: frozenset[str]) -> 
     return kind(**arguments)
 
 
-def _field(default: Any, declaration: Option) -> Any:
+def _make_field(default: Any, declaration: Option) -> Any:
     metadata = {_KEY: declaration}
     if default is REQUIRED:
         return dataclasses.field(metadata=metadata)

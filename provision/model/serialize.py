@@ -44,7 +44,7 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
     schema = data.pop("schema", None)
     if schema is not None and schema != getattr(cls, "SCHEMA", None):
         raise ValueError(f"{where or 'schema'}: {schema!r} is not {getattr(cls, 'SCHEMA', None)!r}")
-    hints = _hints(typing.cast("Any", cls))
+    hints = _get_hints(typing.cast("Any", cls))
     kwargs = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # T is a dataclass by contract
         if field.metadata.get("internal"):
@@ -65,7 +65,7 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
 
 
 @functools.cache
-def _hints(cls: Any) -> dict[str, Any]:
+def _get_hints(cls: Any) -> dict[str, Any]:
     """Return the types of a class's fields. Their evaluation takes longer than reading a value, so it is cached."""
     return typing.get_type_hints(cls)
 

@@ -100,7 +100,7 @@ def write_with_digest_beside(path: Path, text: str) -> None:
         write_file(path.with_name(_HELD_BESIDE.format(path.name)), _digest(text) + "\n")
 
 
-def _leads_out(path: Path) -> bool:
+def _is_link_out(path: Path) -> bool:
     """Return whether a path is a link out of its folder. The writer rejects it with a message."""
     folder = path.absolute().parent.resolve()
     return path.is_symlink() and not path.resolve().is_relative_to(folder)
@@ -111,7 +111,7 @@ def refuse_to_replace(path: Path, *, force: bool) -> None:
 
     An empty file may be replaced.
     """
-    if force or is_stream(path) or _leads_out(path):
+    if force or is_stream(path) or _is_link_out(path):
         return
     try:
         text = untrusted_files.read_text(path)

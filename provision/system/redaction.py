@@ -40,7 +40,7 @@ def redact(url: str) -> str:
     url = variable_references.restore(url)
     if "://" not in url:
         return url.partition("?")[0] if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else url
-    return _without(url, list(_in_word(url, 0, exact=True)), stars=False)
+    return _without(url, list(_find_in_word(url, 0, exact=True)), stars=False)
 
 
 def redact_text(text: str, *, stars: bool = False) -> str:
@@ -66,7 +66,7 @@ def find_secrets(text: str) -> Iterator[Secret]:
     """Find the credentials of all addresses in a text, in order."""
     for word in _WORD.finditer(text):
         if "://" in word[0]:
-            yield from _in_word(word[0], word.start(), exact=False)
+            yield from _find_in_word(word[0], word.start(), exact=False)
 
 
 def _without(text: str, secrets: list[Secret], *, stars: bool) -> str:
@@ -81,31 +81,31 @@ def _without(text: str, secrets: list[Secret], *, stars: bool) -> str:
     return "".join([*pieces, text[done:]])
 
 
-def _in_word(word: str, offset: int, *, exact: bool) -> Iterator[Secret]:
+def _find_in_word(word: str, offset: int, *, exact: bool) -> Iterator[Secret]:
     """Find the secrets of a word's addresses; an `exact` word is one address and nothing else."""
     at = word.find("://")
     while at >= 0:
         begin = at + len("://")
         following = -1 if exact else word.find("://", begin)
         end = len(word) if following < 0 else following
-        scheme = _scheme(word, at)
-        login, authority_end = _user(word, begin, end, scheme)
-        path_end, query = _query(word, authority_end, end, exact=exact)
-        token = _token(word, authority_end, path_end) if scheme != "file" else None
+        scheme = _read_scheme(word, at)
+        login, authority_end = _find_user(word, begin, end, scheme)
+        path_end, query = _find_query(word, authority_end, end, exact=exact)
+        token = _find_token(word, authority_end, path_end) if scheme != "file" else None
         for secret in (login, token, query):
             if secret:
                 yield Secret(*(n + offset for n in (secret.start, secret.end, secret.first, secret.last)))
         at = -1 if exact else word.find("://", max(path_end, query.end if query else 0))
 
 
-def _scheme(word: str, at: int) -> str:
+def _read_scheme(word: str, at: int) -> str:
     start = at
     while start and _SCHEME.match(word[start - 1]):
         start -= 1
     return word[start:at].lower()
 
 
-def _user(word: str, begin: int, end: int, scheme: str) -> tuple[Secret | None, int]:
+def _find_user(word: str, begin: int, end: int, scheme: str) -> tuple[Secret | None, int]:
     """Find user and password, and where the host ends."""
     close = _END_OF_AUTHORITY.search(word, begin, end)
     authority_end = close.start() if close else end
@@ -119,7 +119,7 @@ def _user(word: str, begin: int, end: int, scheme: str) -> tuple[Secret | None, 
             authority_end = close.start() if close else end
     if at < 0:
         return None, authority_end
-    public = _public(word[begin:at], scheme)
+    public = _get_public(word[begin:at], scheme)
     if public == word[begin:at]:
         return None, authority_end
     start = begin + len(public)
@@ -128,7 +128,7 @@ def _user(word: str, begin: int, end: int, scheme: str) -> tuple[Secret | None, 
     return Secret(start, at, start, at + 1), authority_end
 
 
-def _public(user: str, scheme: str) -> str:
+def _get_public(user: str, scheme: str) -> str:
     """Return the public part of `user:password`."""
     name, colon, password = user.partition(":")
     if user in _PLACEHOLDERS or _REFERENCES.fullmatch(password if colon else name):
@@ -136,12 +136,12 @@ def _public(user: str, scheme: str) -> str:
     return name if scheme.endswith("ssh") else ""
 
 
-def _token(word: str, begin: int, end: int) -> Secret | None:
+def _find_token(word: str, begin: int, end: int) -> Secret | None:
     token = _TOKEN.search(word, begin, end)
     return Secret(token.start(1), token.end(1), token.start(), token.end()) if token else None
 
 
-def _query(word: str, begin: int, end: int, *, exact: bool) -> tuple[int, Secret | None]:
+def _find_query(word: str, begin: int, end: int, *, exact: bool) -> tuple[int, Secret | None]:
     """Find where a path ends, and the query behind it. A query may hold another address."""
     stop = _END_OF_QUERY[exact].search(word, begin, end)
     mark = word.find("?", begin, stop.start() if stop else end)

@@ -29,7 +29,7 @@ def check_file_name(text: str, *, hidden: bool = False) -> str:
 
     Names with a leading dot are for drafts and configuration, and require `hidden`.
     """
-    if problem := _problem(text, hidden=hidden):
+    if problem := _find_problem(text, hidden=hidden):
         shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
         raise UnsafeNameError(
             f"{shown!r} cannot be a file name: {problem}",
@@ -38,10 +38,10 @@ def check_file_name(text: str, *, hidden: bool = False) -> str:
     return text
 
 
-def _problem(text: str, *, hidden: bool) -> str | None:
+def _find_problem(text: str, *, hidden: bool) -> str | None:
     """Return why a text cannot be a file name, or None. Every level of percent-encoding is checked."""
     while True:
-        if problem := _plain_problem(text, hidden=hidden):
+        if problem := _find_plain_problem(text, hidden=hidden):
             return problem
         decoded = unquote(text)
         if decoded == text:
@@ -49,7 +49,7 @@ def _problem(text: str, *, hidden: bool) -> str | None:
         text = decoded
 
 
-def _plain_problem(text: str, *, hidden: bool) -> str | None:
+def _find_plain_problem(text: str, *, hidden: bool) -> str | None:
     if not text:
         return "it is empty"
     if text in (".", ".."):
@@ -86,7 +86,7 @@ def check_relative(text: str) -> PurePosixPath:
     """Return a path inside a folder, written with "/". Raises UnsafeNameError."""
     parts = text.split("/")
     for part in parts:
-        if problem := _problem(part, hidden=True):
+        if problem := _find_problem(part, hidden=True):
             raise UnsafeNameError(
                 f"{text[:_SHOWN]!r} is not a path inside the folder: {part[:_SHOWN]!r}: {problem}",
                 hint="create or copy it again. This path is damaged, or is an attempt to reach another folder",

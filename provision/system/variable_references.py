@@ -119,21 +119,21 @@ def names_in(text: str) -> list[str]:
 
 
 def _remember(text: str, spans: list[_Span]) -> None:
-    for parts in _addresses(text):
+    for parts in _iterate_addresses(text):
         within = [span for span in spans if span.end > parts.start and span.start < parts.end]
         if not within or text[parts.start :].startswith("file:"):
             continue
         url = text[parts.start : parts.end]
         moved = [_Span(max(0, s.start - parts.start), s.end - parts.start, s.reference) for s in within]
-        parts_of_url = next(_addresses(url))
+        parts_of_url = next(_iterate_addresses(url))
         name = url.rfind("/", parts_of_url.path, parts_of_url.query)
         if url[: parts_of_url.query].lower().endswith(_ARCHIVES):  # a file name is not secret
             moved = [s for s in moved if not name < s.start < s.end <= parts_of_url.query]
         known = _Known(url, parts_of_url, tuple(moved))
-        listed = _known.setdefault(_origin(url, known.parts), [])
+        listed = _known.setdefault(_get_origin(url, known.parts), [])
         if known not in listed:
             listed.append(known)
-        for start, end in _segments_of(url, known.parts):
+        for start, end in _list_segments(url, known.parts):
             whole = any(s.end - s.start >= _LEAST for s in moved if start <= s.start and s.end <= end)
             if whole and not known.cuts_value(start) and not known.cuts_value(end):
                 _segments[unquote(url[start:end])] = known.template(start, end)
@@ -144,27 +144,27 @@ def restore(text: str) -> str:
     if not _known or "://" not in text:
         return text
     pieces, done = [], 0
-    for parts in _addresses(text):
+    for parts in _iterate_addresses(text):
         if parts.start >= done:
-            pieces += [text[done : parts.start], _restored(text, parts)]
+            pieces += [text[done : parts.start], _restore_address(text, parts)]
             done = parts.end
     return "".join([*pieces, text[done:]])
 
 
-def _restored(text: str, parts: _Parts) -> str:
+def _restore_address(text: str, parts: _Parts) -> str:
     """Return one address with its references."""
     query = text[parts.query : parts.end]
-    path = _segments_of(text, parts)
+    path = _list_segments(text, parts)
     best, reached, length = "", parts.path, -1
-    for known in _known.get(_origin(text, parts), ()):
-        their = _segments_of(known.text, known.parts)
-        same = _same_segments(text, path, known, their)
+    for known in _known.get(_get_origin(text, parts), ()):
+        their = _list_segments(known.text, known.parts)
+        same = _count_same_segments(text, path, known, their)
         at = their[same - 1][1] if same else known.parts.path
         whole = same == len(their)
         if known.cuts_value(at) or same <= length or not (whole or known.has_value(known.parts.path, at)):
             continue
         best, length, reached = (
-            _head(text, parts, known, at, whole=whole),
+            _make_head(text, parts, known, at, whole=whole),
             same,
             path[same - 1][1] if same else parts.path,
         )
@@ -175,10 +175,10 @@ def _restored(text: str, parts: _Parts) -> str:
             kept = known.parts.query + len(known_query.partition("#")[0])
             query = known.template(known.parts.query, kept) + query[len(known_query.partition("#")[0]) :]
     head = best if length >= 0 else text[parts.start : parts.path]
-    return head + _with_segments(text[reached : parts.query]) + query
+    return head + _restore_segments(text[reached : parts.query]) + query
 
 
-def _same_segments(
+def _count_same_segments(
     text: str, path: list[tuple[int, int]], known: _Known, their: list[tuple[int, int]]
 ) -> int:
     """Count the common first segments of an address and an expanded one."""
@@ -191,7 +191,7 @@ def _same_segments(
     return count
 
 
-def _head(text: str, parts: _Parts, known: _Known, at: int, *, whole: bool) -> str:
+def _make_head(text: str, parts: _Parts, known: _Known, at: int, *, whole: bool) -> str:
     """Return the start of an address up to the known part of its path.
 
     User and password come from the expanded address if the addresses are equal.
@@ -205,7 +205,7 @@ def _head(text: str, parts: _Parts, known: _Known, at: int, *, whole: bool) -> s
     return text[parts.start : parts.path] + known.template(known.parts.path, at)
 
 
-def _with_segments(path: str) -> str:
+def _restore_segments(path: str) -> str:
     """Return a path with the references of segments known from other addresses."""
     if not _segments:
         return path
@@ -215,7 +215,7 @@ def _with_segments(path: str) -> str:
 # --- addresses in a text -------------------------------------------------------------------------
 
 
-def _addresses(text: str) -> Iterator[_Parts]:
+def _iterate_addresses(text: str) -> Iterator[_Parts]:
     """Yield the addresses of a text, in order."""
     at = text.find("://")
     while at >= 0:
@@ -229,11 +229,11 @@ def _addresses(text: str) -> Iterator[_Parts]:
         if end == following:
             while end > at + 3 and _SCHEME.match(text[end - 1]):
                 end -= 1
-        yield _parts(text, start, at + 3, end)
+        yield _split_address(text, start, at + 3, end)
         at = following
 
 
-def _parts(text: str, start: int, user: int, end: int) -> _Parts:
+def _split_address(text: str, start: int, user: int, end: int) -> _Parts:
     close = _END_OF_AUTHORITY.search(text, user, end)
     path = close.start() if close else end
     host = max(user, text.rfind("@", user, path) + 1)
@@ -248,13 +248,13 @@ def _parts(text: str, start: int, user: int, end: int) -> _Parts:
     return _Parts(start, host, path, query, end)
 
 
-def _origin(text: str, parts: _Parts) -> str:
+def _get_origin(text: str, parts: _Parts) -> str:
     """Return scheme and host. A commit has the origin of its repository."""
     scheme = text[parts.start :].partition("://")[0].lower().removeprefix("git+")
     return f"{scheme}://{text[parts.host : parts.path].lower()}"
 
 
-def _segments_of(text: str, parts: _Parts) -> list[tuple[int, int]]:
+def _list_segments(text: str, parts: _Parts) -> list[tuple[int, int]]:
     """Return the positions of path segments, without slashes."""
     positions, at = [], parts.path
     while at < parts.query:

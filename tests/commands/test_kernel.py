@@ -240,7 +240,7 @@ def test_a_dry_run_makes_no_kernel(gpuenv, jax):
     ],
 )  # fmt: skip
 def test_a_kernel_is_named_after_its_folder(tmp_path, path, name):
-    assert kernel._free_name(tmp_path, Path(path)) == name
+    assert kernel._find_free_name(tmp_path, Path(path)) == name
 
 
 # --- run --exec ------------------------------------------------------------------------------------

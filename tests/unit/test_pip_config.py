@@ -105,7 +105,7 @@ def test_the_kept_default_index_belongs_to_all_that_decided_it(tmp_path, monkeyp
     program.write_bytes(b"one")
     monkeypatch.setattr("provision.index.uv.program", lambda: str(program))
     settings = {"UV_INDEX": "https://a/simple"}
-    keys = [pip_config._key(s) for s in ({}, settings, {"UV_INDEX": "https://b/simple"})]
+    keys = [pip_config._digest_settings(s) for s in ({}, settings, {"UV_INDEX": "https://b/simple"})]
     program.write_bytes(b"another uv")
-    keys.append(pip_config._key(settings))
-    assert len(set(keys)) == len(keys) and keys[-1] == pip_config._key(dict(settings))
+    keys.append(pip_config._digest_settings(settings))
+    assert len(set(keys)) == len(keys) and keys[-1] == pip_config._digest_settings(dict(settings))

@@ -40,7 +40,7 @@ def record(
     `conda install` then knows the requested specs, and `conda list --revisions` shows the change.
     """
     rows = [f"==> {time.strftime('%Y-%m-%d %H:%M:%S')} <==", "# cmd: gpuenv create"]
-    rows += sorted([*(f"-{_dist(p)}" for p in out), *(f"+{_dist(p)}" for p in into)])
+    rows += sorted([*(f"-{_name_in_history(p)}" for p in out), *(f"+{_name_in_history(p)}" for p in into)])
     rows.append(f"# update specs: {list(specs)!r}")
     try:
         history = prefix / "conda-meta" / "history"
@@ -50,7 +50,7 @@ def record(
         raise not_writable(prefix, error) from error
 
 
-def _dist(package: LockedPackage) -> str:
+def _name_in_history(package: LockedPackage) -> str:
     """Return a package as in conda's history: "conda-forge/linux-64::numpy-2.0.1-py311h1_0"."""
     channel, subdir, file = package.url.rsplit("/", 2)
     stem = file.removesuffix(".conda").removesuffix(".tar.bz2")
@@ -82,19 +82,19 @@ def activated(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 def register(prefix: Path) -> None:
     """Add the environment to ~/.conda/environments.txt, which conda, VS Code and Jupyter read. Raises BuildError."""
-    prefixes, path = _listed()
+    prefixes, path = _read_list()
     if str(prefix) not in prefixes:
         _list(path, [*prefixes, str(prefix)])
 
 
 def unregister(prefix: Path) -> None:
     """Remove the environment from ~/.conda/environments.txt. Raises BuildError."""
-    prefixes, path = _listed()
+    prefixes, path = _read_list()
     if str(prefix) in prefixes:
         _list(path, [x for x in prefixes if x != str(prefix)])
 
 
-def _listed() -> tuple[list[str], Path]:
+def _read_list() -> tuple[list[str], Path]:
     path = Path(process.environ().get("HOME") or Path.home()) / ".conda" / "environments.txt"
     try:
         return (untrusted_files.read_strictly(path).splitlines() if path.exists() else []), path

@@ -119,9 +119,9 @@ def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> None:
         "distrust": False,
         "unpacked": _UNPACKED,
     }
-    answer = door.ask("install", request | more, _teller(how.emit), BuildError)
+    answer = door.ask("install", request | more, _make_event_handler(how.emit), BuildError)
     if "error" in answer:
-        raise _refusal(answer["error"], prefix, packages)
+        raise _explain_refusal(answer["error"], prefix, packages)
 
 
 def list_specs(lock: Lock) -> list[str]:
@@ -130,7 +130,7 @@ def list_specs(lock: Lock) -> list[str]:
     return [f"{words[0]} =={words[1]}" for words in pins if len(words) == 3]  # the pin of a wheel is one word
 
 
-def _teller(emit: Emit) -> Callable[[dict[str, Any]], None]:
+def _make_event_handler(emit: Emit) -> Callable[[dict[str, Any]], None]:
     """Return a callback that turns messages of the engine into events, with the total progress of downloads."""
     fetched: dict[str, int] = {}
     total = 0
@@ -189,7 +189,7 @@ def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedP
     return [w for w in wheels if normalize_name(w.name) not in installed]
 
 
-def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPackage]) -> BuildError:
+def _explain_refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPackage]) -> BuildError:
     """Return the error for a failure of the engine."""
     text = redact_text(error["text"])
     if error["kind"] == "Disk":
@@ -207,17 +207,17 @@ def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPa
             f"{text}: gpuenv does not write there",
             hint="remove that package, or rebuild an environment with damaged records: gpuenv create --recreate",
         )
-    place = _where(text, packages) or str(prefix)
-    if fault := _matching(_LOCAL_FAULTS, text):
+    place = _find_address(text, packages) or str(prefix)
+    if fault := _match_fault(_LOCAL_FAULTS, text):
         return BuildError(f"{fault[0]}: {place}", hint=fault[1], log=text)
     refusal = find_refusal(text, place, CONDA_CHANNEL)
     of_file = refusal is None or refusal.cause in ("missing", "withdrawn")
-    if of_file and (fault := _matching(_FILE_FAULTS, text)):
+    if of_file and (fault := _match_fault(_FILE_FAULTS, text)):
         return BuildError(f"{fault[0]}: {place}", hint=fault[1], log=text)
     if refusal:
         words = refusal.words if place in refusal.words else f"{refusal.words}: {place}"
         return BuildError(f"{CONDA_CHANNEL.name} {words}", hint=refusal.hint, log=text)
-    where = _where(text, packages)
+    where = _find_address(text, packages)
     message = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
     return BuildError(
         f"{message}: {where}" if where else message,
@@ -226,7 +226,7 @@ def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPa
     )
 
 
-def _where(text: str, packages: Sequence[LockedPackage]) -> str | None:
+def _find_address(text: str, packages: Sequence[LockedPackage]) -> str | None:
     """Return the package address for a message of the engine, which often has only the file name."""
     file = re.search(r"failed to fetch (\S+\.(?:conda|tar\.bz2))", text)
     name = re.search(r"no data arrived for \d+ s: ([^\s,]+)", text)
@@ -237,7 +237,7 @@ def _where(text: str, packages: Sequence[LockedPackage]) -> str | None:
     return address[0].rstrip(":,") if address else None
 
 
-def _matching(faults: Sequence[tuple[str, str, str]], text: str) -> tuple[str, str] | None:
+def _match_fault(faults: Sequence[tuple[str, str, str]], text: str) -> tuple[str, str] | None:
     """Return the message and the hint of the first fault whose pattern matches, None if none does."""
     return next((f[1:] for f in faults if re.search(f[0], text, re.IGNORECASE)), None)
 

@@ -29,16 +29,18 @@ _TURNS = 8
 
 def begin(task: Task) -> CondaSearch:
     """Return a new search for a lock."""
-    return CondaSearch(task, _conda_of(task.near), Preferred(_wheels_of(task.near), task.emit))
+    return CondaSearch(
+        task, _list_conda_addresses(task.near), Preferred(_list_wheel_versions(task.near), task.emit)
+    )
 
 
-def _conda_of(near: Near) -> tuple[str, ...]:
+def _list_conda_addresses(near: Near) -> tuple[str, ...]:
     """Return the addresses of conda packages to keep."""
     packages = near.lock.packages if near.lock else ()
     return tuple(p.url for p in packages if solver.is_conda(p) and p.name not in near.moving)
 
 
-def _wheels_of(near: Near) -> dict[str, str]:
+def _list_wheel_versions(near: Near) -> dict[str, str]:
     """Return the versions of wheels to keep."""
     packages = near.lock.packages if near.lock else ()
     wheels = [p for p in packages if not (solver.is_conda(p) or p.unhashed)]
@@ -65,16 +67,18 @@ class CondaSearch:
             options = conda_question.alternatives(question, context.profiles)
             solution = solver.solve(question, self.task.emit, options)
             lock = solver.lock(question, solution)
-            if narrower := self._narrower(context, question, lock):
+            if narrower := self._narrow(context, question, lock):
                 question = narrower
                 continue
             if not (solution.lacking or solution.wheels or context.demands.needs):
-                return self._noted(lock)
+                return self._add_notes(lock)
             plan = plan_for(context, solution, lock, self.task.stages.plan)
             if plan.python != lock.plan.python:  # the wheels require a Python other than the solver's
-                question = _with(question, dataclasses.replace(question.request, python=plan.python))
+                question = _replace_request(
+                    question, dataclasses.replace(question.request, python=plan.python)
+                )
                 continue
-            return self._noted(self._with_wheels(context, plan, lock))
+            return self._add_notes(self._with_wheels(context, plan, lock))
         raise LockError("no set of conda packages and wheels was found that fits together",
                         hint="name --python, or widen the bounds in the project's files")  # fmt: skip
 
@@ -83,15 +87,15 @@ class CondaSearch:
         for words in said if self.said is None else ():
             self.task.emit(Event(kind="note", stage="resolve", text=words))
         self.said = said
-        context, question = _companions(dataclasses.replace(context, target=question.target), question)
+        context, question = _move_companions(dataclasses.replace(context, target=question.target), question)
         return context, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
 
-    def _narrower(
-        self, context: RequestContext, question: SolverQuestion, lock: Lock
-    ) -> SolverQuestion | None:
+    def _narrow(self, context: RequestContext, question: SolverQuestion, lock: Lock) -> SolverQuestion | None:
         """Return the question with the bounds that its solution exceeds, or None if it exceeds none."""
         exceeded = [
-            b for b in _exceeded(context.demands.needs, lock, context.target.platform) if b not in self.limits
+            b
+            for b in _find_exceeded(context.demands.needs, lock, context.target.platform)
+            if b not in self.limits
         ]
         if exceeded:
             self.limits = (*self.limits, *exceeded)
@@ -116,19 +120,23 @@ class CondaSearch:
             plan, lambda versions: add_wheels_on_top(context, plan, lock, self.task, versions)
         )
 
-    def _noted(self, lock: Lock) -> tuple[Plan, Lock]:
+    def _add_notes(self, lock: Lock) -> tuple[Plan, Lock]:
         return dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *(self.said or ()))), lock
 
 
-def _with(question: SolverQuestion, request: Request) -> SolverQuestion:
+def _replace_request(question: SolverQuestion, request: Request) -> SolverQuestion:
     return dataclasses.replace(question, request=request)
 
 
-def _companions(context: RequestContext, question: SolverQuestion) -> tuple[RequestContext, SolverQuestion]:
+def _move_companions(
+    context: RequestContext, question: SolverQuestion
+) -> tuple[RequestContext, SolverQuestion]:
     """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
     names = {canonicalize_name(Requirement(x).name) for b in context.profiles.builds for x in b.companions}
     companions = [
-        n for n in context.demands.needs if n.name and canonicalize_name(n.name) in names and not _placed(n)
+        n
+        for n in context.demands.needs
+        if n.name and canonicalize_name(n.name) in names and not _place_package(n)
     ]
     applied = [n for n in companions if not n.constraint]
     if not applied:
@@ -138,14 +146,14 @@ def _companions(context: RequestContext, question: SolverQuestion) -> tuple[Requ
     request = dataclasses.replace(context.request, packages=packages)
     needs = tuple(n for n in context.demands.needs if n not in applied)
     demands = dataclasses.replace(context.demands, needs=needs)
-    return dataclasses.replace(context, request=request, demands=demands), _with(question, request)
+    return dataclasses.replace(context, request=request, demands=demands), _replace_request(question, request)
 
 
-def _placed(need: RequirementLine) -> bool:
+def _place_package(need: RequirementLine) -> bool:
     return bool(need.local or need.vcs or "@" in need.text.partition(";")[0])
 
 
-def _exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:
+def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:
     """Return the bounds of the project's files that the solver's packages exceed."""
     versions = {canonicalize_name(p.name): p.version for p in lock.packages}
     known = {
@@ -157,8 +165,8 @@ def _exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> li
     }
     exceeded = []
     for need in needs:
-        name = canonicalize_name(need.name) if need.name and not _placed(need) else None
-        if name in versions and (specifier := _specifier(need, known)):
+        name = canonicalize_name(need.name) if need.name and not _place_package(need) else None
+        if name in versions and (specifier := _read_bound(need, known)):
             try:
                 kept = SpecifierSet(specifier).contains(Version(versions[name]), prereleases=True)
             except InvalidVersion:
@@ -168,7 +176,7 @@ def _exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> li
     return exceeded
 
 
-def _specifier(need: RequirementLine, known: Mapping[str, str]) -> str:
+def _read_bound(need: RequirementLine, known: Mapping[str, str]) -> str:
     """Return the bound of a requirement if its marker applies."""
     try:
         read = Requirement(need.text)
@@ -213,7 +221,7 @@ def add_wheels_on_top(
     if names:
         text = f"the channels have no {names}: adding wheels"
         task.emit(Event(kind="note", stage="lock", text=text))
-    conda = _brought(context, lock)
+    conda = _find_conda_wheels(context, lock)
     # The plan's own pins stay. Every lock includes pip, which needs no pin.
     planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
     options = solve_wheels.SolveOptions(
@@ -228,7 +236,7 @@ def add_wheels_on_top(
     return solver.with_wheels(lock, [p for p in wheels if p.name not in conda], plan.builds)
 
 
-def _brought(context: RequestContext, lock: Lock) -> dict[str, LockedPackage]:
+def _find_conda_wheels(context: RequestContext, lock: Lock) -> dict[str, LockedPackage]:
     """Return conda's packages by the names of their wheels, such as torch for pytorch."""
     packages: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in lock.packages}
     for row in context.profiles.conda:

@@ -40,42 +40,42 @@ class Configuration:
     @property
     def certificates(self) -> str | None:
         """Return the certificate file or folder of `ssl_verify`, or None for the system's."""
-        return _certificates(self.values.get("ssl_verify"))
+        return _find_certificates(self.values.get("ssl_verify"))
 
 
 def configuration(environ: Mapping[str, str]) -> Configuration:
     """Read conda's configuration. Raises ValueError with the path of an invalid file."""
     values: dict[str, Any] = {}
     unserved: dict[str, None] = {}
-    for path in _files(environ):
+    for path in _iterate_files(environ):
         data = _read(path, environ)
         unserved |= {f"{key} in {path}": None for key in _UNSERVED if data.get(key)}
-        values = _merged(values, {k: data[k] for k in (*_LISTS, *_MAPS, *_WORDS) if data.get(k) is not None})
-    values = _merged(values, _of_variables(environ))
+        values = _merge(values, {k: data[k] for k in (*_LISTS, *_MAPS, *_WORDS) if data.get(k) is not None})
+    values = _merge(values, _read_variables(environ))
     said = [f"{words} is ignored: gpuenv does not support it" for words in unserved]
     if values.get("offline") is True:
         said.append("conda is configured to be offline: gpuenv contacts no channel")
     if isinstance(values.get("proxy_servers"), dict):
         others = sorted(k for k in values["proxy_servers"] if k not in ("http", "https"))
         said += [
-            f"proxy_servers in .condarc: {_plain(k)} is ignored, only http and https apply" for k in others
+            f"proxy_servers in .condarc: {_redact(k)} is ignored, only http and https apply" for k in others
         ]
     return Configuration(values=values, said=tuple(said))
 
 
-def _certificates(ssl_verify: object) -> str | None:
+def _find_certificates(ssl_verify: object) -> str | None:
     named = isinstance(ssl_verify, str) and ssl_verify not in ("", "truststore")
     return str(Path(str(ssl_verify)).expanduser()) if named else None
 
 
-def _plain(text: object) -> str:
+def _redact(text: object) -> str:
     return redact_text(str(text))
 
 
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _files(environ: Mapping[str, str]) -> Iterator[Path]:
+def _iterate_files(environ: Mapping[str, str]) -> Iterator[Path]:
     """Yield the files that conda reads, lowest priority first."""
     home = Path(environ.get("HOME") or Path.home())
     folders = [Path("/etc/conda"), Path("/var/lib/conda")]
@@ -84,22 +84,22 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
         folders.append(Path(environ["XDG_CONFIG_HOME"]) / "conda")
     folders += [home / ".config" / "conda", home / ".conda"]
     for folder in dict.fromkeys(folders):
-        yield from _in(folder)
-    yield from _existing(home / ".condarc")
+        yield from _iterate_folder(folder)
+    yield from _iterate_existing(home / ".condarc")
     if environ.get("CONDA_PREFIX"):
-        yield from _in(Path(environ["CONDA_PREFIX"]))
+        yield from _iterate_folder(Path(environ["CONDA_PREFIX"]))
     if environ.get("CONDARC"):
-        yield from _existing(Path(environ["CONDARC"]).expanduser())
+        yield from _iterate_existing(Path(environ["CONDARC"]).expanduser())
 
 
-def _in(folder: Path) -> Iterator[Path]:
-    yield from _existing(folder / ".condarc")
-    yield from _existing(folder / "condarc")
+def _iterate_folder(folder: Path) -> Iterator[Path]:
+    yield from _iterate_existing(folder / ".condarc")
+    yield from _iterate_existing(folder / "condarc")
     if (folder / "condarc.d").is_dir():
         yield from sorted(p for p in (folder / "condarc.d").iterdir() if p.suffix in (".yml", ".yaml"))
 
 
-def _existing(path: Path) -> Iterator[Path]:
+def _iterate_existing(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
 
@@ -108,7 +108,7 @@ def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     import yaml
 
     try:
-        data = yaml.safe_load(_expanded(untrusted_files.read_strictly(path), environ))
+        data = yaml.safe_load(_expand(untrusted_files.read_strictly(path), environ))
     except PermissionError:
         return {}  # not readable for this user; conda skips it as well
     except (OSError, UnicodeDecodeError) as error:
@@ -125,10 +125,10 @@ def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         raise ValueError(f"{path} is not a .condarc: it has no keys")  # noqa: TRY004  # one class for every bad file
-    return {key: _checked(path, key, value) for key, value in data.items()}
+    return {key: _check(path, key, value) for key, value in data.items()}
 
 
-def _checked(path: Path | str, key: str, value: Any) -> Any:
+def _check(path: Path | str, key: str, value: Any) -> Any:
     """Return a value in the form of its key. conda reads one word as a list of one."""
     if key in _LISTS:
         words = [value] if isinstance(value, str) else value
@@ -140,23 +140,23 @@ def _checked(path: Path | str, key: str, value: Any) -> Any:
     for name, entry in value.items() if key in _MAPS and value else ():
         words = entry if isinstance(entry, list) and key in _GROUPS else [entry]
         if not all(isinstance(w, str) for w in words if w is not None):
-            raise ValueError(f"{path}: {key} has an invalid address: {_plain(name)}")
+            raise ValueError(f"{path}: {key} has an invalid address: {_redact(name)}")
     if key == "channel_alias" and not isinstance(value, str | None):
         raise ValueError(f"{path}: {key} is not an address")
     if key == "ssl_verify":
         value = _BOOLEANS.get(str(value).lower(), value)
-        named = _certificates(value)
+        named = _find_certificates(value)
         if named and not Path(named).exists():
             raise ValueError(f"{path}: {key} names {named}, which does not exist")
     return value
 
 
-def _expanded(text: str, environ: Mapping[str, str]) -> str:
+def _expand(text: str, environ: Mapping[str, str]) -> str:
     """Return a text with the values of `$NAME` and `${NAME}`. An unset variable stays."""
     return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda m: environ.get(m[1] or m[2], m[0]), text)
 
 
-def _of_variables(environ: Mapping[str, str]) -> dict[str, Any]:
+def _read_variables(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the keys from CONDA_* variables, with lists separated by commas."""
     values: dict[str, Any] = {}
     for key in (*_LISTS, *_WORDS):
@@ -165,17 +165,17 @@ def _of_variables(environ: Mapping[str, str]) -> dict[str, Any]:
         if text and key in _LISTS:
             values[key] = [w.strip() for w in text.split(",") if w.strip()]
         elif text:
-            values[key] = _checked(variable, key, _BOOLEANS.get(text.lower(), text))
+            values[key] = _check(variable, key, _BOOLEANS.get(text.lower(), text))
     return values
 
 
-def _merged(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two files as conda does."""
     merged = dict(below)
     for key, value in above.items():
         before = below.get(key)
         if key in _LISTS and before:
-            merged[key] = _joined(value, before)
+            merged[key] = _join(value, before)
         elif key in _MAPS and before:
             merged[key] = {**before, **value}
         else:
@@ -183,7 +183,7 @@ def _merged(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _joined(first: Sequence[str], then: Sequence[str]) -> list[str]:
+def _join(first: Sequence[str], then: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*first, *then]))
 
 
@@ -194,16 +194,16 @@ def read(environ: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
     nothing of the file.
     """
     home = Path(environ.get("HOME") or Path.home()) / ".rattler" / "credentials.json"
-    _hosts(home)
+    _read_hosts(home)
     named = environ.get("RATTLER_AUTH_FILE")
     if not named:
         return {}, None
-    hosts = _hosts(Path(named))
+    hosts = _read_hosts(Path(named))
     said = None if hosts is not None else f"RATTLER_AUTH_FILE names {named}, which does not exist"
     return hosts or {}, said
 
 
-def _hosts(path: Path) -> dict[str, Any] | None:
+def _read_hosts(path: Path) -> dict[str, Any] | None:
     try:
         data = json.loads(untrusted_files.read_strictly(path))
     except FileNotFoundError:

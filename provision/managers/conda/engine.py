@@ -49,7 +49,7 @@ def cache_dir(chosen: str | None) -> Path:
     return base / "rattler" / "cache"
 
 
-def _patience() -> float:
+def _get_patience() -> float:
     """Return the seconds to wait for a silent server: twice the timeout of uv or pip, else two minutes."""
     from ...index.pip_config import pip_configuration
 
@@ -58,7 +58,7 @@ def _patience() -> float:
     return 2 * (float(timeout) if timeout.isdigit() else pip_configuration(environ).timeout or 60.0)
 
 
-def _configured(
+def _read_configuration(
     operation: str, on_progress: Callable[[dict[str, Any]], None], failure: type[GpuenvError], scratch: Path
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the user's configuration for a request, and the engine's variables. Emit a note for each ignored key."""
@@ -107,12 +107,12 @@ def ask(
         more: dict[str, Any] = {"rc": {}}
         environ = process.environ()
         if operation in _CONFIGURED:
-            more, environ = _configured(operation, on_progress, failure, scratch)
+            more, environ = _read_configuration(operation, on_progress, failure, scratch)
         paths = [p for p in sys.path if p and p != str(Path.cwd())]
         whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer), "sys_path": paths}
         done = process.run(
             [sys.executable, "-I", str(_WORKER)], env=environ,
-            stdin=json.dumps({**whole, "patience": _patience(), **more}), timeout=_TIMEOUT, on_line=on_line,
+            stdin=json.dumps({**whole, "patience": _get_patience(), **more}), timeout=_TIMEOUT, on_line=on_line,
         )  # fmt: skip
         if answer.exists():
             reply = dict(json.loads(answer.read_text(encoding="utf-8")))

@@ -44,9 +44,9 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
     target: Target | None = None
     inputs: str | None = None
     if re.search(r"^@EXPLICIT\s*$", text, re.MULTILINE):
-        packages = _explicit(path, text, platform)
+        packages = _read_explicit(path, text, platform)
     elif re.search(r"^environments:", text, re.MULTILINE) and re.search(r"^packages:", text, re.MULTILINE):
-        packages = _pixi(path, text, platform)
+        packages = _read_pixi(path, text, platform)
     else:
         packages, plan, target, inputs = conda_file.read(path, platform)
     if plan is None:
@@ -62,7 +62,7 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
 # --- @EXPLICIT ---------------------------------------------------------------------------------
 
 
-def _explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
+def _read_explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
     """Read the output of `conda list --explicit --md5` or `conda-lock render`.
 
     A hash of 64 digits is a sha256, one of 32 digits an md5.
@@ -77,16 +77,16 @@ def _explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]
         if "://" not in url or not re.fullmatch(r"([0-9a-f]{32}|[0-9a-f]{64})?", digest):
             raise LockError(f"{path}:{number}: expected a package address with a hash: {entry[:120]}")
         packages.append(
-            _package(path, url, platform, **{"sha256" if len(digest) == 64 else "md5": digest or None})
+            _parse_package(path, url, platform, **{"sha256" if len(digest) == 64 else "md5": digest or None})
         )
     if not packages:
         raise LockError(f"{path} is an @EXPLICIT list without a package")
     return tuple(packages)
 
 
-def _package(path: Path, url: str, platform: str, **fields: Any) -> LockedPackage:
+def _parse_package(path: Path, url: str, platform: str, **fields: Any) -> LockedPackage:
     channel, subdir, file = redact(url).rsplit("/", 2)
-    name_ = _file_name(path, url)
+    name_ = _find_file_name(path, url)
     stem = name_.removesuffix(".conda").removesuffix(".tar.bz2")
     if stem.count("-") < 2 or stem == name_:
         raise LockError(f"{path}: {url} is not a conda package")
@@ -101,7 +101,7 @@ def _package(path: Path, url: str, platform: str, **fields: Any) -> LockedPackag
     )
 
 
-def _file_name(path: Path, url: str) -> str:
+def _find_file_name(path: Path, url: str) -> str:
     try:
         return file_name_of_url(url)
     except UnsafeNameError as error:
@@ -113,7 +113,7 @@ def _file_name(path: Path, url: str) -> str:
 # --- pixi.lock ---------------------------------------------------------------------------------
 
 
-def _pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
+def _read_pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
     """Read conda packages with py-rattler, and wheels from the file, because py-rattler omits their hashes."""
     import yaml
 
@@ -136,15 +136,15 @@ def _pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
         by_url = {
             p.get("pypi") or p["url"]: p for p in data["packages"] if "pypi" in p or p.get("kind") == "pypi"
         }
-        wheels = tuple(_wheel(path, by_url[url]) for url in used)
+        wheels = tuple(_parse_wheel(path, by_url[url]) for url in used)
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise LockError(f"the lock {path} is not valid: {error}") from error
     return conda + wheels
 
 
-def _wheel(path: Path, row: Mapping[str, Any]) -> LockedPackage:
+def _parse_wheel(path: Path, row: Mapping[str, Any]) -> LockedPackage:
     url = str(row["pypi"])
-    file = _file_name(path, url)
+    file = _find_file_name(path, url)
     if not file.endswith(".whl"):
         raise LockError(f"{path}: {url} is not a wheel, and gpuenv does not build from source here")
     if not isinstance(row.get("sha256"), str | None):  # YAML reads digits as a number
@@ -220,7 +220,7 @@ def check_target(lock: Lock, virtual: Sequence[Mapping[str, str]], bounds: Bound
     for package in lock.packages:
         for text in package.depends:
             name, _, wanted = text.partition(" ")
-            if name.startswith("__") and not _meets(have.get(name), wanted):
+            if name.startswith("__") and not _is_met(have.get(name), wanted):
                 problems.append(f"{package.name} {package.version} needs {text}")
     cuda = next((b.cuda for b in lock.plan.builds if b.cuda), None)
     if cuda and bounds.cuda and _numbers(cuda) > _numbers(bounds.cuda):
@@ -243,7 +243,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", text.split("a", maxsplit=1)[0]))
 
 
-def _meets(have: str | None, wanted: str) -> bool:
+def _is_met(have: str | None, wanted: str) -> bool:
     """Return whether the version of a virtual package satisfies a conda spec, in the forms that packages use."""
     if have is None:
         return False

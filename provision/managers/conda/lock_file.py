@@ -30,13 +30,13 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = (), *, 
 
     `virtual` are the virtual packages of the solve.
     """
-    _models_alone()
+    _import_models()
     from conda_lock.lockfile import write_conda_lock_file
 
-    content = _content(lock, virtual)
-    old_lock = _parsed(path) if not alone and path.exists() and not is_stream(path) else None
+    content = _make_content(lock, virtual)
+    old_lock = _parse(path) if not alone and path.exists() and not is_stream(path) else None
     if old_lock is not None:
-        content = _merged(content, old_lock)
+        content = _merge(content, old_lock)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folders.scratch("lock") as folder:
@@ -50,7 +50,7 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = (), *, 
         ) from error
 
 
-def _models_alone() -> None:
+def _import_models() -> None:
     """Import conda-lock's models without its command.
 
     The package would import the command with its solvers and installers, which takes twice as long as the models. So an
@@ -62,7 +62,7 @@ def _models_alone() -> None:
         sys.modules.setdefault("conda_lock", importlib.util.module_from_spec(spec))
 
 
-def _content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
+def _make_content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
     from conda_lock.lockfile.v2prelim.models import Lockfile, LockMeta
 
     platform = door.subdir(lock.plan.platform)
@@ -79,9 +79,9 @@ def _content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
     spec = {"subdirs": {platform: {"packages": packages}}} if virtual else None
     custom |= {"virtual-packages": spec} if spec else {}
     return Lockfile(
-        package=[_locked(p, platform) for p in lock.packages],
+        package=[_make_dependency(p, platform) for p in lock.packages],
         metadata=LockMeta(
-            content_hash={platform: _content_hash(lock, channels, platform, spec)},
+            content_hash={platform: _compute_content_hash(lock, channels, platform, spec)},
             channels=channels,
             platforms=[platform],
             sources=[],
@@ -92,7 +92,9 @@ def _content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
     )
 
 
-def _content_hash(lock: Lock, channels: Sequence[str], platform: str, virtual: dict[str, Any] | None) -> str:
+def _compute_content_hash(
+    lock: Lock, channels: Sequence[str], platform: str, virtual: dict[str, Any] | None
+) -> str:
     """Return the content hash that `conda-lock --check-input-hash` computes.
 
     Its inputs are an environment.yml with the plan's pins, and the virtual packages of the metadata as
@@ -117,7 +119,7 @@ def _content_hash(lock: Lock, channels: Sequence[str], platform: str, virtual: d
         return str(compute_content_hashes(specification, repo)[platform])
 
 
-def _locked(package: LockedPackage, platform: str) -> Any:
+def _make_dependency(package: LockedPackage, platform: str) -> Any:
     from conda_lock.lockfile.v2prelim.models import HashModel, LockedDependency
 
     if is_conda(package) and package.md5 is None:
@@ -139,7 +141,7 @@ def _locked(package: LockedPackage, platform: str) -> Any:
     )  # fmt: skip
 
 
-def _merged(new_lock: Any, old_lock: Any) -> Any:
+def _merge(new_lock: Any, old_lock: Any) -> Any:
     """Return the lock with the packages of this platform replaced, and the file's other platforms."""
     platforms = set(new_lock.metadata.platforms)
     others = [p for p in old_lock.package if p.platform not in platforms]
@@ -162,8 +164,8 @@ def _merged(new_lock: Any, old_lock: Any) -> Any:
 # --- reading -----------------------------------------------------------------------------------
 
 
-def _parsed(path: Path) -> Any:
-    _models_alone()
+def _parse(path: Path) -> Any:
+    _import_models()
     import yaml
     from conda_lock.lockfile import parse_conda_lock_file
 
@@ -188,7 +190,7 @@ def read(
 
     Also returns plan, target and the digest of the request, if gpuenv wrote the lock.
     """
-    content = _parsed(path)
+    content = _parse(path)
     here = door.subdir(platform)
     packages = [
         p for p in content.package if p.platform == here and ("main" in p.categories or not p.categories)
@@ -211,14 +213,14 @@ def read(
     sizes = values.get("sizes", {})
     inputs = values.get("inputs")
     return (
-        tuple(_package(p, sizes) for p in packages),
+        tuple(_make_package(p, sizes) for p in packages),
         plan,
         target,
         inputs if isinstance(inputs, str) else None,
     )
 
 
-def _package(package: Any, sizes: dict[str, int]) -> LockedPackage:
+def _make_package(package: Any, sizes: dict[str, int]) -> LockedPackage:
     conda = package.manager == "conda"
     rows = list(package.dependencies.items())
     if not conda:  # for a source archive gpuenv lists Python first, then the versions that it was solved with

@@ -41,7 +41,9 @@ def solve(
     """
     emit(Event(kind="start", stage="lock", text="reading the channels and solving"))
     answer = _ask(
-        question, [_wish(_ASKED, question), *(_wish(label, other) for label, other in alternatives)], emit
+        question,
+        [_make_wish(_ASKED, question), *(_make_wish(label, other) for label, other in alternatives)],
+        emit,
     )
     missing = set(answer["missing"])
     if "python" in missing:
@@ -59,7 +61,7 @@ def solve(
     )
 
 
-def _wish(label: str, question: SolverQuestion) -> Wish:
+def _make_wish(label: str, question: SolverQuestion) -> Wish:
     frameworks = [
         (one, specs.rows_of(one.name, question.request.device, question.rows))
         for one in question.request.frameworks
@@ -97,11 +99,11 @@ def lock(question: SolverQuestion, solution: Solution) -> Lock:
     for wanted in question.request.frameworks:
         if wanted.name in solution.lacking:
             continue
-        builds.append(_planned(wanted, question, solution, by_name))
+        builds.append(_plan_build(wanted, question, solution, by_name))
     notes = ()
     major = next((b.cuda.split(".")[0] for b in builds if b.cuda), None)
     plan = Plan(
-        builds=tuple(builds), python=_minor(by_name["python"]["version"]), platform=question.target.platform,
+        builds=tuple(builds), python=_cut_minor(by_name["python"]["version"]), platform=question.target.platform,
         manager="conda", device=question.request.device, target=question.target, cuda_major=major,
         cudnn=next((b.cudnn for b in builds if b.cudnn), None), packages=question.request.packages, notes=notes,
     )  # fmt: skip
@@ -110,7 +112,7 @@ def lock(question: SolverQuestion, solution: Solution) -> Lock:
     )
 
 
-def _planned(
+def _plan_build(
     wanted: FrameworkRequest, question: SolverQuestion, solution: Solution, by_name: Mapping[str, Record]
 ) -> PlannedBuild:
     rows = specs.rows_for(wanted.name, question.request.device, solution.channels, question.rows)
@@ -177,7 +179,7 @@ def as_package(record: Record) -> LockedPackage:
     ))  # fmt: skip
 
 
-def _minor(version: str) -> str:
+def _cut_minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 

@@ -30,16 +30,16 @@ def assumed_gpu() -> str | None:
 
 def question(context: RequestContext, stages: Stages) -> tuple[SolverQuestion, tuple[str, ...]]:
     """Return the question for the target with the overrides of the environment, and the overrides as text."""
-    environ, known = process.environ(), _driver_binds(context.target) or context.target.gpus
+    environ, known = process.environ(), _has_driver_limit(context.target) or context.target.gpus
     assumed = assumed_gpu() and not known  # the override assumes a GPU that is not described
-    cuda = None if assumed else _spoken(context, stages)
+    cuda = None if assumed else _find_cuda_version(context, stages)
     here = context.machine is not None  # a target file describes another machine than this one
     virtual, said = specs.overridden(
         specs.virtual_packages(
             context.target,
             cuda=cuda,
-            kernel=_kernel() if here else None,
-            archspec=_archspec() if here else None,
+            kernel=_read_kernel() if here else None,
+            archspec=_read_archspec() if here else None,
         ),
         environ,
     )
@@ -47,18 +47,18 @@ def question(context: RequestContext, stages: Stages) -> tuple[SolverQuestion, t
     cuda_version = next((v["version"] for v in virtual if v["name"] == "__cuda"), cuda)
     built = SolverQuestion(
         request=context.request, target=target, rows=context.profiles.conda,
-        channels=tuple(map(_address, context.channels)), virtual=virtual,
-        bounds=dataclasses.replace(find_gpu_bounds(target, context.profiles), cuda=cuda_version if _driver_binds(target) else None),
+        channels=tuple(map(_resolve_channel, context.channels)), virtual=virtual,
+        bounds=dataclasses.replace(find_gpu_bounds(target, context.profiles), cuda=cuda_version if _has_driver_limit(target) else None),
         offline=context.sources.offline, cache_dir=context.sources.cache_dir,
     )  # fmt: skip
     return built, said
 
 
-def _driver_binds(target: Target) -> bool:
+def _has_driver_limit(target: Target) -> bool:
     return bool(target.driver or target.driver_cuda or target.forward_compat)
 
 
-def _spoken(context: RequestContext, stages: Stages) -> str | None:
+def _find_cuda_version(context: RequestContext, stages: Stages) -> str | None:
     """Return the version of `__cuda`: the CUDA that the target's driver supports.
 
     It is the newest known CUDA for GPUs without a driver, and None for a CPU environment.
@@ -144,7 +144,7 @@ def alternatives(question: SolverQuestion, known: Profiles) -> list[tuple[str, S
             frameworks=apart,
         )
     if request.device == "cuda":
-        changed_questions += _with_newer_drivers(question, known)
+        changed_questions += _try_newer_drivers(question, known)
         without = tuple(v for v in question.virtual if not v["name"].startswith("__cuda"))
         other = dataclasses.replace(request, device="cpu", cuda=None)
         changed_questions.append(("use --device cpu: the channels have a build without CUDA",
@@ -152,7 +152,7 @@ def alternatives(question: SolverQuestion, known: Profiles) -> list[tuple[str, S
     return changed_questions
 
 
-def _with_newer_drivers(question: SolverQuestion, known: Profiles) -> list[tuple[str, SolverQuestion]]:
+def _try_newer_drivers(question: SolverQuestion, known: Profiles) -> list[tuple[str, SolverQuestion]]:
     now = question.bounds.cuda
     if now and not any(v["name"] == "__cuda" for v in question.virtual):
         virtual = (*question.virtual, {"name": "__cuda", "version": now, "build": "0"})
@@ -175,12 +175,12 @@ def _with_newer_drivers(question: SolverQuestion, known: Profiles) -> list[tuple
 # --- small facts of this machine -------------------------------------------------------------------
 
 
-def _kernel() -> str | None:
+def _read_kernel() -> str | None:
     match = re.match(r"\d+(\.\d+)*", system.release())
     return match.group(0) if match and system.system() == "Linux" else None
 
 
-def _archspec() -> str | None:
+def _read_archspec() -> str | None:
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -190,7 +190,7 @@ def _archspec() -> str | None:
     return next((level for flag, level in _LEVELS if flag in words), None)
 
 
-def _address(channel: str) -> str:
+def _resolve_channel(channel: str) -> str:
     """Return the address of a channel folder, or a name or address unchanged. Raises LockError for another folder."""
     path = Path(channel).expanduser()
     if "://" in channel or not (path.is_dir() or channel.startswith((".", "/", "~"))):

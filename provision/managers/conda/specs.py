@@ -99,20 +99,20 @@ def virtual_packages(
 ) -> tuple[dict[str, str], ...]:
     """Return the virtual packages of a target. `cuda` is what its driver supports, or None without a GPU."""
     kind, _, machine = target.platform.partition("-")
-    packages = [_virtual("__archspec", "1", archspec or machine)]
+    packages = [_make_virtual("__archspec", "1", archspec or machine)]
     if kind == "windows":
-        packages.append(_virtual("__win", "0"))
+        packages.append(_make_virtual("__win", "0"))
     else:
-        packages += [_virtual("__unix", "0"), _virtual("__linux", kernel or _ANY_KERNEL)]
-        packages += [_virtual("__glibc", target.glibc)] if target.glibc else []
+        packages += [_make_virtual("__unix", "0"), _make_virtual("__linux", kernel or _ANY_KERNEL)]
+        packages += [_make_virtual("__glibc", target.glibc)] if target.glibc else []
     if cuda:
-        packages.append(_virtual("__cuda", cuda))
-        least = min((g.capability for g in target.gpus), key=_numbers, default=None)
-        packages += [_virtual("__cuda_arch", least)] if least else []
+        packages.append(_make_virtual("__cuda", cuda))
+        least = min((g.capability for g in target.gpus), key=_split_numbers, default=None)
+        packages += [_make_virtual("__cuda_arch", least)] if least else []
     return tuple(packages)
 
 
-def _virtual(name: str, version: str, build: str = "0") -> dict[str, str]:
+def _make_virtual(name: str, version: str, build: str = "0") -> dict[str, str]:
     return {"name": name, "version": version, "build": build}
 
 
@@ -126,20 +126,20 @@ def overridden(
     packages = {v["name"]: v for v in virtual}
     said = []
     for name, suffix in _OVERRIDES.items():
-        value = _override_value(environ, name)
+        value = _read_override(environ, name)
         if value is None:
             continue
         before = packages.pop(name, None)
         if value:
-            override = _virtual(name, "1", value) if name == "__archspec" else _virtual(name, value)
+            override = _make_virtual(name, "1", value) if name == "__archspec" else _make_virtual(name, value)
             packages[name] = override
-        now, was = value or "absent", _shown(before) if before else "absent"
+        now, was = value or "absent", _format_virtual(before) if before else "absent"
         words = f"{name} is {now}, set by CONDA_OVERRIDE_{suffix}"
         said.append(words if now == was else f"{words} (it was {was})")
     return tuple(packages.values()), tuple(said)
 
 
-def _override_value(environ: Mapping[str, str], name: str) -> str | None:
+def _read_override(environ: Mapping[str, str], name: str) -> str | None:
     """Return the value of an override: "" removes the virtual package, None keeps it."""
     variable = f"CONDA_OVERRIDE_{_OVERRIDES[name]}"
     value = environ.get(variable)
@@ -162,7 +162,7 @@ def overridden_target(target: Target, environ: Mapping[str, str]) -> Target:
 
     For a removed virtual package the target keeps its value, because only the solver must ignore it.
     """
-    cuda, glibc, arch = (_override_value(environ, n) for n in ("__cuda", "__glibc", "__cuda_arch"))
+    cuda, glibc, arch = (_read_override(environ, n) for n in ("__cuda", "__glibc", "__cuda_arch"))
     if cuda:
         target = dataclasses.replace(target, driver=None, driver_cuda=cuda, forward_compat=None)
     if glibc:
@@ -172,13 +172,13 @@ def overridden_target(target: Target, environ: Mapping[str, str]) -> Target:
     return target
 
 
-def _shown(virtual: Mapping[str, str]) -> str:
+def _format_virtual(virtual: Mapping[str, str]) -> str:
     return virtual["build"] if virtual["name"] == "__archspec" else virtual["version"]
 
 
 def describe_virtual_packages(virtual: Sequence[Mapping[str, str]]) -> str:
     """Return virtual packages as text: __cuda 12.4, __glibc 2.35 and so on. A missing __cuda is stated."""
-    words = [f"{v['name']} {_shown(v)}" for v in virtual if v["name"] != "__unix"]
+    words = [f"{v['name']} {_format_virtual(v)}" for v in virtual if v["name"] != "__unix"]
     if not any(v["name"] == "__cuda" for v in virtual):
         words.append("no __cuda")
     return ", ".join(words)
@@ -241,22 +241,22 @@ def constraints(request: Request, bounds: Bounds, limits: Sequence[VersionBound]
             if request.cuda:
                 specs.append(f"{name} {request.cuda}.*")
             if bounds.cuda:
-                specs.append(f"{name} <{_after(bounds.cuda)}")
+                specs.append(f"{name} <{_compute_next(bounds.cuda)}")
             if bounds.oldest:
                 specs.append(f"{name} >={bounds.oldest}")
             if bounds.newest:
-                specs.append(f"{name} <{_after(bounds.newest)}")
+                specs.append(f"{name} <{_compute_next(bounds.newest)}")
         specs += [f"{name} {b}" for name in CUDNN_NAMES for b in bounds.cudnn]
     return tuple(dict.fromkeys(specs))
 
 
-def _after(cuda: str) -> str:
+def _compute_next(cuda: str) -> str:
     """Return the first version above every update of a CUDA release ("12.2" -> "12.3.0a0")."""
-    major, minor = (*_numbers(cuda), 0)[:2]
+    major, minor = (*_split_numbers(cuda), 0)[:2]
     return f"{major}.{minor + 1}.0a0"
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _split_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", text))
 
 

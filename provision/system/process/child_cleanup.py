@@ -53,7 +53,7 @@ def adopt_orphans() -> None:
         return
     import ctypes
 
-    _OTHERS.update(_children())
+    _OTHERS.update(_find_children())
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     atexit.register(end_descendants)  # runs after the threads that start children have ended
 
@@ -65,7 +65,7 @@ def end_descendants() -> None:
     free its GPU memory.
     """
     deadline = time.monotonic() + _LONGEST
-    while (running := _running_descendants()) and time.monotonic() < deadline:
+    while (running := _find_running_descendants()) and time.monotonic() < deadline:
         for pid in running:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -78,7 +78,7 @@ def end_descendants() -> None:
 
 def kill_family(child: subprocess.Popen[bytes]) -> None:
     """Kill a child, its session, and its descendants in other sessions."""
-    others = _descendants(child.pid)  # before their parents end and they get another parent
+    others = _find_descendants(child.pid)  # before their parents end and they get another parent
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -101,16 +101,16 @@ class _ChildProcess(NamedTuple):
     exiting: bool
 
 
-def _running_descendants() -> set[int]:
+def _find_running_descendants() -> set[int]:
     """Return the descendants of this process that are not exiting. A killed one starts no others."""
     if not _has_children():
         return set()
-    return _descendants(os.getpid())
+    return _find_descendants(os.getpid())
 
 
-def _descendants(root: int) -> set[int]:
+def _find_descendants(root: int) -> set[int]:
     """Return the descendants of a process that are not exiting."""
-    processes = {pid: process for pid in _pids() if (process := _read(pid))}
+    processes = {pid: process for pid in _iterate_pids() if (process := _read(pid))}
     family, descendants = {root}, set[int]()
     while family:
         family = {pid for pid, one in processes.items() if one.parent in family} - _OTHERS
@@ -118,11 +118,11 @@ def _descendants(root: int) -> set[int]:
     return {pid for pid in descendants if not processes[pid].exiting}
 
 
-def _children() -> set[int]:
+def _find_children() -> set[int]:
     """Return the children of this process, ended ones included."""
     if not _has_children():
         return set()
-    return {pid for pid in _pids() if (process := _read(pid)) and process.parent == os.getpid()}
+    return {pid for pid in _iterate_pids() if (process := _read(pid)) and process.parent == os.getpid()}
 
 
 def _has_children() -> bool:
@@ -134,7 +134,7 @@ def _has_children() -> bool:
     return True
 
 
-def _pids() -> list[int]:
+def _iterate_pids() -> list[int]:
     with contextlib.suppress(OSError):  # no /proc
         return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return []

@@ -31,18 +31,20 @@ class OomKills:
 def oom_kills(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> OomKills:
     """Return the current counts. A missing file, as on other systems, counts nothing."""
     counts = [
-        _counted(f / n) for f in _folders(proc, cgroups) for n in ("memory.events", "memory.oom_control")
+        _read_count(f / n)
+        for f in _list_cgroup_folders(proc, cgroups)
+        for n in ("memory.events", "memory.oom_control")
     ]
-    return OomKills(_counted(proc / "vmstat"), next((n for n in counts if n is not None), None))
+    return OomKills(_read_count(proc / "vmstat"), next((n for n in counts if n is not None), None))
 
 
 def memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
     """Return the bytes of memory of the machine, or of its container or job if less. None if unknown."""
-    total = re.search(r"^MemTotal: +(\d+) kB", _text(proc / "meminfo"), re.MULTILINE)
+    total = re.search(r"^MemTotal: +(\d+) kB", _read_text(proc / "meminfo"), re.MULTILINE)
     sizes = [int(total.group(1)) << 10] if total else []
-    for folder in _folders(proc, cgroups):
+    for folder in _list_cgroup_folders(proc, cgroups):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _text(folder / name).strip()
+            text = _read_text(folder / name).strip()
             if text.isdigit() and int(text) < _NO_LIMIT:
                 sizes.append(int(text))
     return min(sizes, default=None)
@@ -58,13 +60,13 @@ def limit(name: str) -> int | None:
     return None if soft in (resource.RLIM_INFINITY, -1) else soft
 
 
-def _folders(proc: Path, cgroups: Path) -> list[Path]:
+def _list_cgroup_folders(proc: Path, cgroups: Path) -> list[Path]:
     """Return the folders of this process's memory cgroup and its parents, innermost first.
 
     In a container its cgroup is the root.
     """
     folders: list[Path] = []
-    for line in _text(proc / "self" / "cgroup").splitlines():
+    for line in _read_text(proc / "self" / "cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number != "0" and "memory" not in controllers.split(","):
@@ -75,12 +77,12 @@ def _folders(proc: Path, cgroups: Path) -> list[Path]:
     return list(dict.fromkeys(folders))
 
 
-def _counted(path: Path) -> int | None:
-    count = re.search(r"^oom_kill (\d+)$", _text(path), re.MULTILINE)
+def _read_count(path: Path) -> int | None:
+    count = re.search(r"^oom_kill (\d+)$", _read_text(path), re.MULTILINE)
     return int(count.group(1)) if count else None
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     with contextlib.suppress(OSError):
         return path.read_text(encoding="ascii", errors="replace")
     return ""

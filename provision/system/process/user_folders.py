@@ -21,12 +21,12 @@ def settle_home(*, cache: bool = True) -> str | None:
         missing = (
             f"the home folder {home} does not exist" if home.is_absolute() else "this user has no home folder"
         )
-        temporary = os.environ["HOME"] = _own_temporary()
+        temporary = os.environ["HOME"] = _make_own_temporary()
         return f"{missing}. Using {temporary}, which the system may delete"
     kept = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     if not cache or (not is_anothers(kept / "gpuenv") and _can_keep(kept / "gpuenv")):
         return None
-    temporary = os.environ["XDG_CACHE_HOME"] = str(Path(_own_temporary(), ".cache"))
+    temporary = os.environ["XDG_CACHE_HOME"] = str(Path(_make_own_temporary(), ".cache"))
     return f"{kept} {'belongs to another user' if is_anothers(kept) else 'cannot be written'}. Using {temporary}, which the system may delete. To choose a folder, use --cache-dir"
 
 
@@ -58,7 +58,7 @@ def _can_keep(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _own_temporary() -> str:
+def _make_own_temporary() -> str:
     """Return a folder that only this user can have written to."""
     import tempfile
 

@@ -26,13 +26,13 @@ def config(rc: dict[str, Any]) -> Any:
     lines += ['tls-root-certs = "system"'] if isinstance(rc.get("ssl_verify"), str) else []
     proxies = {k: v for k, v in (rc.get("proxy_servers") or {}).items() if k in ("http", "https") and v}
     if proxies:
-        lines += ["[proxy-config]", *(f"{k} = {_quoted(v)}" for k, v in proxies.items())]
+        lines += ["[proxy-config]", *(f"{k} = {_quote(v)}" for k, v in proxies.items())]
     if rc.get("mirrored_channels"):
         lines.append("[mirrors]")
         for name, mirrors in rc["mirrored_channels"].items():
             lying = [mirrors] if isinstance(mirrors, str) else [str(place) for place in mirrors or ()]
             lines.append(
-                f"{_quoted(_root(_address(str(name), rc), rc))} = [{', '.join(map(_quoted, lying))}]"
+                f"{_quote(_find_root(_find_address(str(name), rc), rc))} = [{', '.join(map(_quote, lying))}]"
             )
     try:
         config = Config.from_toml("\n".join(lines))
@@ -45,13 +45,13 @@ def config(rc: dict[str, Any]) -> Any:
 
 def client(settled: Any, request: dict[str, Any]) -> Any:
     """Return the engine's HTTP client. It reads credentials once, so their file for one run is then removed."""
-    client = _client(settled)
+    client = _make_client(settled)
     if request.get("lent"):
         Path(request["lent"]).unlink()
     return client
 
 
-def _client(settled: Any) -> Any:
+def _make_client(settled: Any) -> Any:
     """Return a client that sends a mirror its own credentials.
 
     The engine's default client would send the channel's credentials to the mirror. But only the default client applies a
@@ -69,7 +69,7 @@ def _client(settled: Any) -> Any:
     return Client(list(order))
 
 
-def _quoted(text: object) -> str:
+def _quote(text: object) -> str:
     """Return a TOML string."""
     return json.dumps(str(text), ensure_ascii=False)
 
@@ -82,30 +82,30 @@ def channels(request: dict[str, Any], settled: Any) -> list[Any]:
     names = request["channels"] or rc.get("channels") or settled.default_channels or [_DEFAULT]
     by_address = {}
     for name in names:
-        for place in _members(name, rc, bool(request["channels"])):
-            by_address[place] = Channel(place, _alias(rc))
-    return list(by_address.values()) or [Channel(_DEFAULT, _alias(rc))]
+        for place in _list_members(name, rc, bool(request["channels"])):
+            by_address[place] = Channel(place, _read_alias(rc))
+    return list(by_address.values()) or [Channel(_DEFAULT, _read_alias(rc))]
 
 
-def _members(name: str, rc: dict[str, Any], insisted: bool) -> list[str]:
+def _list_members(name: str, rc: dict[str, Any], insisted: bool) -> list[str]:
     """Return the addresses of a channel name. A group has several."""
     groups = rc.get("custom_multichannels") or {}
     if name == "nodefaults":
         return []
     if name == "defaults" and "defaults" not in groups:
         if rc.get("default_channels"):
-            return [_address(n, rc) for n in rc["default_channels"]]
+            return [_find_address(n, rc) for n in rc["default_channels"]]
         if insisted:
             raise ConfigurationError(
                 "the channel `defaults` means default_channels of .condarc, which is empty"
             )
         return []
     if name in groups:
-        return [_address(str(n), rc) for n in groups[name] or ()]
-    return [_address(name, rc)]
+        return [_find_address(str(n), rc) for n in groups[name] or ()]
+    return [_find_address(name, rc)]
 
 
-def _address(name: str, rc: dict[str, Any]) -> str:
+def _find_address(name: str, rc: dict[str, Any]) -> str:
     """Return the address of a channel. custom_channels define one for a name and its subfolders."""
     custom = {str(k): str(v) for k, v in (rc.get("custom_channels") or {}).items()}
     for known in sorted(custom, key=len, reverse=True):
@@ -114,17 +114,17 @@ def _address(name: str, rc: dict[str, Any]) -> str:
     return name
 
 
-def _alias(rc: dict[str, Any]) -> Any:
+def _read_alias(rc: dict[str, Any]) -> Any:
     from rattler import ChannelConfig
 
     alias = rc.get("channel_alias")
     return ChannelConfig(f"{str(alias).rstrip('/')}/") if alias else ChannelConfig()
 
 
-def _root(name: str, rc: dict[str, Any]) -> str:
+def _find_root(name: str, rc: dict[str, Any]) -> str:
     from rattler import Channel
 
-    return str(Channel(name, _alias(rc)).base_url).rstrip("/")
+    return str(Channel(name, _read_alias(rc)).base_url).rstrip("/")
 
 
 def strip_url(url: str) -> str:
@@ -176,12 +176,12 @@ async def addresses(request: dict[str, Any]) -> dict[str, Any]:
         places = [m.rstrip("/") + url[len(c.rstrip("/")) :] for c, ms in settled.mirrors.items()
                   if url.startswith(c.rstrip("/") + "/") for m in ms]  # fmt: skip
         addresses_of[url] = [
-            _authorized(place, known) for place in (*places, insert_credentials(url, channel_secrets))
+            _authorize(place, known) for place in (*places, insert_credentials(url, channel_secrets))
         ]
     return {"addresses": addresses_of}
 
 
-def _authorized(url: str, known: dict[str, Any]) -> str:
+def _authorize(url: str, known: dict[str, Any]) -> str:
     """Return an address with the credentials of its host from the auth file."""
     parts = urlsplit(url)
     for host, said in known.items():

@@ -39,21 +39,21 @@ class PathGuard:
     def check(self, name: str) -> None:
         """Raise UnsafeError if this package, alone or with others, would write outside of the prefix."""
         lying = self._lying[name]
-        for command in _commands(lying):
+        for command in _iterate_commands(lying):
             if not re.fullmatch(r"[^/\\\0]+", command) or command in (".", ".."):
                 raise UnsafeError(f"{name} has an entry point outside of the environment: {command!r}")
         listed = set()
-        for path in _paths(lying):
+        for path in _iterate_paths(lying):
             place = posixpath.normpath(path) if is_inside(path) else ""
             if not place or place.split("/", 1)[0] == _MARK:
                 raise UnsafeError(f"{name} has a file outside of the environment: {path!r}")
             listed.add(place)
             self._enter(place)
-            self._enter(_common(place))
-        for place in listed.intersection(_links_in(lying)):
-            self._links[place] = self._links[_common(place)] = str((lying / place).readlink())
+            self._enter(_normalize(place))
+        for place in listed.intersection(_iterate_links(lying)):
+            self._links[place] = self._links[_normalize(place)] = str((lying / place).readlink())
         for folder in sorted(self._folders & self._links.keys()):
-            if not self._stays(folder):
+            if not self._is_contained(folder):
                 raise UnsafeError(f"{name} writes through a link out of the environment: {folder!r}")
 
     def _enter(self, place: str) -> None:
@@ -63,7 +63,7 @@ class PathGuard:
             self._folders.add(folder)
             folder = folder.rpartition("/")[0]
 
-    def _stays(self, folder: str) -> bool:
+    def _is_contained(self, folder: str) -> bool:
         """Return whether a folder is inside after following all links of the packages."""
         done: list[str] = []
         todo, links = folder.split("/"), 0
@@ -95,12 +95,12 @@ def is_inside(path: object) -> bool:
     return parts[0] != "" and ".." not in parts and any(p not in ("", ".") for p in parts)
 
 
-def _common(place: str) -> str:
+def _normalize(place: str) -> str:
     """Return a path in a form that is the same for pure packages and those of one Python."""
     return re.sub(r"^lib/python[^/]+/site-packages/", "site-packages/", place)
 
 
-def _links_in(lying: Path) -> Iterator[str]:
+def _iterate_links(lying: Path) -> Iterator[str]:
     """Yield the links in an unpacked package. Reading folders is faster than a stat of each file."""
     todo = [lying]
     while todo:
@@ -112,7 +112,7 @@ def _links_in(lying: Path) -> Iterator[str]:
                     todo.append(Path(entry.path))
 
 
-def _paths(lying: Path) -> Iterator[str]:
+def _iterate_paths(lying: Path) -> Iterator[str]:
     """Yield the paths that a package lists. Packages before 2016 have no paths.json."""
     listing = lying / "info" / "paths.json"
     if not listing.exists():
@@ -122,7 +122,7 @@ def _paths(lying: Path) -> Iterator[str]:
         yield row["_path"]
 
 
-def _commands(lying: Path) -> Iterator[str]:
+def _iterate_commands(lying: Path) -> Iterator[str]:
     """Yield the names of the generated scripts of a pure package."""
     listing = lying / "info" / "link.json"
     if listing.exists():

@@ -43,12 +43,12 @@ def watch(request: dict[str, Any]) -> None:
         time.sleep(1.0)
         if time.process_time() - used > _ALIVE:
             used, since = time.process_time(), time.monotonic()
-        elif time.monotonic() - since > request["patience"] and _connected():
+        elif time.monotonic() - since > request["patience"] and _is_connected():
             text = f"no data arrived for {request['patience']:.0f} s: {', '.join(sorted(awaited))}"
             end_with(request, {"error": {"kind": "Stalled", "text": text}})
 
 
-def _connected() -> bool:
+def _is_connected() -> bool:
     """Return whether this process has a TCP connection that is open or opening."""
     sockets = set()
     for link in Path("/proc/self/fd").iterdir():

@@ -28,16 +28,16 @@ async def solve(request: dict[str, Any]) -> dict[str, Any]:
     shown = [strip_url(c.base_url) for c in channels]
     progress_and_timeouts.awaited.update(shown)
     progress_and_timeouts.tell("reading", channels=shown)
-    asking = _Solver(gateway, channels, request["subdirs"], _priority(rc))
+    asking = _Solver(gateway, channels, request["subdirs"], _read_priority(rc))
     attempts = request["attempts"]
-    missing = await asking.missing(sorted({n for a in attempts for n in _names(a)}))
+    missing = await asking.missing(sorted({n for a in attempts for n in _list_names(a)}))
     answer: dict[str, Any] = {"missing": sorted(missing), "channels": shown, "lacking": []}
     if "python" in missing:
         return answer
     if request["prefer"]:
         asking.locked = await asking.preferred(request["prefer"])
     for attempt in attempts:
-        specs, lacking = _chosen(attempt, missing, {url.rstrip("/").rsplit("/", 1)[-1] for url in shown})
+        specs, lacking = _choose(attempt, missing, {url.rstrip("/").rsplit("/", 1)[-1] for url in shown})
         if attempt is attempts[0]:
             answer["lacking"] = lacking
         elif lacking:
@@ -53,13 +53,13 @@ def _name(spec: str) -> str:
     return spec.split(maxsplit=1)[0]
 
 
-def _names(attempt: dict[str, Any]) -> list[str]:
+def _list_names(attempt: dict[str, Any]) -> list[str]:
     """Return every package that an attempt may request."""
     ways = [way for _, ways in attempt["frameworks"] for way in ways]
     return ["python", *map(_name, attempt["packages"]), *(_name(s) for way in ways for s in way["specs"])]
 
 
-def _chosen(attempt: dict[str, Any], missing: set[str], channels: set[str]) -> tuple[list[str], list[str]]:
+def _choose(attempt: dict[str, Any], missing: set[str], channels: set[str]) -> tuple[list[str], list[str]]:
     """Return the specs that the channels can provide, and the frameworks that they lack."""
     specs, lacking = [attempt["python"]], []
     for framework, ways in attempt["frameworks"]:
@@ -73,7 +73,7 @@ def _chosen(attempt: dict[str, Any], missing: set[str], channels: set[str]) -> t
     return list(dict.fromkeys(specs)), lacking
 
 
-def _priority(rc: dict[str, Any]) -> Any:
+def _read_priority(rc: dict[str, Any]) -> Any:
     """Return conda's channel_priority. The default is strict, as conda-forge recommends."""
     from rattler.channel.channel_priority import ChannelPriority
 
