@@ -79,11 +79,11 @@ class SourceBuilds:
 
     def stated_options(self, needs: Iterable[RequirementLine], folder: Path) -> list[str]:
         """Return the options with which uv reads the metadata of source archives. Files are written into the folder."""
-        return self.stated.options(self._of_indexes(needs), folder) if self.stated else []
+        return self.stated.options(self._select_of_indexes(needs), folder) if self.stated else []
 
     def learn(self, solved: Mapping[str, str], needs: Iterable[RequirementLine], plan: Plan) -> bool:
         """Read the source archives of the versions in a solution. Return whether uv must run again."""
-        return self.stated is not None and self.stated.learn(solved, self._of_indexes(needs), plan)
+        return self.stated is not None and self.stated.learn(solved, self._select_of_indexes(needs), plan)
 
     def note_refusal(self, log: str, requirements: Iterable[str], sources: PackageSources) -> None:
         """Record the versions of packages that a refusal names as without wheels.
@@ -98,7 +98,9 @@ class SourceBuilds:
         if self.stated and not self.reading:
             archives = self.stated.archives
             names = packages_without_wheels.recall(question, archives.sources, archives.wheels)
-            self.allowed += [n for n in names if n not in self.allowed and not self._forbidden(n)]
+            self.allowed += [
+                n for n in names if n not in self.allowed and not self._find_forbidding_option(n)
+            ]
 
     def allow_chosen(self, names: Iterable[str]) -> None:
         """Allow the packages whose chosen releases have no wheel, except for forbidden ones.
@@ -107,7 +109,7 @@ class SourceBuilds:
         """
         if self.stated is None or self.reading:
             return
-        wanted = [n for n in names if not self._forbidden(n)]
+        wanted = [n for n in names if not self._find_forbidding_option(n)]
         others = [n for n in self.allowed if n not in self.chosen or n in wanted]
         self.chosen = [n for n in wanted if n in self.chosen or n not in others]
         self.allowed = list(dict.fromkeys([*others, *wanted]))
@@ -131,12 +133,12 @@ class SourceBuilds:
     def remember(self, question: str, names: Iterable[str], needs: Iterable[RequirementLine]) -> None:
         """Store the packages of an answer that came from source because they have no wheel."""
         if self.stated and not self.reading:
-            archives, of_indexes = self.stated.archives, self._of_indexes(needs)
+            archives, of_indexes = self.stated.archives, self._select_of_indexes(needs)
             packages_without_wheels.remember(
                 question, set(names) & set(of_indexes), archives.sources, archives.wheels
             )
 
-    def _of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
+    def _select_of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
         """Return the allowed packages of indexes, and record packages that only one index has."""
         needs = tuple(needs)
         if self.stated:
@@ -153,7 +155,7 @@ class SourceBuilds:
             return
         requirer = self.stated.required_by.get(name) if self.stated else None
         why = f"{name}{f' (required by {requirer})' if requirer else ''} has no wheel for {where}"
-        if forbidden := self._forbidden(name):
+        if forbidden := self._find_forbidding_option(name):
             raise LockError(
                 f"{why}, and {forbidden} forbids a build of its source archive", hint=_HINT.format(forbidden)
             )
@@ -162,7 +164,9 @@ class SourceBuilds:
                               "does not state its requirements")  # fmt: skip
         else:  # the solve decides the release, and reports its source
             more = (
-                n for n in self.stated.without_any_wheel() if n not in self.allowed and not self._forbidden(n)
+                n
+                for n in self.stated.without_any_wheel()
+                if n not in self.allowed and not self._find_forbidding_option(n)
             )
             self.allowed += dict.fromkeys([name, *more])
 
@@ -171,13 +175,13 @@ class SourceBuilds:
         name = str(canonicalize_name(refused.partition(" ")[0].partition("[")[0])) if refused else ""
         if name in self.allowed or (name and name in self.unread):
             raise error
-        shown = redact_text(refused) if refused else _unnamed(needs)
+        shown = redact_text(refused) if refused else _describe_unnamed(needs)
         origins = [n.origin for n in needs if n.name and canonicalize_name(n.name) == name]
         shown += f" ({', '.join(origins)})" if origins else ""
         why = f"{shown} does not state its requirements without a build"
         if self.reading:
             self.leave_out(name, why)
-        elif forbidden := self._forbidden(name):
+        elif forbidden := self._find_forbidding_option(name):
             raise LockError(f"{why}, and {forbidden} forbids builds", hint=_HINT.format(forbidden),
                             log=error.log)  # fmt: skip
         elif not name:
@@ -200,7 +204,7 @@ class SourceBuilds:
         self.allowed.append(name)
         self.emit(Event(kind="warning", stage="lock", text=text))
 
-    def _forbidden(self, name: str) -> str | None:
+    def _find_forbidding_option(self, name: str) -> str | None:
         if self.forbidden_by:
             return self.forbidden_by
         return f"--only-binary {name}" if name in self.only_binary else None
@@ -244,5 +248,5 @@ def describe_build(package: LockedPackage, archive: SourceArchive | None, plan: 
     return Event(kind=kind, stage="lock", text=text)
 
 
-def _unnamed(needs: Sequence[RequirementLine]) -> str:
+def _describe_unnamed(needs: Sequence[RequirementLine]) -> str:
     return ", ".join(f"{redact_text(n.text)} ({n.origin})" for n in needs if n.name is None) or "a package"

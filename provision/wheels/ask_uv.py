@@ -57,40 +57,40 @@ class Ask:
         uv takes only named packages from the PyTorch index. So its packages that others require are solved once more,
         by name.
         """
-        text = self._solved(pins, prefer)
-        if stray := self._stray(text, pins):
-            return self._solved([*pins, *stray], prefer)
+        text = self._solve(pins, prefer)
+        if stray := self._find_stray(text, pins):
+            return self._solve([*pins, *stray], prefer)
         return text
 
     def annotated(self, text: str) -> str:
         """Return a solution with annotations of indexes and requirers. Raises LockError."""
         with scratch_folders.scratch("lock") as scratch:
             again = dataclasses.replace(self, scratch=scratch)
-            return again._again(again.source(self.pins), parse_versions(text), "requirements.txt")  # noqa: SLF001
+            return again._solve_again(again.source(self.pins), parse_versions(text), "requirements.txt")  # noqa: SLF001
 
-    def _stray(self, text: str, pins: list[str]) -> list[str]:
-        versions, bound = parse_versions(text), _bound_to_pytorch(self.plan, pins, self.needs)
+    def _find_stray(self, text: str, pins: list[str]) -> list[str]:
+        versions, bound = parse_versions(text), _find_bound_to_pytorch(self.plan, pins, self.needs)
         return [n for n in pytorch_index.list_index_packages(self.plan) if n in versions and n not in bound]
 
-    def _solved(self, pins: list[str], prefer: Mapping[str, str]) -> str:
+    def _solve(self, pins: list[str], prefer: Mapping[str, str]) -> str:
         source = self.source(pins)
         if not prefer:
             return self.compiled(source, UV_LOCK_FORMAT)
         # First with exactly the previous versions, which is mostly possible. uv's preferences are not enough: with
         # several indexes uv was seen to drop a version that fits (ml-dtypes, 0.13.8).
         constraints = self.scratch / "held.txt"
-        constraints.write_text(_rows(prefer), encoding="utf-8")
+        constraints.write_text(_format_pins(prefer), encoding="utf-8")
         with contextlib.suppress(LockError):
             return self.compiled(source, UV_LOCK_FORMAT, "--constraints", str(constraints))
         kept = self.scratch / "before.txt"
-        kept.write_text(_rows(prefer), encoding="utf-8")
+        kept.write_text(_format_pins(prefer), encoding="utf-8")
         text = self.compiled(source, "requirements.txt", "--output-file", str(kept))
-        return self._again(source, parse_versions(text), UV_LOCK_FORMAT)
+        return self._solve_again(source, parse_versions(text), UV_LOCK_FORMAT)
 
-    def _again(self, source: Path, versions: Mapping[str, str], form: str) -> str:
+    def _solve_again(self, source: Path, versions: Mapping[str, str], form: str) -> str:
         """Return the same solution in another form. uv's cache has everything for it, unless it is not writable."""
         same = self.scratch / "same.txt"
-        same.write_text(_rows(versions), encoding="utf-8")
+        same.write_text(_format_pins(versions), encoding="utf-8")
         cached = dataclasses.replace(self, cached=True)
         with contextlib.suppress(LockError):
             return cached.compiled(source, form, "--constraints", str(same))
@@ -118,7 +118,7 @@ class Ask:
             f'requires-python = "=={self.plan.python}.*"',
             f"dependencies = {json.dumps(pins)}",
         ]
-        bound = _bound_to_pytorch(self.plan, pins, self.needs)
+        bound = _find_bound_to_pytorch(self.plan, pins, self.needs)
         urls = dict.fromkeys(n.index for n in indexed if n.index)
         indexes = {f"project-{number}": url for number, url in enumerate(urls)}
         names = {url: name for name, url in indexes.items()}
@@ -142,7 +142,7 @@ class Ask:
         """Return the solution. uv runs again if a build that it refused is allowed, or its package omitted."""
         while True:
             try:
-                text = self._compiled(source, form, *more)
+                text = self._compile_once(source, form, *more)
             except LockError as error:
                 if error.unbuilt is None:
                     raise
@@ -155,12 +155,12 @@ class Ask:
     def _times(self) -> UploadTimes:
         return UploadTimes(self.sources, self.plan)
 
-    def _compiled(self, source: Path, form: str, *more: str) -> str:
+    def _compile_once(self, source: Path, form: str, *more: str) -> str:
         words = [
-            "pip", "compile", str(source), *self._files(), "--format", form, "--no-header",
+            "pip", "compile", str(source), *self._write_files(), "--format", form, "--no-header",
             "--emit-index-annotation", *self.builds.options(), *self.builds.stated_options(self.needs, self.scratch),
             "--python-version", self.plan.python or "", *self._times.options(),
-            "--python-platform", _uv_platform(self.plan.platform, self.plan.target.glibc), *more,
+            "--python-platform", _find_uv_platform(self.plan.platform, self.plan.target.glibc), *more,
         ]  # fmt: skip
         settings = uv.Settings(
             only_wheels=only_files(self.sources), git_logins=self.git_logins, timeout=TIMEOUT,
@@ -171,17 +171,17 @@ class Ask:
         )
         memory = self.builds.refusals if self._needs_releases_only else None
         if memory and (log := memory.recall(question)):
-            raise self._refusal(log)
+            raise self._explain_refusal(log)
         if self.builds.refusals and not self.builds.refusals.runs_uv:
             raise LockError("uv was not asked this question before")
         text, done = self._run(words, settings, Path(more[1]) if more[:1] == ("--output-file",) else None)
         if self._times.learn(done.stderr):
-            return self._compiled(source, form, *more)
+            return self._compile_once(source, form, *more)
         if done.ok:
             return text
         if self.cached:
             raise LockError("uv's cache is incomplete")
-        error = self._refusal(done.stderr, done)
+        error = self._explain_refusal(done.stderr, done)
         if memory and (error.contradiction or error.absent):
             memory.remember(question, done.stderr)
         raise error
@@ -206,17 +206,17 @@ class Ask:
         built = self.builds.allowed and (stated is None or stated.unstated)
         return not (built or any(n.local or n.vcs or n.name is None for n in self.needs))
 
-    def _refusal(self, log: str, done: process.Finished | None = None) -> LockError:
+    def _explain_refusal(self, log: str, done: process.Finished | None = None) -> LockError:
         """Return the error of a refusal. Without a run of uv it is the refusal of an earlier run of gpuenv."""
         requirements = [*self.pinned.values(), *(n.text for n in self.needs if n.name)]
         self.builds.note_refusal(log, requirements, self.sources)
         return failure(done or _refused(log), self.sources, self.needs, self.builds.archives)
 
-    def _override(self, need: RequirementLine) -> str:
+    def _make_override(self, need: RequirementLine) -> str:
         """Return an override as a line. The plan's pins stay, also against requirements of other packages."""
         return self.pinned.get(str(canonicalize_name(need.name or "")), need.text)
 
-    def _files(self) -> list[str]:
+    def _write_files(self) -> list[str]:
         """Write the project's needs into files beside the pins, and return their options."""
         needs, limits = self.scratch / "needs.in", self.scratch / "limits.in"
         readable = self.builds.kept(self.needs)
@@ -227,7 +227,7 @@ class Ask:
         bounds = "".join(n.text + "\n" for n in self.needs if n.constraint and not n.override)
         limits.write_text(bounds, encoding="utf-8")
         files = [str(needs), "--constraints", str(limits)] if self.needs else []
-        overrides = [self._override(n) for n in self.needs if n.override]
+        overrides = [self._make_override(n) for n in self.needs if n.override]
         # Both packages install the module onnxruntime, and many packages require the one for the CPU.
         overrides += ["onnxruntime; python_version < '0'"] * ("onnxruntime-gpu" in self.pinned)
         if overrides:
@@ -251,18 +251,18 @@ def _refused(log: str) -> process.Finished:
     return process.Finished(returncode=1, signal=None, timed_out=False, stdout="", stderr=log, report=b"")
 
 
-def _rows(versions: Mapping[str, str]) -> str:
+def _format_pins(versions: Mapping[str, str]) -> str:
     return "".join(f"{name}=={version}\n" for name, version in versions.items())
 
 
-def _bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[RequirementLine]) -> list[str]:
+def _find_bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[RequirementLine]) -> list[str]:
     """Return the packages of the PyTorch index that the plan or the project names."""
     names = {canonicalize_name(Requirement(p).name) for p in pins} | {n.name for n in needs}
     return [n for n in pytorch_index.list_index_packages(plan) if n in names]
 
 
 @functools.cache
-def _uv_platform(platform: str, glibc: str | None) -> str:
+def _find_uv_platform(platform: str, glibc: str | None) -> str:
     """Return uv's name for the platform, with the newest glibc that uv knows and the target has."""
     machine = _UV_PLATFORM[platform]
     if platform.startswith("windows"):

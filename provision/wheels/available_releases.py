@@ -84,7 +84,7 @@ class ReleaseReader:
         Raises LockError if an index does not answer.
         """
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for listing in pool.map(self._listed, named):
+            for listing in pool.map(self._list_files, named):
                 if listing.versions:
                     self._listings[listing.named.name] = listing
             list(pool.map(self._read_newest, self._listings.values()))
@@ -103,7 +103,7 @@ class ReleaseReader:
         """Read up to `most` older releases of each package while they are wanted. Return whether any was read."""
         listings = [self._listings[n] for n in names if n in self._listings]
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            return any(list(pool.map(lambda listing: self._deeper(listing, wanted, most), listings)))
+            return any(list(pool.map(lambda listing: self._deepen_one(listing, wanted, most), listings)))
 
     def behind(self, name: str, version: str) -> int:
         """Return the days by which a version is older than the package's newest one, or 0 if no index was read."""
@@ -123,7 +123,7 @@ class ReleaseReader:
         ]
         return within[-1].public
 
-    def _deeper(self, listing: _Listing, wanted: Callable[[NamedPackage], bool], most: int) -> bool:
+    def _deepen_one(self, listing: _Listing, wanted: Callable[[NamedPackage], bool], most: int) -> bool:
         before = len(listing.releases)
         last = before
         package = listing.package()
@@ -150,19 +150,19 @@ class ReleaseReader:
     def _metadata(self) -> IndexMetadata:
         return IndexMetadata(self.sources)
 
-    def _listed(self, named: RequestedPackage) -> _Listing:
+    def _list_files(self, named: RequestedPackage) -> _Listing:
         grouped: dict[Version, list[File]] = {}
-        for file in (*self._local(named.name), *self._metadata.files(named.name, named.index)):
+        for file in (*self._list_local(named.name), *self._metadata.files(named.name, named.index)):
             version = version_of(file.name, named.name)
             if version is not None and not self._is_late(file):
                 grouped.setdefault(version, []).append(file)
         for text in self.prebuilt.of_builds(named.name) if self.prebuilt and not named.index else ():
             grouped.setdefault(Version(text), [])
-        versions = sorted(self._within(named, grouped).items(), reverse=True)
-        days, dated = _days(versions)
+        versions = sorted(self._select_within(named, grouped).items(), reverse=True)
+        days, dated = _compute_days(versions)
         return _Listing(named, versions, days, dated)
 
-    def _within(
+    def _select_within(
         self, named: RequestedPackage, grouped: dict[Version, list[File]]
     ) -> dict[Version, list[File]]:
         """Return the versions within the bounds.
@@ -182,7 +182,7 @@ class ReleaseReader:
         limit = self.sources.exclude_newer
         return bool(limit and file.uploaded and file.uploaded[:19] > limit[:19])
 
-    def _local(self, name: str) -> list[File]:
+    def _list_local(self, name: str) -> list[File]:
         """Return the wheels of a package in folders, with the day of today."""
         today = dt.datetime.now(tz=dt.timezone.utc).isoformat()
         return [
@@ -195,7 +195,7 @@ class ReleaseReader:
     def _release(self, listing: _Listing, at: int) -> PackageRelease:
         version, files = listing.versions[at]
         wheels = [f for f in files if f.name.endswith(".whl")]
-        fitting = {f: self._pythons_of(f) for f in wheels}
+        fitting = {f: self._find_pythons(f) for f in wheels}
         having = {p for pythons in fitting.values() for p in pythons}
         archives = [f for f in files if not f.name.endswith(".whl")]
         built = {p for f in archives for p in self.pythons if allows_python(f.requires_python, p)}
@@ -204,7 +204,7 @@ class ReleaseReader:
         paged = self.prebuilt if not listing.named.index else None
         prebuilt = paged.of_release(listing.named.name, str(version)) if paged else ()
         for_builds = {p for w in prebuilt for p in w.pythons}
-        archive = None if wheels or at >= _MOST_ARCHIVES else self._described(listing.named.name, archives)
+        archive = None if wheels or at >= _MOST_ARCHIVES else self._describe(listing.named.name, archives)
         requires = self._metadata.requirements(best) if best else archive.requires if archive else None
         return PackageRelease(
             package=listing.named.name, version=str(version), day=listing.days[at],
@@ -222,12 +222,12 @@ class ReleaseReader:
     def _measured(self) -> MeasuredRows:
         return MeasuredRows(own_cache(self.sources))
 
-    def _described(self, name: str, archives: Sequence[File]) -> SourceArchive | None:
+    def _describe(self, name: str, archives: Sequence[File]) -> SourceArchive | None:
         """Return the metadata of the source archive of a release without wheels."""
         packages = [p for f in archives if (p := package_of(name, f))]
         return next(iter(SourceArchives(self.sources).describe(packages[:1]).values()), None)
 
-    def _pythons_of(self, file: File) -> frozenset[str]:
+    def _find_pythons(self, file: File) -> frozenset[str]:
         try:
             tags = parse_wheel_filename(file.name)[3]
         except (InvalidWheelFilename, InvalidVersion):
@@ -243,7 +243,7 @@ class ReleaseReader:
         return {p: frozenset(wheel_tags(p, self.target.platform, self.target.glibc)) for p in self.pythons}
 
 
-def _days(versions: Sequence[tuple[Version, Sequence[File]]]) -> tuple[list[int], bool]:
+def _compute_days(versions: Sequence[tuple[Version, Sequence[File]]]) -> tuple[list[int], bool]:
     """Return the day of each version, and whether the index has upload times. A version is older than every newer
     version."""
     stated = [min((f.uploaded for f in files if f.uploaded), default=None) for _, files in versions]

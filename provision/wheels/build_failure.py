@@ -76,10 +76,10 @@ def _read_reason(log: str) -> str:
 
 def hint_dependencies_alone(folder: Path | str) -> str:
     """Return the hint for a project that cannot be built."""
-    return f"write {_key(folder)} into gpuenv.yaml to install only its dependencies"
+    return f"write {_make_key(folder)} into gpuenv.yaml to install only its dependencies"
 
 
-def _key(folder: Path | str) -> str:
+def _make_key(folder: Path | str) -> str:
     place = os.path.relpath(folder)
     shown = place if re.fullmatch(r"[A-Za-z0-9_./-]+", place) else f'"{place}"'
     return f"project: {{path: {shown}, install: false}}"
@@ -90,8 +90,8 @@ def _key(folder: Path | str) -> str:
 
 def explain_in_solve(log: str, needs: Sequence[RequirementLine]) -> LockError | None:
     """Return the error of a solve in which a source could not be built, or None."""
-    if needed := _needed_to_build(log, needs):
-        return _built_beside(*needed, needs, log)
+    if needed := _find_needed_to_build(log, needs):
+        return _explain_needed_framework(*needed, needs, log)
     failure = read_failure(log)
     if failure is None:
         return None
@@ -111,7 +111,7 @@ def explain_in_solve(log: str, needs: Sequence[RequirementLine]) -> LockError | 
                      hint=f"correct its build, or remove it from {need.origin.partition(' line ')[0]}")  # fmt: skip
 
 
-def _needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, str] | None:
+def _find_needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, str] | None:
     """Return the source whose build fails, and the framework that it imports.
 
     uv does not name an editable folder. It is the only folder among the needs.
@@ -125,7 +125,9 @@ def _needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, s
     return folders[0].name or Path(folders[0].local or "").name, imported[1]
 
 
-def _built_beside(name: str, framework: str, needs: Sequence[RequirementLine], log: str) -> LockError:
+def _explain_needed_framework(
+    name: str, framework: str, needs: Sequence[RequirementLine], log: str
+) -> LockError:
     """Return the error for a source whose build imports a framework, which only an environment with the framework can
     build."""
     need = next((n for n in needs if name in (n.name, Path(n.local or "").name)), None)
@@ -133,7 +135,7 @@ def _built_beside(name: str, framework: str, needs: Sequence[RequirementLine], l
     if need and need.local:
         what = f"{'-e ' if need.editable else ''}{shlex.quote(need.local)}"
         if need.origin == PROJECT_FOLDER:
-            left_out = f"write {_key(need.local)} into gpuenv.yaml"
+            left_out = f"write {_make_key(need.local)} into gpuenv.yaml"
     elif need and (need.vcs or " @ " in need.text):
         what = shlex.quote(need.text)
     return LockError(

@@ -68,7 +68,7 @@ def filled(packages: Sequence[LockedPackage], env: Path, python: Path, cache: Pa
     """
     tag, *rest = _tag_of(python)
     shelf = cache_folder(cache, "compiled") / "-".join((tag, *rest))
-    parts = [p for p in _parts(packages, env, shelf, tag) if p.sources]
+    parts = [p for p in _find_parts(packages, env, shelf, tag) if p.sources]
     for part in parts:
         part.fill()
     return parts
@@ -103,17 +103,17 @@ def _tag_of(python: Path) -> tuple[str, ...]:
     return tuple(done.stdout.split())
 
 
-def _parts(packages: Iterable[LockedPackage], env: Path, shelf: Path, tag: str) -> list[Part]:
+def _find_parts(packages: Iterable[LockedPackage], env: Path, shelf: Path, tag: str) -> list[Part]:
     shas = {normalize_name(p.name): p.sha256 for p in packages if p.sha256}
     parts = []
     for name, one in ((n, d) for n, several in read_distributions(env).items() for d in several):
         record = one.folder / "RECORD"
         if (sha := shas.get(name)) and record.is_file():
-            parts.append(Part(name, record.parent.parent, shelf / sha, tag, _sources(record)))
+            parts.append(Part(name, record.parent.parent, shelf / sha, tag, _list_sources(record)))
     return parts
 
 
-def _sources(record: Path) -> list[str]:
+def _list_sources(record: Path) -> list[str]:
     """Return the modules in a wheel's RECORD, without those outside site-packages."""
     with record.open(newline="", encoding="utf-8") as file:
         lines = [line for line in file if ".py" in line]  # torch also lists 10,000 headers
@@ -136,12 +136,12 @@ class Part:
 
     def fill(self) -> None:
         """Copy matching bytecode. The other modules become `lacking`."""
-        marks = self._marks()
-        self.lacking = [s for s in self.sources if s not in marks or not self._copied(s, marks[s])]
+        marks = self._read_marks()
+        self.lacking = [s for s in self.sources if s not in marks or not self._copy(s, marks[s])]
         if marks:
             os.utime(self.entry / _INDEX)
 
-    def _marks(self) -> Marks:
+    def _read_marks(self) -> Marks:
         """Return the marks of the entry, or nothing if it is damaged or missing."""
         try:
             data = json.loads((self.entry / _INDEX).read_text(encoding="utf-8"))
@@ -149,14 +149,14 @@ class Part:
         except (OSError, ValueError, AttributeError, TypeError, IndexError):
             return {}
 
-    def _copied(self, source: str, mark: Mark | None) -> bool:
+    def _copy(self, source: str, mark: Mark | None) -> bool:
         """Copy a source's bytecode from the entry. Return False if it is missing or changed."""
         if mark is None:
             return True
         status = os.stat(f"{self.site}/{source}")  # noqa: PTH116  # thousands of files: Path takes half the time
         if (int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF) != mark[:2]:
             return False
-        data = _read("/".join((str(self.entry), *self._compiled(source))))
+        data = _read("/".join((str(self.entry), *self._locate_compiled(source))))
         if data is None or hashlib.sha256(data).hexdigest() != mark[2]:
             return False
         self._put(source, data, status.st_mode & 0o666 | 0o200)
@@ -177,7 +177,7 @@ class Part:
         """Return the modules to compile, without those in the draft. Without a draft nothing is cached."""
         draft = str(self.draft) if self.draft.is_dir() else ""
         for source in self.lacking:
-            compiled = "/".join(self._compiled(source))
+            compiled = "/".join(self._locate_compiled(source))
             name = draft and f"{draft}/{compiled}"
             if not name or not os.path.exists(name):  # noqa: PTH110  # thousands of files
                 yield f"{self.site}/{source}", f"{self.site}/{compiled}", name
@@ -192,7 +192,7 @@ class Part:
         for source in set(self.sources) - set(self.lacking):
             with contextlib.suppress(FileNotFoundError):  # a source that cannot be compiled
                 self._keep_copied(source)
-        marks: Marks = {s: _mark("/".join((str(draft), *self._compiled(s)))) for s in self.sources}
+        marks: Marks = {s: _mark("/".join((str(draft), *self._locate_compiled(s)))) for s in self.sources}
         (draft / _INDEX).write_text(json.dumps(marks), encoding="utf-8")
         shutil.rmtree(self.entry, ignore_errors=True)
         draft.rename(self.entry)
@@ -200,7 +200,7 @@ class Part:
 
     def _keep_copied(self, source: str) -> None:
         """Link files of the old entry into the new one, which replaces it."""
-        folder, name = self._compiled(source)
+        folder, name = self._locate_compiled(source)
         (self.draft / folder).mkdir(parents=True, exist_ok=True)
         os.link(f"{self.entry}/{folder}/{name}", f"{self.draft}/{folder}/{name}")
 
@@ -208,21 +208,23 @@ class Part:
         """Return the digest of each compiled module, by its path in the environment."""
         for source in self.lacking:
             data = (
-                None if source in self.digests else _read("/".join((str(self.site), *self._compiled(source))))
+                None
+                if source in self.digests
+                else _read("/".join((str(self.site), *self._locate_compiled(source))))
             )
             if data is not None:  # it could not be cached
                 self.digests[source] = hashlib.sha256(data).hexdigest()
         site = self.site.relative_to(env).as_posix()
-        return {"/".join((site, *self._compiled(s))): digest for s, digest in self.digests.items()}
+        return {"/".join((site, *self._locate_compiled(s))): digest for s, digest in self.digests.items()}
 
-    def _compiled(self, source: str) -> tuple[str, str]:
+    def _locate_compiled(self, source: str) -> tuple[str, str]:
         """Return folder and name of a source's bytecode, relative to the source's folder."""
         folder, _, name = source.rpartition("/")
         return f"{folder}/__pycache__" if folder else "__pycache__", f"{name[:-3]}.{self.tag}.pyc"
 
     def _put(self, source: str, data: bytes, mode: int) -> None:
         """Write bytecode atomically. Python itself checks an existing file."""
-        folder, name = self._compiled(source)
+        folder, name = self._locate_compiled(source)
         into = f"{self.site}/{folder}"
         if into not in self._folders:
             Path(into).mkdir(parents=True, exist_ok=True)

@@ -105,10 +105,10 @@ def split(
 
 def file_names(sources: PackageSources) -> frozenset[str]:
     """Return the names of the files in the folders of wheels, or nothing if the network may be used."""
-    return frozenset(_files(sources.find_links)) if sources.offline else frozenset()
+    return frozenset(_list_files(sources.find_links)) if sources.offline else frozenset()
 
 
-def _files(places: Iterable[str]) -> Iterator[str]:
+def _list_files(places: Iterable[str]) -> Iterator[str]:
     for place in places:
         if "://" not in place and Path(place).is_dir():
             yield from os.listdir(place)  # noqa: PTH208  # names alone are wanted

@@ -23,7 +23,7 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
     if not package.depends:
         return
     stated = package.depends[1:]  # the first one is Python
-    for path in _metadata_of(package, env):
+    for path in _find_metadata(package, env):
         try:
             about, _ = parse_email(untrusted_files.read_bytes(path))
             every = about.get("requires_dist") or ()
@@ -33,16 +33,16 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
                 f"the metadata of the built {package.name} {package.version} cannot be read: {error}",
                 hint=f"remove {package.name}, or request another release of it",
             ) from error
-        if _bare(built) != _bare(stated):
+        if _strip_markers(built) != _strip_markers(stated):
             SourceArchives(sources).correct(package, every)
             raise BuildError(
-                f"the built {package.name} {package.version} requires {_words(built)}; the lock was solved with the "
-                f"requirements of its source archive: {_words(stated)}",
+                f"the built {package.name} {package.version} requires {_describe(built)}; the lock was solved with the "
+                f"requirements of its source archive: {_describe(stated)}",
                 hint=f"lock again: gpuenv lock; it then uses the requirements of the built {package.name}",
             )
 
 
-def _metadata_of(package: LockedPackage, env: Path) -> Iterator[Path]:
+def _find_metadata(package: LockedPackage, env: Path) -> Iterator[Path]:
     """Yield the package's metadata in an environment, or in a folder with unpacked packages."""
     paths = (*env.glob("lib*/python3*/site-packages/*.dist-info/METADATA"), *env.glob("*.dist-info/METADATA"))
     for path in paths:
@@ -50,10 +50,10 @@ def _metadata_of(package: LockedPackage, env: Path) -> Iterator[Path]:
             yield path
 
 
-def _bare(requires: tuple[str, ...]) -> set[str]:
+def _strip_markers(requires: tuple[str, ...]) -> set[str]:
     """Return requirements without their markers, which apply on both sides."""
     return {text.partition(" ; ")[0] for text in requires}
 
 
-def _words(requires: tuple[str, ...]) -> str:
-    return ", ".join(sorted(_bare(requires))) or "no package"
+def _describe(requires: tuple[str, ...]) -> str:
+    return ", ".join(sorted(_strip_markers(requires))) or "no package"

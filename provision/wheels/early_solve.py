@@ -68,7 +68,7 @@ class EarlySolve:
 
     def answer(self, ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> str | None:
         """Return the early solution of a question, or None for another or a refused question."""
-        self._last = _question(ask, pins, prefer)
+        self._last = _make_question(ask, pins, prefer)
         if self._thread is None or self._last != self._early:
             return None
         self._thread.join()
@@ -108,7 +108,7 @@ def begin_early(context: RequestContext) -> EarlySolve | None:
     return early
 
 
-def _question(ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> dict[str, Any] | None:
+def _make_question(ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> dict[str, Any] | None:
     """Return everything that decides an answer, as JSON, or None for a question that is not stored."""
     if ask.builds.unread or (ask.builds.allowed and (not ask.builds.stated or ask.builds.stated.unstated)):
         return None

@@ -46,7 +46,7 @@ class FileIndexes:
         if not all(map(_is_plain, [*indexes, *self._links])):
             return None
         could = [index for index in indexes if self._could_be(index, name, url)]
-        could += [_as_url(link) for link in self._links if _is_in_folder(url, link)]
+        could += [_make_url(link) for link in self._links if _is_in_folder(url, link)]
         return could[0] if len(set(could)) == 1 else None
 
     def _could_be(self, index: str, name: str, url: str) -> bool:
@@ -88,14 +88,14 @@ def _is_in_folder(url: str, link: str) -> bool:
     """Return whether a file can belong to a folder of wheels, or to a page of them, which can list every address."""
     if link.startswith(("http:", "https:")):
         return True
-    return url.startswith("file:") and _path(url).parent == _path(_as_url(link))
+    return url.startswith("file:") and _get_path(url).parent == _get_path(_make_url(link))
 
 
-def _as_url(place: str) -> str:
+def _make_url(place: str) -> str:
     return place if "://" in place else Path(place).absolute().as_uri()
 
 
-def _path(url: str) -> Path:
+def _get_path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
 
 

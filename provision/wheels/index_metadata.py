@@ -57,12 +57,12 @@ class IndexMetadata:
     def requirements(self, file: File) -> tuple[str, ...] | None:
         """Return the Requires-Dist of a wheel, or None if they cannot be read."""
         if file.url.startswith("file:"):
-            return _requirements(read_local_metadata(Path(unquote(urlsplit(file.url).path))))
+            return _parse_requirements(read_local_metadata(Path(unquote(urlsplit(file.url).path))))
         kept = cache_folder(self._cache, "requirements") / f"{file.sha256}.json" if file.sha256 else None
-        if kept and (known := _remembered(kept)) is not None:
+        if kept and (known := _read_remembered(kept)) is not None:
             return known
         try:
-            requirements = _requirements(metadata(self._http, file))
+            requirements = _parse_requirements(metadata(self._http, file))
         except LockError:
             return None
         if kept:
@@ -73,7 +73,7 @@ class IndexMetadata:
         """Return a digest of the lists of a package's files. Raises LockError if an index does not answer."""
         digest = hashlib.sha256()
         for place in [index] if index else self._places:
-            answer = self._answer(project_url(place, name))
+            answer = self._read_page(project_url(place, name))
             digest.update(f"{place} {len(answer.body) if answer else None}\n".encode())
             digest.update(answer.body if answer else b"")
         return digest.hexdigest()
@@ -81,23 +81,23 @@ class IndexMetadata:
     def page(self, url: str) -> list[File]:
         """Return the files that a page links to; none where there is no such page. Raises LockError if it cannot be
         read."""
-        answer = self._answer(url)
+        answer = self._read_page(url)
         return parse_project(answer) if answer else []
 
     def links(self, url: str) -> list[str]:
         """Return the addresses that a page links to. Raises LockError if it cannot be read."""
-        answer = self._answer(url)
+        answer = self._read_page(url)
         return parse_links(answer) if answer else []
 
-    def _answer(self, url: str) -> Response | None:
+    def _read_page(self, url: str) -> Response | None:
         """Return the list at an address, from the cache while its server allows it, or None if it is missing."""
         if url.startswith("file:"):
             return self._http.get(url, missing_ok=True)
         kept = cache_folder(self._cache, "pages") / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
-        answer = _recent(kept)
+        answer = _read_recent(kept)
         if answer is None:
             answer = self._http.get(url, accept=ACCEPT, missing_ok=True)
-            if answer and (seconds := _seconds_to_keep(answer)):
+            if answer and (seconds := _find_seconds_to_keep(answer)):
                 until = time.time() + min(seconds, _LONGEST)
                 page = {"until": until, "url": answer.url, "body": answer.body.decode("utf-8", "replace")}
                 _keep(kept, json.dumps(page))
@@ -120,25 +120,25 @@ class IndexMetadata:
         return own_cache(self.sources)
 
 
-def _requirements(text: str) -> tuple[str, ...]:
+def _parse_requirements(text: str) -> tuple[str, ...]:
     return tuple(parse_email(text)[0].get("requires_dist", ()))
 
 
-def _remembered(path: Path) -> tuple[str, ...] | None:
+def _read_remembered(path: Path) -> tuple[str, ...] | None:
     try:
         return tuple(str(text) for text in json.loads(untrusted_files.read_text(path)))
     except (OSError, ValueError):
         return None
 
 
-def _seconds_to_keep(answer: Response) -> int:
+def _find_seconds_to_keep(answer: Response) -> int:
     """Return the seconds for which the response may be cached (RFC 9111, Cache-Control: max-age)."""
     control = answer.headers.get("cache-control", "")
     age = re.search(r"\bmax-age=(\d{1,9})", control)
     return int(age[1]) if age and not re.search(r"no-cache|no-store|must-revalidate", control) else 0
 
 
-def _recent(path: Path) -> Response | None:
+def _read_recent(path: Path) -> Response | None:
     """Return the cached response of an index if it is still valid, else None."""
     try:
         kept = json.loads(untrusted_files.read_text(path))

@@ -40,7 +40,7 @@ def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     words = f"{'fetching' if target else 'installing'} {_count(len(lock.packages))}"
     emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
     check_disk(path, sum(p.size or 0 for p in hashed))
-    with _compiling(path, sources, emit) if not target else nullcontext() as compiling:
+    with _start_compiler(path, sources, emit) if not target else nullcontext() as compiling:
         if hashed:
             _install_hashed(whole, emit, compiling)
         if target:
@@ -73,7 +73,7 @@ def _refuse_builds(lock: Lock, sources: PackageSources) -> None:
         )
 
 
-def _compiling(
+def _start_compiler(
     path: Path, sources: PackageSources, emit: Callable[[Event], None]
 ) -> AbstractContextManager[EnvironmentCompiler | None]:
     if not is_compiling():

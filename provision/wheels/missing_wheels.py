@@ -63,12 +63,12 @@ def find_unusable(log: str) -> dict[str, tuple[str, ...]]:
         if words[at - 1] not in ("has", "have") or not words[at + 2].startswith(_UNUSABLE[2]):
             continue
         if (words[at], words[at + 1]) == _UNUSABLE[:2]:
-            for name, bounds in _releases_before(words, at - 1):
+            for name, bounds in _iterate_releases_before(words, at - 1):
                 unusable[name] = (bounds, *unusable.get(name, ()))
     return unusable
 
 
-def _releases_before(words: Sequence[str], end: int) -> Iterator[tuple[str, str]]:
+def _iterate_releases_before(words: Sequence[str], end: int) -> Iterator[tuple[str, str]]:
     """Yield name and bounds of the releases of one package that come last before a word."""
     package = ""
     for word in reversed(words[:end]):

@@ -69,20 +69,22 @@ class CompiledCode:
 
 def read_compiling(files: Mapping[str, bytes | None]) -> CompiledCode:
     """Return the code that the build of an archive with these files compiles."""
-    native = _native(files)
+    native = _group_native(files)
     pyproject = read_toml(files.get("pyproject.toml"))
-    evidence = _of_backend(files, pyproject, native) or _of_tables(pyproject)
-    scripts = _scripts(pyproject)
+    evidence = _read_backend(files, pyproject, native) or _read_tables(pyproject)
+    scripts = _iterate_scripts(pyproject)
     for path in scripts:
-        evidence = evidence or _of_script(path, files.get(path), pyproject, native)
+        evidence = evidence or _read_script(path, files.get(path), pyproject, native)
     count = sum(map(len, native.values()))
     if not evidence:
         return CompiledCode(files=count)
-    shown = f"{evidence} ({count} files such as {_example(evidence, native)})" if count > 1 else evidence
-    return CompiledCode(evidence=shown, tools=_tools(evidence, native), files=count)
+    shown = (
+        f"{evidence} ({count} files such as {_choose_example(evidence, native)})" if count > 1 else evidence
+    )
+    return CompiledCode(evidence=shown, tools=_list_tools(evidence, native), files=count)
 
 
-def _example(evidence: str, native: Mapping[str, list[str]]) -> str:
+def _choose_example(evidence: str, native: Mapping[str, list[str]]) -> str:
     """Return one of the compiled files: a CUDA file if there is one, and the one in the uppermost folder."""
     paths = native.get("CUDA") if "CUDA" in evidence else None
     every = paths or [path for some in native.values() for path in some]
@@ -94,7 +96,7 @@ def is_building(path: str) -> bool:
     return "/" not in path and path.endswith((".py", ".toml", ".build"))
 
 
-def _native(files: Iterable[str]) -> dict[str, list[str]]:
+def _group_native(files: Iterable[str]) -> dict[str, list[str]]:
     """Return the files in compiled languages by language, without those of tests, examples and documentation."""
     by_language: dict[str, list[str]] = {}
     for path in files:
@@ -104,7 +106,7 @@ def _native(files: Iterable[str]) -> dict[str, list[str]]:
     return by_language
 
 
-def _tools(evidence: str, native: Mapping[str, list[str]]) -> tuple[str, ...]:
+def _list_tools(evidence: str, native: Mapping[str, list[str]]) -> tuple[str, ...]:
     named = [
         tool for word, tool in (("Rust", "a Rust compiler"), ("CUDAExtension", "nvcc")) if word in evidence
     ]
@@ -123,10 +125,10 @@ def _tools(evidence: str, native: Mapping[str, list[str]]) -> tuple[str, ...]:
 # --- pyproject.toml ----------------------------------------------------------------------------------
 
 
-def _of_backend(
+def _read_backend(
     files: Mapping[str, bytes | None], pyproject: dict[str, Any], native: Mapping[str, list[str]]
 ) -> str:
-    system = _table(pyproject, "build-system")
+    system = _get_table(pyproject, "build-system")
     backend = str(system.get("build-backend") or "setuptools.build_meta")
     requires = {_name(str(r)) for r in system.get("requires") or () if isinstance(r, str)}
     top = re.split(r"[.:]", backend)[0]
@@ -149,42 +151,44 @@ def _of_backend(
     )
 
 
-def _of_tables(pyproject: dict[str, Any]) -> str:
+def _read_tables(pyproject: dict[str, Any]) -> str:
     """Return the extension modules in tables of build tools."""
-    tool = _table(pyproject, "tool")
-    if _table(tool, "setuptools").get("ext-modules"):
+    tool = _get_table(pyproject, "tool")
+    if _get_table(tool, "setuptools").get("ext-modules"):
         return "pyproject.toml lists ext-modules"
-    if _table(tool, "setuptools-rust"):
+    if _get_table(tool, "setuptools-rust"):
         return "pyproject.toml lists modules in Rust"
-    hooks = [*_table(_table(_table(tool, "hatch"), "build"), "hooks")]
-    targets = _table(_table(_table(tool, "hatch"), "build"), "targets")
-    hooks += [*_table(_table(targets, "wheel"), "hooks")]
+    hooks = [*_get_table(_get_table(_get_table(tool, "hatch"), "build"), "hooks")]
+    targets = _get_table(_get_table(_get_table(tool, "hatch"), "build"), "targets")
+    hooks += [*_get_table(_get_table(targets, "wheel"), "hooks")]
     if hook := next((h for h in hooks if h in ("cython", "mypyc", "scikit-build", "autorun", "rust")), None):
         return f"pyproject.toml names the build hook {hook}"
     return ""
 
 
-def _scripts(pyproject: dict[str, Any]) -> Iterator[str]:
+def _iterate_scripts(pyproject: dict[str, Any]) -> Iterator[str]:
     """Yield the Python files that a build runs."""
-    tool = _table(pyproject, "tool")
-    top = re.split(r"[.:]", str(_table(pyproject, "build-system").get("build-backend") or "setuptools"))[0]
-    if top in ("setuptools", "pbr") or _table(_table(tool, "pdm"), "build").get("run-setuptools"):
+    tool = _get_table(pyproject, "tool")
+    top = re.split(r"[.:]", str(_get_table(pyproject, "build-system").get("build-backend") or "setuptools"))[
+        0
+    ]
+    if top in ("setuptools", "pbr") or _get_table(_get_table(tool, "pdm"), "build").get("run-setuptools"):
         yield "setup.py"
-    build = _table(tool, "poetry").get("build")
+    build = _get_table(tool, "poetry").get("build")
     script = build.get("script") if isinstance(build, dict) else build
     if isinstance(script, str):
         yield script
-    hatch = _table(_table(tool, "hatch"), "build")
-    wheel = _table(_table(hatch, "targets"), "wheel")
-    for hooks in (_table(hatch, "hooks"), _table(wheel, "hooks")):
+    hatch = _get_table(_get_table(tool, "hatch"), "build")
+    wheel = _get_table(_get_table(hatch, "targets"), "wheel")
+    for hooks in (_get_table(hatch, "hooks"), _get_table(wheel, "hooks")):
         if "custom" in hooks:
-            yield str(_table(hooks, "custom").get("path") or "hatch_build.py")
+            yield str(_get_table(hooks, "custom").get("path") or "hatch_build.py")
 
 
 # --- setup.py and other scripts ------------------------------------------------------------------
 
 
-def _of_script(
+def _read_script(
     path: str, text: bytes | None, pyproject: dict[str, Any], native: Mapping[str, list[str]]
 ) -> str:
     """Return the code that a build script compiles, or "" for none."""
@@ -195,12 +199,12 @@ def _of_script(
         words = sorted(w for w in _EXTENSIONS if re.search(rf"\b{w}\(", text.decode("utf-8", "replace")))
         return f"{path} names {words[0]}" if words and native else ""
     calls = {last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    compiling = sorted((calls | _used(tree)) & (_EXTENSIONS if native else _WITHOUT_FILES))
-    passed = _passed_modules(tree, _MODULES if native else _WITHOUT_FILES)
+    compiling = sorted((calls | _find_used(tree)) & (_EXTENSIONS if native else _WITHOUT_FILES))
+    passed = _find_passed_modules(tree, _MODULES if native else _WITHOUT_FILES)
     if (compiling or passed) and _is_without_torch(tree, pyproject, compiling):
         return ""
     if compiling:
-        return f"{path} builds extension modules with {_first(compiling)}"
+        return f"{path} builds extension modules with {_find_first(compiling)}"
     if passed:
         return f"{path} passes {passed} to setup()"
     if native and (command := _BUILD_COMMAND.search(text.decode("utf-8", "replace"))):
@@ -208,11 +212,11 @@ def _of_script(
     return ""
 
 
-def _first(calls: list[str]) -> str:
+def _find_first(calls: list[str]) -> str:
     return next((name for name in calls if name in _OF_TORCH and name.startswith("CUDA")), calls[0])
 
 
-def _passed_modules(tree: ast.Module, words: Container[str]) -> str:
+def _find_passed_modules(tree: ast.Module, words: Container[str]) -> str:
     """Return the keyword with which setup() gets modules to compile. An empty list counts as none."""
     for call in find_setup_calls(tree):
         for keyword in call.keywords:
@@ -223,7 +227,7 @@ def _passed_modules(tree: ast.Module, words: Container[str]) -> str:
     return ""
 
 
-def _used(tree: ast.Module) -> set[str]:
+def _find_used(tree: ast.Module) -> set[str]:
     """Return the names that a script uses. A plain import uses none, and one with another name does."""
     names = {last_name(n) for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute))}
     imports = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
@@ -235,7 +239,7 @@ def _is_without_torch(tree: ast.Module, pyproject: dict[str, Any], calls: list[s
 
     An isolated build has no torch unless the project requires it for its build. So it then compiles nothing.
     """
-    requires = {_name(str(r)) for r in _table(pyproject, "build-system").get("requires") or ()}
+    requires = {_name(str(r)) for r in _get_table(pyproject, "build-system").get("requires") or ()}
     if "torch" in requires or set(calls) - _OF_TORCH:
         return False
     caught = {id(node) for t in ast.walk(tree) if isinstance(t, ast.Try) and _catches_import(t)
@@ -258,7 +262,7 @@ def _is_of_torch(node: ast.Import | ast.ImportFrom) -> bool:
     return any(n.partition(".")[0] == "torch" for n in names)
 
 
-def _table(value: dict[str, Any], key: str) -> dict[str, Any]:
+def _get_table(value: dict[str, Any], key: str) -> dict[str, Any]:
     entry = value.get(key)
     return entry if isinstance(entry, dict) else {}
 

@@ -38,7 +38,7 @@ def digest_question(
 def recall(question: str, sources: PackageSources, wheels: Wheels) -> list[str]:
     """Return the packages that came from source in the last answer, if the indexes have the same wheels of them."""
     try:
-        digests = json.loads(untrusted_files.read_text(_path(question, sources)))
+        digests = json.loads(untrusted_files.read_text(_get_path(question, sources)))
     except (OSError, ValueError, RecursionError):
         return []
     if not isinstance(digests, Mapping) or sources.offline:
@@ -51,7 +51,7 @@ def recall(question: str, sources: PackageSources, wheels: Wheels) -> list[str]:
 def remember(question: str, names: Iterable[str], sources: PackageSources, wheels: Wheels) -> None:
     """Store the packages of an answer that came from source. The cache is optional."""
     digests = {name: _digest(wheels(name)) for name in names}
-    path = _path(question, sources)
+    path = _get_path(question, sources)
     if sources.offline:
         return
     try:
@@ -64,7 +64,7 @@ def remember(question: str, names: Iterable[str], sources: PackageSources, wheel
         return
 
 
-def _path(question: str, sources: PackageSources) -> Path:
+def _get_path(question: str, sources: PackageSources) -> Path:
     return cache_folder(own_cache(sources), "without-wheels") / f"{question}.json"
 
 

@@ -45,7 +45,7 @@ def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
 
     No link may lead out of the folder `root`, by default that of the file.
     """
-    text = signed(tomli_w.dumps(_document(lock)))
+    text = signed(tomli_w.dumps(_make_document(lock)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if root is None:
@@ -59,7 +59,7 @@ def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
         ) from error
 
 
-def _document(lock: Lock) -> dict[str, Any]:
+def _make_document(lock: Lock) -> dict[str, Any]:
     plan = as_plain(lock.plan)
     # Rejected and held-back releases depend on the day's profiles and releases. `resolve` shows them.
     plan["rejected"] = []
@@ -72,19 +72,19 @@ def _document(lock: Lock) -> dict[str, Any]:
         "lock-version": "1.0",
         "created-by": "gpuenv",
         "requires-python": f"=={lock.plan.python}.*",
-        "packages": [_package_table(p) for p in lock.packages],
-        "tool": {"gpuenv": redact_value(_without_nulls(ours))},
+        "packages": [_make_package_table(p) for p in lock.packages],
+        "tool": {"gpuenv": redact_value(_drop_nulls(ours))},
     }
 
 
-def _package_table(package: LockedPackage) -> dict[str, Any]:
+def _make_package_table(package: LockedPackage) -> dict[str, Any]:
     table: dict[str, Any] = {"name": package.name}
     if package.version:
         table["version"] = package.version
     if package.index:
         table["index"] = redact(package.index)
     if package.url.startswith("git+"):
-        return {**table, "vcs": _vcs_table(redact(package.url))}
+        return {**table, "vcs": _make_vcs_table(redact(package.url))}
     if is_folder(package):
         folder = unquote(urlsplit(package.url).path)
         return {**table, "directory": {"path": folder, "editable": package.editable}}
@@ -101,7 +101,7 @@ def _package_table(package: LockedPackage) -> dict[str, Any]:
     return {**table, "sdist": file, **recorded}
 
 
-def _vcs_table(url: str) -> dict[str, Any]:
+def _make_vcs_table(url: str) -> dict[str, Any]:
     parts = urlsplit(url.removeprefix("git+"))
     path, _, commit = parts.path.rpartition("@")
     table = {"type": "git", "url": parts._replace(path=path, fragment="").geturl(), "commit-id": commit}
@@ -134,11 +134,11 @@ def file_name(package: LockedPackage) -> str:
     return file_name_of_url(package.url)
 
 
-def _without_nulls(value: Any) -> Any:
+def _drop_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+        return {k: _drop_nulls(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
-        return [_without_nulls(v) for v in value]
+        return [_drop_nulls(v) for v in value]
     return value
 
 
@@ -162,8 +162,8 @@ def read(path: Path) -> Lock:
         inputs: Any = ours.get("inputs")
         limit = ours.get("exclude_newer")
         newer = from_plain(ExcludeNewer, limit, "tool.gpuenv.exclude_newer") if limit is not None else None
-        classes = _classes(ours.get("classes", []))
-        packages = tuple(_package(p, i) for i, p in enumerate(locked.packages))
+        classes = _parse_classes(ours.get("classes", []))
+        packages = tuple(_parse_package(p, i) for i, p in enumerate(locked.packages))
         check_file_names(packages, "packages")
     except OSError as error:
         raise LockError(
@@ -180,14 +180,14 @@ def read(path: Path) -> Lock:
     )  # fmt: skip
 
 
-def _classes(data: Any) -> tuple[HostClass, ...]:
+def _parse_classes(data: Any) -> tuple[HostClass, ...]:
     """Return the classes of hosts of a fleet's lock, or none for the lock of one machine. Raises ValueError."""
     if not isinstance(data, list):
         raise ValueError("tool.gpuenv.classes: expected a list")  # noqa: TRY004  # as every mistake in a lock
     return tuple(from_plain(HostClass, row, f"tool.gpuenv.classes[{i}]") for i, row in enumerate(data))
 
 
-def _package(package: Any, position: int) -> LockedPackage:
+def _parse_package(package: Any, position: int) -> LockedPackage:
     where = f"packages[{position}] ({package.name})"
     version = str(package.version) if package.version else ""
     if package.vcs is not None:
@@ -209,11 +209,11 @@ def _package(package: Any, position: int) -> LockedPackage:
         raise ValueError(f"{where}: no sha256")
     return LockedPackage(
         name=package.name, version=version, url=address, sha256=sha256, index=package.index, size=file.size,
-        depends=_depends(package.tool, where) if file is package.sdist else (),
+        depends=_parse_depends(package.tool, where) if file is package.sdist else (),
     )  # fmt: skip
 
 
-def _depends(tool: Any, where: str) -> tuple[str, ...]:
+def _parse_depends(tool: Any, where: str) -> tuple[str, ...]:
     """Return the requirements that a source archive was solved with. Raises ValueError."""
     ours = (tool or {}).get("gpuenv", {})
     depends = ours.get("depends", []) if isinstance(ours, dict) else None

@@ -83,7 +83,7 @@ class UvQuestion:
         texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
         environment = {k: v for k, v in self._environment.items() if k.startswith("UV_")}
         folders = [p for p in environment.get("UV_FIND_LINKS", "").split(",") if p]
-        parts = [metadata.version("uv"), said, texts, environment, dict(self.bound), _contents(folders)]
+        parts = [metadata.version("uv"), said, texts, environment, dict(self.bound), _list_contents(folders)]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         return cache_folder(own_cache(self.sources), "refused-questions") / f"{digest}.json"
 
@@ -103,7 +103,7 @@ class RefusalMemory:
         try:
             kept = json.loads(untrusted_files.read_text(question.path()))
             log, before = str(kept["log"]), dict(kept["pages"])
-            return log if self._pages(before, question.bound) == before else None
+            return log if self._digest_pages(before, question.bound) == before else None
         except (LockError, OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
@@ -114,13 +114,13 @@ class RefusalMemory:
             return
         try:
             path = question.path()
-            kept = {"log": uv.redacted(log), "pages": self._pages(names, question.bound)}
+            kept = {"log": uv.redacted(log), "pages": self._digest_pages(names, question.bound)}
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, json.dumps(kept))
         except (LockError, OSError):
             return
 
-    def _pages(self, names: Iterable[str], bound: Mapping[str, str]) -> dict[str, str]:
+    def _digest_pages(self, names: Iterable[str], bound: Mapping[str, str]) -> dict[str, str]:
         """Return a digest of the lists of files of each package. Raises LockError if an index does not answer.
 
         `bound` has the only index of some packages. Each list is read once in a run.
@@ -146,7 +146,7 @@ def find_names(log: str) -> list[str]:
     return [name for name in files if name not in ("python", "gpuenv-plan")]
 
 
-def _contents(folders: Sequence[str]) -> list[tuple[str, int, int]]:
+def _list_contents(folders: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return names, sizes and times of the files in folders of wheels."""
     files = []
     for folder in map(Path, folders):

@@ -56,11 +56,11 @@ def wheels_for(
             f"the solver's answer cannot be read: {error}",
             hint="reinstall gpuenv: its uv was replaced by another version",
         ) from error
-    by_python = {minor: _of(locked, replace(plan, python=minor)) for minor in minors}
+    by_python = {minor: _select_wheels(locked, replace(plan, python=minor)) for minor in minors}
     return {minor: packages for minor, packages in by_python.items() if packages}
 
 
-def _of(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
+def _select_wheels(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
     """Return the best wheels for a plan's Python and platform, or none if a package has none."""
     versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
     markers = markers_of(plan.platform) | CPYTHON | versions

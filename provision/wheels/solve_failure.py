@@ -53,7 +53,7 @@ def failure(
     if unbuilt := explain_in_solve(log, needs):
         return unbuilt
     if "No solution found" in log or "unsatisfiable" in log:
-        return _no_solution(log, sources, needs, archives or SourceArchives(sources))
+        return _explain_no_solution(log, sources, needs, archives or SourceArchives(sources))
     if (refused_build := build_refused(log)) is not None:
         return LockError(f"{refused_build or 'a package'} was not built", log=log, unbuilt=refused_build)
     first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
@@ -62,19 +62,19 @@ def failure(
     )
 
 
-def _no_solution(
+def _explain_no_solution(
     log: str, sources: PackageSources, needs: Sequence[RequirementLine], archives: SourceArchives
 ) -> LockError:
     """Return the error for requirements that conflict, or that no index meets."""
     name = uv_failures.find_absent_package(log)
-    of_indexes = _holdings(name, sources)
+    of_indexes = _read_holdings(name, sources)
     if absent := _ABSENT.search(log):
-        return _absent(absent[1], needs, log, of_indexes)
+        return _explain_absent(absent[1], needs, log, of_indexes)
     message = "the packages of this plan conflict with each other"
     message = (
         f"no version of {name} meets all requirements: {'; '.join(of_indexes)}" if of_indexes else message
     )
-    lines = _lines_named(log, needs)
+    lines = _find_named_lines(log, needs)
     message += f": see {', '.join(lines)}" if lines else ""
     return LockError(
         message, log=log, contradiction=True, no_wheel=find_missing_wheel(log, archives),
@@ -88,7 +88,7 @@ _ABSENT = re.compile(
 )
 
 
-def _absent(
+def _explain_absent(
     name: str, needs: Sequence[RequirementLine], log: str, holdings_of_indexes: Sequence[str]
 ) -> LockError:
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
@@ -99,7 +99,7 @@ def _absent(
     )  # fmt: skip
 
 
-def _holdings(name: str | None, sources: PackageSources) -> list[str]:
+def _read_holdings(name: str | None, sources: PackageSources) -> list[str]:
     """Return the versions on each index of a package that the solver could not find."""
     if name is None or sources.offline or sources.no_index:
         return []
@@ -109,7 +109,7 @@ def _holdings(name: str | None, sources: PackageSources) -> list[str]:
     return describe_holdings(http, [*([default] if default else []), *sources.extra], name)
 
 
-def _lines_named(log: str, needs: Sequence[RequirementLine]) -> list[str]:
+def _find_named_lines(log: str, needs: Sequence[RequirementLine]) -> list[str]:
     """Return the project's lines whose packages the solver's reasons name."""
     because = canonicalize_name(" ".join(log.split()).replace(".", "-").replace("_", "-"))
     return [

@@ -70,15 +70,15 @@ def lock(
     with scratch_folders.scratch("lock") as scratch:
         builds, needs = options.builds or source_builds(sources, emit), options.needs
         ask = Ask(scratch, plan, sources, options.python, tuple(needs), builds)
-        pins = _pins(plan, sources)
+        pins = _list_pins(plan, sources)
         question = digest_question(plan, pins, needs, sources)
         builds.recall(question)
         packages, solved = _solve(ask, pins, options, emit)
-    packages = _with_sizes(drop_pages(packages, sources), sources)
+    packages = _add_sizes(drop_pages(packages, sources), sources)
     assert_no_other_framework(plan, packages, {*options.elsewhere, *named_for_cpu(plan, needs)})
     assert_is_plan(plan, packages, sources)
     assert_hashes(needs, packages)
-    described = {p: _described(p, builds, ask) for p in packages if is_source(p)}
+    described = {p: _describe(p, builds, ask) for p in packages if is_source(p)}
     for package, archive in described.values():
         emit(describe_build(package, archive, plan))
     packages = tuple(described[p][0] if p in described else p for p in packages)
@@ -96,14 +96,14 @@ def _solve(
     """Return the packages of a solution with their indexes, and uv's text of it. Raises LockError."""
     try:
         known = options.early.answer(ask, pins, options.prefer) if options.early else None
-        solved = _taking_wheels(known or ask.solved(pins, options.prefer), ask, pins, options.prefer)
-        return _with_indexes(parse_pylock(solved, ask.plan), ask, solved), solved
+        solved = _take_wheels(known or ask.solved(pins, options.prefer), ask, pins, options.prefer)
+        return _add_indexes(parse_pylock(solved, ask.plan), ask, solved), solved
     finally:
         took = ", ".join(f"{s:.2f} s" for s in ask.seconds)
         emit(Event(kind="done", stage="lock", text=f"uv took {took}" if took else "uv was not run"))
 
 
-def _taking_wheels(solved: str, ask: Ask, pins: list[str], prefer: Mapping[str, str]) -> str:
+def _take_wheels(solved: str, ask: Ask, pins: list[str], prefer: Mapping[str, str]) -> str:
     """Return a solution that uses existing wheels in place of source archives, if there is one.
 
     After a refusal for some releases of a package, all of its releases may come from source.
@@ -163,7 +163,7 @@ def allowed(
     return {b.framework: versions[b.package_name] for b in plan.builds if b.package_name in versions}
 
 
-def _described(
+def _describe(
     package: LockedPackage, builds: SourceBuilds, ask: Ask
 ) -> tuple[LockedPackage, SourceArchive | None]:
     """Return a source archive with the requirements that it was solved with, and its description."""
@@ -173,7 +173,7 @@ def _described(
     return builds.stated.recorded(package, ask.needs, ask.plan), archive
 
 
-def _pins(plan: Plan, sources: PackageSources) -> list[str]:
+def _list_pins(plan: Plan, sources: PackageSources) -> list[str]:
     pins = list(dict.fromkeys(r for b in plan.builds for r in b.requirements))
     pins += [p for p in plan.packages if p not in pins]
     if not sources.offline or _has_wheel(sources, "pip"):
@@ -189,7 +189,7 @@ def _has_wheel(sources: PackageSources, name: str) -> bool:
 # --- the solution --------------------------------------------------------------------------------
 
 
-def _with_indexes(packages: Sequence[LockedPackage], ask: Ask, solved: str) -> tuple[LockedPackage, ...]:
+def _add_indexes(packages: Sequence[LockedPackage], ask: Ask, solved: str) -> tuple[LockedPackage, ...]:
     """Return the packages with their indexes, from their addresses or else from another run of uv."""
     of_index = parse_versions(solved)
     places = FileIndexes(ask.sources, ask.bound, only_wheels=only_files(ask.sources))
@@ -198,12 +198,12 @@ def _with_indexes(packages: Sequence[LockedPackage], ask: Ask, solved: str) -> t
         indexes = parse_annotations(ask.annotated(solved))
     return tuple(
         dataclasses.replace(p, index=redact(indexes[p.name]) if p.name in indexes else None,
-                            url=_address(p))
+                            url=_get_address(p))
         for p in packages
     )  # fmt: skip
 
 
-def _address(package: LockedPackage) -> str:
+def _get_address(package: LockedPackage) -> str:
     """Return a package's address for the lock. Raises LockError if a variable contains the file's name."""
     url = redact(package.url)
     if not package.unhashed and variable_references.names_in(url.rpartition("/")[2]):
@@ -214,7 +214,7 @@ def _address(package: LockedPackage) -> str:
     return url
 
 
-def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
+def _add_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
     """Return the packages with sizes, which HEAD requests find if the index does not state them.
 
     The size of a download is shown before it starts. It stays unknown if a server refuses the request.

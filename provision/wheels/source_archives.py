@@ -135,7 +135,7 @@ class SourceArchives:
         """Describe source archives. Too large and unreadable ones are missing in the result."""
         wanted = list(dict.fromkeys(packages))
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            archives = pool.map(self._one, wanted)
+            archives = pool.map(self._describe_one, wanted)
             return {package: archive for package, archive in zip(wanted, archives, strict=True) if archive}
 
     def listed(self, name: str) -> tuple[LockedPackage, ...]:
@@ -143,7 +143,10 @@ class SourceArchives:
 
         An index that does not answer is ignored.
         """
-        files = [*self._files(name), *(File(name=p.name, url=p.as_uri()) for p in self._in_folders())]
+        files = [
+            *self._list_files(name),
+            *(File(name=p.name, url=p.as_uri()) for p in self._iterate_folders()),
+        ]
         ordered = sorted(files, key=lambda file: file.yanked is not None)
         first: dict[str, LockedPackage] = {}
         for file in ordered:
@@ -157,52 +160,54 @@ class SourceArchives:
 
     def wheel_files(self, name: str) -> list[File]:
         """Return a package's wheels on the indexes and in folders, without yanked ones."""
-        files = [f for f in self._files(name) if f.name.endswith(".whl") and f.yanked is None]
-        here = [p for folder in self._folders() for p in folder.glob("*.whl")]
+        files = [f for f in self._list_files(name) if f.name.endswith(".whl") and f.yanked is None]
+        here = [p for folder in self._list_folders() for p in folder.glob("*.whl")]
         local = [p for p in here if canonicalize_name(p.name.partition("-")[0]) == name]
         return [*files, *(File(name=p.name, url=p.as_uri()) for p in local)]
 
     def withdrawn(self, name: str) -> dict[Version, bool]:
         """Return the versions of a package on the indexes, and whether all files of each are yanked."""
         versions: dict[Version, bool] = {}
-        for file in self._files(name):
+        for file in self._list_files(name):
             if version := version_of(file.name, name):
                 versions[version] = versions.get(version, True) and file.yanked is not None
         return versions
 
-    def _files(self, name: str) -> Sequence[File]:
+    def _list_files(self, name: str) -> Sequence[File]:
         if name not in self._pages:
-            self._pages[name] = [file for index in self._indexes(name) for file in self._page(index, name)]
+            self._pages[name] = [
+                file for index in self._list_indexes(name) for file in self._read_page(index, name)
+            ]
         return self._pages[name]
 
     def correct(self, package: LockedPackage, requires: Iterable[str]) -> None:
         """Store the requirements of the built package, if they differ from those in the archive."""
-        if package.sha256 and (archive := self._one(package)):
+        if package.sha256 and (archive := self._describe_one(package)):
             corrected = dataclasses.replace(archive, requires=tuple(requires), stated_in=BUILT)
-            _remember(self._kept(package), corrected)
+            _remember(self._get_cache_path(package), corrected)
 
-    def _kept(self, package: LockedPackage) -> Path:
+    def _get_cache_path(self, package: LockedPackage) -> Path:
         return cache_folder(own_cache(self.sources), "source-archives") / f"{package.sha256}-{_FORMAT}.json"
 
-    def _page(self, index: str, name: str) -> Sequence[File]:
+    def _read_page(self, index: str, name: str) -> Sequence[File]:
         try:
-            return project_files(self._http(), index, name)
+            return project_files(self._make_http(), index, name)
         except LockError:
             return ()
 
-    def _in_folders(self) -> Iterator[Path]:
-        for folder in self._folders():
+    def _iterate_folders(self) -> Iterator[Path]:
+        for folder in self._list_folders():
             yield from (p for p in folder.iterdir() if p.name.endswith((".tar.gz", ".zip")))
 
-    def _folders(self) -> list[Path]:
+    def _list_folders(self) -> list[Path]:
         return [Path(p) for p in self.sources.find_links if "://" not in p and Path(p).is_dir()]
 
-    def _http(self) -> Http:
+    def _make_http(self) -> Http:
         return Http(
             pip_configuration(process.environ()), tries=_TRIES, timeout=self.sources.timeout or _SECONDS
         )
 
-    def _indexes(self, name: str) -> list[str]:
+    def _list_indexes(self, name: str) -> list[str]:
         """Return the indexes of a package."""
         if self.sources.offline or self.sources.no_index:
             return []
@@ -211,21 +216,21 @@ class SourceArchives:
         default = self.sources.default or default_index(process.environ(), cache_dir=own_cache(self.sources))
         return [default, *self.sources.extra]
 
-    def _one(self, package: LockedPackage) -> SourceArchive | None:
-        kept = self._kept(package)
+    def _describe_one(self, package: LockedPackage) -> SourceArchive | None:
+        kept = self._get_cache_path(package)
         if package.sha256 and (archive := _recall(kept)):
             return archive
         if (package.size or 0) > MOST_ARCHIVE:
             return None
         try:
-            archive = self._fetched(package)
+            archive = self._fetch_and_describe(package)
         except (LockError, BuildError, OSError, UnsafeNameError):
             return None  # the solver or the installer reports the reason
         if package.sha256:
             _remember(kept, archive)
         return archive
 
-    def _fetched(self, package: LockedPackage) -> SourceArchive:
+    def _fetch_and_describe(self, package: LockedPackage) -> SourceArchive:
         """Download an archive, compare it with its hash and describe it. Raises LockError, BuildError, OSError."""
         left = MOST_ARCHIVE
 
@@ -235,11 +240,11 @@ class SourceArchives:
             if left < 0:
                 raise LockError(f"{redact(package.url)} has more than {MOST_ARCHIVE} bytes")
 
-        addresses = Addresses(self._http(), self._folders(), offline=self.sources.offline)
+        addresses = Addresses(self._make_http(), self._list_folders(), offline=self.sources.offline)
         with scratch_folders.scratch("source") as scratch:
             path = scratch / file_name(package)
-            download(self._http(), FileRequest(
-                path=path, urls=addresses.of(package, self._indexes(package.name)), shown=redact(package.url),
+            download(self._make_http(), FileRequest(
+                path=path, urls=addresses.of(package, self._list_indexes(package.name)), shown=redact(package.url),
                 hashes={"sha256": package.sha256} if package.sha256 else {}, size=package.size,
             ), count)  # fmt: skip
             return read_archive(path, package.name, package.version)

@@ -78,7 +78,7 @@ def read_stated(files: Mapping[str, bytes | None]) -> Stated:
     listed = [str(d).lower() for d in about.get("dynamic") or ()]
     version = about.get("metadata_version") or ""
     marks = _numbers(version) >= _SINCE_DYNAMIC
-    fixed = _of_project(files.get("pyproject.toml"))
+    fixed = _read_project(files.get("pyproject.toml"))
     changeable = fixed is None and (not marks or bool(_DECIDING & set(listed)))
     requires: tuple[str, ...] | None = tuple(about.get("requires_dist") or ())
     file: str = "PKG-INFO"
@@ -89,13 +89,13 @@ def read_stated(files: Mapping[str, bytes | None]) -> Stated:
     return Stated(
         name=about.get("name") or "", version=about.get("version") or "", metadata_version=version,
         requires=requires if requires is not None and all(map(_is_requirement, requires)) else None,
-        requires_python=_specifier(about.get("requires_python")),
-        extras=_extras_of(about.get("provides_extra") or (), requires or ()),
+        requires_python=_parse_specifier(about.get("requires_python")),
+        extras=_list_extras_of(about.get("provides_extra") or (), requires or ()),
         changeable=changeable, file=file,
     )  # fmt: skip
 
 
-def _of_project(text: bytes | None) -> tuple[str, ...] | None:
+def _read_project(text: bytes | None) -> tuple[str, ...] | None:
     """Return the requirements in [project] of a pyproject.toml, or None if a build may change them."""
     project = read_toml(text).get("project")
     if not isinstance(project, dict) or _DECIDING_KEYS & {str(d) for d in _list(project.get("dynamic"))}:
@@ -116,7 +116,7 @@ def _find_requires(files: Mapping[str, bytes | None]) -> tuple[tuple[str, ...] |
     """Return requirements that PKG-INFO lacks, and the file that states them, or None."""
     for path, text in files.items():
         if path.endswith(".egg-info/requires.txt") and text is not None:
-            return tuple(_of_requires_txt(text.decode("utf-8", "replace"))), path
+            return tuple(_iterate_requires_txt(text.decode("utf-8", "replace"))), path
     # setuptools writes requires.txt beside it if there are requirements
     if about := next((p for p in files if p.endswith(".egg-info/PKG-INFO")), None):
         return (), about
@@ -157,7 +157,7 @@ def last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _of_requires_txt(text: str) -> Iterator[str]:
+def _iterate_requires_txt(text: str) -> Iterator[str]:
     """Yield the lines of setuptools' requires.txt as PEP 508: sections are "[extra]", "[:marker]", "[extra:marker]"."""
     condition = ""
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -169,7 +169,7 @@ def _of_requires_txt(text: str) -> Iterator[str]:
         yield f"{line} ; {condition}" if condition else line
 
 
-def _extras_of(named: Sequence[str], requires: Sequence[str]) -> tuple[str, ...]:
+def _list_extras_of(named: Sequence[str], requires: Sequence[str]) -> tuple[str, ...]:
     """Return the named extras, or else those in the markers of requirements."""
     extras = [extra for extra in named if _EXTRA.fullmatch(extra)]
     extras = extras or [
@@ -190,7 +190,7 @@ def _is_requirement(text: str) -> bool:
     return need.url is None and _is_plain(need.specifier)
 
 
-def _specifier(text: str | None) -> str | None:
+def _parse_specifier(text: str | None) -> str | None:
     try:
         return text if text and _is_plain(SpecifierSet(text)) else None
     except InvalidSpecifier:

@@ -74,7 +74,7 @@ class StatedMetadata:
 
         uv's refusal names only one of them.
         """
-        exact = dict(filter(None, map(_exact, self.requirements)))
+        exact = dict(filter(None, map(_parse_exact, self.requirements)))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             has_wheel = pool.map(self._has_wheel, exact, exact.values())
             wheelless = [name for name, wheel in zip(exact, has_wheel, strict=True) if not wheel]
@@ -88,7 +88,7 @@ class StatedMetadata:
         """Write the metadata of these packages into a file, and return the options with which uv reads it."""
         stated = [name for name in names if name not in self.unstated]
         self._read_newest([name for name in stated if name not in self.read])
-        tables = [_table(a) for name in stated for a in self.read.get(name, {}).values()]
+        tables = [_make_table(a) for name in stated for a in self.read.get(name, {}).values()]
         tables += [{"name": name, "requires-dist": []} for name in stated if name not in self.unstated]
         if not tables:
             return []
@@ -119,7 +119,7 @@ class StatedMetadata:
         if archive is None or archive.requires is None or not archive.changeable:
             return package
         python = f"python {archive.requires_python or ''}".rstrip()
-        lines = applying(archive.requires, plan, _extras(package.name, needs, plan))
+        lines = applying(archive.requires, plan, _find_extras(package.name, needs, plan))
         return dataclasses.replace(package, depends=(python, *lines))
 
     def archive(self, package: LockedPackage) -> SourceArchive | None:
@@ -142,7 +142,7 @@ class StatedMetadata:
         """Read the newest archive within the bounds of the refusal, which the solution will mostly have."""
         wanted = {}
         for name in names:
-            bounds = [_specifier(text) for text in self.refused.get(name, ("",))]
+            bounds = [_parse_specifier(text) for text in self.refused.get(name, ("",))]
             fitting = [
                 p.version for p in self.archives.listed(name) if any(b.contains(p.version) for b in bounds)
             ]
@@ -174,11 +174,11 @@ def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) 
         need = Requirement(text)
         applied = ["", *(list_extras([text]) if extras is None else extras)]
         if need.marker is None or any(need.marker.evaluate({**markers, "extra": e}) for e in applied):
-            lines[_spelled(need)] = None
+            lines[_spell(need)] = None
     return tuple(sorted(lines))
 
 
-def _spelled(need: Requirement) -> str:
+def _spell(need: Requirement) -> str:
     """Return a requirement as "NAME SPECIFIER ; MARKER", which is valid for conda and PEP 508."""
     extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
     target = f"@ {need.url}" if need.url else ",".join(sorted(map(str, need.specifier)))
@@ -191,7 +191,7 @@ def list_extras(requires: Iterable[str]) -> list[str]:
     return sorted({e for text in requires for e in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text)})
 
 
-def _extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> list[str]:
+def _find_extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> list[str]:
     """Return the extras of a package that a project or a plan requests."""
     texts = [n.text for n in needs if n.name and canonicalize_name(n.name) == name]
     extras: set[str] = set()
@@ -204,7 +204,7 @@ def _extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> list[str
     return sorted(extras)
 
 
-def _table(archive: SourceArchive) -> dict[str, object]:
+def _make_table(archive: SourceArchive) -> dict[str, object]:
     table: dict[str, object] = {
         "name": archive.name, "version": archive.version, "provides-extra": list(archive.extras),
         "requires-dist": [str(Requirement(text)) for text in archive.requires or ()],
@@ -212,7 +212,7 @@ def _table(archive: SourceArchive) -> dict[str, object]:
     return table | ({"requires-python": archive.requires_python} if archive.requires_python else {})
 
 
-def _exact(text: str) -> tuple[str, str] | None:
+def _parse_exact(text: str) -> tuple[str, str] | None:
     """Return name and version of a requirement of one version, or None for any other."""
     try:
         need = Requirement(text)
@@ -234,7 +234,7 @@ def _is_version(text: str, version: str) -> bool:
         return False
 
 
-def _specifier(text: str) -> SpecifierSet:
+def _parse_specifier(text: str) -> SpecifierSet:
     try:
         return SpecifierSet(text)
     except InvalidSpecifier:

@@ -51,7 +51,7 @@ class SystemNeeds:
 
     def exceeds(self, glibc: str) -> bool:
         """Return whether the symbols are newer than those of a glibc ("2.31")."""
-        return bool(self.glibc) and _number(self.glibc or "") > _number(glibc)
+        return bool(self.glibc) and _parse_number(self.glibc or "") > _parse_number(glibc)
 
 
 def needs_of(
@@ -65,11 +65,11 @@ def needs_of(
     places = [*folders, *(Path(p) for p in sources.find_links if "://" not in p)]
     unpacked: list[Path] | None = None
     for package in filter(is_compiled_wheel, packages):
-        kept = _place(package, sources)
+        kept = _get_cache_path(package, sources)
         needs = _recall(kept)
         if needs is None:
             if unpacked is None:
-                unpacked = _cached_folders(sources)
+                unpacked = _find_cached_folders(sources)
             needs = _read(package, places, unpacked)
             if needs is not None:
                 _remember(kept, needs)
@@ -89,8 +89,8 @@ def needs_of_installed(
         package = wanted.get(name)
         if package is None or one.record is None:
             continue
-        by_package[package] = _needs(_recorded(one))
-        _remember(_place(package, sources), by_package[package])
+        by_package[package] = _needs(_iterate_recorded(one))
+        _remember(_get_cache_path(package, sources), by_package[package])
     return by_package
 
 
@@ -101,7 +101,7 @@ def is_compiled_wheel(package: LockedPackage) -> bool:
     return compiled and bool(package.sha256) and not package.is_conda
 
 
-def _place(package: LockedPackage, sources: PackageSources) -> Path:
+def _get_cache_path(package: LockedPackage, sources: PackageSources) -> Path:
     return cache_folder(own_cache(sources), "system-needs") / f"{package.sha256}.json"
 
 
@@ -127,12 +127,12 @@ def _read(package: LockedPackage, places: Sequence[Path], unpacked: Sequence[Pat
     files = [Path(unquote(split.path))] if split.scheme == "file" else []
     for path in (*files, *(place / name for place in places)):
         if path.is_file() and path.stat().st_size <= _MOST_PACKED and _is_locked(path, package):
-            return _of_file(path)
+            return _read_file(path)
     stem = "-".join(name.removesuffix(".whl").split("-")[1:])
     for folder in unpacked:
         tree = folder / package.name / stem
         if tree.is_dir() and _is_of(tree, package):
-            return _of_tree(tree)
+            return _read_tree(tree)
     return None
 
 
@@ -144,7 +144,7 @@ def _is_locked(path: Path, package: LockedPackage) -> bool:
         return False
 
 
-def _cached_folders(sources: PackageSources) -> list[Path]:
+def _find_cached_folders(sources: PackageSources) -> list[Path]:
     """Return the folders of uv's cache with a folder per package, of all indexes (uv's layout, wheels-v*)."""
     cache = installer_cache(sources)
     return [*cache.glob("wheels-v*/pypi"), *cache.glob("wheels-v*/index/*")]
@@ -159,7 +159,7 @@ def _is_of(tree: Path, package: LockedPackage) -> bool:
     return str(package.sha256).encode() in note
 
 
-def _of_file(path: Path) -> SystemNeeds | None:
+def _read_file(path: Path) -> SystemNeeds | None:
     try:
         with zipfile.ZipFile(path) as wheel:
             infos = [
@@ -178,13 +178,13 @@ def _parse(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> Elf:
         return parse(lambda start, size: os.pread(plain.fileno(), size, start), info.file_size)
 
 
-def _of_tree(tree: Path) -> SystemNeeds:
+def _read_tree(tree: Path) -> SystemNeeds:
     files = (Path(folder, name) for folder, _, names in os.walk(tree.resolve()) for name in names)
     libraries = (path for path in files if _SHARED.search(path.name))
     return _needs((str(p), functools.partial(read_elf, p)) for p in itertools.islice(libraries, _MOST_FILES))
 
 
-def _recorded(one: Distribution) -> Iterator[tuple[str, Callable[[], Elf]]]:
+def _iterate_recorded(one: Distribution) -> Iterator[tuple[str, Callable[[], Elf]]]:
     """Yield the libraries that a RECORD lists in its site-packages folder."""
     rows, site = _ROW.findall(one.record_text), one.folder.parent
     for row in itertools.islice((r for r in rows if _is_inside(r)), _MOST_FILES):
@@ -224,10 +224,10 @@ def _needs(files: Iterable[tuple[str, Callable[[], Elf]]]) -> SystemNeeds:
         if elf_ is None:
             needed[name] = None
             continue
-        glibc = max([glibc, *(m[1] for v in elf_.requires if (m := _GLIBC.match(v.name)))], key=_number)
+        glibc = max([glibc, *(m[1] for v in elf_.requires if (m := _GLIBC.match(v.name)))], key=_parse_number)
         todo += elf_.needed
     return SystemNeeds(libraries=tuple(sorted(needed)), glibc=glibc or None)
 
 
-def _number(version: str) -> tuple[int, ...]:
+def _parse_number(version: str) -> tuple[int, ...]:
     return tuple(int(x) for x in version.split(".") if x)

@@ -55,14 +55,14 @@ class UploadTimes:
         names = list(dict.fromkeys(map(_name, _UNDATED.findall(log))))
         fresh = [n for n in names if n not in self.exempt]
         for name in fresh:
-            places = self._undated(name)
+            places = self._find_undated(name)
             refused = [p for p in places if not self._is_excepted(p)]
             if refused or not places:
-                raise self._refusal(name, refused)
+                raise self._explain_refusal(name, refused)
         self.exempt += fresh
         return bool(fresh)
 
-    def _refusal(self, name: str, refused: list[str]) -> LockError:
+    def _explain_refusal(self, name: str, refused: list[str]) -> LockError:
         where = " and ".join(redact(p) for p in refused) or "an index"
         first = self._word(refused[0]) if refused else "INDEX"
         return LockError(
@@ -81,7 +81,7 @@ class UploadTimes:
             known.add("pypi")
         return not known.isdisjoint(self.sources.exclude_newer_except)
 
-    def _undated(self, name: str) -> list[str]:
+    def _find_undated(self, name: str) -> list[str]:
         """Return the indexes that list files of a package without upload times."""
         http = Http(pip_configuration(process.environ()))
         return [p for p in self._places(name) if any(not f.uploaded for f in project_files(http, p, name))]

@@ -56,7 +56,7 @@ def format_unhashed(package: LockedPackage) -> str:
     return f"{package.name} @ {expand_address(package)}"
 
 
-def _sources(packages: Sequence[LockedPackage]) -> list[str]:
+def _make_source_options(packages: Sequence[LockedPackage]) -> list[str]:
     """Return the options that allow source archives of some packages, and only wheels of all others."""
     names = [p.name for p in packages if not is_wheel(p)]
     return ["--only-binary", ":all:", *(word for name in names for word in ("--no-binary", name))]
@@ -91,7 +91,7 @@ class UvInstall:
     def only(self, packages: tuple[LockedPackage, ...], files: Collection[str] = ()) -> UvInstall:
         """Return some of the packages with their hashes in place of all. `files` are as in `requirements_text`."""
         lock = dataclasses.replace(self.lock, packages=packages)
-        options = ("--require-hashes", *_sources(packages))
+        options = ("--require-hashes", *_make_source_options(packages))
         return dataclasses.replace(
             self, lock=lock, requirements=requirements_text(lock, files), options=options
         )
@@ -112,7 +112,7 @@ class UvInstall:
 
     def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
         theirs, others = pytorch_index.split(self.lock.packages, self.lock.plan)
-        sources = _for_lock(self.lock, self.sources, offline=offline)
+        sources = _adapt_sources(self.lock, self.sources, offline=offline)
         wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
         # bytecode_cache.fill compiles wheels
         variables = {"UV_COMPILE_BYTECODE": "0"} if wheels and is_compiling() else {}
@@ -146,7 +146,7 @@ class UvInstall:
         return done
 
 
-def _for_lock(lock: Lock, sources: PackageSources, *, offline: bool) -> PackageSources:
+def _adapt_sources(lock: Lock, sources: PackageSources, *, offline: bool) -> PackageSources:
     """Return the sources with the lock's folders. For packages of the PyTorch index it is the default index.
 
     Its current address applies, not the one in the lock.

@@ -23,10 +23,10 @@ _BAR = re.compile(
 def progress(line: str) -> tuple[str, int, int] | None:
     """Return file, received bytes and total bytes of a line of uv's progress, or None for other lines."""
     bar = _BAR.search(_ESCAPE.sub("", line))
-    return (bar[1], _bytes(bar[2]), _bytes(bar[3])) if bar else None
+    return (bar[1], _parse_bytes(bar[2]), _parse_bytes(bar[3])) if bar else None
 
 
-def _bytes(text: str) -> int:
+def _parse_bytes(text: str) -> int:
     """Return the number of bytes in uv's form "120.5 MiB", or 0 for another text."""
     match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B", text)
     if not match:

@@ -32,7 +32,7 @@ def parse_pylock(text: str, plan: Plan) -> tuple[LockedPackage, ...]:
     """Return one wheel per package, whose tags fit the target best. Raises LockError."""
     locked = _read_pylock(text)
     ranks = {str(tag): i for i, tag in enumerate(list_target_tags(plan))}
-    return tuple(_file_of(p, ranks) for p in locked.packages)
+    return tuple(_choose_file(p, ranks) for p in locked.packages)
 
 
 def parse_versions(text: str) -> dict[str, str]:
@@ -55,7 +55,7 @@ def _read_pylock(text: str) -> Pylock:
         ) from error
 
 
-def _file_of(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
+def _choose_file(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
     """Return the file or source of a package.
 
     It is a commit, a folder, the file of an address, the best wheel, or the source archive if there is no wheel.
