@@ -26,7 +26,7 @@ LONGEST = 1 << 28
 class RangeFile(io.RawIOBase):
     """A file at a URL, read by range requests.
 
-    `fetched` counts the bytes received. `step` is the size of every request for a file that is read almost
+    `fetched` counts the bytes received. `step` is the size of every request. It is for files that are read almost
     completely, because one request can take longer than its bytes.
     """
 
@@ -102,7 +102,7 @@ class RangeFile(io.RawIOBase):
 
 
 def open_wheel(http: Http, url: str, step: int | None = None) -> tuple[zipfile.ZipFile, RangeFile]:
-    """Open a wheel at a URL as a zip, read by range requests (of `step` bytes), and return also the file that counts
+    """Open a wheel at a URL as a zip that range requests (of `step` bytes) read. Return also the file that counts
     them.
 
     Raises LockError if it cannot be read in parts or is not a zip.

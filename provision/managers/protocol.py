@@ -202,7 +202,7 @@ class Preferred:
     def solved(self, plan: Plan, solve: Solve) -> Lock:
         """Return the lock of a plan. Raises LockError.
 
-        If the versions may have caused the first failure, one solve runs without them: on another index, wheels of
+        If the versions may have caused the first failure, one solve runs without them. On another index, wheels of
         these versions can have other requirements.
         """
         try:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # type checkers need all names
     from provision.model.shared_words import *
     from provision.model.verdict import *
 
-_NOUNS = {
+_MODULES = {
     "shared_words": "Device Manager Status Confidence Outcome FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine GpuMemoryHolder",
     "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress Profiles ProfileTable ProfileTables",
@@ -67,17 +67,17 @@ _NOUNS = {
     "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult PackageChange Preview CacheUsage IssueReport ExportResult RunResult WrittenFile InitResult",
     "serialize": "as_plain as_document check_forms from_plain",
 }
-_HOME = {noun: home for home, nouns in _NOUNS.items() for noun in nouns.split()}
-__all__ = tuple(_HOME)  # the names above
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = tuple(_MODULE_OF)  # the names above
 
 
 def __dir__() -> list[str]:
     """Return all names, including those of modules that are not loaded yet."""
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_MODULE_OF})
 
 
 def __getattr__(name: str) -> Any:
     """Return a value from the module that defines it. Raises AttributeError for an unknown name."""
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

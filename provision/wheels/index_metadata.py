@@ -79,13 +79,12 @@ class IndexMetadata:
         return digest.hexdigest()
 
     def page(self, url: str) -> list[File]:
-        """Return the files that a page links to; none where there is no such page. Raises LockError if it cannot be
-        read."""
+        """Return the files that a page links to, or [] for a missing page. Raises LockError for an unreadable one."""
         answer = self._read_page(url)
         return parse_project(answer) if answer else []
 
     def links(self, url: str) -> list[str]:
-        """Return the addresses that a page links to. Raises LockError if it cannot be read."""
+        """Return the addresses that a page links to. Raises LockError for an unreadable one."""
         answer = self._read_page(url)
         return parse_links(answer) if answer else []
 

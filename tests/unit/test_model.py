@@ -73,11 +73,11 @@ def test_an_error_names_the_key_path(change, message):
 
 
 def test_each_class_of_the_model_is_defined_in_its_listed_module():
-    no_nouns = (
+    without_values = (
         "__init__",
         "command_options",
-    )  # command_options.py declares options of the command line; it has no nouns
-    homes = {p.stem: p for p in Path(model.__file__).parent.glob("*.py") if p.stem not in no_nouns}
+    )  # command_options.py declares options of the command line; it has no values
+    homes = {p.stem: p for p in Path(model.__file__).parent.glob("*.py") if p.stem not in without_values}
     defined = {}
     for home, path in homes.items():
         for node in ast.parse(path.read_text()).body:
@@ -85,7 +85,7 @@ def test_each_class_of_the_model_is_defined_in_its_listed_module():
                 [t.id for t in node.targets] if isinstance(node, ast.Assign) else [getattr(node, "name", "_")]
             )
             defined.update({n: home for n in names if not n.startswith("_") and n != "T"})
-    assert defined == model._HOME
+    assert defined == model._MODULE_OF
     for noun, home in defined.items():
         assert getattr(model, noun) is vars(__import__(f"provision.model.{home}", fromlist=[home]))[noun]
     with pytest.raises(ImportError, match="Plam"):
