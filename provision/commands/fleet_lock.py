@@ -52,7 +52,16 @@ def lock_targets(
     if locks:
         step = f"gpuenv create --lock {locks[0].file}  # on the hosts that the file lists under [tool.gpuenv]"
         emit(Event(kind="next", stage="lock", text=step))
-    return FleetLocks(fleet=fleet, locks=tuple(locks))
+    return FleetLocks(fleet=_with_locked_plans(fleet, locks), locks=tuple(locks))
+
+
+def _with_locked_plans(fleet: Fleet, locks: Sequence[FleetLock]) -> Fleet:
+    """Return the fleet with the plans that were locked: an index that does not answer can change the builds."""
+    plans = (
+        plan if plan.plan.builds == one.lock.plan.builds else dataclasses.replace(plan, plan=one.lock.plan)
+        for plan, one in zip(fleet.plans, locks, strict=True)
+    )
+    return dataclasses.replace(fleet, plans=tuple(plans))
 
 
 @dataclasses.dataclass(frozen=True)

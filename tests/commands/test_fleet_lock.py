@@ -53,6 +53,15 @@ def test_each_plan_has_a_lock_with_its_hosts(gpuenv, fleet):
         ]
 
 
+def test_the_fleet_has_the_plans_that_were_locked(gpuenv, fleet):
+    """The PyTorch index does not answer, so that the builds of the default index are locked in place of its own."""
+    gpuenv.env["GPUENV_INDEX_PYTORCH"] = "http://127.0.0.1:9/whl"
+    ran = gpuenv("lock", *CHOICE[:2], *CHOICE[4:], "--json")
+    assert ran.code == 0 and "resolving again without it" in " ".join(ran.err.split()), ran.err
+    for one in ran.json["locks"]:
+        assert ran.json["fleet"]["plans"][one["plan"]]["plan"]["builds"] == one["lock"]["plan"]["builds"]
+
+
 def test_a_lock_of_a_fleet_is_for_each_of_its_hosts_and_no_other(gpuenv, fleet):
     assert gpuenv("lock", *CHOICE).code == 0
     choices = Choices(cache_dir=gpuenv.folder / "cache")
