@@ -20,7 +20,8 @@ from ..bundle.collect_files import Item
 from ..bundle.conda_channel import channel_file
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
-from ..index.download_files import Addresses, FileRequest, add_credentials
+from ..index.download_files import FileRequest
+from ..index.file_addresses import Addresses, add_credentials
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
 from ..index.wheel_folders import expand_address

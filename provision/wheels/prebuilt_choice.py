@@ -82,8 +82,10 @@ class PrebuiltChoice:
         """Return the releases whose pages are read, newest first, down to one that has a wheel on an index."""
         exact = [s.version for s in bounds if s.operator == "==" and "+" in s.version]
         indexed = self._read_index(name)
-        found = {Version(v) for v in self._pages.of_builds(name)} | indexed.keys()
-        within = [Version(Version(exact[0]).public)] if exact else sorted(bounds.filter(found), reverse=True)
+        versions = {Version(v) for v in self._pages.of_builds(name)} | indexed.keys()
+        within = (
+            [Version(Version(exact[0]).public)] if exact else sorted(bounds.filter(versions), reverse=True)
+        )
         newest = itertools.islice(within, _MOST_RELEASES)
         return map(str, itertools.takewhile(lambda v: not indexed.get(v), newest))
 
@@ -93,11 +95,11 @@ class PrebuiltChoice:
             files = IndexMetadata(self.sources).files(name)
         except LockError:
             return {}  # the solve says why the index does not answer
-        found: dict[Version, bool] = {}
+        has_wheel: dict[Version, bool] = {}
         for file in files:
             if version := version_of(file.name, name):
-                found[version] = found.get(version, False) or file.name.endswith(".whl")
-        return found
+                has_wheel[version] = has_wheel.get(version, False) or file.name.endswith(".whl")
+        return has_wheel
 
     def _locked(self, name: str) -> PrebuiltWheel | None:
         """Return the locked wheel of a package with its hash, if it is for the plan's builds."""

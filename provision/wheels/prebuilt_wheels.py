@@ -124,12 +124,12 @@ class PrebuiltWheels:
 
     def _has_glibc(self, wheel: PrebuiltWheel) -> bool:
         """Return whether the target has the glibc of a wheel. Warn once for a package where it has not."""
-        needed, mine = find_glibc(self.glibcs, wheel.package, wheel.version), self.target.glibc
-        if not needed or not mine or Version(needed) <= Version(mine):
+        needed, glibc = find_glibc(self.glibcs, wheel.package, wheel.version), self.target.glibc
+        if not needed or not glibc or Version(needed) <= Version(glibc):
             return True
         self._warn_once(
             wheel.package,
-            f"the wheels of {wheel.package} {wheel.version} require glibc {needed}, and the target has {mine}. "
+            f"the wheels of {wheel.package} {wheel.version} require glibc {needed}, and the target has {glibc}. "
             "Use a newer system or a container for them",
         )
         return False

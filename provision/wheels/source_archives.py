@@ -27,7 +27,8 @@ from ..environment.gpuenv_cache import cache_folder
 from ..errors import BuildError, LockError
 from ..index import uv_config
 from ..index.archive_members import DAMAGED, list_sdist
-from ..index.download_files import Addresses, FileRequest, download
+from ..index.download_files import FileRequest, download
+from ..index.file_addresses import Addresses
 from ..index.http import AT_ONCE, Http
 from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import File, project_files, version_of

@@ -20,7 +20,8 @@ from loopback import running
 from provision.bundle.unhashed_wheels import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import archive_members, connections, download_files
-from provision.index.download_files import FileRequest, add_credentials, download, part
+from provision.index.download_files import FileRequest, download, part
+from provision.index.file_addresses import add_credentials
 from provision.index.http import Http
 from provision.index.remote_wheels import RangeFile, read_local_metadata
 

@@ -10,7 +10,8 @@ import pytest
 
 from provision.errors import BuildError, LockError
 from provision.index import download_files
-from provision.index.download_files import Addresses, FileRequest, download, part
+from provision.index.download_files import FileRequest, download, part
+from provision.index.file_addresses import Addresses
 from provision.index.http import Http
 from provision.model import LockedPackage
 

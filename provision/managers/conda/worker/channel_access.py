@@ -151,7 +151,7 @@ def secrets(request: dict[str, Any], settled: Any) -> dict[str, str]:
     alias = str(rc.get("channel_alias") or "")
     if alias:
         urls[strip_url(f"{alias.rstrip('/')}/")] = f"{alias.rstrip('/')}/"
-    return {plain: add_credentials for plain, add_credentials in urls.items() if plain != add_credentials}
+    return {plain: url for plain, url in urls.items() if plain != url}
 
 
 def insert_credentials(url: str, known: dict[str, str]) -> str:
