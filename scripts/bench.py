@@ -72,6 +72,7 @@ def machine() -> str:
     return f"{cores} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
 
 
+# Longer than most functions: half of it declares the options.
 def main() -> None:
     """Measure the requested rows and print them."""
     parser = argparse.ArgumentParser(

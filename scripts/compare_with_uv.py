@@ -269,6 +269,7 @@ def _kept(path: Path | None) -> dict[str, Compared]:
     }
 
 
+# Longer than most functions: half of it declares the options.
 def main() -> None:
     """Compare the requested sets and print a table."""
     parser = argparse.ArgumentParser(

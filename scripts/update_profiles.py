@@ -96,6 +96,7 @@ def update(reader: Reader, folder: Path, names: list[str], *, write: bool) -> in
     return changed
 
 
+# Longer than most functions: half of it declares the options.
 def main() -> int:
     """Measure, print the difference, and write if requested."""
     parser = argparse.ArgumentParser(

@@ -22,6 +22,7 @@ def interval_of(system: dict[str, Any], driver: str | None) -> int:
     return 0 if driver is None else 1 + bisect_right([version(f) for f in system["floors"]], version(driver))
 
 
+# Seven parameters: the document, and the six parts of a question.
 def answer_of(
     document: dict[str, Any],
     system: dict[str, Any],

@@ -1,7 +1,7 @@
 """create and lock through the command line, against an index on 127.0.0.1 of tiny wheels."""
+# ruff: noqa: F811  # fixtures are imported by their names
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -10,34 +10,7 @@ from pathlib import Path
 
 import pytest
 import tomllib
-
-from provision.environment import place
-
-GPU = ("--driver", "580.65.06", "--gpu", "9.0")
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-
-
-@pytest.fixture
-def torch(gpuenv, index):
-    """`gpuenv create` for a GPU target with everything it needs on the index, nothing verified."""
-    plan = gpuenv("resolve", "--json", "--framework", "torch", "--python", HERE, "--index", "pypi", *GPU).json
-    index.add_plan(plan)
-    gpuenv.env["PIP_INDEX_URL"] = index.url
-
-    def create(*more, verb="create", framework="torch"):
-        verify = ("--no-verify",) if verb == "create" else ()
-        return gpuenv(
-            verb, "--framework", framework, "--python", HERE, "--index", "pypi", *GPU, *verify, *more
-        )
-
-    create.plan = plan
-    return create
-
-
-def installed(env: Path) -> dict[str, str]:
-    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    done = subprocess.run([env / "bin" / "python", "-c", code], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+from torch_project import GPU, HERE, installed, torch  # noqa: F401
 
 
 def test_what_is_installed_is_what_was_planned(torch, gpuenv):
@@ -148,132 +121,12 @@ def test_a_lock_is_installed_from_another_index_with_the_same_files(torch, gpuen
     assert "torch" in installed(gpuenv.work / ".venv")
 
 
-def test_a_wheel_with_another_hash_is_refused_and_nothing_stays(torch, gpuenv, index):
-    assert torch(verb="lock").code == 0
-    lock = gpuenv.work / "pylock.toml"
-    lock.write_text(lock.read_text().replace('device = "cuda"', 'device = "cpu"'))
-    shutil.rmtree(gpuenv.env["UV_CACHE_DIR"])
-    file = next(iter(index.wheels["nvidia-cudnn-cu13"]))
-    index.faults[file] = "tampered"
-    ran = gpuenv("create", "--locked", "--no-verify", "--json")
-    assert ran.code == 7, ran.err
-    assert ran.json["schema"] == "gpuenv.error/1"
-    assert "nvidia-cudnn-cu13" in ran.json["error"]["message"] and "hash" in ran.json["error"]["message"]
-    assert sorted(p.name for p in gpuenv.work.iterdir()) == ["pylock.toml"]
-
-
-def test_an_index_that_refuses_connections_is_named_without_its_password(torch, gpuenv):
-    gpuenv.env["PIP_INDEX_URL"] = "http://user:secret@127.0.0.1:9/simple"
-    gpuenv.env["UV_HTTP_RETRIES"] = "0"
-    ran = torch("--json")
-    assert ran.code == 6
-    assert "127.0.0.1:9" in ran.json["error"]["message"]
-    assert "secret" not in ran.out + ran.err
-    assert not list(gpuenv.work.iterdir())
-
-
-@pytest.mark.parametrize("status", ["403", "404", "500"])
-def test_an_index_that_fails_names_the_package(torch, gpuenv, index, status):
-    gpuenv.env["UV_HTTP_RETRIES"] = "0"
-    index.faults["/simple/nvidia-cudnn-cu13/"] = status
-    ran = torch("--json")
-    assert ran.code == 6, ran.out
-    assert "nvidia-cudnn-cu13" in json.dumps(ran.json["error"])
-    assert not list(gpuenv.work.iterdir())
-
-
-def test_two_cudnn_packages_are_refused(torch, index):
-    name, file = "torch", next(iter(index.wheels["torch"]))
-    requires = tuple(r for r in torch.plan["builds"][0]["requirements"][1:] if "===" not in r)
-    index.add(name, file.split("-")[1], (*requires, "nvidia-cudnn-cu12"))
-    index.add("nvidia-cudnn-cu12", "9.10.2.21")
-    ran = torch("--json")
-    assert ran.code == 6
-    assert "nvidia-cudnn-cu12" in ran.json["error"]["message"] and "two" in ran.json["error"]["message"]
-
-
-def test_a_cpu_wheel_never_answers_for_a_cuda_plan(torch, gpuenv, index, tmp_path):
-    """A +cpu wheel of the same version in find-links is not taken, though `==` would take it."""
-    from loopback import wheel_bytes
-
-    version = torch.plan["builds"][0]["version"]
-    links = tmp_path / "links"
-    links.mkdir()
-    (links / f"torch-{version}+cpu-py3-none-any.whl").write_bytes(wheel_bytes("torch", f"{version}+cpu"))
-    ran = torch("--json", "--find-links", links)
-    assert ran.code == 0, ran.err
-    assert installed(gpuenv.work / ".venv")["torch"] == version
-
-
-# --- indexes -----------------------------------------------------------------------------------
-
-TURING = ("--driver", "550.54.15", "--gpu", "7.5", "--python", HERE)
-
-
-def test_auto_leaves_out_a_pytorch_index_that_does_not_answer_and_says_so(gpuenv, index):
-    """For this target the newest build is on the PyTorch index; the default index has an older one."""
-    ask = ("--framework", "torch", *TURING, "--json")
-    first = gpuenv("resolve", *ask).json
-    assert first["builds"][0]["index"] == "pytorch"
-    index.add_plan(gpuenv("resolve", *ask, "--index", "pypi").json)
-    gpuenv.env |= {
-        "PIP_INDEX_URL": index.url,
-        "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
-        "UV_HTTP_RETRIES": "0",
-    }
-    ran = gpuenv("create", *ask, "--no-verify")
-    assert ran.code == 0, ran.err
-    assert "127.0.0.1:9" in ran.err and "again" in ran.err
-    build = ran.json["plan"]["builds"][0]
-    assert build["index"] == "pypi" and build["version"] < first["builds"][0]["version"]
-    told = [r for r in ran.json["plan"]["rejected"] if r["index"] == "pytorch"]
-    assert told and {x["code"] for r in told for x in r["reasons"]} >= {"index_excluded"}
-
-
-def test_a_named_index_that_does_not_answer_is_exit_6(gpuenv, index):
-    gpuenv.env |= {
-        "PIP_INDEX_URL": index.url,
-        "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
-        "UV_HTTP_RETRIES": "0",
-    }
-    index.add("pip", "26.0")
-    ran = gpuenv("create", "--framework", "torch", *TURING, "--index", "pytorch", "--no-verify", "--json")
-    assert ran.code == 6 and "127.0.0.1:9" in ran.json["error"]["message"]
-    assert not list(gpuenv.work.iterdir())
-
-
-def test_torch_from_the_pytorch_index_is_never_looked_for_on_another(gpuenv, index):
-    """Both indexes hold the very version; the one the plan chose is asked, nvidia's come from the other."""
-    from loopback import Index, serving
-
-    ask = ("--framework", "torch", *TURING, "--json")
-    plan = gpuenv("resolve", *ask).json
-    version = plan["builds"][0]["requirements"][0].removeprefix("torch===")
-    index.add_plan(plan)
-    with serving(Index()) as other:
-        other.add("torch", version, content="# the one that was meant\n")
-        other.prefix = "/whl/" + version.partition("+")[2]
-        gpuenv.env |= {
-            "PIP_INDEX_URL": index.url,
-            "GPUENV_INDEX_PYTORCH": other.url.replace("/simple", "/whl"),
-        }
-        ran = gpuenv("create", *ask, "--no-verify")
-    assert ran.code == 0, ran.err
-    torch = next(p for p in ran.json["lock"]["packages"] if p["name"] == "torch")
-    assert "/whl/" in torch["index"]
-    text = next((gpuenv.work / ".venv").glob("lib/python3*/site-packages/torch/__init__.py")).read_text()
-    assert "the one that was meant" in text
-
-
 def test_an_environment_for_another_machine_is_unproven_here(torch, gpuenv):
     args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU, "--json")
     ran = gpuenv("create", *args)
     assert ran.code == 0, ran.err
     assert ran.json["verdict"] is None and "unproven on this machine" in ran.err
     assert gpuenv("verify", "--json").code == 8
-
-
-# --- interrupted -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -308,107 +161,6 @@ def test_a_build_that_is_ended_leaves_the_old_environment_or_none(torch, gpuenv,
     assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
 
 
-# --- places ------------------------------------------------------------------------------------
-
-
-def test_create_refuses_a_file_in_the_place_of_the_environment(torch, gpuenv):
-    (gpuenv.work / ".venv").write_text("mine")
-    ran = torch("--json")
-    assert ran.code == 2 and "is a file" in ran.json["error"]["message"]
-    assert (gpuenv.work / ".venv").read_text() == "mine"
-
-
-@pytest.mark.parametrize("more", [(), ("--recreate",)])
-def test_a_foreign_folder_is_left_alone(torch, gpuenv, more):
-    (gpuenv.work / ".venv").mkdir()
-    (gpuenv.work / ".venv" / "thesis.txt").write_text("mine")
-    ran = torch("--json", *more)
-    assert ran.code == 2 and "did not make" in ran.json["error"]["message"]
-    assert (gpuenv.work / ".venv" / "thesis.txt").read_text() == "mine"
-
-
-def test_a_project_folder_gets_the_environment_and_nothing_else(torch, gpuenv):
-    (gpuenv.work / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "1"\n')
-    assert torch().code == 0
-    assert sorted(p.name for p in gpuenv.work.iterdir()) == [".venv", "pyproject.toml"]
-    assert (gpuenv.work / ".venv" / "bin" / "python").exists()
-    assert torch("--recreate", "env2").code == 0
-    assert sorted(p.name for p in gpuenv.work.iterdir()) == [".venv", "env2", "pyproject.toml"]
-
-
-def test_create_uses_an_empty_folder(torch, gpuenv):
-    (gpuenv.work / ".venv").mkdir()
-    assert torch().code == 0
-
-
-def test_a_folder_that_cannot_be_written_is_named(torch, gpuenv):
-    ran = torch("--json", "/proc/nowhere/env")
-    assert ran.code == 7 and "/proc" in ran.json["error"]["message"]
-
-
-def test_another_request_for_the_same_place_asks_for_recreate(torch, gpuenv):
-    assert torch().code == 0
-    version = torch.plan["builds"][0]["version"]
-    ran = torch("--json", framework=f"torch=={version}")
-    assert ran.code == 2 and "--recreate" in ran.json["error"]["hint"]
-
-
-def test_a_failing_recreate_keeps_the_old_environment(torch, gpuenv, index):
-    assert torch().code == 0
-    before = installed(gpuenv.work / ".venv")
-    index.faults["/simple/torch/"] = "404"
-    shutil.rmtree(gpuenv.env["UV_CACHE_DIR"])
-    assert torch("--recreate").code == 6
-    assert installed(gpuenv.work / ".venv") == before
-    assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
-
-
-def test_a_path_with_blanks_quotes_and_umlauts_works(torch, gpuenv):
-    env = gpuenv.work / "umgebung für Jürgen's GPU" / "my env"
-    ran = torch(env)
-    assert ran.code == 0, ran.err
-    assert "torch" in installed(env)
-    line = ran.out.splitlines()[-1]
-    shell = subprocess.run(
-        ["bash", "-c", f"{line} && echo $VIRTUAL_ENV"],
-        cwd=gpuenv.work,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert shell.stdout.strip() == str(env)
-
-
-def test_a_second_create_of_the_same_environment_is_refused_at_once(torch, gpuenv):
-    assert torch().code == 0
-    with place.lock_place(gpuenv.work / ".venv"):
-        ran = torch("--json")
-    assert ran.code == 7 and "another gpuenv" in ran.json["error"]["message"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-def test_a_disk_that_fills_up_is_named_and_nothing_is_left(torch, gpuenv, index):
-    index.add("triton", "3.9.0", content=f"blob = {os.urandom(2_000_000).hex()!r}\n")
-    pinned = next(r for r in torch.plan["builds"][0]["requirements"] if r.startswith("triton"))
-    assert "3.9.0" in pinned
-    small = gpuenv.folder / "small"
-    small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], check=False)
-    if mounted.returncode:
-        pytest.skip("this kernel lets nobody mount a tmpfs here")
-    try:
-        ran = torch("--json", small / "env")
-        assert ran.code == 7, ran.out + ran.err
-        told = ran.json["error"]
-        assert "full" in told["message"] or "disk" in told["message"], told
-        assert not list(small.iterdir())
-    finally:
-        subprocess.run(["umount", small], check=True)
-
-
-# --- locks -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -438,9 +190,6 @@ def test_a_lock_for_a_gpu_is_refused_where_there_is_none(torch, gpuenv):
     assert torch(verb="lock").code == 0
     ran = gpuenv("create", "--locked", "--no-verify", "--json")
     assert ran.code == 6 and "GPU" in ran.json["error"]["message"]
-
-
-# --- words ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,106 @@
+"""Creating environments in folders that exist, are full or belong to others."""
+# ruff: noqa: F811  # fixtures are imported by their names
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from torch_project import installed, torch  # noqa: F401
+
+from provision.environment import place
+
+
+def test_create_refuses_a_file_in_the_place_of_the_environment(torch, gpuenv):
+    (gpuenv.work / ".venv").write_text("mine")
+    ran = torch("--json")
+    assert ran.code == 2 and "is a file" in ran.json["error"]["message"]
+    assert (gpuenv.work / ".venv").read_text() == "mine"
+
+
+@pytest.mark.parametrize("more", [(), ("--recreate",)])
+def test_a_foreign_folder_is_left_alone(torch, gpuenv, more):
+    (gpuenv.work / ".venv").mkdir()
+    (gpuenv.work / ".venv" / "thesis.txt").write_text("mine")
+    ran = torch("--json", *more)
+    assert ran.code == 2 and "did not make" in ran.json["error"]["message"]
+    assert (gpuenv.work / ".venv" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_project_folder_gets_the_environment_and_nothing_else(torch, gpuenv):
+    (gpuenv.work / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "1"\n')
+    assert torch().code == 0
+    assert sorted(p.name for p in gpuenv.work.iterdir()) == [".venv", "pyproject.toml"]
+    assert (gpuenv.work / ".venv" / "bin" / "python").exists()
+    assert torch("--recreate", "env2").code == 0
+    assert sorted(p.name for p in gpuenv.work.iterdir()) == [".venv", "env2", "pyproject.toml"]
+
+
+def test_create_uses_an_empty_folder(torch, gpuenv):
+    (gpuenv.work / ".venv").mkdir()
+    assert torch().code == 0
+
+
+def test_a_folder_that_cannot_be_written_is_named(torch, gpuenv):
+    ran = torch("--json", "/proc/nowhere/env")
+    assert ran.code == 7 and "/proc" in ran.json["error"]["message"]
+
+
+def test_another_request_for_the_same_place_asks_for_recreate(torch, gpuenv):
+    assert torch().code == 0
+    version = torch.plan["builds"][0]["version"]
+    ran = torch("--json", framework=f"torch=={version}")
+    assert ran.code == 2 and "--recreate" in ran.json["error"]["hint"]
+
+
+def test_a_failing_recreate_keeps_the_old_environment(torch, gpuenv, index):
+    assert torch().code == 0
+    before = installed(gpuenv.work / ".venv")
+    index.faults["/simple/torch/"] = "404"
+    shutil.rmtree(gpuenv.env["UV_CACHE_DIR"])
+    assert torch("--recreate").code == 6
+    assert installed(gpuenv.work / ".venv") == before
+    assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
+
+
+def test_a_path_with_blanks_quotes_and_umlauts_works(torch, gpuenv):
+    env = gpuenv.work / "umgebung für Jürgen's GPU" / "my env"
+    ran = torch(env)
+    assert ran.code == 0, ran.err
+    assert "torch" in installed(env)
+    line = ran.out.splitlines()[-1]
+    shell = subprocess.run(
+        ["bash", "-c", f"{line} && echo $VIRTUAL_ENV"],
+        cwd=gpuenv.work,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shell.stdout.strip() == str(env)
+
+
+def test_a_second_create_of_the_same_environment_is_refused_at_once(torch, gpuenv):
+    assert torch().code == 0
+    with place.lock_place(gpuenv.work / ".venv"):
+        ran = torch("--json")
+    assert ran.code == 7 and "another gpuenv" in ran.json["error"]["message"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_a_disk_that_fills_up_is_named_and_nothing_is_left(torch, gpuenv, index):
+    index.add("triton", "3.9.0", content=f"blob = {os.urandom(2_000_000).hex()!r}\n")
+    pinned = next(r for r in torch.plan["builds"][0]["requirements"] if r.startswith("triton"))
+    assert "3.9.0" in pinned
+    small = gpuenv.folder / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], check=False)
+    if mounted.returncode:
+        pytest.skip("this kernel lets nobody mount a tmpfs here")
+    try:
+        ran = torch("--json", small / "env")
+        assert ran.code == 7, ran.out + ran.err
+        told = ran.json["error"]
+        assert "full" in told["message"] or "disk" in told["message"], told
+        assert not list(small.iterdir())
+    finally:
+        subprocess.run(["umount", small], check=True)
