@@ -21,7 +21,7 @@ from .joint_notes import list_notes
 from .joint_search import JointSearch
 from .joint_sets import Chosen
 from .objections import objections
-from .prebuilt_fit import no_prebuilt
+from .prebuilt_fit import lacks_prebuilt, no_prebuilt
 from .prebuilt_notes import describe_prebuilt, list_compiled, list_prebuilt
 from .satellite_fit import unfit_series
 from .versions import meets, version
@@ -62,9 +62,7 @@ def objection_to(search: JointSearch, candidate: CandidateBuilds) -> str:
         return _impossible(search, candidate)
     if compiled := list_compiled(search, best):
         release = best.releases[compiled[0]]
-        return (
-            f"{no_prebuilt(release, candidate.builds, best.candidate.python)}, and its build needs a compiler"
-        )
+        return f"{lacks_prebuilt(release, candidate.builds, best.candidate.python)}, and its build needs a compiler"
     name = max(best.behind, key=lambda n: best.behind[n], default="")
     if not name or not best.behind[name]:
         return "an older framework that prevents newer packages"

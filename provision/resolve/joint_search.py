@@ -30,7 +30,7 @@ from .companions import (
     requirement_of_builds,
 )
 from .joint_sets import Chosen, Refused
-from .prebuilt_fit import find_prebuilt, no_prebuilt
+from .prebuilt_fit import find_prebuilt, lacks_prebuilt
 from .question import Question
 from .release_requirements import select_requirements
 from .satellite_fit import SatelliteRows, objection, without_kernels
@@ -232,7 +232,7 @@ class JointSearch:
     ) -> str | None:
         """Return the objection of metadata and measured rows to a release with builds, or None."""
         if not (release.sourced or release.wheels or self.prebuilt_for(release, candidate)):
-            return no_prebuilt(release, candidate.builds, candidate.python)
+            return lacks_prebuilt(release, candidate.builds, candidate.python)
         needs = self.needs(package.name, release, candidate.python)
         for framework, planned in candidate.versions.items():
             for bound in needs.get(framework, ()):

@@ -33,11 +33,24 @@ def no_prebuilt(release: PackageRelease, builds: Sequence[Build], python: str) -
     return f"{release.package} {release.version} has no wheel for {cudas} and Python {python}"
 
 
-def builds_with_wheel(releases: Iterable[PackageRelease], python: str) -> str:
-    """Return the minor releases of a framework for which a package has a wheel, newest first: "torch 2.10, 2.9"."""
-    built_for = {w.built_for for r in releases for w in r.prebuilt if python in w.pythons}
-    minors = sorted({(b.framework, b.minor) for b in built_for}, key=lambda m: version(m[1]), reverse=True)
-    names = dict.fromkeys(framework for framework, _ in minors)
+def lacks_prebuilt(release: PackageRelease, builds: Sequence[Build], python: str) -> str:
+    """Return the same without versions of builds, so that equal reasons against several builds are shown once."""
+    names = " and ".join(b.framework for b in builds)
+    return f"{release.package} {release.version} has no wheel for this build of {names} and Python {python}"
+
+
+def builds_with_wheel(question: Question, releases: Iterable[PackageRelease], python: str) -> str:
+    """Return the minor releases of a framework that have a build with a wheel, newest first: "torch 2.9, 2.8"."""
+    paged = [r for r in releases if r.prebuilt]
+    wanted = {w.name for w in question.request.frameworks}
+    minors = {
+        (b.framework, version(b.version).release[:2])
+        for b in question.profiles.builds
+        if b.framework in wanted and b.platform == question.target.platform and python in b.python
+        and any(find_prebuilt(question, r, (b,), python) for r in paged)
+    }  # fmt: skip
+    newest = sorted(minors, key=lambda m: m[1], reverse=True)
     return " and ".join(
-        f"{name} {', '.join([m for f, m in minors if f == name][:_MOST_BUILDS])}" for name in names
+        f"{name} {', '.join(['.'.join(map(str, m)) for f, m in newest if f == name][:_MOST_BUILDS])}"
+        for name in dict.fromkeys(framework for framework, _ in newest)
     )

@@ -33,7 +33,7 @@ def describe_prebuilt(search: JointSearch, chosen: Chosen) -> Iterator[str]:
         if wheel := search.prebuilt_for(release, chosen.candidate):
             yield f"{release.package} {release.version} is the wheel {unquote(wheel.url.rpartition('/')[2])}"
         elif package.name in compiled:
-            others = builds_with_wheel(package.releases, python)
+            others = builds_with_wheel(search.question, package.releases, python)
             yield (
                 f"{no_prebuilt(release, chosen.candidate.builds, python)}, so it is built from source"
                 + (f". Wheels exist for {others}" if others else "")

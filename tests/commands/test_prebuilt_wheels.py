@@ -87,11 +87,13 @@ def test_a_build_with_a_wheel_is_preferred_to_a_newer_one_that_compiles(torches,
     assert f"flash-attn 2.8.3 is the wheel {file}" in ran.json["notes"]
     held = ran.json["held_back"]
     assert [(h["package"], h["newest"]) for h in held] == [("torch", "2.15.0")]
-    assert held[0]["because"].startswith("flash-attn 2.8.3 has no wheel for torch 2.15.0 with CUDA")
+    assert held[0]["because"].startswith("flash-attn 2.8.3 has no wheel for this build of torch and Python")
     assert held[0]["alternative"] == "torch 2.15.0 would require to compile flash-attn 2.8.3"
     assert not [p for p in pages.requests if p.endswith(".whl")], "a plan reads pages only"
     forced = torches("resolve", "--with", "flash-attn", "--framework", "torch==2.15.0", *ASK[2:])
     assert "so it is built from source. Wheels exist for torch 2.14" in said(forced)
+    folded = torches("resolve", "--with", "flash-attn", *ASK)
+    assert said(folded).count("has no wheel for this build of torch") == 1
 
 
 def test_an_older_release_with_a_wheel_is_found_where_the_newest_has_none(torches, pages):
@@ -233,3 +235,10 @@ def test_the_real_names_give_the_newest_torch_that_has_a_wheel(
     build = ran.json["builds"][0]
     assert (build["version"], build["cuda"]) == (torch, cuda), ran.json["notes"]
     assert f"{package} {version} is the wheel {file}" in ran.json["notes"]
+    if "+pt" in file:
+        return  # pages of builds are read for the builds in question only
+    newest = ["torch==2.15.0" if word == "torch" else word for word in asked]
+    notes = " ".join(torches("resolve", "--json", "--with", package, *newest).json["notes"])
+    assert f"Wheels exist for torch {torch.rpartition('.')[0]}" in notes, (
+        "a name for another string ABI is no wheel"
+    )
