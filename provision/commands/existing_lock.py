@@ -152,8 +152,8 @@ def with_packages(
 def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
     """Return the options to solve the project's lock with.
 
-    Options of this environment alone (machine, kernel, packages of command lines) are left out, unless the
-    lock was solved with the same ones.
+    Options of this environment alone (machine, kernel, packages of command lines) are left out. They stay if
+    the lock was solved with the same ones.
     """
     if lock is None:
         return recorded_options.without_own_packages(env_choices)

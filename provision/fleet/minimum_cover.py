@@ -1,16 +1,17 @@
 """Find the fewest plans that serve all classes, the newest among equals.
 
-A candidate is a possible plan: a bit mask of the classes that it serves, and its age (0 is the newest).
-The objective, in this order:
+A candidate is a possible plan: a bit mask of the classes that it serves, and its age (0 is the newest). The
+objective, in this order:
 
-1. as few plans as possible;
-2. the plan of the class with the most hosts is as new as possible, then that of the next class, and so on.
+    1. as few plans as possible;
+    2. the plan of the class with the most hosts is as new as possible, then that of the next class, and so on.
 
-Classes that the same candidates serve count as one. Up to EXACT_CLASSES of them the answer is exact: a depth-first
-search branches on the class that the fewest candidates serve, with one more plan allowed each time it fails. Above
-that a greedy choice takes the candidate that serves the most classes left. It takes at most 1 + ln(d) times the fewest
-plans, where d is the number of classes that one candidate serves (Chvatal 1979). Classes of which no two share a
-candidate need a plan each: their number is the lower bound. Where both are equal, the greedy answer is exact too.
+Classes with the same candidates count as one. For up to EXACT_CLASSES classes the answer is exact. A
+depth-first search branches on the class with the fewest candidates. Each time it fails, one more plan is
+allowed. For more classes a greedy choice takes the candidate that serves the most remaining classes. It needs
+at most 1 + ln(d) times the fewest plans, where d is the number of classes of one candidate (Chvatal 1979).
+Classes without a common candidate need a plan each, so their number is the lower bound. If both are equal,
+the greedy answer is exact too.
 """
 
 from __future__ import annotations

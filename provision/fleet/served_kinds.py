@@ -57,8 +57,8 @@ class Kinds:
 
     def classes(self, mask: int) -> tuple[HostClass, ...]:
         """Return the classes of some kinds, most hosts first."""
-        found = [c for place in bits(mask) for c in self.members[place]]
-        return tuple(sorted(found, key=lambda c: -len(c.hosts)))
+        members = [c for place in bits(mask) for c in self.members[place]]
+        return tuple(sorted(members, key=lambda c: -len(c.hosts)))
 
 
 @dataclass(frozen=True)
@@ -136,17 +136,17 @@ class _FittedGroup:
         return len(self.kinds.members) - served.bit_count()
 
 
-def _with_ages(found: _FittedGroup, packages: Packages) -> Sequence[PlanCandidate]:
+def _with_ages(fitted: _FittedGroup, packages: Packages) -> Sequence[PlanCandidate]:
     """Return the candidates with their ages beside the packages: no plan is newer than that of each of its kinds."""
-    places = range(len(found.kinds.members))
+    places = range(len(fitted.kinds.members))
     if not 1 < len(places) <= MOST_QUESTIONS:
-        return found.candidates
-    targets = found.kinds.targets
-    known = [packages.newest(joint_request(found.base, [t], ())) for t in targets]
-    ages = [found.fitting.age_of(v, t.platform) if v else 0 for v, t in zip(known, targets, strict=True)]
+        return fitted.candidates
+    targets = fitted.kinds.targets
+    known = [packages.newest(joint_request(fitted.base, [t], ())) for t in targets]
+    ages = [fitted.fitting.age_of(v, t.platform) if v else 0 for v, t in zip(known, targets, strict=True)]
     return [
         PlanCandidate(c.mask, max(c.age, *(ages[p] for p in places if c.mask >> p & 1)))
-        for c in found.candidates
+        for c in fitted.candidates
     ]
 
 

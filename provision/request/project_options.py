@@ -214,7 +214,7 @@ def digest_inputs(c: Choices, files: list[str]) -> str | None:
 def is_same_inputs(digest: str | None, c: Choices, files: list[str]) -> bool:
     """Return whether a lock's digest matches the current requirements.
 
-    Digests of earlier versions match too: one counted every byte of gpuenv.yaml, and 0.1.0 also counted the
+    Digests of earlier versions match too. One counted every byte of gpuenv.yaml. 0.1.0 also counted the
     options of the machine.
     """
     machine = (*_OF_THE_RUN, *_OF_THE_PLAN)

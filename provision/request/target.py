@@ -167,8 +167,8 @@ def get_minor_version(python: str | None) -> str | None:
 def list_pythons(c: Choices, machine: Machine | None, target: Target, look: MachineReader) -> tuple[str, ...]:
     """Return the installed minor versions of Python: gpuenv's own first, then the newest.
 
-    They also count for another machine of this platform, because a login node builds for its compute nodes on
-    a shared disk.
+    They also count for another machine of this platform: a login node builds for its compute nodes on a
+    shared disk.
     """
     import sys
 
