@@ -136,9 +136,9 @@ def find_programs(env: Path) -> tuple[Path, Path]:
         hint = "give the folder of an environment or its Python"
     if env.name == str(env) and not path.exists() and shutil.which(str(env)):
         hint += f"; to run the program {env} in the project's environment: gpuenv run -- {env}"
-    from ..verify.locate import no_python  # only needed for a wrong path
+    from ..verify.locate import describe_missing_python  # only needed for a wrong path
 
-    raise UsageError(no_python(path), hint=hint)
+    raise UsageError(describe_missing_python(path), hint=hint)
 
 
 # Six parameters: the environment's two folders, the variables to change, and how.

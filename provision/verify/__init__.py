@@ -51,7 +51,7 @@ def verify(
 
     run = prepare(early_probes, options, baseline, emit)
     if options.quick:
-        _layers(run)
+        _run_layers(run)
         if run.device == "cpu":
             from . import run_frameworks
 
@@ -60,7 +60,7 @@ def verify(
         from . import run_frameworks, several_gpus
 
         with run_frameworks.import_early(run):
-            _layers(run)
+            _run_layers(run)
             several_gpus.run_peers(run)
             run_frameworks.run_frameworks(run)
     judge_drift(run)
@@ -74,7 +74,7 @@ def child_environ(early_probes: EarlyProbes, options: Options) -> dict[str, str]
     return verification_state.child_environ(early_probes, options)
 
 
-def _layers(run: Verification) -> None:
+def _run_layers(run: Verification) -> None:
     """Run stages 1 to 4, which need a GPU."""
     if run.device != "cpu":
         from . import run_lowlevel

@@ -35,14 +35,14 @@ def find_extensions(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
         (str(one), path)
         for site in sites
         for one in list_distributions(site)
-        if _requires_framework(one, name)
+        if _is_for_framework(one, name)
         for path in _list_modules(one)
         if _is_linked(path, _LINKED[name])
     ]
     return extensions[:_MOST]
 
 
-def _requires_framework(one: Distribution, name: str) -> bool:
+def _is_for_framework(one: Distribution, name: str) -> bool:
     return re.search(rf"^Requires-Dist:\s*{name}(?![\w.-])", one.metadata, re.MULTILINE) is not None
 
 
@@ -119,7 +119,7 @@ def judge_cudnn_version(
             None,
         )
         least = _find_oldest(needed) if needed else None
-        if needed is None or least is None or any(_serves(v, least) for _, v in installed):
+        if needed is None or least is None or any(_is_served(v, least) for _, v in installed):
             continue
         package, version = max(installed, key=lambda row: row[1])
         finding = "cudnn_other_major" if version.major != least.major else "cudnn_older"
@@ -149,7 +149,7 @@ def _find_oldest(requirement: Requirement) -> Version | None:
     return max((v for bound in bounds if (v := _parse_version(bound))), default=None)
 
 
-def _serves(version: Version, least: Version) -> bool:
+def _is_served(version: Version, least: Version) -> bool:
     """Return whether a framework compiled with `least` accepts a cuDNN: same major version, at least its minor
     version."""
     return version.major == least.major and version.minor >= least.minor

@@ -78,7 +78,7 @@ def collected(folder: Path) -> Iterator[Log]:
         stopping, stop = os.pipe()
         stack.callback(os.close, stopping)
         reader = threading.Thread(
-            target=_drain, args=(reading, stopping, log, _widened(reading)), daemon=True
+            target=_drain, args=(reading, stopping, log, _widen_pipe(reading)), daemon=True
         )
         reader.start()
         try:
@@ -88,7 +88,7 @@ def collected(folder: Path) -> Iterator[Log]:
             reader.join()
 
 
-def _widened(pipe: int) -> bool:
+def _widen_pipe(pipe: int) -> bool:
     """Return whether the pipe now holds a whole chunk. Otherwise it holds 64 KiB."""
     import fcntl
 

@@ -153,7 +153,7 @@ def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: st
     """
     evidence, libraries = [], []
     for suspect in guilty:
-        brought = [p for p in mapped if _from(p, suspect)] or list(suspect.files[:1])
+        brought = [p for p in mapped if _is_from(p, suspect)] or list(suspect.files[:1])
         libraries += brought
         evidence.append(Evidence(text=suspect.named, source=suspect.variable))
         evidence += [Evidence(text="loaded because of this setting", source=path) for path in brought[:4]]
@@ -161,22 +161,25 @@ def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: st
         "setting_breaks_environment",
         tuple(evidence),
         confidence="certain",
-        cause=_cause(guilty, libraries, cause),
+        cause=_choose_cause(guilty, libraries, cause),
         settings=" and ".join(s.named for s in guilty),
         library=libraries[0] if libraries else None,
         it="it" if len(guilty) == 1 else "them",
-        steps="; ".join(_fix(s) if s is guilty[0] else _fix(s)[0].lower() + _fix(s)[1:] for s in guilty)
+        steps="; ".join(
+            _describe_fix(s) if s is guilty[0] else _describe_fix(s)[0].lower() + _describe_fix(s)[1:]
+            for s in guilty
+        )
         + ".",
     )
 
 
-def _from(path: str, suspect: Suspect) -> bool:
+def _is_from(path: str, suspect: Suspect) -> bool:
     folder = os.path.realpath(suspect.part)
     real = os.path.realpath(path)
     return real == folder or os.path.dirname(real) == folder or real in map(os.path.realpath, suspect.files)
 
 
-def _cause(guilty: Sequence[Suspect], libraries: Sequence[str], said: str | None) -> str:
+def _choose_cause(guilty: Sequence[Suspect], libraries: Sequence[str], said: str | None) -> str:
     names = [os.path.basename(p) for p in libraries]
     if any(n.startswith("libcudnn") for n in names):
         return "cudnn_shadowed_by_other_copy"
@@ -193,7 +196,7 @@ def _cause(guilty: Sequence[Suspect], libraries: Sequence[str], said: str | None
     return said if said in _KEPT else "variable_breaks_framework"
 
 
-def _fix(suspect: Suspect) -> str:
+def _describe_fix(suspect: Suspect) -> str:
     if suspect.variable == "user site":
         return f"Set PYTHONNOUSERSITE=1, or remove the copy in {suspect.part}"
     if suspect.variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"):
@@ -226,17 +229,17 @@ def explain_startup_files(env: Environment, environ: Mapping[str, str], framewor
     rows = report.all("startup")
     set_ = [r for r in rows if r["what"] in HIDING]
     if set_:
-        return _sets(set_[-1])
+        return _explain_variable(set_[-1])
     imported = next((r for r in rows if r["value"] == framework), None)
-    return _imports(imported) if imported else None
+    return _explain_import(imported) if imported else None
 
 
-def _sets(row: Mapping[str, Any]) -> Finding:
+def _explain_variable(row: Mapping[str, Any]) -> Finding:
     """Return the finding for a file that sets a variable. The last such file decides."""
     what = f"sets {row['what']}={row['value']!r}" if row["value"] is not None else f"unsets {row['what']}"
     return make_finding(
         "startup_file_sets_variable",
-        _evidence(row, what),
+        _list_evidence(row, what),
         confidence="certain",
         file=row["file"],
         line=row["line"],
@@ -244,18 +247,18 @@ def _sets(row: Mapping[str, Any]) -> Finding:
     )
 
 
-def _imports(row: Mapping[str, Any]) -> Finding:
+def _explain_import(row: Mapping[str, Any]) -> Finding:
     """Return the finding for a file that imports the framework before the program does. Its effect is unknown."""
     return make_finding(
         "startup_file_imports_framework",
-        _evidence(row, f"imports {row['value']}"),
+        _list_evidence(row, f"imports {row['value']}"),
         file=row["file"],
         line=row["line"],
         framework=row["value"],
     )
 
 
-def _evidence(row: Mapping[str, Any], what: str) -> tuple[Evidence, ...]:
+def _list_evidence(row: Mapping[str, Any], what: str) -> tuple[Evidence, ...]:
     evidence = [Evidence(text=f"{what} at each start of Python", source=row["file"], line=row["line"])]
     if row["pth"]:
         evidence.append(

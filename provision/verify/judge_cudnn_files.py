@@ -43,28 +43,29 @@ def judge_libraries(
     if not owners and not bundled:
         framework = installed.cuda_framework
         fix = missing_libraries.make_install_command(framework, ("cudnn",), env, installed)
-        return _none_here(installed.builds, installed.files, elsewhere, fix)
-    wanted = _wanted(packages, lock)
+        return _judge_absent(installed.builds, installed.files, elsewhere, fix)
+    wanted = _list_wanted(packages, lock)
     checked = {p.name: check_files(p.files, not options.quick) for p in owners}
-    bad = _cudnn_problem(env, owners, checked, wanted, baseline.releases)
+    bad = _judge_cudnn_packages(env, owners, checked, wanted, baseline.releases)
     if bad:
         return bad
     required = None if lock else judge_cudnn_version(env, installed.paths.sites, owners)
     bad = (
         fail_with(required)
         if required
-        else _drift(env, owners, lock) or _others(env, packages, options.deep and not options.quick)
+        else _judge_locked(env, owners, lock)
+        or _judge_others(env, packages, options.deep and not options.quick)
     )
     if bad:
         return bad
-    return _good(owners, bundled, checked, elsewhere, _differences(packages, lock))
+    return _judge_complete(owners, bundled, checked, elsewhere, _list_differences(packages, lock))
 
 
 def _has_cudnn(package: LibraryPackage) -> bool:
     return any(os.path.basename(f.path).startswith("libcudnn") for f in package.files)
 
 
-def _wanted(packages: Sequence[LibraryPackage], lock: Lock | None) -> set[str]:
+def _list_wanted(packages: Sequence[LibraryPackage], lock: Lock | None) -> set[str]:
     """Return the names of the cuDNN packages in the lock, else of those that the frameworks' wheels require."""
     if lock is not None:
         return {p.name for p in lock.packages if LibraryPackage(name=p.name, version="").is_cudnn}
@@ -77,7 +78,7 @@ def _wanted(packages: Sequence[LibraryPackage], lock: Lock | None) -> set[str]:
     }
 
 
-def _cudnn_problem(
+def _judge_cudnn_packages(
     env: Environment,
     owners: Sequence[LibraryPackage],
     checked: Mapping[str, list[FileProblem]],
@@ -85,13 +86,13 @@ def _cudnn_problem(
     releases: Sequence[CudnnRelease],
 ) -> Judgement | None:
     whole = [p for p in owners if not checked[p.name]]
-    shared = _shared(owners)
+    shared = _list_shared(owners)
     if shared and not any(p.name in wanted or not wanted for p in whole):
-        return _two(owners, checked, whole, shared)
+        return _judge_overlap(owners, checked, whole, shared)
     for package in owners:
         if checked[package.name] and not (shared and whole):
-            return _broken(env, package, checked[package.name])
-        lacking = _lacking(package, releases)
+            return _judge_broken(env, package, checked[package.name])
+        lacking = _list_lacking(package, releases)
         if lacking:
             names = ", ".join(lacking)
             return fail_with(
@@ -107,13 +108,13 @@ def _cudnn_problem(
     return None
 
 
-def _shared(owners: Sequence[LibraryPackage]) -> list[str]:
+def _list_shared(owners: Sequence[LibraryPackage]) -> list[str]:
     """Return the files that two installed cuDNN packages both list. The package installed last wrote them."""
     claims = Counter(path for package in owners for path in {f.path for f in package.files})
     return sorted(path for path, many in claims.items() if many > 1)
 
 
-def _two(
+def _judge_overlap(
     owners: Sequence[LibraryPackage],
     checked: Mapping[str, list[FileProblem]],
     whole: Sequence[LibraryPackage],
@@ -135,7 +136,7 @@ def _two(
     )
 
 
-def _broken(env: Environment, package: LibraryPackage, bad: Sequence[FileProblem]) -> Judgement:
+def _judge_broken(env: Environment, package: LibraryPackage, bad: Sequence[FileProblem]) -> Judgement:
     """Return the failure for files that are missing, damaged, or of another version."""
     names = ", ".join(os.path.basename(p.path) for p in bad)
     title = (
@@ -154,7 +155,7 @@ def _broken(env: Environment, package: LibraryPackage, bad: Sequence[FileProblem
     )
 
 
-def _lacking(package: LibraryPackage, releases: Sequence[CudnnRelease]) -> list[str]:
+def _list_lacking(package: LibraryPackage, releases: Sequence[CudnnRelease]) -> list[str]:
     """Return the known sublibraries of this release that the package does not list."""
     here = "linux-" + platform.machine()
     for release in releases:
@@ -164,7 +165,7 @@ def _lacking(package: LibraryPackage, releases: Sequence[CudnnRelease]) -> list[
     return []
 
 
-def _drift(env: Environment, owners: Sequence[LibraryPackage], lock: Lock | None) -> Judgement | None:
+def _judge_locked(env: Environment, owners: Sequence[LibraryPackage], lock: Lock | None) -> Judgement | None:
     """Compare the cuDNN on disk with the lock."""
     if lock is None:
         return None
@@ -187,7 +188,7 @@ def _drift(env: Environment, owners: Sequence[LibraryPackage], lock: Lock | None
     return None
 
 
-def _differences(packages: Sequence[LibraryPackage], lock: Lock | None) -> list[Evidence]:
+def _list_differences(packages: Sequence[LibraryPackage], lock: Lock | None) -> list[Evidence]:
     """Compare the public versions of the other CUDA packages with the lock."""
     here = {p.name: p.version for p in packages}
     return [
@@ -197,7 +198,7 @@ def _differences(packages: Sequence[LibraryPackage], lock: Lock | None) -> list[
     ]
 
 
-def _others(env: Environment, packages: Sequence[LibraryPackage], hashes: bool) -> Judgement | None:
+def _judge_others(env: Environment, packages: Sequence[LibraryPackage], hashes: bool) -> Judgement | None:
     """Check the other NVIDIA packages: sizes always, bytes if `hashes`."""
     for package in packages:
         if package.is_cudnn or package.name == "torch":
@@ -220,7 +221,7 @@ def _others(env: Environment, packages: Sequence[LibraryPackage], hashes: bool) 
     return None
 
 
-def _none_here(
+def _judge_absent(
     builds: Mapping[str, bool], files: Sequence[str], elsewhere: Sequence[str], fix: str
 ) -> Judgement:
     """Judge an environment without cuDNN: a CPU build, or one that uses the system's cuDNN."""
@@ -253,7 +254,7 @@ def _none_here(
     )
 
 
-def _good(
+def _judge_complete(
     owners: Sequence[LibraryPackage],
     bundled: Sequence[str],
     checked: Mapping[str, list[FileProblem]],

@@ -47,9 +47,11 @@ def judge_framework(
     """Judge the three stages of one framework."""
     device = context.device
     libraries = judge_loaded.list_mapped(report, context.roots, context.owners, device)
-    first = _as_locked(name, report, _framework(name, report, context), context)
-    second = _convolutions(report, context)
-    third = _died(report, "loaded", context) or judge_loaded.judge_loaded(name, report, libraries, context)
+    first = _compare_with_lock(name, report, _judge_framework_stage(name, report, context), context)
+    second = _judge_convolutions(report, context)
+    third = _judge_death(report, "loaded", context) or judge_loaded.judge_loaded(
+        name, report, libraries, context
+    )
     if first.status == "fail":
         second = Judgement(status="skip", detail="the framework stage failed")
     if first.status == "fail" or second.status == "fail":
@@ -72,8 +74,8 @@ def judge_import(name: str, report: run_probe.ProbeReport, context: FrameworkCon
     An import from outside the environment is a failure if the lock has another version. Another version inside
     the environment is left to the stage `lock`.
     """
-    judged = _framework(name, report, context)
-    as_locked = _as_locked(name, report, judged, context)
+    judged = _judge_framework_stage(name, report, context)
+    as_locked = _compare_with_lock(name, report, judged, context)
     return as_locked if as_locked.status == "fail" else judged
 
 
@@ -82,7 +84,7 @@ def describe_no_framework(env: Environment) -> str:
     return f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {env.path}"
 
 
-def _died(
+def _judge_death(
     report: run_probe.ProbeReport,
     stage: str,
     context: FrameworkContext,
@@ -108,7 +110,7 @@ def _died(
     )
 
 
-def _raised(
+def _judge_exception(
     report: run_probe.ProbeReport,
     stage: str,
     context: FrameworkContext,
@@ -139,12 +141,12 @@ def _raised(
     return Judgement(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
 
 
-def _framework(
+def _judge_framework_stage(
     name: str,
     report: run_probe.ProbeReport,
     context: FrameworkContext,
 ) -> Judgement:
-    bad = _died(report, "framework", context) or _raised(report, "framework", context)
+    bad = _judge_death(report, "framework", context) or _judge_exception(report, "framework", context)
     if bad:
         return bad
     saw = report.last("framework")
@@ -173,12 +175,12 @@ def _framework(
     )
 
 
-def _as_locked(
+def _compare_with_lock(
     name: str, report: run_probe.ProbeReport, judged: Judgement, context: FrameworkContext
 ) -> Judgement:
     """Compare a framework that works with the lock. Another version in the environment is a warning. A framework that is
     imported from outside the environment is a failure."""
-    locked = _locked_version(name, context.lock) if context.lock else None
+    locked = _find_locked_version(name, context.lock) if context.lock else None
     saw = report.last("framework")
     if not locked or not saw or judged.status != "pass":
         return judged
@@ -191,17 +193,17 @@ def _as_locked(
     )
 
 
-def _locked_version(framework: str, lock: Lock) -> str | None:
+def _find_locked_version(framework: str, lock: Lock) -> str | None:
     """Return the version of a framework in a lock. Its package can have another name, as onnxruntime-gpu."""
     package = next((b.package_name for b in lock.plan.builds if b.framework == framework), framework)
     return next((p.version for p in lock.packages if p.name == package), None)
 
 
-def _convolutions(
+def _judge_convolutions(
     report: run_probe.ProbeReport,
     context: FrameworkContext,
 ) -> Judgement:
-    bad = _died(report, "convolution", context) or _raised(report, "convolution", context)
+    bad = _judge_death(report, "convolution", context) or _judge_exception(report, "convolution", context)
     if bad:
         return bad
     rows = report.all("convolution")
@@ -218,24 +220,24 @@ def _convolutions(
         detail = f"the process ended after {len(rows)} results, before the test was complete"
         return Judgement(status="fail", detail=detail, evidence=report.words())
     if wrong:
-        return _wrong(wrong, len(rows), evidence, context.device)
+        return _judge_wrong(wrong, len(rows), evidence, context.device)
     worst = max(rows, key=lambda r: r["error"] / r["tolerance"])
     return Judgement(
         status="pass",
-        detail=f"{len(rows)} results are correct; the one closest to its limit is {_row(worst)}",
+        detail=f"{len(rows)} results are correct; the one closest to its limit is {_describe_row(worst)}",
         evidence=(*evidence, *unserved),
     )
 
 
-def _row(r: Mapping[str, Any]) -> str:
+def _describe_row(r: Mapping[str, Any]) -> str:
     error = "not a number" if r["error"] is None else f"off by {r['error']:.2g}"
     return f"{r['case']} {r['dtype']} {r['which']}: {error}, at most {r['tolerance']:g}"
 
 
-def _wrong(
+def _judge_wrong(
     wrong: Sequence[Mapping[str, Any]], many: int, evidence: tuple[Evidence, ...], device: str
 ) -> Judgement:
-    rows = tuple(Evidence(text=_row(r), source=f"device {r['device']}") for r in wrong[:12])
+    rows = tuple(Evidence(text=_describe_row(r), source=f"device {r['device']}") for r in wrong[:12])
     finding = make_finding(
         "framework_gives_wrong_numbers",
         rows,
@@ -244,7 +246,7 @@ def _wrong(
     )
     return Judgement(
         status="fail",
-        detail=f"{len(wrong)} of {many} results are wrong; first: {_row(wrong[0])}",
+        detail=f"{len(wrong)} of {many} results are wrong; first: {_describe_row(wrong[0])}",
         evidence=(*rows, *evidence),
         findings=(finding,),
     )

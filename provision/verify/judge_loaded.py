@@ -28,14 +28,14 @@ _CALLED = re.compile(r"function (cudnnBackendExecute|cudnnConvolution\w+)\(\) ca
 _ANSWERED = re.compile(r"^I! CuDNN \(v(\d+)(?: (\d+))?\)", re.MULTILINE)
 
 
-def _family(soname: str) -> str | None:
+def _find_family(soname: str) -> str | None:
     """Return the family of a library. libcublasLt belongs to the family libcublas."""
     return next((f for f in NVIDIA_LIBRARY_FAMILIES if soname.startswith(f)), None)
 
 
 def list_families(files: Sequence[str]) -> tuple[str, ...]:
     """Return the library families that the environment contains."""
-    return tuple(dict.fromkeys(f for p in files if (f := _family(os.path.basename(p)))))
+    return tuple(dict.fromkeys(f for p in files if (f := _find_family(os.path.basename(p)))))
 
 
 def list_mapped(
@@ -53,16 +53,16 @@ def list_mapped(
             LibraryFile(
                 soname=os.path.basename(path),
                 path=path,
-                version=_version(path, version, owner),
+                version=_choose_version(path, version, owner),
                 owner=f"{owner.name} {owner.version}" if owner else None,
                 inside=is_inside(path, roots) or owner is not None,
-                ran=_ran(path, report, device),
+                ran=_has_run(path, report, device),
             )
         )
     return tuple(libraries)
 
 
-def _ran(path: str, report: run_probe.ProbeReport, device: str) -> bool | None:
+def _has_run(path: str, report: run_probe.ProbeReport, device: str) -> bool | None:
     """Return whether a mapped library was used, or None if that is unknown.
 
     The convolutions open the libraries that they need, and cuDNN logs its calls. A library that only gpuenv's
@@ -81,17 +81,17 @@ def _ran(path: str, report: run_probe.ProbeReport, device: str) -> bool | None:
     return None if path in imported else True
 
 
-def _version(path: str, reported: str | None, owner: LibraryPackage | None) -> str | None:
+def _choose_version(path: str, reported: str | None, owner: LibraryPackage | None) -> str | None:
     """Return the package's version if it extends the reported one, else that one, else the file name's."""
     cudnn = os.path.basename(path).startswith("libcudnn.so")
     packaged = owner.version if owner and owner.name != "torch" else None  # old torch bundles libraries
     if packaged and (reported is None or (not cudnn and packaged.startswith(reported + "."))):
         return packaged
     named = re.search(r"\.so\.(\d+\.\d+\.\d+)$", os.path.realpath(path))
-    return reported or (named.group(1) if named else _neighbour(path))
+    return reported or (named.group(1) if named else _find_cudnn_wheel_version(path))
 
 
-def _neighbour(path: str) -> str | None:
+def _find_cudnn_wheel_version(path: str) -> str | None:
     """Return the version of the cuDNN wheel in the site-packages folder that contains the file."""
     site = Path(path).parents[2] if len(Path(path).parents) > 2 else Path("/")
     if "libcudnn" not in os.path.basename(path):
@@ -114,11 +114,13 @@ def judge_loaded(
         return Judgement(
             status="warn", detail=f"{name} did not load an NVIDIA library, so cuDNN was not used"
         )
-    foreign = [lib for lib in libraries if not lib.inside and _family(lib.soname) in context.own_families]
+    foreign = [
+        lib for lib in libraries if not lib.inside and _find_family(lib.soname) in context.own_families
+    ]
     problem = (
-        _shadowed(foreign, evidence)
-        or _mixed(libraries, evidence)
-        or _not_locked(libraries, context.lock, evidence)
+        _judge_shadowed(foreign, evidence)
+        or _judge_mixed(libraries, evidence)
+        or _judge_not_locked(libraries, context.lock, evidence)
     )
     if problem:
         return problem
@@ -130,25 +132,25 @@ def judge_loaded(
         )
     calls = _CALLED.findall(report.log)
     if not calls:
-        return _not_called(name, report, libraries, evidence)
-    return _called(calls, report.log, libraries, evidence)
+        return _judge_not_called(name, report, libraries, evidence)
+    return _judge_calls(calls, report.log, libraries, evidence)
 
 
 def _list_evidence(libraries: Sequence[LibraryFile]) -> tuple[Evidence, ...]:
     return tuple(
         Evidence(
-            text=f"{_named(lib)}{f' of {lib.owner}' if lib.owner else ', not part of a package'}",
+            text=f"{_describe_library(lib)}{f' of {lib.owner}' if lib.owner else ', not part of a package'}",
             source=lib.path,
         )
         for lib in libraries
     )
 
 
-def _called(
+def _judge_calls(
     calls: Sequence[str], log: str, libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]
 ) -> Judgement:
     outside = [lib for lib in libraries if not lib.inside]
-    versions = sorted({_full(*v) for v in _ANSWERED.findall(log)})
+    versions = sorted({_format_full_version(*v) for v in _ANSWERED.findall(log)})
     counted = Evidence(
         text=f"{len(calls)} calls of {', '.join(sorted(set(calls)))}, executed by cuDNN {' and '.join(versions)}",
         source="cuDNN's API log",
@@ -161,16 +163,16 @@ def _called(
     )
 
 
-def _named(library: LibraryFile) -> str:
+def _describe_library(library: LibraryFile) -> str:
     return f"{library.soname} {library.version}" if library.version else library.soname
 
 
-def _full(number: str, last: str) -> str:
+def _format_full_version(number: str, last: str) -> str:
     """Return a version as cuDNN's log writes it ("91900 56"): four parts since cuDNN 9, three before."""
     return f"{format_cudnn_version(int(number))}{'.' + last if last else ''}"
 
 
-def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
+def _judge_shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
     """Judge libraries from elsewhere that were loaded in place of the environment's."""
     if not foreign:
         return None
@@ -179,7 +181,7 @@ def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) ->
     finding = make_finding(
         "cudnn_shadowed" if cudnn else "library_shadowed",
         tuple(e for e in evidence if any(e.source == lib.path for lib in foreign)),
-        library=_named(first),
+        library=_describe_library(first),
         folder=os.path.dirname(first.path),
     )
     return Judgement(
@@ -191,7 +193,7 @@ def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) ->
     )
 
 
-def _mixed(libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
+def _judge_mixed(libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
     """Judge a process with more than one copy of cuDNN, by folder."""
     folders = {
         os.path.dirname(os.path.realpath(x.path)) for x in libraries if x.soname.startswith("libcudnn")
@@ -207,7 +209,7 @@ def _mixed(libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> 
     return fail_with(finding)
 
 
-def _not_locked(
+def _judge_not_locked(
     libraries: Sequence[LibraryFile], lock: Lock | None, evidence: tuple[Evidence, ...]
 ) -> Judgement | None:
     packages = lock.packages if lock else ()
@@ -225,7 +227,7 @@ def _not_locked(
     return fail_with(finding, foreign=(main.path,))
 
 
-def _not_called(
+def _judge_not_called(
     name: str, report: run_probe.ProbeReport, libraries: Sequence[LibraryFile], evidence: tuple[Evidence, ...]
 ) -> Judgement:
     saw = report.last("framework") or {}
@@ -270,7 +272,7 @@ def make_framework_verdict(
                 uuid=seen.get("uuid") or low.get("uuid"),
                 name=seen.get("name") or low.get("name"),
                 capability=seen.get("capability") or low.get("capability"),
-                convolutions=tuple(_convolution(r) for r in rows if r["device"] == index),
+                convolutions=tuple(_make_convolution(r) for r in rows if r["device"] == index),
             )
         )
     main = next((x for x in libraries if x.soname.startswith("libcudnn.so")), None)
@@ -286,7 +288,7 @@ def make_framework_verdict(
     )
 
 
-def _convolution(r: Mapping[str, Any]) -> ConvolutionResult:
+def _make_convolution(r: Mapping[str, Any]) -> ConvolutionResult:
     return ConvolutionResult(
         case=r["case"],
         dtype=r["dtype"],

@@ -28,17 +28,17 @@ def read_stage(report: run_probe.ProbeReport, stage: str) -> Mapping[str, Any]:
     return record["values"] if record else {}
 
 
-def _died(report: run_probe.ProbeReport, stage: str) -> Judgement | None:
+def _judge_death(report: run_probe.ProbeReport, stage: str) -> Judgement | None:
     """Judge a stage in which the process exited early, was killed by a signal, or reached the deadline."""
     if report.death is None or report.stage != stage or find_record(report, stage):
         return None
-    finding = _death_cause(report, stage)
+    finding = _explain_death(report, stage)
     return Judgement(
         status="fail", detail=report.death, evidence=report.words(), findings=(finding,) if finding else ()
     )
 
 
-def _death_cause(report: run_probe.ProbeReport, stage: str) -> Finding | None:
+def _explain_death(report: run_probe.ProbeReport, stage: str) -> Finding | None:
     evidence = (Evidence(text=report.death or "", source=stage), *report.words(3))
     if stage == "cudnn" and report.finished.signal == "SIGBUS":
         return make_finding("cudnn_file_truncated", evidence)
@@ -49,7 +49,7 @@ def _death_cause(report: run_probe.ProbeReport, stage: str) -> Finding | None:
 
 def judge_driver(report: run_probe.ProbeReport, ordinal: int | None) -> Judgement:
     """Judge stage 1."""
-    died = _died(report, "driver")
+    died = _judge_death(report, "driver")
     if died:
         return died
     record = find_record(report, "driver")
@@ -58,7 +58,7 @@ def judge_driver(report: run_probe.ProbeReport, ordinal: int | None) -> Judgemen
             status="fail", detail=report.death or "the test process reported nothing", evidence=report.words()
         )
     saw = record["values"]
-    evidence = _driver_evidence(saw)
+    evidence = _list_driver_evidence(saw)
     if record["failed"]:
         finding = status_causes.explain_cuda_call(record["failed"], saw, saw)
         return Judgement(
@@ -69,9 +69,9 @@ def judge_driver(report: run_probe.ProbeReport, ordinal: int | None) -> Judgemen
         )
     devices = saw["devices"]
     if ordinal is not None and ordinal not in [d["index"] for d in devices]:
-        return _no_ordinal(ordinal, saw, evidence)
+        return _judge_missing_ordinal(ordinal, saw, evidence)
     names = ", ".join(f"{d['name']} ({d['capability']})" for d in devices)
-    mismatch = _mismatch(saw)
+    mismatch = _explain_mismatch(saw)
     return Judgement(
         status="warn" if mismatch else "pass",
         detail=f"driver {saw['kernel_module'] or parse_libcuda_version(saw) or 'of unknown version'}, "
@@ -81,7 +81,7 @@ def judge_driver(report: run_probe.ProbeReport, ordinal: int | None) -> Judgemen
     )
 
 
-def _driver_evidence(saw: Mapping[str, Any]) -> tuple[Evidence, ...]:
+def _list_driver_evidence(saw: Mapping[str, Any]) -> tuple[Evidence, ...]:
     rows = [
         (saw.get("libcuda"), "libcuda.so.1"),
         (saw.get("kernel_module"), "/proc/driver/nvidia/version"),
@@ -92,7 +92,7 @@ def _driver_evidence(saw: Mapping[str, Any]) -> tuple[Evidence, ...]:
     return tuple(Evidence(text=text, source=where) for text, where in rows if text)
 
 
-def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Judgement:
+def _judge_missing_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Judgement:
     many = len(saw["devices"])
     finding = make_finding(
         "device_not_visible",
@@ -111,7 +111,7 @@ def parse_libcuda_version(saw: Mapping[str, Any]) -> str | None:
     return match.group(1) if match else None
 
 
-def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
+def _explain_mismatch(saw: Mapping[str, Any]) -> Finding | None:
     """Return the finding for a libcuda of another version than the module. A cuda-compat library differs on
     purpose."""
     version, module = parse_libcuda_version(saw), saw.get("kernel_module")
@@ -119,7 +119,7 @@ def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
         return None
     return make_finding(
         "libcuda_differs_from_module",
-        _driver_evidence(saw),
+        _list_driver_evidence(saw),
         confidence="possible",
         library=version,
         module=module,
@@ -128,7 +128,7 @@ def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
 
 def judge_runtime(report: run_probe.ProbeReport, unopened: Callable[[str], Finding | None]) -> Judgement:
     """Judge stage 2. `unopened` returns the cause of a message of the loader."""
-    died = _died(report, "runtime")
+    died = _judge_death(report, "runtime")
     if died:
         return died
     record = find_record(report, "runtime")
@@ -172,7 +172,7 @@ def judge_cudnn(
 
     `owned` are the resolved paths of the environment's libraries, because uv can link them from its cache.
     """
-    died = _died(report, "cudnn")
+    died = _judge_death(report, "cudnn")
     if died:
         return died
     record = find_record(report, "cudnn")
@@ -231,7 +231,9 @@ def is_wrong(report: run_probe.ProbeReport, judged: Judgement) -> bool:
 def check_driver_claims(saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
     """Return a failure if stage 1 reports other GPUs or another driver than gpuenv reads, else None."""
     uuids = [d["uuid"] for d in saw.get("devices", ())] + list(saw.get("mig", ()))
-    return _unknown("the environment's Python", uuids, machine) or _other_driver(saw, machine.driver)
+    return _check_uuids("the environment's Python", uuids, machine) or _check_driver_version(
+        saw, machine.driver
+    )
 
 
 def check_framework_claims(name: str, saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
@@ -239,22 +241,22 @@ def check_framework_claims(name: str, saw: Mapping[str, Any], machine: Machine) 
 
     JAX and TensorFlow report no UUIDs.
     """
-    return _unknown(name, [d["uuid"] for d in saw.get("devices", ()) if d["uuid"]], machine)
+    return _check_uuids(name, [d["uuid"] for d in saw.get("devices", ()) if d["uuid"]], machine)
 
 
-def _unknown(who: str, uuids: Collection[str], machine: Machine) -> Judgement | None:
-    known = {_digits(u) for g in machine.gpus for u in (g.uuid, *g.mig) if u}
+def _check_uuids(who: str, uuids: Collection[str], machine: Machine) -> Judgement | None:
+    known = {_strip_uuid(u) for g in machine.gpus for u in (g.uuid, *g.mig) if u}
     unread = sum(g.uuid is None for g in machine.gpus)  # GPUs that gpuenv may not read
-    strange = [u for u in dict.fromkeys(uuids) if _digits(u) not in known]
+    strange = [u for u in dict.fromkeys(uuids) if _strip_uuid(u) not in known]
     if len(strange) <= unread:
         return None
     read = ", ".join(str(g.uuid) for g in machine.gpus) or machine.driver.problem or "no GPU"
-    return _contradicted(
+    return _judge_contradiction(
         f"{who} reports the GPU {strange[0]}, which this machine does not have", ", ".join(strange), read
     )
 
 
-def _digits(uuid: str) -> str:
+def _strip_uuid(uuid: str) -> str:
     """Return the digits of a UUID: CUDA and NVML write different prefixes.
 
     Drivers before R470 name a MIG device by its card.
@@ -263,28 +265,28 @@ def _digits(uuid: str) -> str:
     return match.group(0) if match else uuid
 
 
-def _other_driver(saw: Mapping[str, Any], driver: Driver) -> Judgement | None:
+def _check_driver_version(saw: Mapping[str, Any], driver: Driver) -> Judgement | None:
     """Compare the reported kernel module and libcuda with the machine's. A cuda-compat libcuda has another
     version on purpose."""
     module, library = saw.get("kernel_module"), parse_libcuda_version(saw)
     if (driver.kernel_module or module) and module != (driver.kernel_module or driver.library):
-        return _differs(f"the kernel module {module}" if module else "no kernel module", driver)
+        return _judge_other_driver(f"the kernel module {module}" if module else "no kernel module", driver)
     compat = any("compat" in (path or "") for path in (saw.get("libcuda"), driver.libcuda))
     if library and driver.library and library not in (driver.library, driver.kernel_module) and not compat:
-        return _differs(f"libcuda {library}", driver)
+        return _judge_other_driver(f"libcuda {library}", driver)
     return None
 
 
-def _differs(reported: str, driver: Driver) -> Judgement:
+def _judge_other_driver(reported: str, driver: Driver) -> Judgement:
     read = driver.kernel_module or driver.library or "none"
-    return _contradicted(
+    return _judge_contradiction(
         f"the environment's Python reports {reported}; this machine's driver is {read}",
         reported,
         f"driver {read}",
     )
 
 
-def _contradicted(title: str, reported: str, read: str) -> Judgement:
+def _judge_contradiction(title: str, reported: str, read: str) -> Judgement:
     return fail_with(
         make_finding(
             "hardware_not_of_machine",

@@ -32,7 +32,7 @@ def locate(env: Path, *, stated: bool = False) -> Environment:
     if path.is_dir():
         python = next((path / n for n in _NAMES if os.access(path / n, os.X_OK)), None)
         if python is None:
-            raise UsageError(no_python(path), hint=_nearest(path))
+            raise UsageError(describe_missing_python(path), hint=_suggest_environment(path))
         root = path
     elif path.exists():
         python = path
@@ -43,30 +43,31 @@ def locate(env: Path, *, stated: bool = False) -> Environment:
             hint="The Python of this environment was removed. Create the environment again.",
         )
     else:
-        raise UsageError(no_python(path), hint=_nearest(path))
+        raise UsageError(describe_missing_python(path), hint=_suggest_environment(path))
     return Environment(
         path=str(root),
-        manager=_manager(root),
+        manager=_find_manager(root),
         python=str(python),
-        python_version=(stated and path.is_dir() and _stated(root)) or _version(python, path),
+        python_version=(stated and path.is_dir() and _read_stated_version(root))
+        or _ask_version(python, path),
         made_by_gpuenv=(root / ".gpuenv" / "plan.json").is_file(),
     )
 
 
-def no_python(path: Path) -> str:
+def describe_missing_python(path: Path) -> str:
     """Say why a path is no environment: it is missing, or its Python is."""
     if not path.exists():
         return f"{path} does not exist"
     return f"{path} has no Python: {'python.exe' if os.name == 'nt' else 'bin/python'} is missing"
 
 
-def _manager(root: Path) -> str | None:
+def _find_manager(root: Path) -> str | None:
     if (root / "conda-meta").is_dir():
         return "conda"
     return "venv" if (root / "pyvenv.cfg").is_file() else None
 
 
-def _stated(root: Path) -> str | None:
+def _read_stated_version(root: Path) -> str | None:
     """Return the version of Python in pyvenv.cfg, or None."""
     try:
         text = untrusted_files.read_bytes(root / "pyvenv.cfg").decode("utf-8", "replace")
@@ -76,28 +77,30 @@ def _stated(root: Path) -> str | None:
     return match and match.group(1)
 
 
-def _version(python: Path, path: Path) -> str:
+def _ask_version(python: Path, path: Path) -> str:
     """Return the version that a Python executable prints.
 
     The arguments mean nothing to a program that is not Python. Its output is accepted only if it begins with
     "gpuenv".
     """
     if not os.access(python, os.X_OK):
-        raise UsageError(f"{path} is a file that cannot be run", hint=_nearest(path))
+        raise UsageError(f"{path} is a file that cannot be run", hint=_suggest_environment(path))
     try:
         finished = process.run([str(python), "-I", "-S", "-B", "-c", _ASK], timeout=30)
     except OSError as error:
         raise UsageError(
-            f"{path} is not a Python interpreter: {error.strerror or error}", hint=_nearest(path)
+            f"{path} is not a Python interpreter: {error.strerror or error}", hint=_suggest_environment(path)
         ) from error
     words = finished.stdout.split()
     if not finished.ok or words[:1] != ["gpuenv"]:
         log = (finished.stderr or finished.stdout)[-2000:]
-        raise UsageError(f"{path} is not a working Python interpreter", hint=_nearest(path), log=log or None)
+        raise UsageError(
+            f"{path} is not a working Python interpreter", hint=_suggest_environment(path), log=log or None
+        )
     return words[1]
 
 
-def _nearest(path: Path) -> str:
+def _suggest_environment(path: Path) -> str:
     """Return a hint with the environment that the user may have meant."""
     import difflib
 
@@ -105,7 +108,7 @@ def _nearest(path: Path) -> str:
     if inside:
         return f"Did you mean {inside[0]}?"
     parent = path.parent
-    beside = sorted(p for p in _children(parent) if p != path and _is_environment(p))
+    beside = sorted(p for p in _list_folders(parent) if p != path and _is_environment(p))
     close = difflib.get_close_matches(path.name, [p.name for p in beside], n=1, cutoff=0.5)
     if close:
         return f"Did you mean {parent / close[0]}?"
@@ -114,7 +117,7 @@ def _nearest(path: Path) -> str:
     return "Give a venv, a conda prefix or a python executable; `gpuenv create` makes an environment."
 
 
-def _children(folder: Path) -> list[Path]:
+def _list_folders(folder: Path) -> list[Path]:
     try:
         return [p for p in folder.iterdir() if p.is_dir()]
     except OSError:
@@ -175,10 +178,10 @@ def read_python_paths(
         where = report.last("where")
         if where is not None:
             python_path = [os.path.abspath(p) for p in environ.get("PYTHONPATH", "").split(":") if p]
-            return _surroundings(env, where, python_path, problems)
+            return _make_python_paths(env, where, python_path, problems)
         last = report.words(1)
         problems.append(f"{report.death or 'it reported nothing'}{': ' + last[0].text if last else ''}")
-    _version(Path(env.python), Path(env.path))  # raises a clearer error for a file that is no Python
+    _ask_version(Path(env.python), Path(env.path))  # raises a clearer error for a file that is no Python
     raise UsageError(
         f"the search path of {env.python} cannot be read: {problems[-1]}",
         hint="The Python of the environment does not work. Create the environment again.",
@@ -191,7 +194,7 @@ def _is_site(folder: str) -> bool:
     return os.path.basename(folder) in ("site-packages", "dist-packages")
 
 
-def _surroundings(
+def _make_python_paths(
     env: Environment, where: run_probe.Record, python_path: list[str], problems: list[str]
 ) -> PythonPaths:
     """Return the paths in a report. `python_path` are the entries of PYTHONPATH, which belong to the user."""

@@ -75,12 +75,12 @@ def make_verdict(run: Verification) -> Verdict:
         stages=tuple(run.stages),
         frameworks=tuple(run.verdicts),
         findings=findings,
-        hint=_hint(run, outcome, findings),
+        hint=_make_hint(run, outcome, findings),
         drift=run.drift,
     )
 
 
-def _hint(run: Verification, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
+def _make_hint(run: Verification, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
     """Return one sentence that says what to do."""
     if outcome in ("works", "cpu"):
         return None
@@ -90,15 +90,15 @@ def _hint(run: Verification, outcome: Outcome, findings: Sequence[Finding]) -> s
     if first is None and outcome == "unproven":
         if run.paths.frameworks:
             return "No code from the environment was run. To test its framework, verify without --quick."
-        return _without_framework(run.env)
+        return _suggest_framework(run.env)
     if first is None:
         return "There are only warnings. To accept warnings, verify without --strict."
     if first.stage == "framework" and not run.paths.frameworks:
-        return _without_framework(run.env)
+        return _suggest_framework(run.env)
     return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {run.env.path}."
 
 
-def _without_framework(env: Environment) -> str:
+def _suggest_framework(env: Environment) -> str:
     """Return what to do about an environment without a framework. Where another tool made it, create would refuse its
     path."""
     return _WITHOUT_FRAMEWORK.format(env=shlex.quote(env.path) if env.made_by_gpuenv else "NEW")

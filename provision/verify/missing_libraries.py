@@ -36,25 +36,25 @@ def explain_missing(
     framework: str, words: str, env: Environment, installed: InstalledLibraries
 ) -> Finding | None:
     """Return the cause of a loader message that names an NVIDIA library, else None."""
-    names = [n for n in dict.fromkeys(_UNOPENED.findall(words)) if _wheel(n)]
+    names = [n for n in dict.fromkeys(_UNOPENED.findall(words)) if _find_wheel(n)]
     if not names:
         return None
-    here = {name: folder for name in names if (folder := _folder(name, installed.paths))}
+    here = {name: folder for name in names if (folder := _find_folder(name, installed.paths))}
     lacking = [n for n in names if n not in here]
     if lacking:
-        return _not_installed(framework, lacking, here, env, installed)
-    opened = next((f for n in _OPENED.findall(words) if (f := _folder(n, installed.paths))), None)
-    return _not_reached(framework, here, opened)
+        return _explain_not_installed(framework, lacking, here, env, installed)
+    opened = next((f for n in _OPENED.findall(words) if (f := _find_folder(n, installed.paths))), None)
+    return _explain_not_reached(framework, here, opened)
 
 
-def _wheel(name: str) -> str | None:
+def _find_wheel(name: str) -> str | None:
     stem = name[3:].partition(".so")[0]
     return next((wheel for family, wheel in _WHEELS.items() if stem.startswith(family)), None)
 
 
 def name_nvidia_wheel(name: str) -> str | None:
     """Return the NVIDIA wheel that contains a library, by its soname: "nvidia-cuda-runtime-cu12"."""
-    wheel, major = _wheel(name), re.search(r"\.so\.(\d+)", name)
+    wheel, major = _find_wheel(name), re.search(r"\.so\.(\d+)", name)
     if wheel is None or not name.startswith("lib"):
         return None
     if wheel != "cuda-runtime" or major is None:
@@ -62,22 +62,22 @@ def name_nvidia_wheel(name: str) -> str | None:
     return f"nvidia-{wheel}-cu{major[1]}" if int(major[1]) < 13 else f"nvidia-{wheel}"
 
 
-def _folders(paths: PythonPaths) -> list[Path]:
+def _list_folders(paths: PythonPaths) -> list[Path]:
     """Return the folders in which wheels and conda packages put NVIDIA's libraries."""
     sites = [Path(s) for s in paths.sites]
     wheels = [p for s in sites for p in sorted((s / "nvidia").glob("*/lib")) if p.is_dir()]
     return [*wheels, *(s / "torch" / "lib" for s in sites), Path(paths.prefix) / "lib"]
 
 
-def _folder(name: str, paths: PythonPaths) -> Path | None:
-    return next((f for f in _folders(paths) if (f / name).exists()), None)
+def _find_folder(name: str, paths: PythonPaths) -> Path | None:
+    return next((f for f in _list_folders(paths) if (f / name).exists()), None)
 
 
-def _named(framework: str) -> str:
+def _get_display_name(framework: str) -> str:
     return {"tensorflow": "TensorFlow", "jax": "JAX", "onnxruntime": "ONNX Runtime"}.get(framework, framework)
 
 
-def _not_reached(framework: str, here: Mapping[str, Path], opened: Path | None) -> Finding:
+def _explain_not_reached(framework: str, here: Mapping[str, Path], opened: Path | None) -> Finding:
     """Return the finding for libraries that are installed but not found.
 
     The fix is a link beside a library that was found, which helps every program. If that folder is not
@@ -94,16 +94,16 @@ def _not_reached(framework: str, here: Mapping[str, Path], opened: Path | None) 
         fix = f"Run programs with `gpuenv run`. Or first run: {export}"
     return make_finding(
         "library_not_reached",
-        _unreached(here),
+        _list_unreached(here),
         confidence="certain",
-        framework=_named(framework),
+        framework=_get_display_name(framework),
         libraries=", ".join(here),
         folders=", ".join(map(str, folders)),
         command=fix,
     )
 
 
-def _unreached(here: Mapping[str, Path]) -> tuple[Evidence, ...]:
+def _list_unreached(here: Mapping[str, Path]) -> tuple[Evidence, ...]:
     return tuple(
         Evidence(
             text=f"{name} exists in this folder, but the loader does not search it", source=str(folder / name)
@@ -112,7 +112,7 @@ def _unreached(here: Mapping[str, Path]) -> tuple[Evidence, ...]:
     )
 
 
-def _not_installed(
+def _explain_not_installed(
     framework: str,
     lacking: Sequence[str],
     here: Mapping[str, Path],
@@ -120,18 +120,21 @@ def _not_installed(
     installed: InstalledLibraries,
 ) -> Finding:
     """Return the finding for libraries of which at least one is not in the environment."""
-    wheels = tuple(dict.fromkeys(w for n in lacking if (w := _wheel(n))))
-    brings = ", ".join(re.split(r"[^\w-]", r)[0] for r in _needed(framework, wheels, installed.paths))
+    wheels = tuple(dict.fromkeys(w for n in lacking if (w := _find_wheel(n))))
+    brings = ", ".join(re.split(r"[^\w-]", r)[0] for r in _list_needed(framework, wheels, installed.paths))
     others = {
-        o for n in lacking for f in _folders(installed.paths) for o in f.glob(n.partition(".so")[0] + ".so.*")
+        o
+        for n in lacking
+        for f in _list_folders(installed.paths)
+        for o in f.glob(n.partition(".so")[0] + ".so.*")
     }
     evidence = [Evidence(text="the loader did not find it", source=name) for name in lacking]
     evidence += [Evidence(text="of another version", source=str(p)) for p in sorted(others)]
     return make_finding(
         "cudnn_not_in_environment" if wheels == ("cudnn",) else "libraries_not_in_environment",
-        (*evidence, *_unreached(here)),
+        (*evidence, *_list_unreached(here)),
         confidence="certain",
-        framework=_named(framework),
+        framework=_get_display_name(framework),
         libraries=", ".join(lacking),
         wheels=f"{brings} {'contain' if ', ' in brings else 'contains'} {'it' if len(lacking) == 1 else 'them'}"
         if brings
@@ -140,7 +143,7 @@ def _not_installed(
     )
 
 
-def _needed(framework: str, wheels: Sequence[str], paths: PythonPaths) -> list[str]:
+def _list_needed(framework: str, wheels: Sequence[str], paths: PythonPaths) -> list[str]:
     """Return the framework's requirements of some wheels, in pip's form."""
     required = read_requirements(paths.sites, framework)
     return [r for w in wheels for r in required if re.match(rf"nvidia-{w}(-cu\d+)?([^\w-]|$)", r)]
@@ -161,7 +164,7 @@ def make_install_command(
     extra = _EXTRAS.get(framework)
     sites, packages = installed.paths.sites, installed.packages
     version = next((p.version for p in packages if p.name == framework), None)
-    needed = _needed(framework, wheels, installed.paths)
+    needed = _list_needed(framework, wheels, installed.paths)
     required = {re.split(r"[^\w-]", r)[0] for r in read_requirements(sites, framework)}
     missing = required - {p.name for p in packages}
     if extra and version and len(missing) > 1 and needed:
@@ -229,7 +232,7 @@ def explain_damaged(framework: str, words: str, env: Environment, paths: PythonP
         if re.match(_OF.get(framework, r"$^"), package.name) and (bad := check_files(package.files, True)):
             return _make_damaged(env, package, bad, words)
     refused = next((line for line in words.splitlines() if _REFUSED.search(line)), None)
-    return _unrecorded(env, refused) if refused else None
+    return _explain_unrecorded(env, refused) if refused else None
 
 
 def _list_packages(site: str) -> Iterator[LibraryPackage]:
@@ -262,7 +265,7 @@ def _make_damaged(
     )
 
 
-def _unrecorded(env: Environment, refused: str) -> Finding:
+def _explain_unrecorded(env: Environment, refused: str) -> Finding:
     """Return the finding for a file that the loader refused and no RECORD lists."""
     path = re.search(r"/[^\s:'\"]{1,300}", refused)
     name = os.path.basename(path.group(0)) if path else "a library"
@@ -270,11 +273,11 @@ def _unrecorded(env: Environment, refused: str) -> Finding:
         "file_refused_by_loader",
         (Evidence(text=refused.strip()[:300], source="the loader"),),
         library=name,
-        command=_again(env),
+        command=_describe_reinstallation(env),
     )
 
 
-def _again(env: Environment) -> str:
+def _describe_reinstallation(env: Environment) -> str:
     if env.made_by_gpuenv:
         return f"gpuenv repair {env.path}"
     return "Reinstall the package of that library without the installer's cache."

@@ -73,7 +73,7 @@ def read_packages(paths: PythonPaths) -> tuple[LibraryPackage, ...]:
     Only files of the target are read. The environment needs no pip.
     """
     wheels = [d for site in paths.sites for d in _read_wheels(site)]
-    return (*wheels, *_conda(Path(paths.prefix)))
+    return (*wheels, *_read_conda(Path(paths.prefix)))
 
 
 def _read_wheels(site: str) -> Iterable[LibraryPackage]:
@@ -105,7 +105,7 @@ def read_requirements(sites: Sequence[str], package: str) -> tuple[str, ...]:
     return tuple(re.sub(r"[\s()]", "", row) for row in rows)
 
 
-def _conda(prefix: Path) -> Iterable[LibraryPackage]:
+def _read_conda(prefix: Path) -> Iterable[LibraryPackage]:
     for path in sorted((prefix / "conda-meta").glob("*.json")):
         if not _CONDA.match(path.name):
             continue
@@ -166,10 +166,10 @@ def find_cuda_builds(paths: PythonPaths, packages: Sequence[LibraryPackage]) -> 
     for framework in paths.frameworks:
         package = Path(framework.origin).parent
         if framework.name == "torch":
-            match = re.search(r"^cuda\b[^=]*= *(.+)$", _text(package / "version.py"), re.MULTILINE)
+            match = re.search(r"^cuda\b[^=]*= *(.+)$", _read_text(package / "version.py"), re.MULTILINE)
             builds["torch"] = match is None or match.group(1).strip() != "None"
         elif framework.name == "tensorflow":
-            text = _text(package / "python" / "platform" / "build_info.py")
+            text = _read_text(package / "python" / "platform" / "build_info.py")
             builds["tensorflow"] = not re.search(r"is_cuda_build['\"]\s*[,:]\s*False", text)
         elif framework.name == "onnxruntime":
             builds["onnxruntime"] = any((package / "capi").glob("libonnxruntime_providers_cuda.*"))
@@ -189,20 +189,20 @@ def read_built_major(paths: PythonPaths) -> str | None:
         package = Path(framework.origin).parent
         text, pattern = "", r"$^"
         if framework.name == "torch":
-            text, pattern = _text(package / "version.py"), r"^cuda\b[^=]*= *['\"](\d+)\."
+            text, pattern = _read_text(package / "version.py"), r"^cuda\b[^=]*= *['\"](\d+)\."
         elif framework.name == "tensorflow":
-            text = _text(package / "python" / "platform" / "build_info.py")
+            text = _read_text(package / "python" / "platform" / "build_info.py")
             pattern = r"['\"]cuda_version['\"]\s*[,:]\s*['\"](\d+)\."
         elif framework.name == "onnxruntime":
             text, pattern = (
-                _text(package / "capi" / "build_and_package_info.py"),
+                _read_text(package / "capi" / "build_and_package_info.py"),
                 r"^cuda_version *= *['\"](\d+)\.",
             )
         majors |= set(re.findall(pattern, text, re.MULTILINE)[:1])
     return majors.pop() if len(majors) == 1 else None
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return untrusted_files.read_text(path)
     except OSError:
@@ -245,7 +245,7 @@ def find_other_cudnn(python_paths: PythonPaths, environ: Mapping[str, str]) -> t
         for path in list_libraries(entry)
         if os.path.basename(path).startswith("libcudnn.so")
     ]
-    paths += re.findall(r"=> (\S*/libcudnn\.so\S*)$", _loader_cache(), re.MULTILINE)
+    paths += re.findall(r"=> (\S*/libcudnn\.so\S*)$", _read_loader_cache(), re.MULTILINE)
     return tuple(dict.fromkeys(p for p in paths if not is_inside(p, python_paths.roots)))
 
 
@@ -258,7 +258,7 @@ def is_inside(path: str, roots: Sequence[str]) -> bool:
     )
 
 
-def _loader_cache() -> str:
+def _read_loader_cache() -> str:
     """Return the output of `ldconfig -p`; empty on systems without it."""
     for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         if os.access(program, os.X_OK):

@@ -46,8 +46,8 @@ def import_early(run: Verification) -> Iterator[None]:
 
     The import takes longer than the stages before it, and needs no GPU.
     """
-    first = next((n for n in _names(run) if not _aside(run, n)), None)
-    if run.device == "cpu" or not _is_there(run, first):
+    first = next((n for n in _choose_names(run) if not _is_aside(run, n)), None)
+    if run.device == "cpu" or not _is_installed(run, first):
         yield
         return
     turn, pool = Future[Mapping[str, Any] | None](), ThreadPoolExecutor(1)
@@ -68,14 +68,14 @@ def import_early(run: Verification) -> Iterator[None]:
 
 def run_frameworks(run: Verification) -> None:
     """Run stages 5 to 7 for each framework, then all frameworks in one process."""
-    later = _later(run)
+    later = _list_later_installs(run)
     run.findings[:] = add_later_installs(run.findings, later)
     if later:
         installs = "; ".join(e.text for e in later)
         run.emit(
             Event(kind="note", stage="verify", text=f"installed after this runtime was created: {installs}")
         )
-    names = _names(run)
+    names = _choose_names(run)
     if not names:
         detail = judge_frameworks.describe_no_framework(run.env)
         if run.broken:
@@ -84,7 +84,7 @@ def run_frameworks(run: Verification) -> None:
         return run.skip_rest(("convolution", "loaded"))
     broken = run.broken
     for name in names:
-        if not broken and _aside(run, name):
+        if not broken and _is_aside(run, name):
             text = f"{name} is a build for the CPU only; another framework here uses the GPU"
             run.add("framework", Judgement(status="warn", detail=text), None, name)
             for stage in ("convolution", "loaded"):
@@ -93,42 +93,42 @@ def run_frameworks(run: Verification) -> None:
             for stage in ("framework", "convolution", "loaded"):
                 run.skip(stage, f"the {broken} stage failed", name)
         else:
-            _framework(run, name)
+            _run_framework(run, name)
     # On the CPU no library is shared, so these two processes run only with --deep.
-    names = tuple(n for n in names if not _aside(run, n))
+    names = tuple(n for n in names if not _is_aside(run, n))
     if len(names) > 1 and not run.broken and (run.device != "cpu" or run.options.deep):
-        _together(run, names)
+        _run_together(run, names)
     return None
 
 
 def import_frameworks(run: Verification) -> None:
     """Import the frameworks without a computation (`--quick` on the CPU)."""
-    run_imports.run_imports(run, _names(run))
+    run_imports.run_imports(run, _choose_names(run))
 
 
-def _names(run: Verification) -> tuple[str, ...]:
+def _choose_names(run: Verification) -> tuple[str, ...]:
     """Return the frameworks to prove: the requested ones, else those of the lock and all installed ones."""
     there = (f.name for f in run.paths.frameworks)
-    return run.options.frameworks or tuple(dict.fromkeys([*_planned(run), *there]))
+    return run.options.frameworks or tuple(dict.fromkeys([*_list_planned(run), *there]))
 
 
-def _is_there(run: Verification, name: str | None) -> bool:
+def _is_installed(run: Verification, name: str | None) -> bool:
     return name in [f.name for f in run.paths.frameworks]
 
 
-def _aside(run: Verification, name: str) -> bool:
+def _is_aside(run: Verification, name: str) -> bool:
     """Return whether an unrequested CPU build is installed beside a CUDA build. JAX users often keep a small
     torch."""
-    wanted = {*run.options.frameworks, *_planned(run)}
+    wanted = {*run.options.frameworks, *_list_planned(run)}
     gpu = run.device != "cpu" and any(run.installed.builds.values())
     return gpu and name not in wanted and not run.installed.builds.get(name, True)
 
 
-def _planned(run: Verification) -> list[str]:
+def _list_planned(run: Verification) -> list[str]:
     return [b.framework for b in run.lock.plan.builds] if run.lock else []
 
 
-def _together(run: Verification, names: Sequence[str]) -> None:
+def _run_together(run: Verification, names: Sequence[str]) -> None:
     run.emit(Event(kind="progress", stage="verify", text="in one process: " + ", ".join(names)))
     start = time.perf_counter()
     tried = [
@@ -209,8 +209,8 @@ def _ask_framework(
     return report, outcome
 
 
-def _framework(run: Verification, name: str) -> None:
-    if not _is_there(run, name):
+def _run_framework(run: Verification, name: str) -> None:
+    if not _is_installed(run, name):
         run.add(
             "framework", Judgement(status="fail", detail=f"{name} is not in this environment"), None, name
         )
@@ -220,7 +220,7 @@ def _framework(run: Verification, name: str) -> None:
     run.emit(Event(kind="progress", stage="verify", text=f"{name}: import and convolutions"))
     verdicts = []
     for uuid in run.slices or (None,):
-        verdict = _on(run, name, uuid)
+        verdict = _run_on_device(run, name, uuid)
         if uuid:  # in its own child each MIG device is device 0
             devices = tuple(dataclasses.replace(d, uuid=uuid) for d in verdict.devices)
             verdict = dataclasses.replace(verdict, devices=devices)
@@ -231,7 +231,7 @@ def _framework(run: Verification, name: str) -> None:
     run.verdicts.append(dataclasses.replace(verdicts[0], devices=together_))
 
 
-def _later(run: Verification) -> tuple[Evidence, ...]:
+def _list_later_installs(run: Verification) -> tuple[Evidence, ...]:
     """Return what was installed into a system-wide Python (as Colab's) after its image was made.
 
     For a venv or a conda environment that means nothing.
@@ -251,12 +251,12 @@ def add_later_installs(findings: Sequence[Finding], later: tuple[Evidence, ...])
     ]
 
 
-def _on(run: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
+def _run_on_device(run: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
     """Run the three stages of a framework, on the MIG device `uuid` if there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
     report, outcome = _ask_framework(run, name, {**run.environ, **hidden})
     times = run_imports.measure_stages(report)
-    later = _later(run)
+    later = _list_later_installs(run)
     for stage, as_judged in outcome.stages:
         judged = dataclasses.replace(as_judged, findings=tuple(add_later_installs(as_judged.findings, later)))
         if stage == "framework":

@@ -37,7 +37,7 @@ def run_imports(run: Verification, names: Sequence[str]) -> None:
         reports = {n: future.result() for n, future in futures.items()}
     for name in names:
         if name in reports:
-            _add(run, name, reports[name])
+            _add_stage(run, name, reports[name])
         else:
             run.add(
                 "framework", Judgement(status="fail", detail=f"{name} is not in this environment"), None, name
@@ -67,7 +67,7 @@ def _judge(run: Verification, name: str, report: run_probe.ProbeReport) -> Judge
     return judge_frameworks.judge_import(name, report, context)
 
 
-def _add(run: Verification, name: str, report: run_probe.ProbeReport) -> None:
+def _add_stage(run: Verification, name: str, report: run_probe.ProbeReport) -> None:
     judged = _judge(run, name, report)
     run.add("framework", judged, measure_stages(report).get("framework"), name)
     run.verdicts.append(judge_loaded.make_framework_verdict(name, report, run.device, (), ()))

@@ -25,7 +25,7 @@ from .verification_state import Judgement, Verification, find_suspects, search_s
 _BEFORE = {"driver": None, "runtime": "driver", "cudnn": "runtime"}
 
 
-def _major(run: Verification) -> str | None:
+def _find_major(run: Verification) -> str | None:
     """Return the CUDA major version of the environment's cuDNN.
 
     It comes from the lock, else from the package's name, else from the build of the frameworks.
@@ -61,16 +61,16 @@ def choose_libraries(files: Sequence[str], *, major: str | None, system: bool) -
     }
 
 
-def _paths(run: Verification) -> early_probes.LibraryPaths:
+def _find_library_paths(run: Verification) -> early_probes.LibraryPaths:
     system = any(run.installed.builds.values()) and not read_libraries.pick_library(
         run.installed.files, "libcudart"
     )
-    return choose_libraries(run.installed.files, major=_major(run), system=system)
+    return choose_libraries(run.installed.files, major=_find_major(run), system=system)
 
 
 def _ask(run: Verification, environ: Mapping[str, str]) -> run_probe.ProbeReport:
     """Ask all again, in a child of its own, under other variables."""
-    paths = _paths(run)
+    paths = _find_library_paths(run)
     seconds = min(run.options.timeout, early_probes.SECONDS)
     child = run_probe.ChildSettings(environ=environ, timeout=seconds, later_input=lambda: paths)
     return early_probes.ask_driver(run.env, run.ordinal, child)
@@ -87,17 +87,17 @@ def run_lowlevel(run: Verification) -> None:
         if run.early_probes.driver_report is None:
             pending = pool.submit(_ask, run, run.environ)
         else:
-            run.early_probes.paths.set_result(_paths(run))
+            run.early_probes.paths.set_result(_find_library_paths(run))
             pending = run.early_probes.driver_report
-        on_disk, seconds = _libraries(run)
+        on_disk, seconds = _judge_libraries_stage(run)
         run.read_ahead()
         run.machine = _read_machine(run)
         report = run.lowlevel = pending.result()
-    run.add("driver", _judge_layer(run, report, "driver"), _seconds(report, None, "driver"))
+    run.add("driver", _judge_layer(run, report, "driver"), _measure_stage(report, None, "driver"))
     if run.broken:
         _search_layers(run, "driver")
         return run.skip_rest(("runtime", "libraries", "cudnn"))
-    run.add("runtime", _runtime(run, report), _seconds(report, "driver", "runtime"))
+    run.add("runtime", _judge_runtime_stage(run, report), _measure_stage(report, "driver", "runtime"))
     if run.broken:
         _search_layers(run, "runtime")
         return run.skip_rest(("libraries", "cudnn"))
@@ -105,11 +105,11 @@ def run_lowlevel(run: Verification) -> None:
     if run.broken:
         return run.skip_rest(("cudnn",))
     judged = _judge_layer(run, report, "cudnn")
-    run.add("cudnn", judged, _seconds(report, "runtime", "cudnn"))
+    run.add("cudnn", judged, _measure_stage(report, "runtime", "cudnn"))
     if judged.status == "fail":
         run.wrong = run.wrong or judge_lowlevel.is_wrong(report, judged)
         _search_layers(run, "cudnn")
-    return _slices(run)
+    return _run_slices(run)
 
 
 def _read_machine(run: Verification) -> Machine | None:
@@ -118,7 +118,7 @@ def _read_machine(run: Verification) -> Machine | None:
     return run.baseline.read_machine() if run.baseline.read_machine else None
 
 
-def _slices(run: Verification) -> None:
+def _run_slices(run: Verification) -> None:
     """Run the stages for each further MIG device in its own child. CUDA shows a process only one MIG device."""
     assert run.lowlevel is not None
     uuids = judge_lowlevel.read_stage(run.lowlevel, "driver").get("mig", ())
@@ -129,19 +129,19 @@ def _slices(run: Verification) -> None:
         report = _ask(run, {**run.environ, "CUDA_VISIBLE_DEVICES": uuid})
         for stage in ("driver", "runtime", "cudnn"):
             judged = _judge_layer(run, report, stage)
-            run.add(stage, judged, _seconds(report, _BEFORE[stage], stage), device=uuid)
+            run.add(stage, judged, _measure_stage(report, _BEFORE[stage], stage), device=uuid)
             if judged.status == "fail":
                 return
 
 
-def _libraries(run: Verification) -> tuple[Judgement, float]:
+def _judge_libraries_stage(run: Verification) -> tuple[Judgement, float]:
     """Return the judgement of stage 3, and its seconds."""
     start = time.perf_counter()
     judged = judge_cudnn_files.judge_libraries(run.env, run.installed, run.options, run.baseline, run.environ)
     return judged, time.perf_counter() - start
 
 
-def _seconds(report: run_probe.ProbeReport, before: str | None, stage: str) -> float | None:
+def _measure_stage(report: run_probe.ProbeReport, before: str | None, stage: str) -> float | None:
     """Return the seconds of a stage of the low-level probe, from the end of the stage before it."""
     ends = {r["stage"]: r["at"] for r in report.all("stage")}
     if stage not in ends:
@@ -161,14 +161,14 @@ def _judge_layer(run: Verification, report: run_probe.ProbeReport, stage: str) -
             or judged
         )
     if stage == "runtime":
-        return _runtime(run, report)
+        return _judge_runtime_stage(run, report)
     owned = read_libraries.map_owners(run.installed.packages)
     return judge_lowlevel.judge_cudnn(
         report, run.paths.roots, owned, read_libraries.pick_library(run.installed.files, "libcudnn")
     )
 
 
-def _runtime(run: Verification, report: run_probe.ProbeReport) -> Judgement:
+def _judge_runtime_stage(run: Verification, report: run_probe.ProbeReport) -> Judgement:
     framework = run.installed.cuda_framework
     return judge_lowlevel.judge_runtime(
         report,

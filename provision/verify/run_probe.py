@@ -75,11 +75,11 @@ class ProbeReport:
         from ..model import Evidence
 
         text = [line.rstrip() for line in self.finished.stderr.splitlines() if line.strip()]
-        shown = _crash(text) or text[-lines:]
+        shown = _find_crash_lines(text) or text[-lines:]
         return tuple(Evidence(text=line[:500], source="stderr") for line in shown)
 
 
-def _crash(text: Sequence[str]) -> list[str]:
+def _find_crash_lines(text: Sequence[str]) -> list[str]:
     """Return the lines of Python's fault handler: the error, the stack, and the loaded modules."""
     start = next((i for i, line in enumerate(text) if line.startswith("Fatal Python error: ")), None)
     if start is None:
@@ -100,10 +100,10 @@ def name_framework_probes(name: str) -> tuple[str, ...]:
 
 def join_sources(*names: str) -> str:
     """Return the text of some probes as one program. They share code because they are in one file."""
-    return "\n".join(_text(name) for name in names)
+    return "\n".join(_read_probe(name) for name in names)
 
 
-def _text(name: str) -> str:
+def _read_probe(name: str) -> str:
     data = pkgutil.get_data("provision", f"probes/{name}.py")
     assert data is not None  # every loader that can import gpuenv has files
     return data.decode("utf-8")
@@ -252,26 +252,26 @@ def find_malformed(record: Mapping[str, Any]) -> str | None:
     kind = record["kind"]
     if kind not in _KINDS:
         return None
-    wrong = _lacks(record, {"at": _NUMBER, **_KINDS[kind]}) or _of_kind(record)
+    wrong = _check_fields(record, {"at": _NUMBER, **_KINDS[kind]}) or _check_kind(record)
     return f"a record {kind!r} {wrong}" if wrong else None
 
 
-def _of_kind(record: Mapping[str, Any]) -> str | None:
+def _check_kind(record: Mapping[str, Any]) -> str | None:
     """Return what is wrong beyond the types of the fields."""
     kind = record["kind"]
     if kind == "stage":
         reached = _REACHED.get(record["stage"], {}) if record["failed"] is None else {}
-        return _lacks(record["values"], {**_STAGES.get(record["stage"], {}), **reached}) or _pairs(
-            record["values"], "mapped"
-        )
+        return _check_fields(
+            record["values"], {**_STAGES.get(record["stage"], {}), **reached}
+        ) or _check_pairs(record["values"], "mapped")
     if kind == "failed":
-        return None if "call" in record else _lacks(record, {"error": _TEXT, "text": _TEXT})
+        return None if "call" in record else _check_fields(record, {"error": _TEXT, "text": _TEXT})
     if kind == "convolution" and record["tolerance"] <= 0:
         return "has a tolerance of 0 or less"
-    return _pairs(record, "files") if kind == "mapped" else None
+    return _check_pairs(record, "files") if kind == "mapped" else None
 
 
-def _pairs(record: Mapping[str, Any], name: str) -> str | None:
+def _check_pairs(record: Mapping[str, Any], name: str) -> str | None:
     """Check that a list contains pairs of a path and a version."""
     right = all(
         isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and isinstance(row[1], _MAYBE)
@@ -280,21 +280,21 @@ def _pairs(record: Mapping[str, Any], name: str) -> str | None:
     return None if right else f"has no pairs of path and version in {name!r}"
 
 
-def _lacks(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+def _check_fields(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
     for name, form in wanted.items():
         if name not in record:
             return f"lacks {name!r}"
-        if not _fits(record[name], form):
+        if not _has_form(record[name], form):
             return f"has a wrong {name!r}"
     return None
 
 
-def _fits(value: Any, form: Any) -> bool:
+def _has_form(value: Any, form: Any) -> bool:
     """Return whether a value has a form: a class, one of several, a list of forms, or a mapping of forms."""
     if isinstance(form, list):
-        return isinstance(value, list) and all(_fits(item, form[0]) for item in value)
+        return isinstance(value, list) and all(_has_form(item, form[0]) for item in value)
     if isinstance(form, dict):
-        return isinstance(value, dict) and _lacks(value, form) is None
+        return isinstance(value, dict) and _check_fields(value, form) is None
     if isinstance(form, tuple):
-        return any(_fits(value, one) for one in form)
+        return any(_has_form(value, one) for one in form)
     return isinstance(value, form) and not (isinstance(value, bool) and form is not bool)

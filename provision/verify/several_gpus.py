@@ -28,7 +28,7 @@ def run_peers(run: Verification) -> None:
     report = run_probe.run_probe(
         run.env.python,
         ("report", "driver", "runtime", "peers"),
-        {"libcudart": cudart, "libnccl": _nccl(run), "ordinals": ordinals},
+        {"libcudart": cudart, "libnccl": _find_nccl(run), "ordinals": ordinals},
         run_probe.ChildSettings(
             environ={**_GENTLE, **run.environ},
             timeout=min(run.options.timeout, _SECONDS),
@@ -38,7 +38,7 @@ def run_peers(run: Verification) -> None:
     run.add("peers", judge_peers(report, len(ordinals)), time.perf_counter() - start)
 
 
-def _nccl(run: Verification) -> str | None:
+def _find_nccl(run: Verification) -> str | None:
     paths = [p for s in run.paths.sites for p in glob.glob(f"{glob.escape(s)}/nvidia/nccl/lib/libnccl.so.2")]
     if not paths and os.path.isdir(os.path.join(run.paths.prefix, "conda-meta")):
         paths = [p for p in [os.path.join(run.paths.prefix, "lib", "libnccl.so.2")] if os.path.exists(p)]
@@ -49,7 +49,7 @@ def judge_peers(report: run_probe.ProbeReport, many: int) -> Judgement:
     """Pass where every copy and the sum are right; else a warning that says what did not work."""
     copies, sums, failed = report.all("copy"), report.last("all_reduce"), report.last("failed")
     wrong = [f"device {r['source']} to device {r['target']}" for r in copies if not r["ok"]]
-    evidence = tuple(Evidence(text=_copy(r), source="cudaMemcpyPeer") for r in copies)
+    evidence = tuple(Evidence(text=_describe_copy(r), source="cudaMemcpyPeer") for r in copies)
     if report.death or failed or wrong or (sums and not sums["ok"]):
         what = report.death or (status_causes.describe_call(failed) if failed else None)
         what = what or ("wrong copies: " + ", ".join(wrong) if wrong else "NCCL's sum is wrong")
@@ -64,6 +64,6 @@ def judge_peers(report: run_probe.ProbeReport, many: int) -> Judgement:
     )
 
 
-def _copy(r: Mapping[str, object]) -> str:
+def _describe_copy(r: Mapping[str, object]) -> str:
     how = "direct" if r["direct"] else "through the host"
     return f"device {r['source']} to device {r['target']}, {how}: {'right' if r['ok'] else 'wrong'}"

@@ -192,7 +192,7 @@ def libraries_listed(data: bytes) -> None:
 
 def conda_meta(data: bytes) -> None:
     prefix = file("conda/conda-meta/cudnn-9.1.0-h0_0.json", data).parent.parent
-    found = list(read_libraries._conda(prefix))
+    found = list(read_libraries._read_conda(prefix))
     listed_files.check_files([f for d in found for f in d.files][:64], True)
     listed = compare_conda.read_conda_meta(prefix)
     compare_conda.find_changes([], listed, None, thorough=True, read=listed.metas)
@@ -276,7 +276,7 @@ READERS = {
         Reader("METADATA", metadata, (b"Metadata-Version: 2.1\nName: a\nRequires-Dist: b; extra == 'c'\n\n",), "text"),
         Reader("RECORD of cuDNN", libraries_listed, (LIBRARIES,), "text"),
         Reader("conda-meta", conda_meta, (META,), "json"),
-        Reader("installed.json", lambda d: compare_wheels._installed(file("made/.gpuenv/installed.json", d).parent.parent), (INSTALLED,), "json"),
+        Reader("installed.json", lambda d: compare_wheels._read_installed(file("made/.gpuenv/installed.json", d).parent.parent), (INSTALLED,), "json"),
         Reader("log", diagnosed, (LOG,), "text"),
         Reader("gpuenv.yaml", lambda d: read_config(file("gpuenv.yaml", d)), (PROJECT,), "yaml"),
         Reader("requirements.txt", lambda d: demanded("requirements.txt", d), (REQUIREMENTS,), "text"),

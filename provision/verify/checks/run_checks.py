@@ -89,17 +89,17 @@ def _run(
             )
             finished, problem, missing = done.finished, done.problem, done.missing
         else:
-            with _folder(placed.folder) as folder:
+            with _enter_folder(placed.folder) as folder:
                 finished = process.run(
                     make_command(env, check), env=environ, cwd=folder, timeout=timeout, leaves_nothing=True
                 )
             problem = None if finished.ok else ""
     except OSError as error:
         detail = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return CheckOutcome(result=_result(check, detail))
+        return CheckOutcome(result=_make_result(check, detail))
     seconds = round(time.perf_counter() - start, 3)
-    detail = "passed" if problem is None else problem or _ending(finished, timeout)
-    result = _result(check, detail, ok=problem is None, finished=finished, seconds=seconds)
+    detail = "passed" if problem is None else problem or _describe_ending(finished, timeout)
+    result = _make_result(check, detail, ok=problem is None, finished=finished, seconds=seconds)
     return CheckOutcome(result=result, finished=finished, missing=missing, placed=placed, before=before)
 
 
@@ -111,7 +111,7 @@ def make_command(env: Environment, check: Check) -> list[str]:
 
 
 @contextlib.contextmanager
-def _folder(path: Path | None) -> Iterator[Path]:
+def _enter_folder(path: Path | None) -> Iterator[Path]:
     if path is not None:
         yield path
         return
@@ -121,7 +121,7 @@ def _folder(path: Path | None) -> Iterator[Path]:
         yield empty
 
 
-def _result(
+def _make_result(
     check: Check, detail: str, *, ok: bool = False, finished: process.Finished | None = None,
     seconds: float | None = None,
 ) -> CheckResult:  # fmt: skip
@@ -131,11 +131,11 @@ def _result(
         returncode=finished.returncode if finished and not finished.timed_out else None,
         signal=finished.signal if finished and not finished.timed_out else None,
         timed_out=bool(finished and finished.timed_out), seconds=seconds,
-        output=_last_lines(finished) if finished else (),
+        output=_list_last_lines(finished) if finished else (),
     )  # fmt: skip
 
 
-def _last_lines(finished: process.Finished, count: int = _LINES) -> tuple[str, ...]:
+def _list_last_lines(finished: process.Finished, count: int = _LINES) -> tuple[str, ...]:
     """Return the last lines of standard error, or of standard output if standard error is empty."""
     for text in (finished.stderr, finished.stdout):
         if lines := [line.rstrip()[:_LONGEST] for line in text.splitlines() if line.strip()]:
@@ -143,7 +143,7 @@ def _last_lines(finished: process.Finished, count: int = _LINES) -> tuple[str, .
     return ()
 
 
-def _ending(finished: process.Finished, timeout: float) -> str:
+def _describe_ending(finished: process.Finished, timeout: float) -> str:
     """Return how a failed check ended, with the error that it printed last."""
     if finished.timed_out:
         how = f"did not finish within {timeout:g} s"
@@ -151,7 +151,7 @@ def _ending(finished: process.Finished, timeout: float) -> str:
         how = f"ended by {finished.signal}"
     else:
         how = f"exit {finished.returncode}"
-    lines = _last_lines(finished, _SEARCHED)
+    lines = _list_last_lines(finished, _SEARCHED)
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt)\b", line)]
     return ": ".join([how, *(errors or lines)[-1:]])
 
@@ -163,7 +163,7 @@ def add_checks(verdict: Verdict, ended: Sequence[CheckOutcome], *, strict: bool 
     if failed:
         named = "; ".join(f"{one.result.label}: {one.result.detail}" for one in failed)
         detail = f"{len(failed)} of {len(results)} failed: {named}"
-        evidence = tuple(e for one in failed for e in _evidence(one))
+        evidence = tuple(e for one in failed for e in _list_evidence(one))
     else:
         detail = f"{len(results)} passed: {', '.join(r.label for r in results)}"
         evidence = tuple(Evidence(text=f"{r.detail}, {r.seconds:g} s", source=r.label) for r in results)
@@ -175,7 +175,7 @@ def add_checks(verdict: Verdict, ended: Sequence[CheckOutcome], *, strict: bool 
     findings = [f for one in ended for f in one.findings]
     whole = add_stages(verdict, [stage], findings, strict=strict)
     if failed and not any(f.fix for f in findings):
-        whole = dataclasses.replace(whole, hint=_hint(verdict.env, failed[0].result))
+        whole = dataclasses.replace(whole, hint=_make_hint(verdict.env, failed[0].result))
     return dataclasses.replace(whole, checks=results)
 
 
@@ -185,14 +185,14 @@ def skip_checks(verdict: Verdict, why: str, *, warn: bool = False, strict: bool 
     return add_stages(verdict, [stage], (), strict=strict)
 
 
-def _evidence(failed: CheckOutcome) -> Iterator[Evidence]:
+def _list_evidence(failed: CheckOutcome) -> Iterator[Evidence]:
     """Yield the tools that a check misses, or its last lines of output. The first line names the check."""
     yield from (m.evidence for m in failed.missing)
     for i, line in enumerate(() if failed.missing else failed.result.output):
         yield Evidence(text=line, source=None if i else failed.result.label)
 
 
-def _hint(env: str, failed: CheckResult) -> str:
+def _make_hint(env: str, failed: CheckResult) -> str:
     """Return a hint for a check that failed for an unknown cause."""
     if failed.timed_out:
         return f"Give the check {failed.label!r} more time (timeout: in gpuenv.yaml, or --timeout), or correct it."

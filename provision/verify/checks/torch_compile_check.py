@@ -52,14 +52,14 @@ def run_compile_check(
     if done and report.finished.ok:
         problem = None if done["ok"] else f"the results are off by {done['max_error']:g}"
         return CompileOutcome(finished=report.finished, problem=problem)
-    missing = _missing(needs) if needs else ()
+    missing = _list_missing(needs) if needs else ()
     named = " and ".join(m.what for m in missing)
     return CompileOutcome(
         finished=report.finished, problem=f"torch.compile needs {named}" if named else "", missing=missing
     )
 
 
-def _missing(needs: Mapping[str, Any]) -> tuple[MissingTool, ...]:
+def _list_missing(needs: Mapping[str, Any]) -> tuple[MissingTool, ...]:
     rows = []
     if needs["compiler"] is None:
         text = f"not on PATH: {', '.join(needs['compilers'])}"

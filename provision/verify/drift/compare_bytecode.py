@@ -27,7 +27,10 @@ def find_changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, st
     Missing modules, and modules that Python would not run, are not included.
     """
     noted = {
-        path: (name, sha) for name, files in _modules(env).items() if name in packages for path, sha in files
+        path: (name, sha)
+        for name, files in _read_modules(env).items()
+        if name in packages
+        for path, sha in files
     }
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing releases the interpreter's lock
         digests = pool.map(
@@ -35,33 +38,34 @@ def find_changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, st
         )
         suspects = [p for p, sha in zip(noted, digests, strict=True) if sha not in (None, noted[p][1])]
     files: dict[str, dict[str, str]] = {}
-    for path in _differing(env, suspects):
+    for path in _find_differing(env, suspects):
         files.setdefault(noted[path][0], {})[str(env / path)] = "bytecode"
     return files
 
 
-def _modules(env: Path) -> Mapping[str, list[tuple[str, str]]]:
+def _read_modules(env: Path) -> Mapping[str, list[tuple[str, str]]]:
     """Return the recorded packages and their files inside the environment; empty if nothing was compiled."""
     try:
         modules = json.loads(untrusted_files.read_bytes(env / _NOTED))["modules"]
         return {
-            str(n): [(str(p), str(s)) for p, s in files.items() if _inside(p)] for n, files in modules.items()
+            str(n): [(str(p), str(s)) for p, s in files.items() if _is_inside(p)]
+            for n, files in modules.items()
         }
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return {}
 
 
-def _inside(path: str) -> bool:
+def _is_inside(path: str) -> bool:
     parts = PurePosixPath(path)
     return not parts.is_absolute() and ".." not in parts.parts and path.endswith(".pyc") and "\0" not in path
 
 
-def _differing(env: Path, suspects: list[str]) -> list[str]:
+def _find_differing(env: Path, suspects: list[str]) -> list[str]:
     """Return the suspects that Python would run and that differ from their compiled sources.
 
     Return all suspects if Python cannot be started.
     """
-    pairs = [(str(env / _source(path)), str(env / path)) for path in suspects]
+    pairs = [(str(env / _get_source(path)), str(env / path)) for path in suspects]
     if not pairs:
         return []
     argv = [str(env / "bin" / "python"), "-I", "-S", str(_PROGRAM)]
@@ -72,7 +76,7 @@ def _differing(env: Path, suspects: list[str]) -> list[str]:
         return suspects
 
 
-def _source(path: str) -> str:
+def _get_source(path: str) -> str:
     """Return the source of `__pycache__/name.tag.pyc` (PEP 3147)."""
     compiled = PurePosixPath(path)
     return str(compiled.parent.parent / f"{compiled.name.rsplit('.', 2)[0]}.py")

@@ -52,9 +52,9 @@ class CondaRecord:
             data = json.loads(untrusted_files.read_bytes(self.prefix / "conda-meta" / f"{self.stem}.json"))
         except (OSError, ValueError, RecursionError):
             return ()
-        return tuple(self._row(r) for r in list_files(data) if not r["_path"].endswith(".pyc"))
+        return tuple(self._make_row(r) for r in list_files(data) if not r["_path"].endswith(".pyc"))
 
-    def _row(self, row: Mapping[str, Any]) -> RecordRow:
+    def _make_row(self, row: Mapping[str, Any]) -> RecordRow:
         path = str(self.prefix / row["_path"])
         if row.get("path_type") == "softlink":
             return RecordRow(path, None, None)
@@ -84,7 +84,7 @@ class CondaMeta:
     @cached_property
     def wrong_sizes(self) -> dict[str, dict[str, str]]:
         """Package -> path -> "missing" or "size", for its wrong files."""
-        return {m.name: _wrong(m, self, None, hashes=False) for m in self.metas.values()}
+        return {m.name: _find_wrong(m, self, None, hashes=False) for m in self.metas.values()}
 
     def infos(self) -> frozenset[str]:
         """Return the names of the dist-info folders of conda packages."""
@@ -123,7 +123,7 @@ def find_changes(
     changes = []
     for package in packages:
         meta = conda.metas.get(package.name)
-        stem = _stem(package)
+        stem = _get_stem(package)
         if meta is None:
             text = f"{package.name} is missing, but the lock has {package.version}"
             changes.append(
@@ -137,7 +137,7 @@ def find_changes(
             )  # fmt: skip
         else:
             if thorough:
-                wrong = _wrong(meta, conda, since, hashes=meta.name in read)
+                wrong = _find_wrong(meta, conda, since, hashes=meta.name in read)
             else:
                 wrong = conda.wrong_sizes[meta.name]
             changes += [make_change(meta.name, meta.version, str(conda.prefix), wrong)] if wrong else []
@@ -151,21 +151,21 @@ def find_strangers(packages: Sequence[LockedPackage], conda: CondaMeta) -> tuple
     return tuple(UnlockedPackage(name=m.name, version=m.version, conda=True) for m in added)
 
 
-def _stem(package: LockedPackage) -> str:
+def _get_stem(package: LockedPackage) -> str:
     return package.url.rpartition("/")[2].removesuffix(".conda").removesuffix(".tar.bz2")
 
 
-def _wrong(meta: CondaRecord, conda: CondaMeta, since: float | None, *, hashes: bool) -> dict[str, str]:
-    bad = {r.path: how for r in meta.rows if (how := _differs(r, since, hashes=hashes))}
+def _find_wrong(meta: CondaRecord, conda: CondaMeta, since: float | None, *, hashes: bool) -> dict[str, str]:
+    bad = {r.path: how for r in meta.rows if (how := _compare_row(r, since, hashes=hashes))}
     for other in conda.metas.values() if bad else ():
         if other is not meta:  # if two packages list a file, one of them wrote it
             for row in other.rows:
-                if row.path in bad and not _differs(row, since, hashes=hashes):
+                if row.path in bad and not _compare_row(row, since, hashes=hashes):
                     del bad[row.path]
     return bad
 
 
-def _differs(row: RecordRow, since: float | None, *, hashes: bool) -> str | None:
+def _compare_row(row: RecordRow, since: float | None, *, hashes: bool) -> str | None:
     if row.digest is None and row.size is None:
         return None if os.path.lexists(row.path) else "missing"
     return compare_file(row, since, hashes=hashes)

@@ -65,26 +65,30 @@ def find_drift(
     seen = read_distributions(env)
     conda = [p for p in lock.packages if p.is_conda]
     wheels = {normalize_name(p.name): p for p in lock.packages if not p.is_conda}
-    known, since = _installed(env)
-    changes = [] if conda else _python(lock, python)  # there Python is a package like the others
-    changes += [c for n, p in wheels.items() if (c := _package(p, seen.get(n, ()), known.get(n), n in fresh))]
+    known, since = _read_installed(env)
+    changes = [] if conda else _compare_python(lock, python)  # there Python is a package like the others
+    changes += [
+        c for n, p in wheels.items() if (c := _compare_package(p, seen.get(n, ()), known.get(n), n in fresh))
+    ]
     named = {c.name for c in changes}
     here = {n: seen[n][0] for n in wheels if n not in named and n in seen}
     if thorough:
-        changes += _files(here, since, here if deep else fresh, compare_bytecode.find_changed(env, here))
+        changes += _compare_files(
+            here, since, here if deep else fresh, compare_bytecode.find_changed(env, here)
+        )
     else:
-        changes += _without_shared(here, sizes.wheels if sizes else _wrong_sizes(here))
+        changes += _drop_shared(here, sizes.wheels if sizes else _find_wrong_sizes(here))
     listed = ((sizes and sizes.conda) or compare_conda.read_conda_meta(env)) if conda else None
     if listed is not None:
         read = listed.metas if deep else fresh
         changes += compare_conda.find_changes(conda, listed, since, thorough=thorough, read=read)
-    added = [d for n, ds in seen.items() if n not in wheels for d in ds if not _of_conda(d, listed)]
-    strangers, over = _strangers(added, here, listed.rows() if listed and added else {})
+    added = [d for n, ds in seen.items() if n not in wheels for d in ds if not _is_of_conda(d, listed)]
+    strangers, over = _find_strangers(added, here, listed.rows() if listed and added else {})
     strangers += compare_conda.find_strangers(conda, listed) if listed else ()
-    return Drift(changes=_merged([*changes, *over]), strangers=strangers)
+    return Drift(changes=_merge_changes([*changes, *over]), strangers=strangers)
 
 
-def _installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:
+def _read_installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:
     """Return what was installed, and when that was recorded. Older environments have no such record."""
     path = env / ".gpuenv" / "installed.json"
     try:
@@ -94,13 +98,13 @@ def _installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:
         return {}, None
 
 
-def _of_conda(distribution: Distribution, listed: compare_conda.CondaMeta | None) -> bool:
+def _is_of_conda(distribution: Distribution, listed: compare_conda.CondaMeta | None) -> bool:
     return listed is not None and (
         distribution.installer == "conda" or distribution.folder.name in listed.infos()
     )
 
 
-def _merged(changes: Iterable[EnvironmentChange]) -> tuple[EnvironmentChange, ...]:
+def _merge_changes(changes: Iterable[EnvironmentChange]) -> tuple[EnvironmentChange, ...]:
     """Return one change per package, because an overwritten package has wrong files too."""
     merged: dict[tuple[str, bool], EnvironmentChange] = {}
     for change in sorted(changes, key=lambda c: c.kind == "modified"):
@@ -112,7 +116,7 @@ def _merged(changes: Iterable[EnvironmentChange]) -> tuple[EnvironmentChange, ..
 # --- one package ---------------------------------------------------------------------------------
 
 
-def _python(lock: Lock, python: str | None) -> list[EnvironmentChange]:
+def _compare_python(lock: Lock, python: str | None) -> list[EnvironmentChange]:
     wanted = lock.plan.python
     if not python or not wanted or python.split(".")[:2] == wanted.split(".")[:2]:
         return []
@@ -120,7 +124,7 @@ def _python(lock: Lock, python: str | None) -> list[EnvironmentChange]:
     return [EnvironmentChange(kind="python", name="python", text=text, locked=wanted, found=python)]
 
 
-def _package(
+def _compare_package(
     package: LockedPackage, seen: Sequence[Distribution], kept: InstalledPackage | None, fresh: bool
 ) -> EnvironmentChange | None:
     """Return the change of a locked wheel that is missing, replaced, duplicated, or has another RECORD."""
@@ -155,7 +159,7 @@ def is_same_version(one: str, other: str) -> bool:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _files(
+def _compare_files(
     here: Mapping[str, Distribution],
     since: float | None,
     read: Collection[str],
@@ -173,23 +177,23 @@ def _files(
 
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing releases the interpreter's lock
         bad = dict(zip(here, pool.map(wrong, here), strict=True))
-    return _without_shared(here, bad, modules)
+    return _drop_shared(here, bad, modules)
 
 
 def read_wrong_sizes(env: Path) -> WrongSizes:
     """Read which files of installed packages are missing or have another size than RECORD or conda-meta lists."""
-    wheels = _wrong_sizes({n: ds[0] for n, ds in read_distributions(env).items()})
+    wheels = _find_wrong_sizes({n: ds[0] for n, ds in read_distributions(env).items()})
     listed = compare_conda.read_conda_meta(env) if (env / "conda-meta").is_dir() else None
     if listed:
         listed.wrong_sizes  # noqa: B018  # kept for `find`
     return WrongSizes(wheels, listed)
 
 
-def _wrong_sizes(here: Mapping[str, Distribution]) -> WrongFiles:
+def _find_wrong_sizes(here: Mapping[str, Distribution]) -> WrongFiles:
     return {name: wrong for name, one in here.items() if (wrong := one.find_wrong_sizes())}
 
 
-def _without_shared(
+def _drop_shared(
     here: Mapping[str, Distribution], bad: WrongFiles, modules: Mapping[str, Mapping[str, str]] | None = None
 ) -> list[EnvironmentChange]:
     """Return the changes of packages with wrong files. A file that matches another package's list belongs to
@@ -208,7 +212,7 @@ def _without_shared(
 # --- what the lock does not name -----------------------------------------------------------------
 
 
-def _strangers(
+def _find_strangers(
     added: Sequence[Distribution],
     here: Mapping[str, Distribution],
     conda: Mapping[str, tuple[str, RecordRow]],
@@ -229,11 +233,11 @@ def _strangers(
         strangers.append(
             UnlockedPackage(name=one.name, version=one.version, over=names, requires=one.requires)
         )
-        changes += [c for owner, rows in sorted(shared.items()) if (c := _overwritten(one, owner, rows))]
+        changes += [c for owner, rows in sorted(shared.items()) if (c := _make_overwritten(one, owner, rows))]
     return tuple(strangers), changes
 
 
-def _overwritten(one: Distribution, owner: str, rows: Sequence[RecordRow]) -> EnvironmentChange | None:
+def _make_overwritten(one: Distribution, owner: str, rows: Sequence[RecordRow]) -> EnvironmentChange | None:
     """Return the change of a locked package whose files another package overwrote, or None. Sizes decide most
     cases."""
     lost = [r.path for r in rows if compare_file(r, None) or hash_readable(r.path) != r.digest]

@@ -47,34 +47,34 @@ def judge_drift(run: Verification) -> None:
         Path(run.env.path), run.lock, python=run.env.python_version, thorough=thorough, sizes=sizes
     ).changes
     if locked:
-        changes += _of_loaded(run) + (
+        changes += _compare_loaded(run) + (
             compare_machine(run.lock, run.baseline.target) if run.device != "cpu" else ()
         )
     said = next((s.detail for s in run.stages if s.status == "fail"), "")
-    run.drift = changes = tuple(sorted(changes, key=lambda c: (not _named(c, said), _weight(c))))
+    run.drift = changes = tuple(sorted(changes, key=lambda c: (not _is_named(c, said), _get_weight(c))))
     if changes:
-        run.findings.insert(0, _finding(run, changes, broken))
-        run.add("lock", _judged(changes, failing=locked), None)
+        run.findings.insert(0, _make_change_finding(run, changes, broken))
+        run.add("lock", _make_judgement(changes, failing=locked), None)
     elif locked:
-        run.add("lock", Judgement(status="pass", detail=_as_locked(run)), None)
+        run.add("lock", Judgement(status="pass", detail=_describe_match(run)), None)
 
 
-def _as_locked(run: Verification) -> str:
+def _describe_match(run: Verification) -> str:
     assert run.lock is not None
     machine = "" if run.device == "cpu" else ", on the hardware it was made for"
     return f"{len(run.lock.packages)} packages match the lock{machine}"
 
 
-def _judged(changes: Sequence[EnvironmentChange], *, failing: bool) -> Judgement:
+def _make_judgement(changes: Sequence[EnvironmentChange], *, failing: bool) -> Judgement:
     more = f", and {len(changes) - 1} more" if len(changes) > 1 else ""
     return Judgement(
         status="fail" if failing else "warn",
         detail=f"{changes[0].text}{more}",
-        evidence=_evidence(changes[1:]),
+        evidence=_list_evidence(changes[1:]),
     )
 
 
-def _evidence(changes: Sequence[EnvironmentChange]) -> tuple[Evidence, ...]:
+def _list_evidence(changes: Sequence[EnvironmentChange]) -> tuple[Evidence, ...]:
     return tuple(Evidence(text=c.text, source=c.paths[0] if c.paths else None) for c in changes[:12])
 
 
@@ -111,7 +111,7 @@ def _compare_target(wanted: Target, target: Target, *, named: bool) -> tuple[Env
     return tuple(changes)
 
 
-def _of_loaded(run: Verification) -> tuple[EnvironmentChange, ...]:
+def _compare_loaded(run: Verification) -> tuple[EnvironmentChange, ...]:
     """Compare the cuDNN that each framework's process loaded with the plan's."""
     wanted = run.lock.plan.cudnn if run.lock else None
     if not wanted or run.device == "cpu":
@@ -129,28 +129,30 @@ def _of_loaded(run: Verification) -> tuple[EnvironmentChange, ...]:
 # --- the cause ---------------------------------------------------------------------------------------
 
 
-def _finding(run: Verification, changes: Sequence[EnvironmentChange], broken: str | None) -> Finding:
+def _make_change_finding(
+    run: Verification, changes: Sequence[EnvironmentChange], broken: str | None
+) -> Finding:
     """Return the finding for the change that most likely caused the failure."""
     main = changes[0]
-    cause, confidence = CHANGED, _confidence(run, main, broken)
+    cause, confidence = CHANGED, _choose_confidence(run, main, broken)
     if broken:
         said = run.findings[-1] if run.findings and confidence != "possible" else None
         known_cause = said.cause if said and said.confidence != "possible" else None
-        cause = _cause(run, changes, main) or known_cause or CHANGED
+        cause = _find_cause(run, changes, main) or known_cause or CHANGED
     more = len(changes) - 1
     return make_finding(
         "environment_changed",
-        _evidence(changes),
+        _list_evidence(changes),
         cause=cause,
         confidence=confidence,
-        change=_sentence(main),
+        change=_describe_change(main),
         more=more or None,
         noun="change" if more == 1 else "changes",
-        steps=_fix(run, changes),
+        steps=_describe_fix(run, changes),
     )
 
 
-def _confidence(run: Verification, main: EnvironmentChange, broken: str | None) -> Confidence:
+def _choose_confidence(run: Verification, main: EnvironmentChange, broken: str | None) -> Confidence:
     """Return how sure it is that the change is the cause.
 
     Without a failure the change is the only finding, so it is certain. A change explains no failure of the
@@ -158,12 +160,12 @@ def _confidence(run: Verification, main: EnvironmentChange, broken: str | None) 
     """
     if broken is None:
         return "certain"
-    if run.blamed or broken == "driver" or main.kind in _MACHINE or _weight(main) > 4:
+    if run.blamed or broken == "driver" or main.kind in _MACHINE or _get_weight(main) > 4:
         return "possible"
-    return "certain" if _weight(main) < 4 else "likely"
+    return "certain" if _get_weight(main) < 4 else "likely"
 
 
-def _weight(change: EnvironmentChange) -> int:
+def _get_weight(change: EnvironmentChange) -> int:
     """Return the rank of a change by its effect on convolutions. 0 is the strongest."""
     if change.kind == "python":
         return 0
@@ -176,12 +178,12 @@ def _weight(change: EnvironmentChange) -> int:
     return {"driver": 4, "gpu": 4}.get(change.kind, 5 if change.name in _INSTALLERS else 4)
 
 
-def _named(change: EnvironmentChange, said: str) -> bool:
+def _is_named(change: EnvironmentChange, said: str) -> bool:
     """Return whether a failure names this package: "module 'numpy' has no attribute"."""
     return re.search(rf"['./\s]{change.name.replace('-', '_')}\b", said) is not None
 
 
-def _sentence(change: EnvironmentChange) -> str:
+def _describe_change(change: EnvironmentChange) -> str:
     if change.kind == "replaced":
         return f"{change.name} {change.locked} was replaced by {change.found}"
     if change.kind == "removed":
@@ -189,7 +191,7 @@ def _sentence(change: EnvironmentChange) -> str:
     return change.text[0].upper() + change.text[1:] if change.kind in ("python", *_MACHINE) else change.text
 
 
-def _fix(run: Verification, changes: Sequence[EnvironmentChange]) -> str:
+def _describe_fix(run: Verification, changes: Sequence[EnvironmentChange]) -> str:
     path = shlex.quote(run.env.path)
     steps = []
     if any(c.kind == "python" for c in changes):
@@ -202,16 +204,18 @@ def _fix(run: Verification, changes: Sequence[EnvironmentChange]) -> str:
     return ". ".join(steps) + "."
 
 
-def _cause(run: Verification, changes: Sequence[EnvironmentChange], main: EnvironmentChange) -> str | None:
+def _find_cause(
+    run: Verification, changes: Sequence[EnvironmentChange], main: EnvironmentChange
+) -> str | None:
     """Return the cause that a change has alone, or None."""
     assert run.lock is not None
     if run.lock.plan.device == "cuda":
         if any(_to_cpu(run, c) for c in changes):
             return "cpu_only_build"
         if main.kind == "cudnn" or CUDNN_PACKAGE.match(main.name):
-            return _of_cudnn(main)
+            return _find_cudnn_cause(main)
         if _NVIDIA.match(main.name):
-            return _of_nvidia(main)
+            return _find_nvidia_cause(main)
     jax = {p.name for p in run.lock.packages if re.match(r"jax(lib|-cuda\d+-(plugin|pjrt))?$", p.name)}
     changed = {c.name for c in changes if c.kind == "replaced"} & jax
     if main.name in changed and changed != jax:
@@ -230,12 +234,12 @@ def _to_cpu(run: Verification, change: EnvironmentChange) -> bool:
     return "+cpu" in (change.found or "") or not run.installed.builds.get(framework, True)
 
 
-def _of_cudnn(change: EnvironmentChange) -> str | None:
-    if _gone(change):
+def _find_cudnn_cause(change: EnvironmentChange) -> str | None:
+    if _is_gone(change):
         return "cudnn_not_found"
     if change.kind == "modified":
         return None  # truncated, or of another version: the stage libraries decides
-    order = _compared(change)
+    order = _compare_versions(change)
     if change.kind in ("replaced", "cudnn") and order is not None:
         major = (change.locked or "").split(".")[0] != (change.found or "").split(".")[0]
         if major:
@@ -245,20 +249,20 @@ def _of_cudnn(change: EnvironmentChange) -> str | None:
     return "cudnn_shadowed_by_other_copy"
 
 
-def _of_nvidia(change: EnvironmentChange) -> str | None:
-    if _gone(change):
+def _find_nvidia_cause(change: EnvironmentChange) -> str | None:
+    if _is_gone(change):
         return "nvidia_libs_not_installed"
     if change.kind == "modified":
         return None
-    order = _compared(change)
+    order = _compare_versions(change)
     return "cuda_lib_older_than_compiled" if order is not None and order < 0 else "nvidia_lib_symbol_mismatch"
 
 
-def _gone(change: EnvironmentChange) -> bool:
+def _is_gone(change: EnvironmentChange) -> bool:
     return change.kind == "removed" or re.search(r"\b(is|are) missing \(", change.text) is not None
 
 
-def _compared(change: EnvironmentChange) -> int | None:
+def _compare_versions(change: EnvironmentChange) -> int | None:
     """Return -1, 0 or 1 if the installed version is older than, equal to, or newer than the locked one."""
     try:
         installed, locked = Version(change.found or ""), Version(change.locked or "")

@@ -58,7 +58,7 @@ def _is_relevant(name: str) -> bool:
 def _list_installs(site: str, *, in_user_site: bool = False) -> list[LaterInstall]:
     installs = []
     for one in list_distributions(site):
-        times = [t for p in (one.folder, one.folder / "RECORD") if (t := _time(p))]
+        times = [t for p in (one.folder, one.folder / "RECORD") if (t := _read_time(p))]
         if times:
             installs.append(
                 LaterInstall(
@@ -72,7 +72,7 @@ def _list_installs(site: str, *, in_user_site: bool = False) -> list[LaterInstal
     return installs
 
 
-def _time(path: Path) -> float | None:
+def _read_time(path: Path) -> float | None:
     try:
         return os.stat(path).st_mtime
     except OSError:

@@ -42,7 +42,7 @@ def check_files(files: Sequence[ListedFile], hashes: bool) -> list[FileProblem]:
 
     Threads compute the digests, because hashlib releases the interpreter's lock.
     """
-    problems = [p for f in files if (p := _size_problem(f))]
+    problems = [p for f in files if (p := _check_size(f))]
     bad = {p.path for p in problems}
     rest = [f for f in files if hashes and f.sha256 and f.path not in bad]
     with ThreadPoolExecutor(max_workers=4) as pool:
@@ -62,18 +62,18 @@ def find_worst(bad: Sequence[FileProblem]) -> str:
     return "size" if "size" in kinds and "short" not in kinds else "damaged"
 
 
-def _size_problem(shipped: ListedFile) -> FileProblem | None:
+def _check_size(shipped: ListedFile) -> FileProblem | None:
     try:
         size = os.stat(shipped.path).st_size
     except OSError as error:
         return FileProblem(kind="missing", path=shipped.path, text=error.strerror or "missing")
     if shipped.size is None or size == shipped.size:
         return None
-    kind = "short" if size < shipped.size and _cut_short(shipped.path, size) else "size"
+    kind = "short" if size < shipped.size and _is_cut_short(shipped.path, size) else "size"
     return FileProblem(kind=kind, path=shipped.path, text=f"{size} bytes, recorded {shipped.size}")
 
 
-def _cut_short(path: str, size: int) -> bool:
+def _is_cut_short(path: str, size: int) -> bool:
     """Return whether an ELF file ends before its section headers, which linkers write last."""
     try:
         with open(path, "rb") as stream:

@@ -71,7 +71,7 @@ def judge(reading: Reading, inputs: StageInputs) -> tuple[StageResult, tuple[Fin
         tried = attempt(inputs.env.python, reading.nominated, inputs.environ, inputs.options.timeout)
         attempts = {a.nominated.package: a for a in tried}
     left = [n for n in reading.nominated if n.package not in attempts or not attempts[n.package].loads]
-    failing = _failing(left, attempts, reading.packages, inputs)
+    failing = _list_failing(left, attempts, reading.packages, inputs)
     left.sort(key=lambda n: (n.package not in failing, n.package.name not in _OF_FRAMEWORKS))
     rows = inputs.known() if left else Profiles()
     place = named.FindingContext(
@@ -87,14 +87,14 @@ def judge(reading: Reading, inputs: StageInputs) -> tuple[StageResult, tuple[Fin
     stage = StageResult(
         stage="packages",
         status=status,
-        detail=_detail(reading, left, failing),
+        detail=_describe_result(reading, left, failing),
         seconds=round(time.perf_counter() - start, 3),
         evidence=tuple(e for f in findings for e in f.evidence),
     )
     return stage, findings
 
 
-def _failing(
+def _list_failing(
     left: Sequence[Nominated],
     attempts: Mapping[Package, Attempt],
     packages: Sequence[Package],
@@ -108,7 +108,7 @@ def _failing(
     return {p for p in refused if p.name in wanted}
 
 
-def _detail(reading: Reading, left: Sequence[Nominated], failing: set[Package]) -> str:
+def _describe_result(reading: Reading, left: Sequence[Nominated], failing: set[Package]) -> str:
     if not left:
         return (
             f"{reading.files} libraries of {len(reading.packages)} packages: all required libraries are found"

@@ -35,7 +35,7 @@ def fix_of_build(
     left: dict[Package, list[str]] = {}
     for package, problems in problems_of.items():
         libraries = list(dict.fromkeys(p.library for p in problems if p.kind != "framework"))
-        step = _step(package, libraries, rows, here)
+        step = _choose_step(package, libraries, rows, here)
         if step:
             wanted += step[0]
             reasons.append(step[1])
@@ -45,11 +45,13 @@ def fix_of_build(
     if wanted:
         texts.append(f"{make_pip_command(env, sites, list(dict.fromkeys(wanted)))} ({'; '.join(reasons)}).")
     if left:
-        texts.append(_of_unknown(left, rows, here))
+        texts.append(_describe_unknown(left, rows, here))
     return " ".join(texts)
 
 
-def _step(package: Package, libraries: Sequence[str], rows: remedy.RemedyRows, here: Beside) -> Step | None:
+def _choose_step(
+    package: Package, libraries: Sequence[str], rows: remedy.RemedyRows, here: Beside
+) -> Step | None:
     measured = rows_of(package, rows.satellites, here)
     extras = next((r.extras for r in measured if r.extras and set(libraries) <= set(r.needs)), ())
     if libraries and extras:
@@ -61,14 +63,14 @@ def _step(package: Package, libraries: Sequence[str], rows: remedy.RemedyRows, h
     if other:
         return (
             [f"{other.package}=={other.version}"],
-            f"{package} was built for {_built_for(measured) or 'other libraries'}, {other.package} {other.version} for {_what(other)}",
+            f"{package} was built for {_describe_target_of(measured) or 'other libraries'}, {other.package} {other.version} for {_describe_target(other)}",
         )
-    if framework := _missing_framework(libraries, measured, package, here):
+    if framework := _find_missing_framework(libraries, measured, package, here):
         return [str(framework)], f"{package} was built for {framework}"
-    return _wheels(package, libraries, measured, rows, here)
+    return _suggest_wheels(package, libraries, measured, rows, here)
 
 
-def _wheels(
+def _suggest_wheels(
     package: Package,
     libraries: Sequence[str],
     measured: Sequence[Satellite],
@@ -76,7 +78,7 @@ def _wheels(
     here: Beside,
 ) -> Step | None:
     """Return the NVIDIA wheels with the libraries, unless the environment has another CUDA."""
-    wanted, present = _cuda(libraries, measured), cuda_of(here.libraries)
+    wanted, present = _find_cuda(libraries, measured), cuda_of(here.libraries)
     if present and wanted and present != wanted:
         return None
     wheels = [wheel_of(n, rows.toolkits, wanted or present) for n in libraries]
@@ -89,7 +91,7 @@ def _wheels(
     )
 
 
-def _of_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.RemedyRows, here: Beside) -> str:
+def _describe_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.RemedyRows, here: Beside) -> str:
     """Return the fix for packages without a known release that fits."""
     libraries = [n for names in left.values() for n in names]
     cuda = cuda_of(libraries)
@@ -99,26 +101,28 @@ def _of_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.RemedyRows, 
     required |= {found.name for found in meant if found}
     text = remedy.of_other_build(list(left), [f for f in PROJECT_FRAMEWORKS if f in required], wheels)
     built = [
-        f"{p} was built for {words}" for p in left if (words := _built_for(rows_of(p, rows.satellites, here)))
+        f"{p} was built for {words}"
+        for p in left
+        if (words := _describe_target_of(rows_of(p, rows.satellites, here)))
     ]
     return f"{text} {'; '.join(built)}." if built else text
 
 
-def _cuda(libraries: Sequence[str], measured: Sequence[Satellite]) -> str | None:
+def _find_cuda(libraries: Sequence[str], measured: Sequence[Satellite]) -> str | None:
     stated = next((r.cuda.partition(".")[0] for r in measured if r.cuda), None)
     return cuda_of(libraries) or stated
 
 
-def _built_for(measured: Sequence[Satellite]) -> str:
-    return _what(measured[0]) if measured else ""
+def _describe_target_of(measured: Sequence[Satellite]) -> str:
+    return _describe_target(measured[0]) if measured else ""
 
 
-def _what(row: Satellite) -> str:
+def _describe_target(row: Satellite) -> str:
     """Return the framework and the CUDA that a release was built for."""
     return " and ".join(x for x in (row.built_for, f"CUDA {row.cuda}" if row.cuda else None) if x)
 
 
-def _missing_framework(
+def _find_missing_framework(
     libraries: Sequence[str], measured: Sequence[Satellite], package: Package, here: Beside
 ) -> Requirement | None:
     """Return the framework that is not installed and whose libraries are missing, or None."""

@@ -52,7 +52,9 @@ class Package:
     def requires_always(self, python: str) -> tuple[str, ...]:
         """Return the names of its requirements on this machine without extras, for a version of Python."""
         rows = self._info.requirements if self._info else ()
-        return tuple(dict.fromkeys((*self.depends, *(n for row in rows if (n := _always(row, python))))))
+        return tuple(
+            dict.fromkeys((*self.depends, *(n for row in rows if (n := _name_if_required(row, python)))))
+        )
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
@@ -60,7 +62,7 @@ class Package:
         return tuple(dict.fromkeys(_TOP.findall(self._info.record_text if self._info else "")))
 
 
-def _always(row: str, python: str) -> str | None:
+def _name_if_required(row: str, python: str) -> str | None:
     try:
         needed = Requirement(row)
         minor = ".".join(python.split(".")[:2])
@@ -75,21 +77,21 @@ def installed(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:
     """Return the packages with their compiled files, from conda-meta and from RECORD. Each file has one owner."""
     claimed: set[str] = set()
     packages = []
-    for package in (*_of_conda(prefix, sites), *_of_records(sites)):
+    for package in (*_read_conda(prefix, sites), *_read_records(sites)):
         files = tuple(f for f in package.files if f not in claimed)
         claimed.update(files)
         packages.append(replace(package, files=files))
     return tuple(packages)
 
 
-def _of_records(sites: Sequence[str]) -> Iterator[Package]:
+def _read_records(sites: Sequence[str]) -> Iterator[Package]:
     for site in sites:
         for one in list_distributions(site):
-            files = tuple(_paths(site, _ROW.findall(one.record_text)))
+            files = tuple(_join_paths(site, _ROW.findall(one.record_text)))
             yield Package(one.name, one.version, site, files, str(one.folder))
 
 
-def _paths(folder: str, rows: Iterable[str]) -> Iterator[str]:
+def _join_paths(folder: str, rows: Iterable[str]) -> Iterator[str]:
     for row in rows:
         if "\0" not in row:
             yield (
@@ -99,7 +101,7 @@ def _paths(folder: str, rows: Iterable[str]) -> Iterator[str]:
             )
 
 
-def _of_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
+def _read_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
     """Yield the packages in conda-meta with files in site-packages. A conda package may have no RECORD."""
     meta = f"{prefix}/conda-meta"
     for name in listed(meta):
@@ -110,15 +112,15 @@ def _of_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
             text = untrusted_files.read_text(Path(meta, name))
         except OSError:
             continue
-        files = tuple(_paths(prefix, _META.findall(text)))
+        files = tuple(_join_paths(prefix, _META.findall(text)))
         package, version, _ = stem.rsplit("-", 2)
         site = next((s for s in sites if files and files[0].startswith(f"{s}/")), None)
         if site:
             words = re.findall(r'"([\w.-]+)', next(iter(_DEPENDS.findall(text)), ""))
-            yield Package(_wheel(package), version, site, files, depends=tuple(map(_wheel, words)))
+            yield Package(_name_wheel(package), version, site, files, depends=tuple(map(_name_wheel, words)))
 
 
-def _wheel(name: str) -> str:
+def _name_wheel(name: str) -> str:
     """Return the name of the wheel for a conda package."""
     return normalize_name(WHEEL_NAMES.get(name, name))
 

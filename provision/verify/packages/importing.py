@@ -40,7 +40,7 @@ class Attempt:
     @property
     def refused(self) -> str | None:
         """The error of a top-level module that names a missing library, or None."""
-        return next((e for m, e in self.errors.items() if m in self.top and self._of_a_library(e)), None)
+        return next((e for m, e in self.errors.items() if m in self.top and self._names_library(e)), None)
 
     @property
     def loads(self) -> bool:
@@ -48,7 +48,7 @@ class Attempt:
         built_for_other = all(p.kind == "framework" for p in self.nominated.problems)
         return (bool(self.nominated.modules) or built_for_other) and not self.errors and not self.death
 
-    def _of_a_library(self, error: str) -> bool:
+    def _names_library(self, error: str) -> bool:
         stems = {p.library[3:].partition(".so")[0].lower() for p in self.nominated.problems}
         return bool(_OF_A_LIBRARY.search(error)) or any(s and s in error.lower() for s in stems)
 
@@ -70,7 +70,7 @@ def attempt(
     """Import each nominated package in a child of its own, `seconds` at the longest."""
 
     def one(package: Nominated) -> Attempt:
-        return _attempt(python, package, environ, min(seconds, SECONDS))
+        return _run_attempt(python, package, environ, min(seconds, SECONDS))
 
     if not nominated:
         return ()
@@ -78,7 +78,7 @@ def attempt(
         return tuple(pool.map(one, nominated))
 
 
-def _attempt(python: str, package: Nominated, environ: Mapping[str, str], seconds: float) -> Attempt:
+def _run_attempt(python: str, package: Nominated, environ: Mapping[str, str], seconds: float) -> Attempt:
     top = top_modules(package)
     modules = tuple(dict.fromkeys((*top, *package.modules)))[:_MOST_MODULES]
     report = run_probe.run_probe(python, ("report", "imports"), {"first": list(package.frameworks), "modules": list(modules)}, run_probe.ChildSettings(environ=environ, timeout=seconds))  # fmt: skip
@@ -97,11 +97,11 @@ def top_modules(nominated: Nominated) -> tuple[str, ...]:
     tops = [m.partition(".")[0] for m in nominated.modules]
     named = [m for m in package.modules if m.lower().replace("_", "-") == package.name]
     if not tops and not named:
-        folders = {f for p in nominated.problems if (f := _top_of(p.file, package))}
+        folders = {f for p in nominated.problems if (f := _get_top_name(p.file, package))}
         named = [m for m in package.modules if m in folders] or [*package.modules[:3]]
     return tuple(dict.fromkeys((*named, *tops)))
 
 
-def _top_of(path: str, package: Package) -> str | None:
+def _get_top_name(path: str, package: Package) -> str | None:
     inside = path.startswith(f"{package.site}/")
     return path[len(package.site) + 1 :].partition("/")[0] if inside else None

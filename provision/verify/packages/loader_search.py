@@ -62,7 +62,7 @@ class Loader:
         for soname, file in loader_cache(root, self._name):
             self._cache.setdefault(soname, []).append(file)
         entries = re.split("[:;]", environ.get("LD_LIBRARY_PATH", ""))
-        self._variable = tuple(self._expanded(f, "/") for f in entries if f.startswith(("/", "$")))
+        self._variable = tuple(self._expand_tokens(f, "/") for f in entries if f.startswith(("/", "$")))
         self._defaults = tuple(
             f"{top}{tail}"
             for tail in (f"/{_MULTIARCH[self._name]}", "64", "")
@@ -73,7 +73,7 @@ class Loader:
         program = self._load(path, elf, ())
         self._loaded = {name: n for n in reached([program]) for name in names_of(n)}
         python = [n for n in self._loaded.values() if os.path.basename(n.path).startswith("libpython")]
-        self._base = tuple(dict.fromkeys(f for n in (*python, program) for f in self._rpath(n)))
+        self._base = tuple(dict.fromkeys(f for n in (*python, program) for f in self._get_rpath(n)))
 
     @property
     def machine(self) -> str:
@@ -98,14 +98,14 @@ class Loader:
         every program."""
         match = re.compile(pattern).fullmatch
         folders = (*self._base, *self._variable, *self._defaults)
-        names = (n for f in folders for n in self._names(f))
-        return any(match(n) for n in (*self._loaded, *self._cached(), *names))
+        names = (n for f in folders for n in self._list_names(f))
+        return any(match(n) for n in (*self._loaded, *self._list_cached(), *names))
 
-    def _cached(self) -> Iterator[str]:
+    def _list_cached(self) -> Iterator[str]:
         return (name for name, files in self._cache.items() if any(os.path.exists(f) for f in files))
 
     def _load(self, path: str, elf: Elf, inherited: tuple[str, ...]) -> LoadedFile:
-        first = self._node(path, elf, inherited)
+        first = self._get_node(path, elf, inherited)
         todo = [first]
         while todo:
             node = todo.pop()
@@ -114,7 +114,7 @@ class Loader:
             todo += self._resolve(node)
         return first
 
-    def _node(self, path: str, elf: Elf, inherited: tuple[str, ...]) -> LoadedFile:
+    def _get_node(self, path: str, elf: Elf, inherited: tuple[str, ...]) -> LoadedFile:
         key = path, inherited
         if key not in self._nodes:
             self._nodes[key] = LoadedFile(path, elf, inherited)
@@ -125,9 +125,9 @@ class Loader:
         versions: dict[str, list[str]] = {}
         for required in node.elf.requires:
             versions.setdefault(required.library, []).append(required.name)
-        below = (*self._rpath(node), *node.inherited)
+        below = (*self._get_rpath(node), *node.inherited)
         for name in node.elf.needed:
-            target = self._loaded.get(name) or self._found(node, name, tuple(dict.fromkeys(below)))
+            target = self._loaded.get(name) or self._find_library(node, name, tuple(dict.fromkeys(below)))
             if isinstance(target, Problem):
                 node.problems.append(target)
                 continue
@@ -142,35 +142,35 @@ class Loader:
                     )
         return node.needs
 
-    def _found(self, node: LoadedFile, name: str, inherited: tuple[str, ...]) -> LoadedFile | Problem:
-        for path in self._candidates(node, name):
+    def _find_library(self, node: LoadedFile, name: str, inherited: tuple[str, ...]) -> LoadedFile | Problem:
+        for path in self._list_candidates(node, name):
             elf = self.elf(path)
             if isinstance(elf, ElfError):
                 if elf.foreign:
                     continue
                 return Problem(kind="damaged", file=node.path, library=name, found=path, detail=str(elf))
             if elf.machine == self._machine:
-                return self._node(path, elf, inherited)
+                return self._get_node(path, elf, inherited)
         return Problem(kind="missing", file=node.path, library=name)
 
-    def _candidates(self, node: LoadedFile, name: str) -> Iterator[str]:
+    def _list_candidates(self, node: LoadedFile, name: str) -> Iterator[str]:
         if "/" in name:
-            yield self._expanded(name, node.path)
+            yield self._expand_tokens(name, node.path)
             return
         folders: tuple[str, ...] = ()
         if node.elf.runpath is None:
-            folders = (*self._rpath(node), *node.inherited, *self._base)
-        yield from self._in(folders, name)
-        yield from self._in(self._variable, name)
-        yield from self._in(self._split(node.elf.runpath, node.path), name)
+            folders = (*self._get_rpath(node), *node.inherited, *self._base)
+        yield from self._search_folders(folders, name)
+        yield from self._search_folders(self._variable, name)
+        yield from self._search_folders(self._split_folders(node.elf.runpath, node.path), name)
         if node.elf.default_folders:
             yield from (f for f in self._cache.get(name, ()) if os.path.exists(f))
-            yield from self._in(self._defaults, name)
+            yield from self._search_folders(self._defaults, name)
 
-    def _in(self, folders: Iterable[str], name: str) -> Iterator[str]:
-        return (f"{f}/{name}" for f in dict.fromkeys(folders) if name in self._names(f))
+    def _search_folders(self, folders: Iterable[str], name: str) -> Iterator[str]:
+        return (f"{f}/{name}" for f in dict.fromkeys(folders) if name in self._list_names(f))
 
-    def _names(self, folder: str) -> frozenset[str]:
+    def _list_names(self, folder: str) -> frozenset[str]:
         if folder not in self._folders:
             try:
                 self._folders[folder] = frozenset(os.listdir(folder))
@@ -178,21 +178,21 @@ class Loader:
                 self._folders[folder] = frozenset()
         return self._folders[folder]
 
-    def _rpath(self, node: LoadedFile) -> tuple[str, ...]:
+    def _get_rpath(self, node: LoadedFile) -> tuple[str, ...]:
         """Return the folders of a file's RPATH. The loader ignores it if the file has a RUNPATH."""
-        return () if node.elf.runpath is not None else self._split(node.elf.rpath, node.path)
+        return () if node.elf.runpath is not None else self._split_folders(node.elf.rpath, node.path)
 
-    def _split(self, text: str | None, path: str) -> tuple[str, ...]:
+    def _split_folders(self, text: str | None, path: str) -> tuple[str, ...]:
         """Return the absolute folders of an RPATH or RUNPATH. Relative ones depend on the working directory."""
         if not text:
             return ()
         key = text, path.rpartition("/")[0]
         if key not in self._paths:
-            folders = (self._expanded(f, path) for f in text.split(":") if f)
+            folders = (self._expand_tokens(f, path) for f in text.split(":") if f)
             self._paths[key] = tuple(f for f in folders if f.startswith("/"))
         return self._paths[key]
 
-    def _expanded(self, text: str, path: str) -> str:
+    def _expand_tokens(self, text: str, path: str) -> str:
         if "$" not in text:
             return text
         multiarch = f"lib/{_MULTIARCH[self._name]}"

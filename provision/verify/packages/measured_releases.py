@@ -53,7 +53,9 @@ def rows_of(package: Package, rows: Iterable[Satellite], here: Beside) -> list[S
     return [
         row
         for row in rows
-        if row.package == package.name and row.platform == here.platform and _is(row.version, package.version)
+        if row.package == package.name
+        and row.platform == here.platform
+        and _is_release(row.version, package.version)
     ]
 
 
@@ -62,9 +64,9 @@ def fitting_release(package: Package, rows: Iterable[Satellite], here: Beside) -
 
     Return None if none fits, or only the installed one.
     """
-    fitting = [r for r in rows if r.package == package.name and r.form == "wheel" and _fits(r, here)]
+    fitting = [r for r in rows if r.package == package.name and r.form == "wheel" and _is_fitting(r, here)]
     newest = max(fitting, key=lambda r: Version(r.version), default=None)
-    return None if newest is None or _is(newest.version, package.version) else newest
+    return None if newest is None or _is_release(newest.version, package.version) else newest
 
 
 def other_framework(
@@ -78,13 +80,13 @@ def other_framework(
         row
         for row in rows
         if row.package == package.name and row.form == "wheel" and row.abi
-        and row.platform == f"linux-{machine}" and _is(row.version, package.version)
+        and row.platform == f"linux-{machine}" and _is_release(row.version, package.version)
     ]  # fmt: skip
     wanted = [w for row in measured if (w := framework_of(row))]
     if not wanted or wanted[0].name not in versions:
         return None
     installed = versions[wanted[0].name]
-    if any(_contains(w, versions.get(w.name)) for w in wanted):
+    if any(_is_allowed(w, versions.get(w.name)) for w in wanted):
         return None
     return str(wanted[0]), f"{wanted[0].name} {installed}"
 
@@ -97,7 +99,7 @@ def framework_of(row: Satellite) -> Requirement | None:
         return None
 
 
-def _fits(row: Satellite, here: Beside) -> bool:
+def _is_fitting(row: Satellite, here: Beside) -> bool:
     return (
         row.platform == here.platform
         and any(_has_python(text, here.python) for text in row.pythons)
@@ -116,15 +118,15 @@ def _has_framework(row: Satellite, here: Beside) -> bool:
     wanted = framework_of(row)
     if wanted is None:
         return not row.built_for
-    return _contains(wanted, here.versions.get(wanted.name))
+    return _is_allowed(wanted, here.versions.get(wanted.name))
 
 
-def _contains(wanted: Requirement, version: str | None) -> bool:
+def _is_allowed(wanted: Requirement, version: str | None) -> bool:
     """Return whether a requirement allows an installed version without its local label."""
     return version is not None and wanted.specifier.contains(version.partition("+")[0], prereleases=True)
 
 
-def _is(row: str, installed: str) -> bool:
+def _is_release(row: str, installed: str) -> bool:
     """Return whether a row's version is the installed one, whatever its local label."""
     try:
         return Version(row) == Version(installed.partition("+")[0])

@@ -60,10 +60,10 @@ def findings(
     for one in ordered:
         for problem in one.problems:
             causes.setdefault(cause_of(problem), {}).setdefault(one.package, []).append(problem)
-    return tuple(_finding(c, problems_of, attempts, context) for c, problems_of in causes.items())
+    return tuple(_make_cause_finding(c, problems_of, attempts, context) for c, problems_of in causes.items())
 
 
-def _finding(
+def _make_cause_finding(
     cause: str,
     problems_of: Mapping[Package, Sequence[Problem]],
     attempts: Mapping[Package, Attempt],
@@ -73,7 +73,7 @@ def _finding(
     for package, problems in problems_of.items():
         if package in attempts:
             evidence += attempts[package].evidence()[:2]
-        evidence += _by_library(package, problems)
+        evidence += _list_evidence(package, problems)
     package = next(iter(problems_of))
     more = len(problems_of) - 1
     return make_finding(
@@ -83,12 +83,12 @@ def _finding(
         problem=sentence(package, problems_of[package]),
         more=more or None,
         noun="package" if more == 1 else "packages",
-        steps=_fix(cause, problems_of, context),
+        steps=_describe_fix(cause, problems_of, context),
         confidence="certain" if all(p in attempts and attempts[p].refused for p in problems_of) else "likely",
     )
 
 
-def _by_library(package: Package, problems: Sequence[Problem]) -> list[Evidence]:
+def _list_evidence(package: Package, problems: Sequence[Problem]) -> list[Evidence]:
     """Return one piece of evidence for each library and version, with the first file that needs it."""
     first: dict[str, list[Problem]] = {}
     for problem in problems:
@@ -130,7 +130,9 @@ def sentence(package: Package, problems: Sequence[Problem]) -> str:
     return f"{package} needs {shown}, which this system does not have"
 
 
-def _fix(cause: str, problems_of: Mapping[Package, Sequence[Problem]], context: FindingContext) -> str:
+def _describe_fix(
+    cause: str, problems_of: Mapping[Package, Sequence[Problem]], context: FindingContext
+) -> str:
     packages = list(problems_of)
     problems = [p for rows in problems_of.values() for p in rows]
     if cause == DAMAGED:

@@ -138,22 +138,22 @@ class _Work:
         modules: list[str] = []
         problems: list[Problem] = []
         for name, node in self._modules.get(package.name, ()):
-            found = self._unmet(package, [node])
+            found = self._find_unmet(package, [node])
             if found:
                 modules.append(name)
                 problems += found
         for name_, problem in self._damaged.get(package.name, ()):
             modules += [name_] if name_ else []
             problems.append(problem)
-        for group in self._groups(package):
-            unmet = [self._unmet(package, [node]) for node in group]
+        for group in self._group_others(package):
+            unmet = [self._find_unmet(package, [node]) for node in group]
             if unmet and all(unmet):
                 several = len(group) > 1
                 problems += [replace(p, any_of=several) for found in unmet for p in found]
         opened = (row for row in self._opened if row.package == package.name)
-        problems += [self._absent(row) for row in opened if not self._is_there(row, package)]
-        frameworks = {f for f in PROJECT_FRAMEWORKS if f in self._required(package)}
-        if package.files and (other := self._other_framework(package)):
+        problems += [self._make_absent(row) for row in opened if not self._is_there(row, package)]
+        frameworks = {f for f in PROJECT_FRAMEWORKS if f in self._get_required(package)}
+        if package.files and (other := self._find_other_framework(package)):
             problems.append(other)
             frameworks.add(str(other.found).partition(" ")[0])
         if not problems:
@@ -163,7 +163,7 @@ class _Work:
             frameworks=tuple(f for f in PROJECT_FRAMEWORKS if f != package.name and f in frameworks),
         )  # fmt: skip
 
-    def _other_framework(self, package: Package) -> Problem | None:
+    def _find_other_framework(self, package: Package) -> Problem | None:
         rows = self._satellites.get(package.name, ())
         versions = {p.name: p.version for p in self._packages.values()}
         mismatch = other_framework(package, rows, versions, self._loader.machine) if rows else None
@@ -173,19 +173,19 @@ class _Work:
 
     # --- what is loaded by then --------------------------------------------------------------------
 
-    def _required(self, package: Package) -> frozenset[str]:
+    def _get_required(self, package: Package) -> frozenset[str]:
         """Return a package, the frameworks whose libraries it needs, and all their requirements.
 
         Packages that are built for a framework do not always require it in their metadata.
         """
         if package.name not in self._requirements:
-            self._requirements[package.name] = self._requirements_of(package)
+            self._requirements[package.name] = self._find_required(package)
         return self._requirements[package.name]
 
-    def _requirements_of(self, package: Package) -> frozenset[str]:
+    def _find_required(self, package: Package) -> frozenset[str]:
         nodes = [n for _, n in self._modules.get(package.name, ())] + self._others.get(package.name, [])
         needed = {p.library for n in nodes for p in n.problems if _LINKED.match(p.library)}
-        linked = [f for f in PROJECT_FRAMEWORKS if not needed.isdisjoint(self._names(f))]
+        linked = [f for f in PROJECT_FRAMEWORKS if not needed.isdisjoint(self._get_names(f))]
         seen: dict[str, None] = {}
         todo = [package.name, *linked]
         while todo:
@@ -195,14 +195,14 @@ class _Work:
                 todo += self._packages[name].requires_always(self._version)
         return frozenset(seen)
 
-    def _names(self, name: str) -> frozenset[str]:
+    def _get_names(self, name: str) -> frozenset[str]:
         """Return the library names under which other files find a package's files."""
         if name not in self._brought:
             nodes = [n for _, n in self._modules.get(name, ())] + self._others.get(name, [])
             self._brought[name] = frozenset(x for n in nodes for x in names_of(n))
         return self._brought[name]
 
-    def _loaded_by_torch(self) -> frozenset[str]:
+    def _list_loaded_by_torch(self) -> frozenset[str]:
         """Return the names of the NVIDIA libraries that torch loads, whichever package installed their wheels.
 
         See _preload_cuda_deps in torch/__init__.py: nvidia/NAME/lib in each folder of sys.path.
@@ -211,7 +211,7 @@ class _Work:
         nodes = (n for name in wheels for n in self._others.get(name, ()) if _PRELOADED.search(n.path))
         return frozenset(x for n in nodes for x in names_of(n))
 
-    def _unmet(self, package: Package, roots: Iterable[LoadedFile]) -> list[Problem]:
+    def _find_unmet(self, package: Package, roots: Iterable[LoadedFile]) -> list[Problem]:
         """Return the problems of files and of everything that they need.
 
         Libraries that the package or its requirements have loaded by then are no problem. Neither are those
@@ -221,19 +221,21 @@ class _Work:
         problems = [p for node in reached(roots) for p in node.problems if not _is_optional(p, optional)]
         if not problems:
             return []
-        required = self._required(package)
-        loaded = frozenset[str]().union(*(self._names(n) for n in (*required, *self._searched(package))))
-        loaded |= self._loaded_by_torch() if "torch" in required else frozenset()
+        required = self._get_required(package)
+        loaded = frozenset[str]().union(
+            *(self._get_names(n) for n in (*required, *self._list_searched(package)))
+        )
+        loaded |= self._list_loaded_by_torch() if "torch" in required else frozenset()
         return [p for p in problems if p.kind != "missing" or p.library not in loaded]
 
-    def _searched(self, package: Package) -> list[str]:
+    def _list_searched(self, package: Package) -> list[str]:
         """Return the NVIDIA wheels in which a package searches libraries: all, if it requires cuda-pathfinder."""
         searches = _PATHFINDER in package.requires_always(self._version)
         return [n for n in self._packages if n.startswith("nvidia-")] if searches else []
 
     # --- libraries that a package opens ------------------------------------------------------------
 
-    def _groups(self, package: Package) -> list[list[LoadedFile]]:
+    def _group_others(self, package: Package) -> list[list[LoadedFile]]:
         """Return the libraries that no module needs, by folder. A package opens one of each folder, or none.
 
         All plug-ins of a program are alternatives, whatever their kind. So are all libraries of a package
@@ -254,7 +256,7 @@ class _Work:
             return True
         return any(self._loader.finds(rf"{re.escape(n)}(\.\d+)*") for n in row.library.split())
 
-    def _absent(self, row: DlopenedLibrary) -> Problem:
+    def _make_absent(self, row: DlopenedLibrary) -> Problem:
         return Problem(kind="missing", file=row.package, library=row.library.split()[0])
 
 

@@ -65,25 +65,25 @@ def of_missing(
     """Return how to install libraries of the system."""
     names = list(dict.fromkeys(p.library for found in problems.values() for p in found))
     known = {row.soname: row for row in rows.system}
-    steps = _commands([known[n] for n in names if n in known], here)
+    steps = _make_commands([known[n] for n in names if n in known], here)
     unknown = [n for n in names if n not in known]
     if wheels := list(dict.fromkeys(w for n in unknown if (w := name_nvidia_wheel(n)))):
         steps.append(make_pip_command(env, sites, wheels))
     if rest := [n for n in unknown if not name_nvidia_wheel(n)]:
-        steps.append(_search(rest, here))
+        steps.append(_make_search_step(rest, here))
     missing = {package.name: {p.library for p in found} for package, found in problems.items()}
-    return f"{'; '.join(steps)}.{_or_replace(missing, rows.replacements)}"
+    return f"{'; '.join(steps)}.{_suggest_replacements(missing, rows.replacements)}"
 
 
 def of_system(missing: Mapping[str, Collection[str]], rows: RemedyRows, here: LinuxDistribution) -> str:
     """Return how to install libraries that `rows` contain. `missing` is package -> libraries."""
     known = {row.soname: row for row in rows.system}
     names = dict.fromkeys(n for found in missing.values() for n in found)
-    steps = _commands([known[n] for n in names], here)
-    return f"{'; '.join(steps)}.{_or_replace(missing, rows.replacements)}"
+    steps = _make_commands([known[n] for n in names], here)
+    return f"{'; '.join(steps)}.{_suggest_replacements(missing, rows.replacements)}"
 
 
-def _or_replace(missing: Mapping[str, Collection[str]], replacements: Sequence[Replacement]) -> str:
+def _suggest_replacements(missing: Mapping[str, Collection[str]], replacements: Sequence[Replacement]) -> str:
     """Return a sentence with packages that do not need the libraries."""
     replaced = [
         f"{row.instead} in place of {name}"
@@ -94,9 +94,9 @@ def _or_replace(missing: Mapping[str, Collection[str]], replacements: Sequence[R
     return f" Or install {' and '.join(replaced)}." if replaced else ""
 
 
-def _commands(rows: Sequence[SystemLibrary], here: LinuxDistribution) -> list[str]:
-    deb = _joined((row.deb_t64 if here.t64 else None) or row.deb for row in rows)
-    rpm = _joined(row.rpm or _capability(row.soname) for row in rows)
+def _make_commands(rows: Sequence[SystemLibrary], here: LinuxDistribution) -> list[str]:
+    deb = _join_names((row.deb_t64 if here.t64 else None) or row.deb for row in rows)
+    rpm = _join_names(row.rpm or _format_capability(row.soname) for row in rows)
     steps = []
     if deb and here.family != "rpm":
         steps.append(f"{'' if here.family else 'Debian, Ubuntu: '}apt-get install {deb}")
@@ -105,18 +105,18 @@ def _commands(rows: Sequence[SystemLibrary], here: LinuxDistribution) -> list[st
     return steps
 
 
-def _capability(soname: str) -> str:
+def _format_capability(soname: str) -> str:
     """Return the RPM capability of a library (rpm's elfdeps), which dnf accepts as a package name."""
     return shlex.quote(f"{soname}()(64bit)")
 
 
-def _joined(names: Iterable[str | None]) -> str:
+def _join_names(names: Iterable[str | None]) -> str:
     return " ".join(dict.fromkeys(name for names_ in names if names_ for name in names_.split()))
 
 
-def _search(names: Sequence[str], here: LinuxDistribution) -> str:
+def _make_search_step(names: Sequence[str], here: LinuxDistribution) -> str:
     if here.family == "rpm":
-        return f"dnf install {' '.join(map(_capability, names))}"
+        return f"dnf install {' '.join(map(_format_capability, names))}"
     shown = f" (`apt-file search {shlex.quote(names[0])}` names it)" if here.family else ""
     return f"Install the system package that contains {', '.join(names)}{shown}"
 

@@ -26,7 +26,7 @@ def wheel_of(library: str, toolkits: Sequence[ToolkitRelease], cuda: str | None)
     for release in toolkits:
         toolkit = release.version.partition(".")[0]
         for part in release.parts:
-            name, number = _own(part, stem)
+            name, number = _find_part(part, stem)
             if name and (major is None or number == major):
                 same.setdefault(toolkit, f"{name}=={number}.*")
             elif name:
@@ -35,24 +35,26 @@ def wheel_of(library: str, toolkits: Sequence[ToolkitRelease], cuda: str | None)
         return same.get(cuda or "") or same[max(same, key=int)]
     if others:  # its soname does not count with its wheel: libcufile.so.0
         return others.get(cuda or "") or others[max(others, key=int)]
-    return _of_no_toolkit(library, cuda or max((r.version.partition(".")[0] for r in toolkits), default=None))
+    return _name_other_wheel(
+        library, cuda or max((r.version.partition(".")[0] for r in toolkits), default=None)
+    )
 
 
-def _own(part: str, stem: str) -> tuple[str | None, str | None]:
+def _find_part(part: str, stem: str) -> tuple[str | None, str | None]:
     """Return the wheel of a part of the toolkit, and its major version, if the part has the library."""
     extra, *requirements = part.split(" ")
     if not stem.startswith(extra) or stem.startswith("cusparselt"):
         return None, None
-    row = next((r for r in requirements if extra in _name(r)), requirements[0])
+    row = next((r for r in requirements if extra in _get_name(r)), requirements[0])
     number = re.search(r"(?:==|>=)(\d+)", row)
-    return _name(row), number[1] if number else None
+    return _get_name(row), number[1] if number else None
 
 
-def _name(requirement: str) -> str:
+def _get_name(requirement: str) -> str:
     return re.split(r"[<>=!~]", requirement, maxsplit=1)[0]
 
 
-def _of_no_toolkit(library: str, cuda: str | None) -> str | None:
+def _name_other_wheel(library: str, cuda: str | None) -> str | None:
     """Return the wheel of cuDNN, NCCL and others, which have the CUDA major version in their names."""
     wheel = name_nvidia_wheel(library)
     if wheel is None or re.search(r"-cu\d+$", wheel) or cuda is None:
