@@ -53,7 +53,7 @@ def detect(
     driver = reading.driver if "driver" in parts else Driver()
     gpus = reading.gpus if "gpus" in parts else ()
     return Machine(
-        target=_target(
+        target=_make_target(
             platform,
             glibc,
             replace(reading, driver=driver, gpus=gpus),
@@ -66,11 +66,11 @@ def detect(
         pythons=read_pythons(root, environ, cache) if "pythons" in parts else (),
         libraries=read_libraries(root, environ, machine) if "libraries" in parts else (),
         environment=read_environment(environ) if "environment" in parts else {},
-        findings=_findings(reading.findings, judge_platform(platform), judge_hardware(hardware)),
+        findings=_order_findings(reading.findings, judge_platform(platform), judge_hardware(hardware)),
     )
 
 
-def _target(platform: str, glibc: str | None, reading: DriverReading, *, wsl: bool) -> Target:
+def _make_target(platform: str, glibc: str | None, reading: DriverReading, *, wsl: bool) -> Target:
     """Return the part of the machine that a plan depends on.
 
     The driver's version is that of its library, or of the kernel module if no library answered.
@@ -89,7 +89,7 @@ def _target(platform: str, glibc: str | None, reading: DriverReading, *, wsl: bo
     )
 
 
-def _findings(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def _order_findings(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Return all findings, the certain ones first."""
     order = {"certain": 0, "likely": 1, "possible": 2}
     return tuple(

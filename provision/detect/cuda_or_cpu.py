@@ -22,7 +22,7 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
         return "cuda", f"this machine has {names} and {driver}"
     traces = nvidia_traces(machine)
     if traces:
-        raise _broken(machine, traces)
+        raise _make_broken_error(machine, traces)
     if machine.context.slurm == "login":
         raise MachineError(
             "This is a Slurm login node without a GPU. Only the compute nodes have GPUs",
@@ -30,8 +30,8 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
             "Or pass --driver and --gpu. For an environment without a GPU, pass --device cpu",
         )
     if wanted == "cuda":
-        raise _no_driver(machine)
-    return "cpu", _why_cpu(machine)
+        raise _make_no_driver_error(machine)
+    return "cpu", _explain_cpu(machine)
 
 
 # Causes that show hardware, even if there is no device file and no PCI device.
@@ -70,7 +70,7 @@ def nvidia_traces(machine: Machine) -> tuple[str, ...]:
     return tuple(dict.fromkeys(traces))
 
 
-def _broken(machine: Machine, traces: tuple[str, ...]) -> MachineError:
+def _make_broken_error(machine: Machine, traces: tuple[str, ...]) -> MachineError:
     findings = machine.findings
     what = machine.driver.problem or (findings[0].title if findings else "its driver does not respond")
     fix = findings[0].fix if findings and findings[0].fix else "Run `nvidia-smi` and check its output."
@@ -82,7 +82,7 @@ def _broken(machine: Machine, traces: tuple[str, ...]) -> MachineError:
     return error
 
 
-def _no_driver(machine: Machine) -> MachineError:
+def _make_no_driver_error(machine: Machine) -> MachineError:
     findings = machine.findings
     what = machine.driver.problem or "no NVIDIA driver and no NVIDIA GPU were found"
     fix = next((f.fix for f in findings if f.fix), "Run this on a machine with an NVIDIA driver.")
@@ -95,7 +95,7 @@ def _no_driver(machine: Machine) -> MachineError:
     return error
 
 
-def _why_cpu(machine: Machine) -> str:
+def _explain_cpu(machine: Machine) -> str:
     """Return the reason for a CPU environment that was not requested, with warnings."""
     sentence = "no NVIDIA GPU and no NVIDIA driver were found on this machine"
     others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]

@@ -50,22 +50,22 @@ def read_driver(
         nodes=device_nodes(root),
     )
     if nvml.ok and nvml.gpus:
-        reading = _working(nvml, module, facts.libcuda)
+        reading = _read_working(nvml, module, facts.libcuda)
         if not start_cuda:
             return reading
         facts = _add_cuda(facts, ask_libcuda(environ, seconds))
-        return _with_cuda(reading, _add_surroundings(facts, root, environ))
+        return _add_cuda_finding(reading, _add_surroundings(facts, root, environ))
     has_traces = nvml.code is not None or module or facts.libcuda or facts.nodes
     cuda = ask_libcuda(environ, seconds) if has_traces else NOT_THERE
     if cuda.ok and cuda.gpus:
-        return _working(cuda, module, cuda.path or facts.libcuda, nvml.error)
+        return _read_working(cuda, module, cuda.path or facts.libcuda, nvml.error)
     facts = replace(
         _add_cuda(facts, cuda),
         smi=ask_smi(root, environ, seconds),
         hardware=read_hardware(root),
         nouveau=is_there(under(root, "/sys/module/nouveau")),
     )
-    return _broken(_add_surroundings(facts, root, environ))
+    return _read_broken(_add_surroundings(facts, root, environ))
 
 
 def _add_cuda(facts: DriverFacts, cuda: DriverAnswer) -> DriverFacts:
@@ -76,7 +76,7 @@ def _add_surroundings(facts: DriverFacts, root: Path, environ: Mapping[str, str]
     return replace(facts, context=read_context(root, environ), uvm=read_uvm(root))
 
 
-def _broken(facts: DriverFacts) -> DriverReading:
+def _read_broken(facts: DriverFacts) -> DriverReading:
     """Return the reading of a driver that gave no usable GPU."""
     problem, findings = explain(facts)
     # The file name of libcuda shows its version. Without a loaded module that is not the version of a driver.
@@ -97,7 +97,7 @@ def _broken(facts: DriverFacts) -> DriverReading:
     )
 
 
-def _working(
+def _read_working(
     answer: DriverAnswer, module: str | None, libcuda: str | None, aside: str | None = None
 ) -> DriverReading:
     """Return the reading of a driver that gave GPUs.
@@ -109,7 +109,7 @@ def _working(
     library = module if compat else answer.driver or module
     findings = [make_trouble_finding(trouble) for trouble in answer.troubles]
     if not compat and module and answer.driver and module != answer.driver:
-        findings.append(_different(module, answer.driver, aside))
+        findings.append(_make_difference_finding(module, answer.driver, aside))
     driver = Driver(
         library=library,
         kernel_module=module,
@@ -125,7 +125,7 @@ def _working(
     )
 
 
-def _with_cuda(reading: DriverReading, facts: DriverFacts) -> DriverReading:
+def _add_cuda_finding(reading: DriverReading, facts: DriverFacts) -> DriverReading:
     """Return the reading of a driver that gave GPUs, with the reason why CUDA does not start."""
     finding = explain_cuda(facts)
     if finding is None:
@@ -143,7 +143,7 @@ def is_newer(library: str | None, module: str | None) -> bool:
         return False
 
 
-def _different(module: str, library: str, aside: str | None) -> Finding:
+def _make_difference_finding(module: str, library: str, aside: str | None) -> Finding:
     evidence = [Evidence(text=f"kernel module {module}", source="/proc/driver/nvidia/version")]
     evidence.append(Evidence(text=f"driver libraries {library}", source="reported by the driver"))
     if aside:

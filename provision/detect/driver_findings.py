@@ -28,17 +28,17 @@ CUDA_MISMATCH, CUDA_COMPAT, CUDA_UNKNOWN = 803, 804, 999
 def explain(facts: DriverFacts) -> tuple[str, tuple[Finding, ...]]:
     """Return the problem and the findings, the likeliest first, for a driver that gave no usable GPU."""
     rules = (
-        _mismatch,
-        _stub,
-        _denied,
+        _find_mismatch,
+        _find_stub,
+        _find_denied,
         _judge_code,
-        _hung,
+        _find_hang,
         no_gpu_of_slurm,
         no_driver_of_windows,
         no_gpu_in_container,
-        _no_files,
-        _module,
-        _libraries,
+        _find_missing_files,
+        _find_module_fault,
+        _find_library_fault,
     )
     finding = next((f for rule in rules if (f := rule(facts))), None) or no_driver(facts)
     if finding.cause == "cuda_stub_library_loaded":
@@ -53,11 +53,11 @@ def explain_cuda(facts: DriverFacts) -> Finding | None:
     """
     if facts.cuda.ok or (facts.cuda.code is None and not facts.cuda.hung):
         return None
-    rules = (_mismatch, _stub, _denied, _judge_code, _hung)
+    rules = (_find_mismatch, _find_stub, _find_denied, _judge_code, _find_hang)
     return next((finding for rule in rules if (finding := rule(facts))), None)
 
 
-def _mismatch(facts: DriverFacts) -> Finding | None:
+def _find_mismatch(facts: DriverFacts) -> Finding | None:
     if facts.nvml.code != NVML_MISMATCH and facts.cuda.code != CUDA_MISMATCH:
         return None
     library = facts.library or "version unknown"
@@ -66,7 +66,7 @@ def _mismatch(facts: DriverFacts) -> Finding | None:
     return facts.make_finding(name, "certain", library=library, module=module)
 
 
-def _stub(facts: DriverFacts) -> Finding | None:
+def _find_stub(facts: DriverFacts) -> Finding | None:
     if facts.cuda.code != CUDA_STUB:
         return None
     path = facts.cuda.path or "libcuda.so.1"
@@ -74,7 +74,7 @@ def _stub(facts: DriverFacts) -> Finding | None:
     return facts.make_finding("detected_stub", "certain", library=path, folder=folder)
 
 
-def _denied(facts: DriverFacts) -> Finding | None:
+def _find_denied(facts: DriverFacts) -> Finding | None:
     locked = [node for node in facts.nodes if not node.allowed]
     codes = (facts.nvml.code, *(trouble.code for trouble in facts.nvml.troubles))
     by_code = NVML_NO_PERMISSION in codes
@@ -102,13 +102,13 @@ def _judge_code(facts: DriverFacts) -> Finding | None:
     return None
 
 
-def _hung(facts: DriverFacts) -> Finding | None:
+def _find_hang(facts: DriverFacts) -> Finding | None:
     if not facts.cuda.hung:
         return None
     return facts.make_finding("driver_hangs", "possible", call=facts.cuda.hung)
 
 
-def _no_files(facts: DriverFacts) -> Finding | None:
+def _find_missing_files(facts: DriverFacts) -> Finding | None:
     """Return the finding for a loaded module and installed libraries without device files."""
     if not facts.kernel_module or any(node.path == "/dev/nvidiactl" for node in facts.nodes):
         return None
@@ -118,7 +118,7 @@ def _no_files(facts: DriverFacts) -> Finding | None:
     return facts.make_finding("control_file_missing", "likely", evidence)
 
 
-def _module(facts: DriverFacts) -> Finding | None:
+def _find_module_fault(facts: DriverFacts) -> Finding | None:
     libraries = facts.nvml.code is not None or facts.cuda.code not in (None, CUDA_STUB)
     if facts.kernel_module and not (facts.nvml.ok or facts.nvml.code == NVML_NOT_LOADED):
         return None
@@ -134,7 +134,7 @@ def _module(facts: DriverFacts) -> Finding | None:
     return facts.make_finding(name, "certain", *evidence, module=facts.kernel_module)
 
 
-def _libraries(facts: DriverFacts) -> Finding | None:
+def _find_library_fault(facts: DriverFacts) -> Finding | None:
     """Return the finding if only nvidia-smi works, or if the module is loaded and no driver library is found."""
     if facts.nvml.code is not None or facts.cuda.code not in (None, CUDA_STUB):
         return None

@@ -107,7 +107,7 @@ def ask_libcuda(environ: Mapping[str, str], seconds: float) -> DriverAnswer:
 
 def parse_answer(text: str, end: str | None = None, *, hung: bool = False) -> DriverAnswer:
     """Parse the lines that the child wrote. `end` says how it ended, if it ended badly."""
-    facts = list(_facts(text))
+    facts = list(_parse_facts(text))
     steps = {fact["step"]: fact for fact in facts}
     load = steps.get("load", {})
     version = steps.get("cuDriverGetVersion", {})
@@ -117,7 +117,7 @@ def parse_answer(text: str, end: str | None = None, *, hung: bool = False) -> Dr
         "path": load.get("path"),
         "driver": None if stub else library_version(load.get("path")),
         "cuda": cuda_version(version.get("value", 0) if version.get("code") == 0 else 0),
-        "gpus": tuple(_gpu(fact) for fact in facts if fact["step"] == "device"),
+        "gpus": tuple(_make_gpu(fact) for fact in facts if fact["step"] == "device"),
     }
     if "error" in load:
         return DriverAnswer(**seen, error=f"libcuda: {load['error']}")
@@ -132,7 +132,7 @@ def parse_answer(text: str, end: str | None = None, *, hung: bool = False) -> Dr
     return DriverAnswer(**seen, code=0)
 
 
-def _facts(text: str) -> Iterator[dict[str, Any]]:
+def _parse_facts(text: str) -> Iterator[dict[str, Any]]:
     """Yield the lines that are facts. The last may be cut off, and a preloaded library may print its own lines."""
     for line in text.splitlines():
         try:
@@ -143,7 +143,7 @@ def _facts(text: str) -> Iterator[dict[str, Any]]:
             yield fact
 
 
-def _gpu(fact: Mapping[str, Any]) -> Gpu:
+def _make_gpu(fact: Mapping[str, Any]) -> Gpu:
     """Return the GPU of a `device` line. A value is unknown if its call failed."""
     _, board, major, minor, uuid, memory = (code == 0 for code in fact["codes"])
     digits = fact["uuid"]

@@ -81,10 +81,10 @@ def _read(nvml: Any) -> DriverAnswer:
     gpus, troubles = [], []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
-            gpus.append(_gpu(nvml, index))
+            gpus.append(_read_gpu(nvml, index))
         except nvml.NVMLError as error:
             troubles.append(Trouble(index=index, code=error.value, text=str(error)))
-    number = _or_none(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2)
+    number = _read_or_none(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2)
     return DriverAnswer(
         source="nvml",
         code=0,
@@ -95,35 +95,35 @@ def _read(nvml: Any) -> DriverAnswer:
     )
 
 
-def _gpu(nvml: Any, index: int) -> Gpu:
+def _read_gpu(nvml: Any, index: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    capability = _or_none(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
-    memory = _or_none(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    capability = _read_or_none(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    memory = _read_or_none(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     return Gpu(
         index=index,
-        name=_or_none(nvml, nvml.nvmlDeviceGetName, handle),
+        name=_read_or_none(nvml, nvml.nvmlDeviceGetName, handle),
         capability="{}.{}".format(*capability) if capability else None,
-        uuid=_or_none(nvml, nvml.nvmlDeviceGetUUID, handle),
+        uuid=_read_or_none(nvml, nvml.nvmlDeviceGetUUID, handle),
         memory_mib=memory.total // 2**20 if memory else None,
-        mig=_mig(nvml, handle),
+        mig=_read_mig(nvml, handle),
     )
 
 
-def _mig(nvml: Any, handle: Any) -> tuple[str, ...]:
+def _read_mig(nvml: Any, handle: Any) -> tuple[str, ...]:
     """Return the UUIDs of the MIG devices, in NVML's order. Positions may be empty."""
-    mode = _or_none(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    mode = _read_or_none(nvml, nvml.nvmlDeviceGetMigMode, handle)
     if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
         return ()
     uuids = []
-    for index in range(_or_none(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        part = _or_none(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
-        uuid = _or_none(nvml, nvml.nvmlDeviceGetUUID, part) if part else None
+    for index in range(_read_or_none(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        part = _read_or_none(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+        uuid = _read_or_none(nvml, nvml.nvmlDeviceGetUUID, part) if part else None
         if uuid:
             uuids.append(uuid)
     return tuple(uuids)
 
 
-def _or_none(nvml: Any, function: Any, *arguments: Any) -> Any:
+def _read_or_none(nvml: Any, function: Any, *arguments: Any) -> Any:
     """Return a value that a board or an old driver may not have, or None if NVML refuses it."""
     try:
         return function(*arguments)
@@ -178,10 +178,10 @@ def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> DriverAns
 
 def read_holders(root: Path = Path("/")) -> tuple[GpuMemoryHolder, ...]:
     """Return the processes that use GPU memory, the largest first; empty without a driver."""
-    processes = _nvml() or [(None, pid, None) for pid in _openers(root)]
+    processes = _read_nvml_holders() or [(None, pid, None) for pid in _list_openers(root)]
     rows = [
         GpuMemoryHolder(
-            pid=pid, gpu=gpu, memory_mib=mib, name=_name(root, pid), framework=_framework(root, pid)
+            pid=pid, gpu=gpu, memory_mib=mib, name=_name(root, pid), framework=_find_framework(root, pid)
         )
         for gpu, pid, mib in processes
         if pid != os.getpid()
@@ -189,7 +189,7 @@ def read_holders(root: Path = Path("/")) -> tuple[GpuMemoryHolder, ...]:
     return tuple(sorted(rows, key=lambda h: -(h.memory_mib or 0)))
 
 
-def _nvml() -> list[tuple[int | None, int, int | None]]:
+def _read_nvml_holders() -> list[tuple[int | None, int, int | None]]:
     """Return (GPU, process, MiB). The memory is None if the driver does not report it (Windows, WSL)."""
     import pynvml
 
@@ -201,7 +201,7 @@ def _nvml() -> list[tuple[int | None, int, int | None]]:
         return [
             (index, int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory) >> 20)
             for index in range(pynvml.nvmlDeviceGetCount())
-            for p in _running(pynvml, index)
+            for p in _read_running(pynvml, index)
         ]
     except pynvml.NVMLError:
         return []
@@ -209,14 +209,14 @@ def _nvml() -> list[tuple[int | None, int, int | None]]:
         pynvml.nvmlShutdown()
 
 
-def _running(nvml: Any, index: int) -> list[Any]:
+def _read_running(nvml: Any, index: int) -> list[Any]:
     try:
         return list(nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(index)))
     except nvml.NVMLError:  # one GPU may refuse while others answer
         return []
 
 
-def _openers(root: Path) -> list[int]:
+def _list_openers(root: Path) -> list[int]:
     """Return the processes of this user (for root: of all users) with an open device file of a GPU."""
     pids = set()
     # not Path.glob, which raises where a process ends meanwhile
@@ -236,7 +236,7 @@ def _name(root: Path, pid: int) -> str | None:
         return None
 
 
-def _framework(root: Path, pid: int) -> str | None:
+def _find_framework(root: Path, pid: int) -> str | None:
     """Return the framework that a process runs, if it is one that reserves nearly the whole GPU."""
     try:
         mapped = (root / f"proc/{pid}/maps").read_bytes()

@@ -75,17 +75,17 @@ def is_virtual(executable: Path) -> bool:
     return is_there(executable.parent / "pyvenv.cfg") or is_there(executable.parent.parent / "pyvenv.cfg")
 
 
-def _executable(prefix: Path) -> Path | None:
+def _find_executable(prefix: Path) -> Path | None:
     names = ("bin/python3", "bin/python", "python.exe")
     return next((prefix / name for name in names if is_there(prefix / name)), None)
 
 
-def _pyenv(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
+def _list_pyenv(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
     folder = Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
-    yield from _by_folder(folder, "pyenv", pyenv_version)
+    yield from _list_by_folder(folder, "pyenv", pyenv_version)
 
 
-def _uv(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
+def _list_uv(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
     named = environ.get("UV_PYTHON_INSTALL_DIR")
     if named:
         folder = Path(named)
@@ -95,19 +95,19 @@ def _uv(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
         import platformdirs
 
         folder = Path(platformdirs.user_data_dir("uv", appauthor=False, roaming=True)) / "python"
-    yield from _by_folder(folder, "uv", uv_version)
+    yield from _list_by_folder(folder, "uv", uv_version)
 
 
-def _by_folder(
+def _list_by_folder(
     folder: Path, source: str, version_of: Callable[[str], tuple[str, bool] | None]
 ) -> Iterator[_PythonCandidate]:
     for prefix in entries(folder):
-        stated, executable = version_of(prefix.name), _executable(prefix)
+        stated, executable = version_of(prefix.name), _find_executable(prefix)
         if stated and executable:
             yield _PythonCandidate(path=executable, source=source, version=stated[0], free_threaded=stated[1])
 
 
-def _conda(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
+def _list_conda(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
     bases = [home / name for name in CONDA_HOMES] + [under(root, "/opt/conda")]
     prefixes = [Path(environ["CONDA_PREFIX"])] if environ.get("CONDA_PREFIX") else []
     for base in bases:
@@ -116,14 +116,14 @@ def _conda(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[_Pyth
     prefixes += [Path(line.strip()) for line in listed.splitlines() if line.strip()]
     for prefix in prefixes:
         stated = conda_version(path.name for path in entries(prefix / "conda-meta"))
-        executable = _executable(prefix)
+        executable = _find_executable(prefix)
         if stated and executable:
             yield _PythonCandidate(
                 path=executable, source="conda", version=stated[0], free_threaded=stated[1]
             )
 
 
-def _in_folder(folder: Path, source: str) -> Iterator[_PythonCandidate]:
+def _list_in_folder(folder: Path, source: str) -> Iterator[_PythonCandidate]:
     try:
         names = [n for n in os.listdir(folder) if EXECUTABLE.fullmatch(n)]  # noqa: PTH208  # thousands of names
     except OSError:
@@ -133,33 +133,33 @@ def _in_folder(folder: Path, source: str) -> Iterator[_PythonCandidate]:
             yield _PythonCandidate(path=path, source=source)
 
 
-def _path(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
+def _list_on_path(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
     shims = Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "shims"
     for folder in absolute_entries(environ.get("PATH")):
         if anybody_may_write(folder):
             continue  # any user can put a program of that name there
         if folder != shims:  # a shim is a shell script that picks another Python by the working directory
-            yield from _in_folder(folder, "path")
+            yield from _list_in_folder(folder, "path")
 
 
-def _system(root: Path) -> Iterator[_PythonCandidate]:
+def _list_system(root: Path) -> Iterator[_PythonCandidate]:
     folders = [path / "bin" for path in entries(under(root, "/opt"))]
     for folder in (*folders, under(root, "/usr/local/bin"), under(root, "/usr/bin")):
-        yield from _in_folder(folder, "system")
+        yield from _list_in_folder(folder, "system")
 
 
-def _candidates(root: Path, environ: Mapping[str, str]) -> Iterator[_PythonCandidate]:
+def _list_candidates(root: Path, environ: Mapping[str, str]) -> Iterator[_PythonCandidate]:
     """Yield the programs on PATH first, then those of each manager.
 
     An entry of PATH in a manager's folder is named after that manager.
     """
     home = Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
-    managed = [*_pyenv(environ, home), *_uv(environ, home), *_conda(root, environ, home)]
+    managed = [*_list_pyenv(environ, home), *_list_uv(environ, home), *_list_conda(root, environ, home)]
     known = {candidate.path.resolve(): candidate for candidate in managed}
-    for candidate in _path(environ, home):
+    for candidate in _list_on_path(environ, home):
         yield known.get(candidate.path.resolve(), candidate)
     yield from managed
-    yield from _system(root)
+    yield from _list_system(root)
 
 
 def ask_python(path: Path, seconds: float = 10.0) -> tuple[str, bool] | None:
@@ -201,7 +201,7 @@ class PythonCache:
 
         A script is always started, because it can start another Python tomorrow.
         """
-        mark = _mark(path)
+        mark = _get_mark(path)
         if mark is None:
             return ask_python(path)
         kept: Any = self._kept.get(str(path))
@@ -230,7 +230,7 @@ def _is_answer(kept: Any, mark: str) -> bool:
     return isinstance(kept[1], str) and re.fullmatch(r"3\.\d{1,3}\.\d{1,3}", kept[1]) is not None
 
 
-def _mark(path: Path) -> str | None:
+def _get_mark(path: Path) -> str | None:
     """Return the state of a program's file, or None for a script."""
     try:
         with path.open("rb") as file:
@@ -255,7 +255,7 @@ def read_pythons(
     ask = PythonCache(cache) if cache else None
     seen: set[Path] = set()
     installations: list[tuple[PythonInstallation, bool]] = []
-    for candidate in _candidates(root, environ):
+    for candidate in _list_candidates(root, environ):
         if is_virtual(candidate.path):
             continue
         real = candidate.path.resolve()

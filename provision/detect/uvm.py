@@ -79,9 +79,9 @@ def judge_uvm(uvm: Uvm | None, module: str | None, *, container: bool) -> Findin
     `module` is the version of the loaded module nvidia. If it is None, only the code is used.
     """
     known = uvm if module else None
-    finding = known and (_fault(known, module or "") or _refusal(known))
+    finding = known and (_find_fault(known, module or "") or _explain_refusal(known))
     if finding:
-        return _on_host(finding) if container else finding
+        return _adapt_to_host(finding) if container else finding
     suspends = known.suspends if known else None
     evidence = (
         () if suspends is None else (Evidence(text=f"{suspends} suspends since boot", source=_SUSPENDS),)
@@ -91,18 +91,20 @@ def judge_uvm(uvm: Uvm | None, module: str | None, *, container: bool) -> Findin
     return make_finding("uvm_stale", evidence, confidence="likely")
 
 
-def _fault(uvm: Uvm, module: str) -> Finding | None:
+def _find_fault(uvm: Uvm, module: str) -> Finding | None:
     """Return what is wrong with the module or its file by the system's own lists."""
     if uvm.major is None:
-        return make_finding("uvm_not_loaded", _show("/proc/devices does not list nvidia-uvm", _DEVICES))
+        return make_finding(
+            "uvm_not_loaded", _make_evidence("/proc/devices does not list nvidia-uvm", _DEVICES)
+        )
     if uvm.version and uvm.version != module:
-        shown = _show(f"version {uvm.version}", _VERSION)
+        shown = _make_evidence(f"version {uvm.version}", _VERSION)
         return make_finding("uvm_of_other_version", shown, version=uvm.version, module=module)
     if uvm.node is None:
-        return make_finding("uvm_without_file", _show("missing", FILE), file=FILE)
+        return make_finding("uvm_without_file", _make_evidence("missing", FILE), file=FILE)
     if uvm.node == _MEMORY != uvm.major:
         return make_finding(
-            "device_file_denied", _show("a different device exists at this path", FILE), file=FILE
+            "device_file_denied", _make_evidence("a different device exists at this path", FILE), file=FILE
         )
     if uvm.node != uvm.major:
         text = (
@@ -110,25 +112,25 @@ def _fault(uvm: Uvm, module: str) -> Finding | None:
             if uvm.node
             else "not a character device"
         )
-        return make_finding("uvm_file_stale", _show(text, FILE), file=FILE)
+        return make_finding("uvm_file_stale", _make_evidence(text, FILE), file=FILE)
     return None
 
 
-def _refusal(uvm: Uvm) -> Finding | None:
+def _explain_refusal(uvm: Uvm) -> Finding | None:
     """Return why the device file cannot be opened."""
     if uvm.refused is None or uvm.refused in _PASSING:
         return None
     said = os.strerror(uvm.refused)
     if uvm.refused in _DENIED:
-        return make_finding("device_file_denied", _show(said, FILE), file=FILE)
-    return make_finding("uvm_refuses", _show(said, FILE), file=FILE, reason=said)
+        return make_finding("device_file_denied", _make_evidence(said, FILE), file=FILE)
+    return make_finding("uvm_refuses", _make_evidence(said, FILE), file=FILE, reason=said)
 
 
-def _show(text: str, source: str) -> tuple[Evidence, ...]:
+def _make_evidence(text: str, source: str) -> tuple[Evidence, ...]:
     return (Evidence(text=text, source=source),)
 
 
-def _on_host(finding: Finding) -> Finding:
+def _adapt_to_host(finding: Finding) -> Finding:
     """Return a finding whose fix must be run on the host of a container."""
     if finding.cause != "nvidia_uvm_stale":
         return finding

@@ -42,11 +42,11 @@ def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> mod
     every file.
     """
     folders = [directory(), *overlays]
-    if known := _kept(folders, cache_dir, KINDS.values()):
+    if known := _load_kept(folders, cache_dir, KINDS.values()):
         return known
     plain = parse(folders)
     if cache_dir:
-        _write_cache(_cache_of(folders, cache_dir), plain)
+        _write_cache(_get_cache_path(folders, cache_dir), plain)
     return construct(plain, KINDS.values())
 
 
@@ -56,7 +56,7 @@ def prepare() -> None:
     The build of gpuenv calls this.
     """
     folders = [directory()]
-    cache = _cache_of(folders, _PACKAGE)
+    cache = _get_cache_path(folders, _PACKAGE)
     _write_cache(cache, parse(folders))
     with contextlib.suppress(OSError):  # another user's checkout: only slower
         cache.chmod(0o644)  # all users read what root installed
@@ -69,13 +69,13 @@ def load_parts(
 ) -> model.Profiles:
     """Return some fields of Profiles, as from `load`, for commands that have no time to load all."""
     kinds = [k for k in KINDS.values() if k.into in parts]
-    return _kept([directory(), *overlays], cache_dir, kinds) or load(overlays, cache_dir=cache_dir)
+    return _load_kept([directory(), *overlays], cache_dir, kinds) or load(overlays, cache_dir=cache_dir)
 
 
 def load_own_parts(file: str, parts: Sequence[str]) -> model.Profiles:
     """Return some tables of one shipped file. Without a cache of parsed profiles only this file is parsed."""
     kinds = [k for k in KINDS.values() if k.into in parts]
-    if known := _kept([directory()], None, kinds):
+    if known := _load_kept([directory()], None, kinds):
         return known
     merged: dict[str, dict[tuple[Any, ...], list[Any]]] = {k.into: {} for k in kinds}
     tables = read_file(directory() / file)[0]
@@ -83,24 +83,26 @@ def load_own_parts(file: str, parts: Sequence[str]) -> model.Profiles:
     return construct({into: list(rows.values()) for into, rows in merged.items()}, kinds)
 
 
-def _kept(folders: Sequence[Path], cache_dir: Path | None, kinds: Iterable[Kind]) -> model.Profiles | None:
+def _load_kept(
+    folders: Sequence[Path], cache_dir: Path | None, kinds: Iterable[Kind]
+) -> model.Profiles | None:
     """Return the parsed rows of these files from the package or the user's cache, or None."""
-    name, wanted = _cache_of(folders, _PACKAGE).name, list(kinds)
+    name, wanted = _get_cache_path(folders, _PACKAGE).name, list(kinds)
     places = [folder / name for folder in (_PACKAGE, cache_dir) if folder]
     return next((known for place in places if (known := _read_cache(place, wanted))), None)
 
 
-def _cache_of(folders: Sequence[Path], cache_dir: Path) -> Path:
+def _get_cache_path(folders: Sequence[Path], cache_dir: Path) -> Path:
     """Return the cache file of these folders."""
-    return cache_dir / f"profiles-{_digest(folders)}.json"
+    return cache_dir / f"profiles-{_hash_folders(folders)}.json"
 
 
 def digest(overlays: Sequence[Path] = ()) -> str:
     """Return the sha256 of the files that `load` reads. Raises DataError."""
-    return _digest([directory(), *overlays])
+    return _hash_folders([directory(), *overlays])
 
 
-def _digest(folders: Sequence[Path]) -> str:
+def _hash_folders(folders: Sequence[Path]) -> str:
     """Return the sha256 of the files and of the code that reads them."""
     names = (
         "catalog",
@@ -112,21 +114,21 @@ def _digest(folders: Sequence[Path]) -> str:
     )
     values = [_PACKAGE / "model" / f"{name}.py" for name in names]
     code = [*sorted((_PACKAGE / "profiles").glob("*.py")), *values]
-    read = [code, *map(_yaml_files, folders)]
+    read = [code, *map(_list_yaml_files, folders)]
     whole = hashlib.sha256()
-    for i, path, data in [(i, path, _bytes(path)) for i, paths in enumerate(read) for path in paths]:
+    for i, path, data in [(i, path, _read_bytes(path)) for i, paths in enumerate(read) for path in paths]:
         whole.update(f"\0{i} {path.name} {len(data)}\0".encode() + data)
     return whole.hexdigest()
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return untrusted_files.read_bytes(path, MAX_BYTES)
     except OSError as error:
         return str(error).encode()  # the reader reports the error
 
 
-def _yaml_files(folder: Path) -> list[Path]:
+def _list_yaml_files(folder: Path) -> list[Path]:
     try:
         return sorted(p for p in folder.iterdir() if p.suffix in (".yaml", ".yml"))
     except OSError as e:
@@ -144,7 +146,7 @@ def parse(folders: Sequence[Path]) -> dict[str, list[list[Any]]]:
     merged: dict[str, dict[tuple[Any, ...], list[Any]]] = {k.into: {} for k in KINDS.values() if k.into}
     problems: list[str] = []
     for i, folder in enumerate(folders):
-        files = _yaml_files(folder)
+        files = _list_yaml_files(folder)
         problems += [f"{p.name}: unknown file" for p in files if p.name not in FILES]
         missing = set(FILES) - {p.name for p in files} if i == 0 else set()
         problems += [f"{name}: missing in {folder}" for name in sorted(missing)]
@@ -179,11 +181,11 @@ def _merge(
         problems += [f"{file}: {' '.join(map(str, k[1:]))} is also in {seen[k]}" for k in keys if k in seen]
         seen.update(dict.fromkeys(keys, file))
         names = [f.name for f in fields(kind.cls)]
-        merged[kind.into].update({k: _values(kind, names, table.head, row) for k, row in rows.items()})
+        merged[kind.into].update({k: _make_values(kind, names, table.head, row) for k, row in rows.items()})
     return sorted(problems)
 
 
-def _values(kind: Kind, names: list[str], head: dict[str, str], row: Row) -> list[Any]:
+def _make_values(kind: Kind, names: list[str], head: dict[str, str], row: Row) -> list[Any]:
     values: list[Any] = []
     for key in names:
         if key == "framework":

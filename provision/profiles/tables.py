@@ -225,7 +225,7 @@ _FORM = {"url": "http(s)://... or file:///... without user and password", "index
 
 
 @functools.cache
-def _requirement_problem(text: str, bare: bool) -> str | None:
+def _check_requirement(text: str, bare: bool) -> str | None:
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -269,12 +269,12 @@ def check_table(file: str, table: Table) -> list[str]:
 
 
 @functools.cache
-def _known(kind: Kind) -> frozenset[str]:
+def _list_known_keys(kind: Kind) -> frozenset[str]:
     return frozenset(f.name for f in fields(kind.cls)) - {"framework"}
 
 
 def _check_row(kind: Kind, row: Row) -> Iterable[str]:
-    known = _known(kind)
+    known = _list_known_keys(kind)
     for key in kind.required:
         if not row.get(key):
             yield f"{key}: missing"
@@ -285,14 +285,14 @@ def _check_row(kind: Kind, row: Row) -> Iterable[str]:
             if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
                 yield f"{key}: expected a list of quoted strings"
             elif key in ("requires", "companions"):
-                yield from (f"{key}: {p}" for v in value if (p := _requirement_problem(v, False)))
+                yield from (f"{key}: {p}" for v in value if (p := _check_requirement(v, False)))
         elif not isinstance(value, str):
             yield f"{key}: expected a quoted string"
         elif key in kind.flags:
             if value != "yes":
                 yield f'{key}: expected "yes" or no such key, got {value!r}'
         elif key in ("cudnn", "versions", "built_for"):
-            if problem := _requirement_problem(value, key != "built_for"):
+            if problem := _check_requirement(value, key != "built_for"):
                 yield f"{key}: {problem}"
         elif pattern := _PATTERNS.get(key):
             for word in value.split(" ") if key in kind.words else [value]:

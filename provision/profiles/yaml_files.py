@@ -23,7 +23,7 @@ def read_file(path: Path) -> tuple[list[Table], list[str]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         text = untrusted_files.read_strictly(path, MAX_BYTES)
-        root, odd = _root(text, loader)
+        root, odd = _parse_root(text, loader)
     except (yaml.YAMLError, UnicodeDecodeError) as e:
         mark = getattr(e, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -35,7 +35,7 @@ def read_file(path: Path) -> tuple[list[Table], list[str]]:
     problems: list[str] = []
     if root is None or root.id != "sequence":
         return [], [f"{path.name}: expected a list of tables"]
-    tables = [t for node in root.value if (t := _table(path.name, node, problems))]
+    tables = [t for node in root.value if (t := _parse_table(path.name, node, problems))]
     for table in tables:
         problems += check_table(path.name, table)
     return tables, problems
@@ -54,7 +54,7 @@ class _Node(NamedTuple):
         return zip(self.value[::2], self.value[1::2], strict=True)
 
 
-def _root(text: str, loader: Any) -> tuple[_Node | None, str | None]:
+def _parse_root(text: str, loader: Any) -> tuple[_Node | None, str | None]:
     """Return the document of a text, or what a profile must not contain.
 
     It is built from the parser's events, which shows forbidden parts early: an alias can expand to a billion rows,
@@ -74,7 +74,7 @@ def _root(text: str, loader: Any) -> tuple[_Node | None, str | None]:
     for event in yaml.parse(text, Loader=loader):
         kind = kinds.get(type(event))
         if kind is None or event.anchor or event.tag:
-            if refused := _refused(event, again=root is not None):
+            if refused := _find_refused(event, again=root is not None):
                 return None, f":{event.start_mark.line + 1}: {refused}"
             if isinstance(event, yaml.CollectionEndEvent):
                 open_.pop()
@@ -94,7 +94,7 @@ def _root(text: str, loader: Any) -> tuple[_Node | None, str | None]:
     return root, None
 
 
-def _refused(event: Any, *, again: bool) -> str | None:
+def _find_refused(event: Any, *, again: bool) -> str | None:
     """Return what is forbidden in an event, or None. `again` is true after the first document."""
     import yaml
 
@@ -107,7 +107,7 @@ def _refused(event: Any, *, again: bool) -> str | None:
     return None
 
 
-def _plain(file: str, node: _Node, where: str, problems: list[str]) -> Any:
+def _make_plain(file: str, node: _Node, where: str, problems: list[str]) -> Any:
     """Return a YAML node as strings, lists and dicts. Any scalar but a quoted string is a mistake."""
     line = node.line
     if node.id == "scalar":
@@ -115,17 +115,17 @@ def _plain(file: str, node: _Node, where: str, problems: list[str]) -> Any:
             problems.append(f"{file}:{line}: {where}: {node.value!r} must be a quoted string")
         return node.value
     if node.id == "sequence":
-        return [_plain(file, item, where, problems) for item in node.value]
+        return [_make_plain(file, item, where, problems) for item in node.value]
     plain: Row = {}
     for key_node, value_node in node.pairs:
         key = str(key_node.value)
         if key in plain:
             problems.append(f"{file}:{line}: {where}: duplicate key {key!r}")
-        plain[key] = _plain(file, value_node, f"{where}, {key}" if where else key, problems)
+        plain[key] = _make_plain(file, value_node, f"{where}, {key}" if where else key, problems)
     return plain
 
 
-def _table(file: str, node: _Node, problems: list[str]) -> Table | None:
+def _parse_table(file: str, node: _Node, problems: list[str]) -> Table | None:
     line = node.line
     if node.id != "mapping":
         problems.append(f"{file}:{line}: expected a table with the keys table, source, read, rows")
@@ -141,7 +141,7 @@ def _table(file: str, node: _Node, problems: list[str]) -> Table | None:
         if key == "rows" and value_node.id == "sequence":
             for i, item in enumerate(value_node.value, start=1):
                 if item.id == "mapping":
-                    rows.append(_plain(file, item, f"row {i}", problems))
+                    rows.append(_make_plain(file, item, f"row {i}", problems))
                     lines.append(item.line)
                 else:
                     problems.append(f'{file}:{item.line}: row {i}: expected {{key: "value", ...}}')
@@ -150,7 +150,7 @@ def _table(file: str, node: _Node, problems: list[str]) -> Table | None:
                 f"{where}: {key}: expected a {'list of rows' if key == 'rows' else 'quoted string'}"
             )
         else:
-            head[key] = _plain(file, value_node, key, problems)
+            head[key] = _make_plain(file, value_node, key, problems)
     return Table(head=head, rows=tuple(rows), lines=tuple(lines))
 
 
@@ -164,18 +164,18 @@ def dump(tables: Sequence[Table]) -> str:
         lead = "- "
         for key in TABLE_KEYS:
             if key in table.head:
-                out.append(f"{lead}{key}: {_quoted(table.head[key])}")
+                out.append(f"{lead}{key}: {_quote(table.head[key])}")
                 lead = "  "
         out.append("  rows:")
         for row in table.rows:
-            pairs = [f"{key}: {_quoted(row[key])}" for key in order if key in row]
+            pairs = [f"{key}: {_quote(row[key])}" for key in order if key in row]
             out.append(f"  - {{{', '.join(pairs)}}}")
     return "\n".join(out) + "\n"
 
 
-def _quoted(value: str | list[str]) -> str:
+def _quote(value: str | list[str]) -> str:
     if isinstance(value, list):
-        return "[" + ", ".join(_quoted(v) for v in value) + "]"
+        return "[" + ", ".join(_quote(v) for v in value) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 

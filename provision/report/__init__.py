@@ -60,33 +60,33 @@ def write_report(facts: ReportFacts, personal: PersonalData) -> IssueReport:
 
 def _render(facts: ReportFacts) -> str:
     """Return the text before anonymization."""
-    parts = [("Machine", list(_machine(facts.machine)))]
+    parts = [("Machine", list(_format_machine(facts.machine)))]
     variables = [f"{k}={v}" for k, v in facts.machine.environment.items()]
     parts += [("Variables", variables), ("Where packages come from", list(facts.sources))]
-    parts += [("Environment", list(_environment(facts)))]
+    parts += [("Environment", list(_format_environment(facts)))]
     if facts.lock:
-        parts.append(("Locked packages", list(_packages(facts.lock))))
+        parts.append(("Locked packages", list(_format_packages(facts.lock))))
     if facts.verdict:
         when = f" ({facts.verified})" if facts.verified else ""
-        parts.append((f"Last verdict{when}: {facts.verdict.verdict}", list(_verdict(facts.verdict))))
+        parts.append((f"Last verdict{when}: {facts.verdict.verdict}", list(_format_verdict(facts.verdict))))
     if facts.problems:
         parts.append(("Could not be read", list(facts.problems)))
     head = f"gpuenv {facts.gpuenv}, Python {facts.python}, {facts.when}"
-    return "\n".join([head, "", *(_section(title, rows) for title, rows in parts if rows)])
+    return "\n".join([head, "", *(_format_section(title, rows) for title, rows in parts if rows)])
 
 
-def _section(title: str, rows: list[str]) -> str:
-    body = "\n".join(_line(row) for row in rows)
+def _format_section(title: str, rows: list[str]) -> str:
+    body = "\n".join(_format_line(row) for row in rows)
     return f"### {title}\n\n```text\n{body}\n```\n"
 
 
-def _line(text: str) -> str:
+def _format_line(text: str) -> str:
     """Return one line of limited length that cannot end the fence."""
     text = _CONTROL.sub("", text.replace("\n", " ")).replace("```", "'''")
     return text if len(text) <= _LONG else text[:_LONG] + " ..."
 
 
-def _machine(machine: Machine) -> Iterator[str]:
+def _format_machine(machine: Machine) -> Iterator[str]:
     target, driver, context = machine.target, machine.driver, machine.context
     yield f"platform  {target.platform}, glibc {target.glibc or 'unknown'}"
     if driver.library or driver.kernel_module:
@@ -114,10 +114,10 @@ def _machine(machine: Machine) -> Iterator[str]:
     for library in machine.libraries:
         yield f"library   {library.soname} {library.version or ''} {library.path}"
     for finding in machine.findings:
-        yield from _finding(finding)
+        yield from _format_finding(finding)
 
 
-def _environment(facts: ReportFacts) -> Iterator[str]:
+def _format_environment(facts: ReportFacts) -> Iterator[str]:
     if facts.env is None:
         yield "no environment: .venv is missing"
         return
@@ -149,15 +149,15 @@ def _is_relevant(name: str) -> bool:
     return is_stack_package(name) or _LIBRARIES.fullmatch(name) is not None
 
 
-def _packages(lock: Lock) -> Iterator[str]:
+def _format_packages(lock: Lock) -> Iterator[str]:
     main = sorted((p.name, p.version) for p in lock.packages if _is_relevant(normalize_name(p.name)))
     yield from (f"{name} {version}" for name, version in main)
     yield f"and {len(lock.packages) - len(main)} more"
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
+def _format_verdict(verdict: Verdict) -> Iterator[str]:
     for stage in verdict.stages:
-        yield from _stage(stage)
+        yield from _format_stage(stage)
     for framework in verdict.frameworks:
         yield (
             f"{framework.name} {framework.version}: CUDA {framework.cuda or 'none'}, cuDNN built "
@@ -167,22 +167,22 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
             if library.inside is False:
                 yield f"  from outside the environment: {library.soname} {library.version or ''} {library.path}"
     for finding in verdict.findings:
-        yield from _finding(finding)
+        yield from _format_finding(finding)
 
 
-def _stage(stage: StageResult) -> Iterator[str]:
+def _format_stage(stage: StageResult) -> Iterator[str]:
     name = " ".join(x for x in (stage.stage, stage.framework, stage.device) if x)
     yield f"{stage.status.ljust(4)}  {name.ljust(24)}{stage.detail}"
     if stage.status in ("fail", "warn"):
-        yield from _evidence(stage.evidence)
+        yield from _format_evidence(stage.evidence)
 
 
-def _finding(finding: Finding) -> Iterator[str]:
+def _format_finding(finding: Finding) -> Iterator[str]:
     yield f"finding   {finding.cause} ({finding.confidence}): {finding.title}"
-    yield from _evidence(finding.evidence)
+    yield from _format_evidence(finding.evidence)
 
 
-def _evidence(evidence: tuple[Evidence, ...]) -> Iterator[str]:
+def _format_evidence(evidence: tuple[Evidence, ...]) -> Iterator[str]:
     for item in evidence[:_LINES]:
         where = f"  [{item.source}{':' + str(item.line) if item.line else ''}]" if item.source else ""
         yield f"      > {item.text}{where}"

@@ -92,7 +92,7 @@ def anonymize_text(text: str, personal: PersonalData) -> tuple[str, dict[str, in
 
     uuids: dict[str, int] = {}
     put("credentials", _PEM, lambda _: "***")
-    put("addresses", _URL, _address)
+    put("addresses", _URL, _replace_address)
     put("credentials", _KEY, lambda m: f"{m[1]}{m[2]}***")
     put("credentials", _OPTION, lambda m: f"{m[1]}***")
     put("credentials", _BEARER, lambda m: f"{m[1]} ***")
@@ -102,7 +102,7 @@ def anonymize_text(text: str, personal: PersonalData) -> tuple[str, dict[str, in
     put("serial numbers", _SERIAL, lambda m: f"{m[1]}***")
     put("hardware addresses", _MAC, lambda _: "(MAC)")
     put("network addresses", _ADDRESS, lambda m: m[0] if _LOOPBACK.match(m[0]) else "(ADDRESS)")
-    put("credentials", _LONG, lambda m: "***" if _looks_random(m[0]) else m[0])
+    put("credentials", _LONG, lambda m: "***" if _is_random(m[0]) else m[0])
     for home in sorted({*personal.homes}, key=len, reverse=True):
         if len(home) > 1:
             put("home folders", re.compile(rf"(?<![\w.~-]){re.escape(home)}(?![\w-]|\.\w)"), lambda _: "~")
@@ -112,7 +112,7 @@ def anonymize_text(text: str, personal: PersonalData) -> tuple[str, dict[str, in
     return text, dict(sorted((k, n) for k, n in counts.items() if n))
 
 
-def _looks_random(text: str) -> bool:
+def _is_random(text: str) -> bool:
     """Return whether a long word looks like a key.
 
     A random key changes between lower case, upper case and digits at 0.62 of its steps. A function name changes
@@ -129,7 +129,7 @@ def _looks_random(text: str) -> bool:
 _ANY_HOME = re.compile(r"((?:/home/|/Users/|\b[A-Za-z]:[\\/]+Users[\\/]+))(?!USER\b)[^\s/\\:'\"`,;)]+")
 
 
-def _address(match: re.Match[str]) -> str:
+def _replace_address(match: re.Match[str]) -> str:
     """Return an address without credentials, query and private host name."""
     scheme, rest = match[1], match[2]
     if scheme.lower() == "file":

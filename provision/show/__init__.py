@@ -83,15 +83,15 @@ def show_result(screen: Screen, value: Any, *, explain: bool = False, good: bool
         if screen.summary:
             screen.wrapped(clean_text(screen.summary), first="")
         else:
-            _function(_SHOWN_BY[kind])(screen, value, **({"explain": True} if explain else {}))
+            _load_function(_SHOWN_BY[kind])(screen, value, **({"explain": True} if explain else {}))
         if screen.next_step:
             screen.line(clean_text(screen.next_step))
         screen.end()
     if kind in _REMARKS:
-        _function(_REMARKS[kind])(screen, value)
+        _load_function(_REMARKS[kind])(screen, value)
 
 
-def _function(name: str) -> Callable[..., None]:
+def _load_function(name: str) -> Callable[..., None]:
     module, function = name.split(":")
     display: Callable[..., None] = getattr(importlib.import_module(module, __name__), function)
     return display
@@ -118,7 +118,7 @@ def show_error(screen: Screen, failed: GpuenvError, code: int) -> None:
         for problem in failed.problems:
             screen.say(f"  {problem}", always=True)
     if failed.log:
-        for row in _last_lines(failed.log, 200 if screen.verbose else 12):
+        for row in _list_last_lines(failed.log, 200 if screen.verbose else 12):
             screen.say(f"  | {row}", always=True)
     if failed.findings:
         from .verdict import show_finding
@@ -131,7 +131,7 @@ def show_error(screen: Screen, failed: GpuenvError, code: int) -> None:
             screen.say(row, always=True)
 
 
-def _last_lines(log: str, count: int) -> list[str]:
+def _list_last_lines(log: str, count: int) -> list[str]:
     rows = [r.rstrip() for r in log.splitlines() if r.strip()]
     left_out = len(rows) - count
     return ([f"({left_out} earlier lines omitted)"] if left_out > 0 else []) + rows[-count:]

@@ -15,7 +15,7 @@ def show_bundle(screen: Screen, bundle: Bundle) -> None:
     else:
         screen.wrapped(_describe(bundle), first="")
     total = sum(f.size or 0 for f in bundle.files)
-    screen.line(f"{len(bundle.files)} files, {format_bytes(total)}, {_pythons(bundle)}")
+    screen.line(f"{len(bundle.files)} files, {format_bytes(total)}, {_format_pythons(bundle)}")
     if screen.verbose:
         for file in bundle.files:
             screen.line(f"  {file.path}")
@@ -38,7 +38,7 @@ def _describe(plan: Bundle | BundlePlan) -> str:
     return f"{', '.join(plan.frameworks)} for {plan.device}: {meant}"
 
 
-def _pythons(bundle: Bundle) -> str:
+def _format_pythons(bundle: Bundle) -> str:
     plans: tuple[Bundle | BundlePlan, ...] = bundle.plans or (bundle,)
     found = dict.fromkeys(p.archive.version for p in plans if p.archive)
     return f"with Python {', '.join(found)}" if found else "without a Python"

@@ -12,7 +12,7 @@ from .verdict import show_verdict
 
 def show_created(screen: Screen, result: CreateResult) -> None:
     if result.plan:
-        show_plan(screen, result.plan, drifted=_drifted(result))
+        show_plan(screen, result.plan, drifted=_find_drifted(result))
     if result.environment:
         _show_environment(screen, result.environment)
     if result.verdict:
@@ -22,7 +22,7 @@ def show_created(screen: Screen, result: CreateResult) -> None:
         screen.wrapped(f"unproven. To verify, run `gpuenv verify {result.environment.path}`{where}", first="")
 
 
-def _drifted(result: CreateResult) -> dict[str, str]:
+def _find_drifted(result: CreateResult) -> dict[str, str]:
     """Return the frameworks whose installed version differs from the lock, with the command that restores it."""
     changes = (
         *(result.verdict.drift if result.verdict else ()),

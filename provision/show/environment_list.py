@@ -21,18 +21,18 @@ def show_listing(screen: Screen, listing: EnvironmentList) -> None:
     home = screen.environ.get("HOME", "")
     first = max(14, screen.width() - sum(_WIDTHS) - 2 * len(_WIDTHS))
     widths = (first, *_WIDTHS)
-    screen.line(_row(_HEADS, widths))
+    screen.line(_format_row(_HEADS, widths))
     for env in listing.environments:
-        cells = (_folded(clean_text(_short(env.path, home)), first), *_cells(env))
+        cells = (_fold_path(clean_text(_shorten_path(env.path, home)), first), *_make_cells(env))
         for row in zip_longest(*cells, fillvalue=""):
-            screen.line(_row(row, widths))
+            screen.line(_format_row(row, widths))
 
 
-def _row(cells: tuple[str, ...], widths: tuple[int, ...]) -> str:
+def _format_row(cells: tuple[str, ...], widths: tuple[int, ...]) -> str:
     return "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
 
 
-def _cells(env: ListedEnvironment) -> tuple[list[str], ...]:
+def _make_cells(env: ListedEnvironment) -> tuple[list[str], ...]:
     names = [f"{f.name} {f.version}" for f in env.frameworks]
     libraries = [f"CUDA {env.cuda}"] if env.cuda else ["CPU"] if env.frameworks else []
     libraries += [f"cuDNN {env.cudnn}"] if env.cudnn else []
@@ -50,12 +50,12 @@ def _cells(env: ListedEnvironment) -> tuple[list[str], ...]:
     return builds, [env.python or "?"], verdict, sizes
 
 
-def _short(path: str, home: str) -> str:
+def _shorten_path(path: str, home: str) -> str:
     inside = home not in ("", "/") and Path(path).is_relative_to(home)
     return f"~/{Path(path).relative_to(home)}" if inside else path
 
 
-def _folded(path: str, width: int) -> list[str]:
+def _fold_path(path: str, width: int) -> list[str]:
     """Return a path in rows, broken after slashes. A name longer than a row is broken anywhere."""
     rows = [""]
     for part in path.replace("/", "/\0").split("\0"):

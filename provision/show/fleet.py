@@ -18,7 +18,7 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
     hosts = sum(len(c.hosts) for c in fleet.classes) + sum(1 for u in fleet.unserved if u.host)
     screen.line(
         f"{_count(hosts, 'host')}, {_count(len(fleet.classes), 'class')}, "
-        f"{_count(len(fleet.plans), 'plan')}{_proof(fleet)}"
+        f"{_count(len(fleet.plans), 'plan')}{_describe_proof(fleet)}"
     )
     by_id = {c.id: c for c in fleet.classes}
     if fleet.plans:
@@ -53,7 +53,7 @@ def show_fleet_locks(screen: Screen, result: FleetLocks) -> None:
         screen.line(f"plan {one.plan + 1}: {clean_text(one.file)}  {len(one.lock.packages)} packages{known}")
 
 
-def _proof(fleet: Fleet) -> str:
+def _describe_proof(fleet: Fleet) -> str:
     if len(fleet.plans) < 2:
         return ""
     return " (this is the minimum)" if fleet.exact else f" (at least {fleet.at_least} are needed)"
@@ -71,7 +71,9 @@ def _show_plan(screen: Screen, number: int, one: FleetPlan, classes: Sequence[Ho
     shown = classes if screen.verbose else classes[:_MOST_CLASSES]
     for row in shown:
         screen.wrapped(
-            _words(row), indent=f"{indent}    ", first=f"{'':<{_PLAN}}  {len(row.hosts):>{_HOSTS},}    "
+            _format_words(row),
+            indent=f"{indent}    ",
+            first=f"{'':<{_PLAN}}  {len(row.hosts):>{_HOSTS},}    ",
         )
     if len(classes) > len(shown):
         left = sum(len(c.hosts) for c in classes[len(shown) :])
@@ -79,7 +81,7 @@ def _show_plan(screen: Screen, number: int, one: FleetPlan, classes: Sequence[Ho
         screen.line(f"{'':<{_PLAN}}  {left:>{_HOSTS},}    in {more} (-v lists them)")
 
 
-def _words(row: HostClass) -> str:
+def _format_words(row: HostClass) -> str:
     target = row.target
     boards = ", ".join((g.name or f"GPU {g.capability}").removeprefix("NVIDIA ") for g in target.gpus)
     driver = f"driver {target.driver}" if target.driver and target.driver not in row.id else ""

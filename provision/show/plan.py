@@ -33,12 +33,12 @@ def show_plan(
         screen.line(f"{head}  {cuda}{cudnn}, Python {plan.python}, {plan.platform}")
         screen.line(f"  from {_INDEX.get(build.index, build.index)}")
     if not plan.builds:
-        screen.line(screen.colour("no build fits", "red") + f"  {plan.platform}{_target_words(plan)}")
+        screen.line(screen.colour("no build fits", "red") + f"  {plan.platform}{_describe_target(plan)}")
     if explain:
-        _sets(screen, plan)
-        _table(screen, plan)
+        _show_sets(screen, plan)
+        _show_table(screen, plan)
     else:
-        for sentence in (*list_objections(plan), *_held_back(plan)):
+        for sentence in (*list_objections(plan), *_list_held_back(plan)):
             screen.wrapped(sentence, indent="    ", first="  ")
     for note in plan.notes:
         screen.wrapped(f"note: {note}", indent="    ", first="  ")
@@ -46,7 +46,7 @@ def show_plan(
         screen.wrapped(f"possible fix: {plan.hint}", indent="    ", first="  ")
 
 
-def _target_words(plan: Plan) -> str:
+def _describe_target(plan: Plan) -> str:
     words = [f"driver {plan.target.driver}"] if plan.target.driver else []
     words += [f"{g.name or 'GPU'} ({g.capability})" for g in plan.target.gpus]
     return ", " + ", ".join(words) if words else ""
@@ -78,7 +78,7 @@ def list_objections(plan: Plan) -> Iterator[str]:
             yield f"not {framework} {span}: {text}"
 
 
-def _held_back(plan: Plan) -> Iterator[str]:
+def _list_held_back(plan: Plan) -> Iterator[str]:
     """Yield one sentence for each package that does not get its newest release. Frameworks have their own
     sentences."""
     planned = {b.framework for b in plan.builds}
@@ -88,7 +88,7 @@ def _held_back(plan: Plan) -> Iterator[str]:
             yield f"{package.package} {package.locked}, not {package.newest}: {package.because}{price}"
 
 
-def _sets(screen: Screen, plan: Plan) -> None:
+def _show_sets(screen: Screen, plan: Plan) -> None:
     """Show the best set for each framework version."""
     for row in plan.sets:
         head = " + ".join((*row.builds, *row.packages))
@@ -97,7 +97,7 @@ def _sets(screen: Screen, plan: Plan) -> None:
         screen.wrapped(f"{head}: {reason}", indent="      ", first="  ")
 
 
-def _table(screen: Screen, plan: Plan) -> None:
+def _show_table(screen: Screen, plan: Plan) -> None:
     """Show all builds, one per row."""
     rows = [(r.framework, r.version, r.cuda or "cpu", r.index, "; ".join(x.text for x in r.reasons))
             for r in plan.rejected]  # fmt: skip

@@ -16,17 +16,17 @@ _LISTED = 6
 def show_preview(screen: Screen, preview: Preview) -> None:
     """Show one line for each path and package, then the sizes, and that nothing was changed."""
     for package in preview.packages:
-        screen.wrapped(_change(package), indent="      ", first="  ")
+        screen.wrapped(_describe_change(package), indent="      ", first="  ")
     for verb, paths in (("write", preview.writes), ("remove", preview.removes)):
         if len(paths) > _LISTED and preview.path:
-            screen.line(f"would {verb} {len(paths)} files in {_near(preview.path)}")
+            screen.line(f"would {verb} {len(paths)} files in {_shorten_path(preview.path)}")
             continue
         for path in paths:
-            screen.line(f"would {verb} {_near(path)}")
+            screen.line(f"would {verb} {_shorten_path(path)}")
     counted = len(preview.writes) > _LISTED
     if preview.path and not counted and preview.path not in (*preview.writes, *preview.removes):
         changed = "would change" if preview.packages else "would not change"
-        screen.line(f"{changed} {_near(preview.path)}")
+        screen.line(f"{changed} {_shorten_path(preview.path)}")
     if preview.download_bytes:
         free = f"; {format_bytes(preview.free_bytes)} free" if preview.free_bytes is not None else ""
         screen.line(f"would download up to {format_bytes(preview.download_bytes)}{free}")
@@ -37,7 +37,7 @@ def show_preview(screen: Screen, preview: Preview) -> None:
     screen.line("dry run: nothing was changed")
 
 
-def _change(package: PackageChange) -> str:
+def _describe_change(package: PackageChange) -> str:
     size = f" ({format_bytes(package.size)})" if package.size else ""
     if package.before is None:
         return f"+ {package.name} {package.after}{size}"
@@ -48,7 +48,7 @@ def _change(package: PackageChange) -> str:
     return f"~ {package.name} {package.before} -> {package.after}{size}"
 
 
-def _near(path: str) -> str:
+def _shorten_path(path: str) -> str:
     """Return a path relative to the current folder if it is below it."""
     here = str(Path.cwd())
     return os.path.relpath(path, here) if path.startswith(here + os.sep) else path

@@ -43,14 +43,14 @@ class Download:
         done = self.seen[-1][1] if self.seen else 0
         parts = [f"{self.files} files"] if self.files else []
         parts.append(f"{format_bytes(done)} of {format_bytes(max(self.total, done))}")
-        if len(self.seen) > 1 and (speed := self._speed(now)) > 0:
+        if len(self.seen) > 1 and (speed := self._format_speed(now)) > 0:
             parts += [
                 f"{format_bytes(speed)}/s",
                 f"{format_duration(max(0, self.total - done) / speed)} left",
             ]
         return ", ".join(parts)
 
-    def _speed(self, now: float) -> float:
+    def _format_speed(self, now: float) -> float:
         (start, before), (_, done) = self.seen[0], self.seen[-1]
         return (done - before) / max(now - start, 0.001)
 

@@ -60,11 +60,11 @@ class Screen:
 
     def colour(self, text: str, name: str, stream: TextIO | None = None) -> str:
         """Return text in a colour, if the stream shows colours."""
-        if not self._takes_colours(stream or self.out):
+        if not self._has_colours(stream or self.out):
             return text
         return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
 
-    def _takes_colours(self, stream: TextIO) -> bool:
+    def _has_colours(self, stream: TextIO) -> bool:
         """Return whether a stream gets colours: a terminal does, FORCE_COLOR says so for any, NO_COLOR forbids it."""
         if self.environ.get("NO_COLOR"):
             return False
@@ -164,20 +164,20 @@ class Screen:
         """Write the JSON document of a `--json` run."""
         self._settle()
         text = json.dumps(redact_value(data), indent=2, ensure_ascii=False)
-        self.out.write(_written(self.out, _IN_JSON.sub(lambda m: f"\\u{ord(m[0]):04x}", text)) + "\n")
+        self.out.write(_encode(self.out, _IN_JSON.sub(lambda m: f"\\u{ord(m[0]):04x}", text)) + "\n")
         self.out.flush()
 
     def _write(self, stream: TextIO, text: str) -> None:
         """Write a line, cleaned, but with gpuenv's own colours."""
-        if "\x1b" in text and self._takes_colours(stream):
+        if "\x1b" in text and self._has_colours(stream):
             text = "".join(p if _OURS.fullmatch(p) else clean_text(p) for p in _OURS.split(text))
         else:
             text = clean_text(text)
-        stream.write(_written(stream, text) + "\n")
+        stream.write(_encode(stream, text) + "\n")
         stream.flush()
 
 
-def _written(stream: TextIO, text: str) -> str:
+def _encode(stream: TextIO, text: str) -> str:
     """Return text that a stream can encode. File names may contain invalid bytes, and a stream may be ASCII."""
     encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -31,27 +31,29 @@ def show_table(
     none is."""
     cells = [[clean_text(cell) for cell in row] for row in rows]
     natural = [max([len(head), *(len(row[i]) for row in cells)]) for i, head in enumerate(heads)]
-    least = [_least([head, *(row[i] for row in cells)], whole=whole) for i, head in enumerate(heads)]
+    least = [
+        _find_least_width([head, *(row[i] for row in cells)], whole=whole) for i, head in enumerate(heads)
+    ]
     room = max(40, screen.columns()) - indent
-    shown = len(heads) if whole else _that_fit(least, room)
-    widths = _shared(natural[:shown], least, room)
-    screen.line(_row(heads[:shown], widths, indent))
+    shown = len(heads) if whole else _select_fitting(least, room)
+    widths = _share_width(natural[:shown], least, room)
+    screen.line(_format_row(heads[:shown], widths, indent))
     for row in cells:
-        folded = [_fold(cell, width) for cell, width in zip(row[:shown], widths, strict=True)]
+        folded = [_fold_cell(cell, width) for cell, width in zip(row[:shown], widths, strict=True)]
         for part in zip_longest(*folded, fillvalue=""):
-            screen.line(_row(part, widths, indent))
+            screen.line(_format_row(part, widths, indent))
     if left_out := ", ".join(heads[shown:]):
         screen.wrapped(f"hidden columns: {left_out}; widen the terminal or use --json", indent=" " * indent)
 
 
-def _least(cells: Sequence[str], *, whole: bool) -> int:
+def _find_least_width(cells: Sequence[str], *, whole: bool) -> int:
     """Return the least width of a column: of its head, its longest word, and what folds into few rows."""
     words = max((len(word) for cell in cells for word in cell.split()), default=0)
     tall = 0 if whole else max(map(len, cells)) // _MOST_ROWS
     return min(max(map(len, cells)), max(_LEAST, len(cells[0]), min(words, _LONG_WORD), tall))
 
 
-def _that_fit(least: Sequence[int], room: int) -> int:
+def _select_fitting(least: Sequence[int], room: int) -> int:
     """Return how many columns fit at their least widths; one always does."""
     used = 0
     for i, width in enumerate(least):
@@ -61,7 +63,7 @@ def _that_fit(least: Sequence[int], room: int) -> int:
     return len(least)
 
 
-def _shared(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+def _share_width(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
     """Return the widths of columns that share a room: the widest give until all fit."""
     widths = list(natural)
     while sum(widths) + _GAP * (len(widths) - 1) > room:
@@ -72,10 +74,10 @@ def _shared(natural: Sequence[int], least: Sequence[int], room: int) -> list[int
     return widths
 
 
-def _fold(cell: str, width: int) -> list[str]:
+def _fold_cell(cell: str, width: int) -> list[str]:
     return textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], indent: int) -> str:
+def _format_row(cells: Sequence[str], widths: Sequence[int], indent: int) -> str:
     padded = (" " * _GAP).join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
     return (" " * indent + padded).rstrip()

@@ -23,7 +23,7 @@ _SHOWN = 3
 
 def show_verdict(screen: Screen, verdict: Verdict) -> None:
     """Show stages, findings, verdict and hint."""
-    for stages in _folded(verdict.stages, whole=screen.verbose):
+    for stages in _group_skipped(verdict.stages, whole=screen.verbose):
         if len(stages) > 1:
             _show_skipped(screen, stages)
         else:
@@ -34,7 +34,9 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
         _show_libraries(screen, verdict)
     for one in verdict.unhashed:
         screen.wrapped(one, indent="    ", first="  without a hash: ")
-    colour, words = ("green", _cpu_words(verdict)) if verdict.verdict == "cpu" else _OUTCOME[verdict.verdict]
+    colour, words = (
+        ("green", _describe_cpu(verdict)) if verdict.verdict == "cpu" else _OUTCOME[verdict.verdict]
+    )
     fits = len(f"verdict: {words}  ({verdict.env})") <= screen.width()
     screen.line(screen.colour(f"verdict: {words}", colour) + (f"  ({verdict.env})" if fits else ""))
     if not fits:
@@ -51,7 +53,7 @@ def show_node(screen: Screen, node: NodeVerdict) -> None:
     screen.line(node.text)
 
 
-def _cpu_words(verdict: Verdict) -> str:
+def _describe_cpu(verdict: Verdict) -> str:
     """Return what works on the CPU: "jax 0.12.0 works on the CPU (15 checks); no GPU was tested"."""
     names = [f"{f.name} {f.version}" for f in verdict.frameworks if f.version]
     checks = sum(len(device.convolutions) for f in verdict.frameworks for device in f.devices)
@@ -59,7 +61,7 @@ def _cpu_words(verdict: Verdict) -> str:
     return f"{subject} on the CPU{f' ({checks} checks)' if checks else ''}; no GPU was tested"
 
 
-def _folded(stages: Sequence[StageResult], *, whole: bool) -> list[list[StageResult]]:
+def _group_skipped(stages: Sequence[StageResult], *, whole: bool) -> list[list[StageResult]]:
     """Return the stages in groups. Neighbours that were skipped for one reason are one group, unless `whole`."""
     groups: list[list[StageResult]] = []
     for stage in stages:
@@ -127,10 +129,10 @@ def show_findings(screen: Screen, result: Findings) -> None:
     if others:
         screen.line("  or, less likely:")
     for finding in others:
-        _short(screen, finding)
+        _show_short(screen, finding)
 
 
-def _short(screen: Screen, finding: Finding) -> None:
+def _show_short(screen: Screen, finding: Finding) -> None:
     screen.wrapped(
         f"{finding.cause} ({finding.confidence}): {finding.title}", indent="      ", first="    - "
     )

@@ -66,7 +66,7 @@ def show_tables(screen: Screen, known: ProfileTables) -> None:
     else:
         heads = ("TABLE", "ROWS", "KEPT", "READ", "FILE", "SOURCE")
         rows_of = [
-            (_title(t), str(_count(t)), t.kept or "by hand", t.read, Path(t.file).name, t.source)
+            (_format_title(t), str(_count(t)), t.kept or "by hand", t.read, Path(t.file).name, t.source)
             for t in known.tables
         ]
         wide = screen.verbose or screen.columns() >= _WIDE
@@ -76,16 +76,16 @@ def show_tables(screen: Screen, known: ProfileTables) -> None:
 
 def _show_rows(screen: Screen, table: ProfileTable) -> None:
     screen.line(
-        f"{_title(table)}: {_count(table)} rows, {'measured' if table.kept == 'measured' else 'kept by hand'}, read {table.read}"
+        f"{_format_title(table)}: {_count(table)} rows, {'measured' if table.kept == 'measured' else 'kept by hand'}, read {table.read}"
     )
     screen.wrapped(table.source, indent="  ")
     keys = list(dict.fromkeys(key for row in table.rows for key in row))
-    cells = [[_cell(row.get(key)) for key in keys] for row in table.rows]
+    cells = [[_format_cell(row.get(key)) for key in keys] for row in table.rows]
     if cells:
         show_table(screen, [key.upper() for key in keys], cells, indent=2)
 
 
-def _title(table: ProfileTable) -> str:
+def _format_title(table: ProfileTable) -> str:
     return " ".join(filter(None, (table.table, table.framework)))
 
 
@@ -93,7 +93,7 @@ def _count(table: ProfileTable) -> int:
     return len(table.rows) if table.count is None else table.count
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)

@@ -326,9 +326,9 @@ def test_a_python_in_a_folder_that_everybody_may_write_is_not_asked(tmp_path):
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "python3").symlink_to(sys.executable)
-    assert [f.path for f in pythons._path({"PATH": str(folder)}, tmp_path)] == [folder / "python3"]
+    assert [f.path for f in pythons._list_on_path({"PATH": str(folder)}, tmp_path)] == [folder / "python3"]
     folder.chmod(0o777)
-    assert not list(pythons._path({"PATH": str(folder)}, tmp_path))
+    assert not list(pythons._list_on_path({"PATH": str(folder)}, tmp_path))
     assert kernel_files.anybody_may_write(folder) and not kernel_files.anybody_may_write(tmp_path)
 
 

@@ -86,21 +86,21 @@ def toolkit_rows(reader: Reader, _: Documents) -> list[dict[str, Any]]:
     for version in sorted(wheels, key=lambda v: number(str(v)), reverse=True):
         fact = facts[representative(wheels[version])]
         if fact:
-            rows.append({"version": str(version), "parts": _parts(fact["requires"])})
+            rows.append({"version": str(version), "parts": _list_parts(fact["requires"])})
     return rows
 
 
-def _parts(lines: list[str]) -> list[str]:
+def _list_parts(lines: list[str]) -> list[str]:
     """Return every extra except `all`, each with its requirements: a library, and the libraries that it needs."""
     by_extra: dict[str, list[str]] = {}
     for line in lines:
-        extra = _extra(line)
+        extra = _parse_extra(line)
         required = rq.required([line], _LINUX, ["3.12"], [extra]) if extra and extra != "all" else []
         by_extra.setdefault(extra, []).extend(str(r) for r, _ in required if r.name.startswith("nvidia-"))
     return [" ".join([extra, *names]) for extra, names in sorted(by_extra.items()) if names]
 
 
-def _extra(line: str) -> str:
+def _parse_extra(line: str) -> str:
     """Return the extra of a Requires-Dist line, or ""."""
     _, _, marker = line.partition("extra ==")
     return marker.strip().split()[0].strip("\"')") if marker else ""

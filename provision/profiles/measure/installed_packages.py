@@ -61,9 +61,9 @@ class InstalledWheel:
             measured = [row | part for part in wheel_rows(WheelContext(self.package), fact)]
             built_for = framework_of(fact)
         except (ValueError, OSError):
-            return [_satellite(row)]
+            return [_make_satellite(row)]
         stated = {"built_for": built_for} if built_for else {}
-        return [_satellite(_without_names(one) | stated) for one in measured]
+        return [_make_satellite(_drop_names(one) | stated) for one in measured]
 
     @functools.cached_property
     def _requires(self) -> Sequence[str]:
@@ -75,9 +75,9 @@ class InstalledWheel:
     @functools.cached_property
     def _libraries(self) -> list[Path]:
         """The libraries that RECORD lists, inside site-packages."""
-        return [self.info.parent / row for row in self._recorded() if (self.info.parent / row).is_file()]
+        return [self.info.parent / row for row in self._list_recorded() if (self.info.parent / row).is_file()]
 
-    def _recorded(self) -> Iterator[str]:
+    def _list_recorded(self) -> Iterator[str]:
         try:
             lines = untrusted_files.read_text(self.info / "RECORD").splitlines()
         except (OSError, ValueError):
@@ -101,13 +101,13 @@ def _open(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def _without_names(row: dict[str, Any]) -> dict[str, Any]:
+def _drop_names(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row without facts that only come from names in the code. These may be alternatives."""
     opened = {n for n in ("cuda", "cudnn") if row.get(f"{n}_by") == "dlopen"}
     return {n: v for n, v in row.items() if n.removesuffix("_by") not in opened}
 
 
-def _satellite(row: dict[str, Any]) -> Satellite:
+def _make_satellite(row: dict[str, Any]) -> Satellite:
     values = dict(row)
     if "kernels" in values:
         values["kernels"] = values["kernels"].split()

@@ -65,10 +65,10 @@ def cuda_in_code(library: bytes, major: int) -> set[str]:
         value = major * 1000 + minor * 10
         if arm:
             words = {struct.pack("<I", 0x52800000 | value << 5 | register) for register in range(31)}
-            hit = any(at % 4 == 0 for word in words for at in _places(library, word))
+            hit = any(at % 4 == 0 for word in words for at in _find_places(library, word))
         else:
             hit = any(
-                library[at - 1] & 0xF8 == 0xB8 for at in _places(library, struct.pack("<I", value)) if at
+                library[at - 1] & 0xF8 == 0xB8 for at in _find_places(library, struct.pack("<I", value)) if at
             )
         if hit:
             cuda.add(f"{major}.{minor}")
@@ -98,7 +98,7 @@ def cudnn_major(reader: Reader, package: str, numbers: Iterable[int]) -> int | N
     return majors.pop() if len(majors) == 1 else None
 
 
-def _places(data: bytes, part: bytes) -> Iterable[int]:
+def _find_places(data: bytes, part: bytes) -> Iterable[int]:
     at = data.find(part)
     while at >= 0:
         yield at
@@ -117,11 +117,11 @@ def jax_rows(reader: Reader, _: Documents) -> list[dict[str, Any]]:
         fact = facts[representative(wheels)]
         if not fact:
             continue
-        offered = [e for e in EXTRAS if any(_names_extra(line, e) for line in fact["requires"])]
+        offered = [e for e in EXTRAS if any(_is_of_extra(line, e) for line in fact["requires"])]
         for platform in (p for p in model.PLATFORMS if reader.takes(version, p)):
-            cuda_rows = [_cuda_row(reader, version, platform, extra, fact) for extra in offered]
+            cuda_rows = [_make_cuda_row(reader, version, platform, extra, fact) for extra in offered]
             mark = {"yanked": "yes"} if yanked(tuple(wheels)) else {}
-            rows += [r | mark for r in (*cuda_rows, _cpu_row(reader, version, platform, fact)) if r]
+            rows += [r | mark for r in (*cuda_rows, _make_cpu_row(reader, version, platform, fact)) if r]
     return rows
 
 
@@ -136,11 +136,11 @@ def _read_ahead(reader: Reader) -> None:
     reader.all_facts((representative(b) for b in builds if b), "jax-plugin", measure)
 
 
-def _names_extra(line: str, extra: str) -> bool:
+def _is_of_extra(line: str, extra: str) -> bool:
     return bool(re.search(rf"""extra\s*==\s*['"]{extra}['"]""", line))
 
 
-def _wanted(jax: dict[str, Any], platform: str, minors: list[str], extra: str) -> dict[str, Requirement]:
+def _list_wanted(jax: dict[str, Any], platform: str, minors: list[str], extra: str) -> dict[str, Requirement]:
     """Return the requirements of jax[extra], one per project with all its specifiers joined."""
     joined: dict[str, Requirement] = {}
     for requirement, _ in rq.required(jax["requires"], platform, minors, ("", extra)):
@@ -149,38 +149,42 @@ def _wanted(jax: dict[str, Any], platform: str, minors: list[str], extra: str) -
     return joined
 
 
-def _minors(jax: dict[str, Any]) -> list[str]:
+def _list_minors(jax: dict[str, Any]) -> list[str]:
     return [m for m in MINORS if rq.allows(SpecifierSet(jax["requires_python"] or ""), f"{m}.20")]
 
 
-def _cpu_row(reader: Reader, version: Version, platform: str, jax: dict[str, Any]) -> dict[str, Any] | None:
-    wanted = _wanted(jax, platform, _minors(jax), "cpu")
-    jaxlib = _newest(reader, "jaxlib", wanted.get("jaxlib"), platform)
-    return _joined(version, platform, jax, [jaxlib]) if jaxlib else None
+def _make_cpu_row(
+    reader: Reader, version: Version, platform: str, jax: dict[str, Any]
+) -> dict[str, Any] | None:
+    wanted = _list_wanted(jax, platform, _list_minors(jax), "cpu")
+    jaxlib = _find_newest(reader, "jaxlib", wanted.get("jaxlib"), platform)
+    return _join_row(version, platform, jax, [jaxlib]) if jaxlib else None
 
 
-def _cuda_row(
+def _make_cuda_row(
     reader: Reader, version: Version, platform: str, extra: str, jax: dict[str, Any]
 ) -> dict[str, Any] | None:
-    wanted = _wanted(jax, platform, _minors(jax), extra)
-    jaxlib = _newest(reader, "jaxlib", wanted.get("jaxlib"), platform)
-    plugin = _newest(reader, f"jax-{extra}-plugin", wanted.get(f"jax-{extra}-plugin"), platform)
+    wanted = _list_wanted(jax, platform, _list_minors(jax), extra)
+    jaxlib = _find_newest(reader, "jaxlib", wanted.get("jaxlib"), platform)
+    plugin = _find_newest(reader, f"jax-{extra}-plugin", wanted.get(f"jax-{extra}-plugin"), platform)
     if not jaxlib or not plugin:
         return None
     exact = Requirement(f"jax-{extra}-pjrt=={plugin[0].version}")
-    pjrt = _newest(reader, exact.name, exact, platform)
+    pjrt = _find_newest(reader, exact.name, exact, platform)
     fact = reader.facts(representative(plugin), "jax-plugin", measure)
     if not pjrt:
         reader.problem(f"jax {version} {extra} {platform}: {exact} is not on the index")
-    row = _joined(version, platform, jax, [jaxlib, plugin, pjrt]) if pjrt and fact else None
+    row = _join_row(version, platform, jax, [jaxlib, plugin, pjrt]) if pjrt and fact else None
     if not row or not fact:
         return None
     minors = row["python"].split()
     gpu = rq.required(fact["requires"], platform, minors, ("with-cuda",))
     gpu += [(r, tuple(minors)) for r in wanted.values()]
     cuda = extra.replace("cuda", "cu")
-    gpu = _bounded(
-        gpu, f"nvidia-cudnn-{cuda}", cudnn_major(reader, f"nvidia-cudnn-{cuda}", _numbers(reader, plugin))
+    gpu = _limit_cudnn(
+        gpu,
+        f"nvidia-cudnn-{cuda}",
+        cudnn_major(reader, f"nvidia-cudnn-{cuda}", _read_numbers(reader, plugin)),
     )
     nvidia = sorted({rq.written(r, where, minors) for r, where in gpu if r.name.startswith("nvidia-")})
     row["requires"] += nvidia
@@ -193,18 +197,18 @@ def _cuda_row(
     return row
 
 
-def _numbers(reader: Reader, plugin: list[WheelFile]) -> list[int]:
+def _read_numbers(reader: Reader, plugin: list[WheelFile]) -> list[int]:
     """Return the constants of a plugin release, from its x86-64 wheel."""
     same = [
         w
-        for w in reader.wheels(_project(plugin[0]))
+        for w in reader.wheels(_name_project(plugin[0]))
         if w.version == plugin[0].version and w.platform == "linux-x86_64"
     ]
     fact = reader.facts(representative(same), "jax-plugin", measure) if same else None
     return fact["numbers"] if fact else []
 
 
-def _bounded(
+def _limit_cudnn(
     gpu: list[tuple[Requirement, tuple[str, ...]]], package: str, major: int | None
 ) -> list[tuple[Requirement, tuple[str, ...]]]:
     """Return the requirements with cuDNN limited to the major version it was built with.
@@ -218,14 +222,14 @@ def _bounded(
     return gpu
 
 
-def _joined(
+def _join_row(
     version: Version, platform: str, jax: dict[str, Any], parts: list[list[WheelFile]]
 ) -> dict[str, Any] | None:
     """Return the row of a release made of several projects' wheels, or None if they share no Python.
 
     It has the Pythons that all have, and the newest glibc that any needs.
     """
-    served = [m for m in _minors(jax) if all(not (p := pythons(part)) or m in p for part in parts)]
+    served = [m for m in _list_minors(jax) if all(not (p := pythons(part)) or m in p for part in parts)]
     if not served:
         return None
     row: dict[str, Any] = {"version": str(version), "platform": platform, "index": "pypi"}
@@ -233,15 +237,15 @@ def _joined(
     glibcs = [w.glibc for part in parts for w in part if w.glibc]
     if glibcs:
         row["glibc"] = max(glibcs, key=number)
-    row["requires"] = [f"{_project(part[0])}=={part[0].version}" for part in parts]
+    row["requires"] = [f"{_name_project(part[0])}=={part[0].version}" for part in parts]
     return row
 
 
-def _project(wheel: WheelFile) -> str:
+def _name_project(wheel: WheelFile) -> str:
     return canonicalize_name(wheel.file.name.partition("-")[0])
 
 
-def _newest(reader: Reader, project: str, wanted: Requirement | None, platform: str) -> list[WheelFile]:
+def _find_newest(reader: Reader, project: str, wanted: Requirement | None, platform: str) -> list[WheelFile]:
     """Return the wheels of the newest release that a requirement allows on a platform, yanked ones last."""
     if wanted is None:
         return []

@@ -49,7 +49,8 @@ def onnxruntime_rows(reader: Reader, documents: Documents) -> list[dict[str, Any
     rows = [
         row
         for build in gpu
-        if (fact := built[representative(build[2])]) and (row := _gpu_row(reader, build, fact, documents))
+        if (fact := built[representative(build[2])])
+        and (row := _make_gpu_row(reader, build, fact, documents))
     ]
     rows += [
         row_of(version, platform, wheels, fact)
@@ -59,7 +60,7 @@ def onnxruntime_rows(reader: Reader, documents: Documents) -> list[dict[str, Any
     return sorted(rows, key=lambda row: (Version(row["version"]), "cuda" in row), reverse=True)
 
 
-def _documented(version: Version, fact: dict[str, Any], documents: Documents) -> dict[str, str]:
+def _find_documented(version: Version, fact: dict[str, Any], documents: Documents) -> dict[str, str]:
     """Return the row of the table `tested` for a release with the CUDA of its wheel, or no values.
 
     The CUDA is the release that the wheel states, else the major version of its libraries.
@@ -72,7 +73,7 @@ def _documented(version: Version, fact: dict[str, Any], documents: Documents) ->
     return {}
 
 
-def _gpu_row(
+def _make_gpu_row(
     reader: Reader,
     build: tuple[Version, str, Sequence[WheelFile]],
     fact: dict[str, Any],
@@ -80,7 +81,7 @@ def _gpu_row(
 ) -> dict[str, Any] | None:
     """Return the row of a GPU wheel, or None if nothing states its CUDA release."""
     version, platform, wheels = build
-    documented = _documented(version, fact, documents)
+    documented = _find_documented(version, fact, documents)
     cuda = fact["cuda"] or documented.get("cuda")
     if cuda is None:
         reader.problem(f"{GPU_PACKAGE} {version}: neither the wheel nor a document states its CUDA release")

@@ -49,7 +49,7 @@ def satellite_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]
             if not reader.takes(version, PLATFORM, package):
                 continue
             try:
-                rows += _rows(reader, package, version, files, documents)
+                rows += _make_rows(reader, package, version, files, documents)
             except ValueError as error:
                 reader.problem(f"{package} {version}: {error}")
     return rows
@@ -62,23 +62,23 @@ def newest_of_series(reader: Reader, package: str, parts: int) -> dict[Version, 
     """
     wheels: dict[Version, list[WheelFile]] = defaultdict(list)
     for wheel in reader.wheels(package):
-        if wheel.platform in (PLATFORM, "any") and _counts(wheel.version, wheel.file):
+        if wheel.platform in (PLATFORM, "any") and _is_counted(wheel.version, wheel.file):
             wheels[wheel.version].append(wheel)
-    from_source = {s.version: s for s in sources(reader, package) if _counts(s.version, s.file)}
+    from_source = {s.version: s for s in sources(reader, package) if _is_counted(s.version, s.file)}
     by_series: dict[tuple[int, ...], Version] = {}
     for versions in (from_source, wheels):
         by_series |= {(*v.release, 0, 0, 0)[:parts]: v for v in sorted(versions)}
-    days = {v: _day(reader, wheels.get(v) or [from_source[v]]) for v in by_series.values()}
+    days = {v: _find_upload_day(reader, wheels.get(v) or [from_source[v]]) for v in by_series.values()}
     recent = [v for v in days if days[v] >= OLDEST] or sorted(days)[-1:]
     return {v: wheels.get(v) or from_source[v] for v in sorted(recent, reverse=True)}
 
 
-def _counts(version: Version, file: File) -> bool:
+def _is_counted(version: Version, file: File) -> bool:
     """Return whether a file belongs to a final release that was not yanked."""
     return not (version.is_prerelease or version.local or file.yanked is not None)
 
 
-def _day(reader: Reader, files: Iterable[WheelFile | Source]) -> str:
+def _find_upload_day(reader: Reader, files: Iterable[WheelFile | Source]) -> str:
     """Return the day on which the first file of a release was uploaded, or "" if the index does not state it."""
     days = [f.file.uploaded for f in files]
     if None in days:
@@ -86,7 +86,7 @@ def _day(reader: Reader, files: Iterable[WheelFile | Source]) -> str:
     return min((d[:10] for d in days if d), default="")
 
 
-def _rows(
+def _make_rows(
     reader: Reader, package: str, version: Version, files: list[WheelFile] | Source, documents: Documents
 ) -> list[dict[str, Any]]:
     row: dict[str, Any] = {"package": package, "version": str(version), "platform": PLATFORM, "index": "pypi"}
@@ -98,7 +98,7 @@ def _rows(
         wheel = representative(wheels)
         fact = reader.facts(wheel, "satellite", measure_libraries, STEP)
         row |= {"form": "wheel", "pythons": " ".join(pythons_of(wheels, fact))} if fact else {}
-        known = WheelContext(package, wheel.glibc, _optional(package, documents))
+        known = WheelContext(package, wheel.glibc, _list_optional(package, documents))
         rows = [row | part for part in wheel_rows(known, fact)] if fact else []
     for one in rows:
         assert fact is not None
@@ -114,11 +114,11 @@ def pythons_of(wheels: list[WheelFile], fact: dict[str, Any]) -> list[str]:
     if all(w.python for w in wheels):
         return exact
     tagged = f"3.{min(map(int, tags))}" if tags else MINORS[0]
-    first = next((m for m in _minors(fact) if number(m) >= number(tagged)), tagged)
+    first = next((m for m in _list_minors(fact) if number(m) >= number(tagged)), tagged)
     return [p for p in exact if number(p) < number(first)] + [f"{first}+"]
 
 
-def _minors(fact: dict[str, Any]) -> list[str]:
+def _list_minors(fact: dict[str, Any]) -> list[str]:
     """Return the minor versions of Python that a release allows."""
     allowed = SpecifierSet(fact["requires_python"] or "")
     return [m for m in MINORS if rq.allows(allowed, f"{m}.20")] or [_PYTHON]
@@ -136,7 +136,7 @@ class WheelContext(NamedTuple):
     optional: frozenset[str] = frozenset()
 
 
-def _optional(package: str, documents: Documents) -> frozenset[str]:
+def _list_optional(package: str, documents: Documents) -> frozenset[str]:
     rows = documents.get("satellite_optional", ())
     return frozenset(name for d in rows if d["package"] == package for name in d["libraries"].split())
 
@@ -156,7 +156,7 @@ def wheel_rows(known: WheelContext, fact: dict[str, Any]) -> list[dict[str, Any]
             by_release[f"{match[1]}.{match[2]}"].append(library)
     rows = []
     for release, libraries in (by_release or {None: []}).items():
-        row = _row([*shared, *libraries], here, known)
+        row = _make_row([*shared, *libraries], here, known)
         if release and row.get("cuda") != release.split(".")[0]:
             raise ValueError(f"its library for CUDA {release} needs CUDA {row.get('cuda', 'nothing')}")
         row |= {"cuda": release} if release else {}
@@ -173,7 +173,7 @@ def _is_own(member: str, library: dict[str, Any]) -> bool:
     return not other and not library_symbols.NVIDIA.fullmatch(member.rsplit("/", 1)[-1])
 
 
-def _row(libraries: list[dict[str, Any]], here: set[str], known: WheelContext) -> dict[str, Any]:
+def _make_row(libraries: list[dict[str, Any]], here: set[str], known: WheelContext) -> dict[str, Any]:
     row: dict[str, Any] = {}
     needed = {n for lib in libraries for n in lib["needed"]} - here - {lib["soname"] for lib in libraries}
     of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := library_symbols.NVIDIA.fullmatch(n))}
@@ -181,7 +181,7 @@ def _row(libraries: list[dict[str, Any]], here: set[str], known: WheelContext) -
     optional = [n for n in of_nvidia if n not in needs]
     row |= ({"needs": needs} if needs else {}) | ({"optional": optional} if optional else {})
     opened = {n for lib in libraries for n in lib["opened"]} - here
-    row |= _cuda(needs, opened, known.package) | _cudnn(needs, opened)
+    row |= _find_cuda(needs, opened, known.package) | _find_cudnn(needs, opened)
     symbols = [s for lib in libraries for s in lib["symbols"]]
     if kind := library_symbols.abi_of(symbols):
         row["abi"] = kind
@@ -195,7 +195,7 @@ def _row(libraries: list[dict[str, Any]], here: set[str], known: WheelContext) -
     return row
 
 
-def _cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dict[str, str]:
+def _find_cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dict[str, str]:
     """Return the CUDA major version: from needs, else from names in the code, else from the package's name."""
     needed = library_symbols.cuda_majors(needs)
     if len(needed) > 1:
@@ -209,7 +209,7 @@ def _cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dict[str
     return {"cuda": majors.pop(), "cuda_by": "dlopen"} if len(majors) == 1 else {}
 
 
-def _cudnn(needs: Iterable[str], opened: Iterable[str]) -> dict[str, str]:
+def _find_cudnn(needs: Iterable[str], opened: Iterable[str]) -> dict[str, str]:
     for names, by in ((needs, "needed"), (opened, "dlopen")):
         majors = library_symbols.cudnn_majors(names)
         if len(majors) == 1:
@@ -237,7 +237,7 @@ def framework_of(fact: dict[str, Any]) -> str | None:
     """Return the requirement on the framework that a wheel's code calls, or on its only one, or None."""
     symbols = [s for lib in fact.get("libraries", {}).values() for s in lib["symbols"]]
     called = library_symbols.framework_called(symbols)
-    minors = _minors(fact)
+    minors = _list_minors(fact)
     python = _PYTHON if _PYTHON in minors else minors[-1]
     stated: dict[str, str] = {
         canonicalize_name(r.name): f"{canonicalize_name(r.name)}{r.specifier}"

@@ -47,9 +47,9 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
         raise ValueError("build_info describes a CUDA build, but does not state its CUDA version and GPUs")
     _confirm(wheel, info["cuda_compute_capabilities"])
     return {
-        "cuda": _cuda(info["cuda_version"]),
+        "cuda": _parse_cuda(info["cuda_version"]),
         "cudnn": info["cudnn_version"].rpartition("_")[2],
-        "kernels": _kernels(info["cuda_compute_capabilities"]),
+        "kernels": _list_kernels(info["cuda_compute_capabilities"]),
     }
 
 
@@ -75,7 +75,7 @@ def _confirm(wheel: zipfile.ZipFile, words: list[str]) -> None:
         )
 
 
-def _cuda(text: str) -> str:
+def _parse_cuda(text: str) -> str:
     """Return the CUDA minor version: "12.5.1" is 12.5, and "64_112" of Windows is 11.2."""
     digits = text.rpartition("_")[2]
     if "." not in digits:
@@ -83,7 +83,7 @@ def _cuda(text: str) -> str:
     return ".".join(digits.split(".")[:2])
 
 
-def _kernels(words: list[str]) -> str:
+def _list_kernels(words: list[str]) -> str:
     """Return the kernels of a build: machine code and PTX for compute_XY, machine code for sm_XY."""
     ptx = {capability(w.partition("_")[2]) for w in words if w.startswith("compute_")}
     return kernels(ptx | {capability(w.partition("_")[2]) for w in words}, ptx)
@@ -112,13 +112,13 @@ def tensorflow_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]
     cuda = (w for w, fact in facts.items() if fact and fact["cuda"] and w.platform.startswith("linux"))
     paths = reader.all_facts(cuda, "tensorflow-searched", searched)
     return [
-        _row(reader, build, fact, paths.get(representative(build[2])), tested)
+        _make_row(reader, build, fact, paths.get(representative(build[2])), tested)
         for build in builds
         if (fact := facts[representative(build[2])])
     ]
 
 
-def _row(
+def _make_row(
     reader: Reader,
     build: tuple[Version, str, list[WheelFile]],
     fact: dict[str, Any],

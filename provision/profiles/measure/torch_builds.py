@@ -56,7 +56,7 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
         words = lists.pop().split()
         _confirm(wheel, words)
         facts["kernels"] = from_words(words)
-        facts["glibc"] = max((_glibc(data), *_small_glibcs(wheel)), key=number)
+        facts["glibc"] = max((_find_glibc(data), *_find_small_glibcs(wheel)), key=number)
     return facts
 
 
@@ -78,16 +78,16 @@ def _confirm(wheel: zipfile.ZipFile, words: list[str]) -> None:
     )
 
 
-def _glibc(library: bytes) -> str:
+def _find_glibc(library: bytes) -> str:
     """Return the newest glibc whose symbols a library needs, or "0"."""
     return max((g.decode() for g in _GLIBC.findall(library)), key=number, default="0")
 
 
-def _small_glibcs(wheel: zipfile.ZipFile) -> list[str]:
+def _find_small_glibcs(wheel: zipfile.ZipFile) -> list[str]:
     """Return the glibc of the other libraries that are small enough to be read whole (libgomp, libc10, ...)."""
     names = [i.filename for i in wheel.infolist() if i.file_size < SMALL]
     return [
-        _glibc(read_member(wheel, n, "the wheel", MOST_LIBRARY))
+        _find_glibc(read_member(wheel, n, "the wheel", MOST_LIBRARY))
         for n in names
         if re.fullmatch(r"torch/lib/lib[^/]*\.so[^/]*", n)
     ]
@@ -101,16 +101,16 @@ def torch_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
     tested = documents.get("tested", ())
     builds = reader.builds("torch", OLDEST)
     facts = reader.all_facts((representative(m) for _, _, m in builds), "torch", measure)
-    companions = _companions(reader)
+    companions = _read_companions(reader)
     rows = []
     for version, platform, wheels in builds:
         fact = facts[representative(wheels)]
         if fact:
-            rows.append(_row(reader, (version, platform, wheels), fact, companions, tested))
+            rows.append(_make_row(reader, (version, platform, wheels), fact, companions, tested))
     return rows
 
 
-def _row(
+def _make_row(
     reader: Reader,
     build: tuple[Version, str, list[WheelFile]],
     fact: dict[str, Any],
@@ -143,11 +143,11 @@ def gpu_requirements(reader: Reader, lines: Iterable[str], platform: str, minors
             continue
         out.append(rq.written(requirement, where, minors))
         if requirement.name == "cuda-toolkit":
-            out += _toolkit(reader, requirement, platform, where, minors)
+            out += _expand_toolkit(reader, requirement, platform, where, minors)
     return sorted(dict.fromkeys(out))
 
 
-def _toolkit(
+def _expand_toolkit(
     reader: Reader, wanted: Requirement, platform: str, where: Sequence[str], minors: Sequence[str]
 ) -> list[str]:
     fitting = [w for w in reader.wheels("cuda-toolkit") if rq.allows(wanted.specifier, str(w.version))]
@@ -159,17 +159,17 @@ def _toolkit(
     return [rq.written(r, where, minors) for r, _ in required]
 
 
-def _companions(reader: Reader) -> dict[str, list[tuple[Version, SpecifierSet | None]]]:
+def _read_companions(reader: Reader) -> dict[str, list[tuple[Version, SpecifierSet | None]]]:
     """Return each companion's releases, newest first, with the torch that they require (None: any)."""
     companions = {}
     for name in TORCH_COMPANIONS:
         one = {v: representative(ws) for v, ws in releases(reader.wheels(name), "0.12").items()}
         facts = reader.all_facts(one.values(), "metadata", nothing_more)
-        companions[name] = [(v, _torch_of(fact["requires"])) for v, w in one.items() if (fact := facts[w])]
+        companions[name] = [(v, _find_torch(fact["requires"])) for v, w in one.items() if (fact := facts[w])]
     return companions
 
 
-def _torch_of(lines: Iterable[str]) -> SpecifierSet | None:
+def _find_torch(lines: Iterable[str]) -> SpecifierSet | None:
     for line in lines:
         requirement = rq.parse(line)
         if requirement and requirement.name == "torch":

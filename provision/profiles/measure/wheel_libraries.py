@@ -60,7 +60,7 @@ def measure_libraries(wheel: zipfile.ZipFile) -> dict[str, Any]:
     """Return what each library of a wheel says, by member name, and all library names. Raises ValueError."""
     names = [i.filename for i in wheel.infolist() if LIBRARY.fullmatch(i.filename) and i.file_size]
     files = ((name, functools.partial(wheel.open, name)) for name in names)
-    return {"libraries": measure_files(files), "size": _size(wheel)}
+    return {"libraries": measure_files(files), "size": _read_size(wheel)}
 
 
 def measure_files(files: Iterable[tuple[str, Callable[[], IO[bytes]]]]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def measure_files(files: Iterable[tuple[str, Callable[[], IO[bytes]]]]) -> dict[
     return {name: library for name, opened in files if (library := _read(name, opened))}
 
 
-def _size(wheel: zipfile.ZipFile) -> int:
+def _read_size(wheel: zipfile.ZipFile) -> int:
     assert wheel.fp is not None
     return wheel.fp.seek(0, os.SEEK_END)
 
@@ -82,12 +82,12 @@ def _read(name: str, opened: Callable[[], IO[bytes]]) -> dict[str, Any] | None:
             while copy.read(1 << 18):
                 pass
             target.flush()
-            return _facts(target.fileno(), copy, sorted(kernels))
+            return _collect_facts(target.fileno(), copy, sorted(kernels))
     except DAMAGED as error:
         raise ValueError(f"{name}: {error}") from error
 
 
-def _facts(number: int, copy: _Copy, kernels: list[tuple[int, int]]) -> dict[str, Any] | None:
+def _collect_facts(number: int, copy: _Copy, kernels: list[tuple[int, int]]) -> dict[str, Any] | None:
     if os.pread(number, 4, 0) != b"\x7fELF":
         return None
 
@@ -104,7 +104,7 @@ def _facts(number: int, copy: _Copy, kernels: list[tuple[int, int]]) -> dict[str
         "machine": elf.machine,
         "soname": elf.soname,
         "needed": list(elf.needed),
-        "glibc": _glibc(elf),
+        "glibc": _find_glibc(elf),
         "versions": sorted({v.name for v in elf.requires}),
         "kernels": kernels,
         "opened": sorted(copy.opened - {*elf.needed, elf.soname}),
@@ -112,7 +112,7 @@ def _facts(number: int, copy: _Copy, kernels: list[tuple[int, int]]) -> dict[str
     }
 
 
-def _glibc(elf: Elf) -> str | None:
+def _find_glibc(elf: Elf) -> str | None:
     """Return the newest glibc whose symbols a library requires."""
     versions = [m[1] for v in elf.requires if (m := _GLIBC.fullmatch(v.name))]
     return max(versions, key=lambda text: tuple(map(int, text.split("."))), default=None)

@@ -62,7 +62,7 @@ def platform_of(tag: str) -> tuple[str, str | None] | None:
     return None
 
 
-def _wheel_files(file: File) -> list[WheelFile]:
+def _parse_wheel_files(file: File) -> list[WheelFile]:
     try:
         _, version, build, tags = parse_wheel_filename(file.name)
     except (InvalidWheelFilename, InvalidVersion):
@@ -70,7 +70,7 @@ def _wheel_files(file: File) -> list[WheelFile]:
     order = (int(build[0]), str(build[1])) if build else (-1, "")
     by_platform: dict[tuple[str, str | None], list[str | None]] = defaultdict(list)
     for tag in tags:
-        if (python := _python_of(tag)) is not False and (place := platform_of(tag.platform)):
+        if (python := _parse_python(tag)) is not False and (place := platform_of(tag.platform)):
             by_platform[place[0], python].append(place[1])
     return [
         WheelFile(
@@ -85,7 +85,7 @@ def _wheel_files(file: File) -> list[WheelFile]:
     ]
 
 
-def _python_of(tag: Tag) -> str | Literal[False] | None:
+def _parse_python(tag: Tag) -> str | Literal[False] | None:
     """Return the minor version ("3.12"), or None for any Python 3.
 
     Return False for Pythons that gpuenv does not support (free-threaded, PyPy).
@@ -132,7 +132,7 @@ class Reader:
     def wheels(self, project: str) -> list[WheelFile]:
         """Return every wheel of a project for a supported platform."""
         if project not in self._wheels:
-            self._wheels[project] = [w for f in self.files(project) for w in _wheel_files(f)]
+            self._wheels[project] = [w for f in self.files(project) for w in _parse_wheel_files(f)]
         return self._wheels[project]
 
     def builds(
