@@ -61,7 +61,7 @@ def diagnose(
     machine = circumstances.machine
     if device == "cpu":
         lines = without_notices(lines, profiles.messages)
-        machine = _without_gpus(machine)
+        machine = _drop_gpus(machine)
         facts = read_facts(lines, profiles.gpus) if lines else Facts()
     from_here = (*(machine_facts(facts, machine) if lines else ()), *add_facts(facts, installed))
     _add_oom_kills(facts, circumstances.ran)
@@ -100,10 +100,10 @@ def _find_candidates(case: Case, place: Circumstances, from_here: Sequence[Evide
     candidates = possible([*judged, *by_catalogue(case, judged)], case)
     if place.here:
         return candidates
-    return [_less_sure(c) if set(from_here) & set(c.evidence) else c for c in candidates]
+    return [_lower_confidence(c) if set(from_here) & set(c.evidence) else c for c in candidates]
 
 
-def _without_gpus(machine: Machine | None) -> Machine | None:
+def _drop_gpus(machine: Machine | None) -> Machine | None:
     return replace(machine, gpus=(), target=replace(machine.target, gpus=())) if machine else None
 
 
@@ -113,5 +113,5 @@ def _add_oom_kills(facts: Facts, ran: Ran | None) -> None:
         facts.add("oom_kills", str(ran.oom_kills), Evidence(text=text, source=ran.oom_source))
 
 
-def _less_sure(candidate: CauseCandidate) -> CauseCandidate:
+def _lower_confidence(candidate: CauseCandidate) -> CauseCandidate:
     return replace(candidate, confidence="likely") if candidate.confidence == "certain" else candidate

@@ -29,20 +29,22 @@ def by_catalogue(case: Case, candidates: Sequence[CauseCandidate]) -> list[Cause
     """Return candidates for messages of the text, if none of their causes was found."""
     causes = {c.cause for c in candidates}
     numbered = _numbered(case)
-    rows = [r for r in case.profiles.catalogue if not causes & set(r.causes) and not _means_other(case, r)]
+    rows = [
+        r for r in case.profiles.catalogue if not causes & set(r.causes) and not _has_other_meaning(case, r)
+    ]
     return [
         candidate
         for row in rows
         if (shows := case.said(row.says) or numbered.get(row.code or "", ()))
-        for candidate in _candidates(row, shows)
+        for candidate in _make_candidates(row, shows)
     ]
 
 
-def _means_other(case: Case, row: CatalogueMessage) -> bool:
+def _has_other_meaning(case: Case, row: CatalogueMessage) -> bool:
     return any(case.said.group(name) for name in row.lacks)
 
 
-def _candidates(row: CatalogueMessage, shows: tuple[Evidence, ...]) -> list[CauseCandidate]:
+def _make_candidates(row: CatalogueMessage, shows: tuple[Evidence, ...]) -> list[CauseCandidate]:
     alone = len(row.causes) == 1
     confidence: Confidence = "likely" if alone else "possible"
     first = _ONE if alone else _FIRST

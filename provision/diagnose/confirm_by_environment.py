@@ -18,7 +18,7 @@ def confirm(findings: Iterable[Finding], case: Case) -> Iterator[Finding]:
     not find this library proves that it was needed.
     """
     for finding in findings:
-        shown = _missed(finding, case) if _is_open(finding) else None
+        shown = _is_missed(finding, case) if _is_open(finding) else None
         evidence = (*finding.evidence, shown) if shown else finding.evidence
         yield replace(finding, evidence=evidence, confidence="certain") if shown else finding
 
@@ -27,7 +27,7 @@ def _is_open(finding: Finding) -> bool:
     return finding.confidence == "likely" and finding.cause in _BY_LIBRARY
 
 
-def _missed(finding: Finding, case: Case) -> Evidence | None:
+def _is_missed(finding: Finding, case: Case) -> Evidence | None:
     """Return the line in which the loader does not find a library of the finding."""
     named = {word.strip(",:;()") for e in finding.evidence for word in e.text.split()}
     missing = case.facts.seen.get("missing", [])

@@ -40,21 +40,21 @@ def possible(candidates: Iterable[CauseCandidate], case: Case) -> list[CauseCand
     """Return the candidates that the environment's device allows."""
     if not case.for_cpu:
         return list(candidates)
-    excluded = _excluded(case.profiles.causes)
-    return [*(c for c in candidates if c.cause not in excluded), *_library(case), *_device(case)]
+    excluded = _list_excluded(case.profiles.causes)
+    return [*(c for c in candidates if c.cause not in excluded), *_judge_library(case), *_judge_device(case)]
 
 
 def remaining(findings: Iterable[Finding], case: Case) -> list[Finding]:
     """Return the findings of detect and verify that the environment's device allows."""
-    excluded = _excluded(case.profiles.causes) if case.for_cpu else frozenset()
+    excluded = _list_excluded(case.profiles.causes) if case.for_cpu else frozenset()
     return [f for f in findings if f.cause not in excluded]
 
 
-def _excluded(causes: Iterable[FailureCause]) -> frozenset[str]:
+def _list_excluded(causes: Iterable[FailureCause]) -> frozenset[str]:
     return frozenset(c.cause for c in causes if c.about_gpu)
 
 
-def _device(case: Case) -> list[CauseCandidate]:
+def _judge_device(case: Case) -> list[CauseCandidate]:
     """Find a program that requests a GPU."""
     shows = next((evidence for name in _DEMANDS if (evidence := case.said.group(name))), ())
     if not shows:
@@ -72,7 +72,7 @@ def _device(case: Case) -> list[CauseCandidate]:
     ]
 
 
-def _library(case: Case) -> list[CauseCandidate]:
+def _judge_library(case: Case) -> list[CauseCandidate]:
     """Find a package that requires a CUDA library."""
     missing = next((name for name in case.facts.all("missing") if _CUDA_LIBRARY.match(name)), None)
     if missing is None:

@@ -86,7 +86,7 @@ def read(lines: Sequence[Line]) -> Crash | None:
             crash, reading = Crash(match.group(1), line), False
         elif _NATIVE.search(text):
             crash = crash or Crash("Segmentation fault", line)
-            _native(crash, line)
+            _read_native(crash, line)
         elif crash is None:
             continue
         elif match := _CURRENT.match(text):
@@ -100,7 +100,7 @@ def read(lines: Sequence[Line]) -> Crash | None:
     return crash if crash and (crash.frames or crash.libraries) else None
 
 
-def _native(crash: Crash, line: Line) -> None:
+def _read_native(crash: Crash, line: Line) -> None:
     """Add the libraries in a line of a native stack, except those of the system."""
     for path in _LIBRARY.findall(line.text)[:4]:
         if not _SYSTEM.match(path.rpartition("/")[2]) and path not in crash.libraries:

@@ -50,7 +50,7 @@ def hidden_gpus(case: Case, machine: Machine | None) -> list[CauseCandidate]:
     """Find a CUDA_VISIBLE_DEVICES that names no GPU of this machine, and a program without a GPU."""
     visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None
     shows = next((found for name in _NO_GPU if (found := case.said.group(name))), ())
-    if machine is None or visible is None or not shows or not machine.gpus or _names_one(visible, machine):
+    if machine is None or visible is None or not shows or not machine.gpus or _is_named(visible, machine):
         return []
     where = Evidence(text=f"CUDA_VISIBLE_DEVICES={visible}", source="environment")
     return [
@@ -62,7 +62,7 @@ def hidden_gpus(case: Case, machine: Machine | None) -> list[CauseCandidate]:
     ]  # fmt: skip
 
 
-def _names_one(visible: str, machine: Machine) -> bool:
+def _is_named(visible: str, machine: Machine) -> bool:
     """Return whether the first entry, which decides, is a GPU here. A UUID may be a MIG device's."""
     first = visible.split(",", maxsplit=1)[0].strip()
     if re.fullmatch(r"\d{1,9}", first):

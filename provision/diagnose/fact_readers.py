@@ -45,7 +45,7 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
         following = lines[i + 1].text.strip() if i + 1 < len(lines) else ""
         _read_command_output(facts, low, following, where)
         if (heading := _HEADING.match(line.text)) and following:
-            _headed(facts, heading.group(1), lines[i + 1])
+            _read_headed(facts, heading.group(1), lines[i + 1])
         for name, capability in boards.named(low):
             facts.add("gpu", name, where)
             facts.add("board_capability", capability, where)
@@ -65,7 +65,7 @@ def _read_command_output(facts: Facts, low: str, following: str, where: Evidence
         facts.add("library_path", answer, where)
 
 
-def _headed(facts: Facts, heading: str, answer: Line) -> None:
+def _read_headed(facts: Facts, heading: str, answer: Line) -> None:
     """Read a heading of an issue form ("### Python version") and the value below it."""
     if not answer.text.startswith("#") and (found := KEYED.match(f"{heading}: {answer.text.strip()}")):
         keyed(facts, found, evidence(answer))
@@ -74,25 +74,25 @@ def _headed(facts: Facts, heading: str, answer: Line) -> None:
 # --- readers: (facts, match, line) -----------------------------------------------------------
 
 
-def _as(name: str) -> Reader:
+def _make_reader(name: str) -> Reader:
     def reader(facts: Facts, match: re.Match[str], where: Evidence) -> None:
         facts.add(name, match.group(1), where)
 
     return reader
 
 
-def _fixed(name: str, value: str) -> Reader:
+def _make_fixed_reader(name: str, value: str) -> Reader:
     def reader(facts: Facts, _match: re.Match[str], where: Evidence) -> None:
         facts.add(name, value, where)
 
     return reader
 
 
-def _named(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_named(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     package(facts, match.group(1), match.group(2), match.group(3), where)
 
 
-def _from_number(name: str) -> Reader:
+def _make_number_reader(name: str) -> Reader:
     """Return a reader of versions as one number: 11040 is CUDA 11.4, 8907 is cuDNN 8.9.7."""
 
     def reader(facts: Facts, match: re.Match[str], where: Evidence) -> None:
@@ -101,36 +101,36 @@ def _from_number(name: str) -> Reader:
     return reader
 
 
-def _pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     """Read the loaded and the compiled cuDNN of TensorFlow, XLA or JAX: 8.5.0, or 8500."""
     for name, text in zip(("cudnn_loaded", "cudnn_built"), match.groups(), strict=True):
         facts.add(name, text if "." in text else spelled(text), where)
 
 
-def _required(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_required(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     facts.add("cudnn_required", match.group(1) or match.group(2), where)
 
 
-def _torch_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_torch_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     """Read the compiled and the loaded cuDNN of PyTorch: (8, 3, 2), or 7102."""
     built, found = (g.strip("() ") for g in match.groups())
     for name, text in (("cudnn_built", built), ("cudnn_loaded", found)):
         facts.add(name, ".".join(text.replace(" ", "").split(",")) if "," in text else spelled(text), where)
 
 
-def _kernels(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_kernels(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     """Read a build's arch list: two or more sm_XY on one line."""
     names = re.findall(r"sm_(\d{2,3})", match.group(0))
     if len(names) > 1:
         facts.add("kernels", " ".join(f"{n[:-1]}.{n[-1]}" for n in names), where)
 
 
-def _capability(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_capability(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     text = match.group(1)
     facts.add("capability", text if "." in text else f"{text[:-1]}.{text[-1]}", where)
 
 
-def _missing(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_missing(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     for name in re.findall(_SONAME, match.group(0))[:6]:
         facts.add("missing", name, where)
 
@@ -138,56 +138,56 @@ def _missing(facts: Facts, match: re.Match[str], where: Evidence) -> None:
 _I = re.IGNORECASE
 READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
     ((":", "="), KEYED, keyed),
-    (("driver version", "kmd version"), re.compile(r"(?:driver|kmd) version:? {0,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", _I), _as("driver")),
-    (("kernel module",), re.compile(r"kernel module(?: for \S{1,12})? {1,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", _I), _as("driver")),
-    (("driver",), re.compile(r"driver:? (\d{3}\.\d{2,3}(?:\.\d{1,3})?)", _I), _as("driver")),
-    (("insufficient driver",), re.compile(r"driver version: (\d{3}\.\d{1,3}(?:\.\d{1,3})?)", _I), _as("driver")),
-    (("version:",), re.compile(r"CUDA(?: UMD)? Version: {0,4}(\d{1,2}\.\d)"), _as("driver_cuda")),
-    (("found version",), re.compile(r"found version (\d{4,5})\b", _I), _from_number("driver_cuda")),
-    (("wddm", " tcc "), re.compile(r"\b(WDDM|TCC|MCDM)\b"), _as("driver_model")),
-    (("e. process", "e. thread", "prohibited"), re.compile(r"\b(E\. (?:Process|Thread)|Prohibited)\b"), _as("compute_mode")),
-    (("mib /", "mib/"), re.compile(r"(\d{1,7}) ?MiB {0,2}/ {0,4}\d{1,7} ?MiB"), _as("used_mib")),
-    (("sm_", "compute_"), re.compile(r"sm_\d{2,3}(?:[ ,'\"\]\[]{1,4}(?:sm|compute)_\d{2,3}){1,40}"), _kernels),
-    (("capability",), re.compile(r"(?:capability:?|capability of) (?:sm_)?(\d{1,2}\.\d|\d{2,3})\b", _I), _capability),
-    (("(cc)",), re.compile(r"compute capability \(CC\) (\d{1,2}\.\d)\b"), _capability),
-    (("hardware cc",), re.compile(r"- (\d{1,2}\.\d) which supports hardware CC\b"), _as("kernel")),
-    (("minor:",), re.compile(r"major: (\d{1,2}) minor: \d", _I), _as("major")),
-    (("(sm_",), re.compile(r"\(sm_(\d{2,3})\)"), _capability),
-    (("compute_capability",), re.compile(r"compute_capability = (\d)\d0\b"), _as("major")),
-    (("bytes free",), re.compile(r"(\d{1,14}) bytes free"), _as("free_bytes")),
-    (("bytes total",), re.compile(r"(\d{1,14}) bytes total"), _as("total_bytes")),
-    (("gib is free", "gib free", "mib free", "mib is free"), re.compile(r"(\d{1,5}(?:\.\d{1,3})? [GM]iB)(?: is)? free"), _as("free")),
-    (("used to build pytorch",), re.compile(r"CUDA used to build PyTorch: (\d{1,2}\.\d)", _I), _as("cuda_build")),
-    (("used to build pytorch",), re.compile(r"CUDA used to build PyTorch: (?:None|could not collect)", _I), _fixed("cpu_build", "yes")),
-    (("pytorch (",), re.compile(r"PyTorch \((\d{1,2}\.\d)\)", _I), _as("cuda_build")),
-    (("_cuda",), re.compile(r"py3\.?\d{1,2}_cuda(\d{1,2}\.\d)", _I), _as("cuda_build")),
-    (("_cpu",), re.compile(r"py3\.?\d{1,2}_cpu"), _fixed("cpu_build", "yes")),
-    (("detected cuda version",), re.compile(r"detected CUDA version \((\d{1,2}\.\d)\)", _I), _as("cuda")),
-    (("release",), re.compile(r"tools, release (\d{1,2}\.\d)", _I), _as("cuda")),
-    (("/cuda-", "\\cuda\\v"), re.compile(r"(?:/cuda-|\\cuda\\v)(\d{1,2}\.\d)", _I), _as("cuda_path")),
-    (("compiled with",), re.compile(r"library: (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _I), _pair),
-    (("found cudnn version",), re.compile(r"Found cuDNN version (\d{4,6}).{0,60}built against version (\d{4,6})", _I), _pair),
-    (("minimum supported",), re.compile(r"minimum supported:? (\d{4,6})", _I), _as("minimum")),
-    (("installed version",), re.compile(r"installed version:? (\d{4,6})", _I), _as("installed")),
-    (("cudnn",), re.compile(r"cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3}).{0,40}(?:required|needed)|requires cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3})", _I), _required),
+    (("driver version", "kmd version"), re.compile(r"(?:driver|kmd) version:? {0,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", _I), _make_reader("driver")),
+    (("kernel module",), re.compile(r"kernel module(?: for \S{1,12})? {1,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", _I), _make_reader("driver")),
+    (("driver",), re.compile(r"driver:? (\d{3}\.\d{2,3}(?:\.\d{1,3})?)", _I), _make_reader("driver")),
+    (("insufficient driver",), re.compile(r"driver version: (\d{3}\.\d{1,3}(?:\.\d{1,3})?)", _I), _make_reader("driver")),
+    (("version:",), re.compile(r"CUDA(?: UMD)? Version: {0,4}(\d{1,2}\.\d)"), _make_reader("driver_cuda")),
+    (("found version",), re.compile(r"found version (\d{4,5})\b", _I), _make_number_reader("driver_cuda")),
+    (("wddm", " tcc "), re.compile(r"\b(WDDM|TCC|MCDM)\b"), _make_reader("driver_model")),
+    (("e. process", "e. thread", "prohibited"), re.compile(r"\b(E\. (?:Process|Thread)|Prohibited)\b"), _make_reader("compute_mode")),
+    (("mib /", "mib/"), re.compile(r"(\d{1,7}) ?MiB {0,2}/ {0,4}\d{1,7} ?MiB"), _make_reader("used_mib")),
+    (("sm_", "compute_"), re.compile(r"sm_\d{2,3}(?:[ ,'\"\]\[]{1,4}(?:sm|compute)_\d{2,3}){1,40}"), _read_kernels),
+    (("capability",), re.compile(r"(?:capability:?|capability of) (?:sm_)?(\d{1,2}\.\d|\d{2,3})\b", _I), _read_capability),
+    (("(cc)",), re.compile(r"compute capability \(CC\) (\d{1,2}\.\d)\b"), _read_capability),
+    (("hardware cc",), re.compile(r"- (\d{1,2}\.\d) which supports hardware CC\b"), _make_reader("kernel")),
+    (("minor:",), re.compile(r"major: (\d{1,2}) minor: \d", _I), _make_reader("major")),
+    (("(sm_",), re.compile(r"\(sm_(\d{2,3})\)"), _read_capability),
+    (("compute_capability",), re.compile(r"compute_capability = (\d)\d0\b"), _make_reader("major")),
+    (("bytes free",), re.compile(r"(\d{1,14}) bytes free"), _make_reader("free_bytes")),
+    (("bytes total",), re.compile(r"(\d{1,14}) bytes total"), _make_reader("total_bytes")),
+    (("gib is free", "gib free", "mib free", "mib is free"), re.compile(r"(\d{1,5}(?:\.\d{1,3})? [GM]iB)(?: is)? free"), _make_reader("free")),
+    (("used to build pytorch",), re.compile(r"CUDA used to build PyTorch: (\d{1,2}\.\d)", _I), _make_reader("cuda_build")),
+    (("used to build pytorch",), re.compile(r"CUDA used to build PyTorch: (?:None|could not collect)", _I), _make_fixed_reader("cpu_build", "yes")),
+    (("pytorch (",), re.compile(r"PyTorch \((\d{1,2}\.\d)\)", _I), _make_reader("cuda_build")),
+    (("_cuda",), re.compile(r"py3\.?\d{1,2}_cuda(\d{1,2}\.\d)", _I), _make_reader("cuda_build")),
+    (("_cpu",), re.compile(r"py3\.?\d{1,2}_cpu"), _make_fixed_reader("cpu_build", "yes")),
+    (("detected cuda version",), re.compile(r"detected CUDA version \((\d{1,2}\.\d)\)", _I), _make_reader("cuda")),
+    (("release",), re.compile(r"tools, release (\d{1,2}\.\d)", _I), _make_reader("cuda")),
+    (("/cuda-", "\\cuda\\v"), re.compile(r"(?:/cuda-|\\cuda\\v)(\d{1,2}\.\d)", _I), _make_reader("cuda_path")),
+    (("compiled with",), re.compile(r"library: (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _I), _read_pair),
+    (("found cudnn version",), re.compile(r"Found cuDNN version (\d{4,6}).{0,60}built against version (\d{4,6})", _I), _read_pair),
+    (("minimum supported",), re.compile(r"minimum supported:? (\d{4,6})", _I), _make_reader("minimum")),
+    (("installed version",), re.compile(r"installed version:? (\d{4,6})", _I), _make_reader("installed")),
+    (("cudnn",), re.compile(r"cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3}).{0,40}(?:required|needed)|requires cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3})", _I), _read_required),
     (("_cuda",), re.compile(r"_cuda(\d{2,3})_cudnn"), lambda f, m, w: f.add("cuda_build", dotted(m.group(1)), w)),
-    (("compiled against", "compiled  against"), re.compile(r"compiled {1,2}against {1,2}(\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (\([\d, ]{3,16}\)|\d{4,5})", _I), _torch_pair),
-    (("torch", "tensorflow", "jax", "keras", "numpy", "onnx", "ctrans", "flash", "xform", "triton", "cupy", "mxnet", "whisper", "bits", "cudatoolkit", "tf", "nvidia"), _NAMED, _named),
-    (("cudnn",), re.compile(r"cudnn(?: version| ver)?[ :=v-]{1,4}(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", _I), _as("cudnn")),
-    (("cudnn-",), re.compile(r"cudnn-(?:windows|linux)-x86_64-(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", _I), _as("cudnn")),
-    (("/python", "python3", "\\python", "cpython-"), re.compile(r"(?:/python|python|cpython-)([23](?:\.\d{1,2}))(?=[/ ]|dist|$)", _I), _as("python")),
+    (("compiled against", "compiled  against"), re.compile(r"compiled {1,2}against {1,2}(\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (\([\d, ]{3,16}\)|\d{4,5})", _I), _read_torch_pair),
+    (("torch", "tensorflow", "jax", "keras", "numpy", "onnx", "ctrans", "flash", "xform", "triton", "cupy", "mxnet", "whisper", "bits", "cudatoolkit", "tf", "nvidia"), _NAMED, _read_named),
+    (("cudnn",), re.compile(r"cudnn(?: version| ver)?[ :=v-]{1,4}(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", _I), _make_reader("cudnn")),
+    (("cudnn-",), re.compile(r"cudnn-(?:windows|linux)-x86_64-(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", _I), _make_reader("cudnn")),
+    (("/python", "python3", "\\python", "cpython-"), re.compile(r"(?:/python|python|cpython-)([23](?:\.\d{1,2}))(?=[/ ]|dist|$)", _I), _make_reader("python")),
     (("\\python3",), re.compile(r"\\python3(\d{1,2})\\", _I), lambda f, m, w: f.add("python", f"3.{m.group(1)}", w)),
     (("cpython-3",), re.compile(r"cpython-3(\d{1,2})m?-"), lambda f, m, w: f.add("python", f"3.{m.group(1)}", w)),
-    ((":\\",), re.compile(r"(?<!\w)[A-Za-z]:\\\w"), _fixed("os", "windows")),
-    ((".dll",), re.compile(r"\.dll\b", _I), _fixed("os", "windows")),
-    (("wsl", "microsoft-standard", "/dev/dxg"), re.compile(r"\bWSL\w{0,8}|microsoft-standard|/dev/dxg|/usr/lib/wsl", _I), _fixed("os", "wsl")),
-    (("cannot open shared", "cannot be opened"), re.compile(_SONAME + r": {0,2}cannot open shared"), _missing),
+    ((":\\",), re.compile(r"(?<!\w)[A-Za-z]:\\\w"), _make_fixed_reader("os", "windows")),
+    ((".dll",), re.compile(r"\.dll\b", _I), _make_fixed_reader("os", "windows")),
+    (("wsl", "microsoft-standard", "/dev/dxg"), re.compile(r"\bWSL\w{0,8}|microsoft-standard|/dev/dxg|/usr/lib/wsl", _I), _make_fixed_reader("os", "wsl")),
+    (("cannot open shared", "cannot be opened"), re.compile(_SONAME + r": {0,2}cannot open shared"), _read_missing),
     (("could not load", "couldn't open", "could not locate", "could not find", "unable to load any", "unable to open"),
-     re.compile(rf"(?:could not (?:load|locate|find)|couldn't open|unable to (?:load any of|open)).{{0,60}}?{_SONAME}[^;:]{{0,120}}", _I), _missing),
-    (("not found", "missing", "error loading"), re.compile(rf"{_SONAME}.? (?:is )?(?:not found|missing)|error loading .{{0,200}}?{_SONAME}", _I), _missing),
-    (("successfully opened", "found in"), re.compile(rf"successfully opened .{{0,20}}library {_SONAME}", _I), _as("loaded")),
-    ((".so", ".dll"), re.compile(rf"(?:^|=> |\s)(/[\w./+-]{{1,200}}/{_SONAME})(?=$|\s|\))(?!.{{0,80}}(?:cannot|undefined|not found|symbol))"), _as("present")),
-    (("ld_library_path",), re.compile(r"LD_LIBRARY_PATH ?[=:] {0,2}['\"]?([/$][^\s'\";]{1,400})"), _as("library_path")),
-    (("cuda_visible_devices",), re.compile(r"CUDA_VISIBLE_DEVICES['\"]?\]? {0,3}[=:] {0,3}['\"]?([\w,\-\[\]/]{1,120}|)"), _as("visible")),
-    (("glibc",), re.compile(r"glibc[ -](2\.\d{1,2})", _I), _as("glibc")),
+     re.compile(rf"(?:could not (?:load|locate|find)|couldn't open|unable to (?:load any of|open)).{{0,60}}?{_SONAME}[^;:]{{0,120}}", _I), _read_missing),
+    (("not found", "missing", "error loading"), re.compile(rf"{_SONAME}.? (?:is )?(?:not found|missing)|error loading .{{0,200}}?{_SONAME}", _I), _read_missing),
+    (("successfully opened", "found in"), re.compile(rf"successfully opened .{{0,20}}library {_SONAME}", _I), _make_reader("loaded")),
+    ((".so", ".dll"), re.compile(rf"(?:^|=> |\s)(/[\w./+-]{{1,200}}/{_SONAME})(?=$|\s|\))(?!.{{0,80}}(?:cannot|undefined|not found|symbol))"), _make_reader("present")),
+    (("ld_library_path",), re.compile(r"LD_LIBRARY_PATH ?[=:] {0,2}['\"]?([/$][^\s'\";]{1,400})"), _make_reader("library_path")),
+    (("cuda_visible_devices",), re.compile(r"CUDA_VISIBLE_DEVICES['\"]?\]? {0,3}[=:] {0,3}['\"]?([\w,\-\[\]/]{1,120}|)"), _make_reader("visible")),
+    (("glibc",), re.compile(r"glibc[ -](2\.\d{1,2})", _I), _make_reader("glibc")),
 )  # fmt: skip

@@ -33,7 +33,7 @@ def with_holders(
     )
 
 
-def _matters(holder: GpuMemoryHolder, machine: Machine | None) -> bool:
+def _is_worth_ending(holder: GpuMemoryHolder, machine: Machine | None) -> bool:
     """Return whether ending the process helps. A desktop's 300 MiB do not matter to a job."""
     if holder.memory_mib is None:
         return True
@@ -45,23 +45,23 @@ def _matters(holder: GpuMemoryHolder, machine: Machine | None) -> bool:
 def _add_holders(finding: Finding, processes: Sequence[GpuMemoryHolder], machine: Machine | None) -> Finding:
     """Add the processes to a finding. A fix that names the process already stays."""
     evidence = tuple(
-        Evidence(text=_holds(h), source="/dev/nvidia*" if h.gpu is None else "NVML, measured now")
+        Evidence(text=_describe_holder(h), source="/dev/nvidia*" if h.gpu is None else "NVML, measured now")
         for h in processes
     )
     if f"process {processes[0].pid}" in (finding.fix or ""):
         return finding
     finding = dataclasses.replace(finding, evidence=(*finding.evidence, *evidence))
     first, busy = processes[0], finding.cause == "gpu_busy_exclusive"
-    if not busy and not _matters(first, machine):
+    if not busy and not _is_worth_ending(first, machine):
         return finding
     what = f"process {first.pid} ({first.name or 'unknown'})"
-    fix = f"End {what}, which {_amount(first)}."
+    fix = f"End {what}, which {_describe_amount(first)}."
     if first.framework and not busy:
         fix = f"{fix[:-1]}, or start it with {_SWITCH[first.framework]}."
     return dataclasses.replace(finding, fix=f"{fix} {finding.fix or ''}".strip())
 
 
-def _amount(holder: GpuMemoryHolder) -> str:
+def _describe_amount(holder: GpuMemoryHolder) -> str:
     if holder.gpu is None:
         return "has a GPU open on this machine"
     if holder.memory_mib is None:
@@ -69,6 +69,6 @@ def _amount(holder: GpuMemoryHolder) -> str:
     return f"holds {holder.memory_mib} MiB of GPU {holder.gpu} on this machine"
 
 
-def _holds(holder: GpuMemoryHolder) -> str:
+def _describe_holder(holder: GpuMemoryHolder) -> str:
     framework = f", {holder.framework}" if holder.framework else ""
-    return f"process {holder.pid} ({holder.name or 'unknown'}{framework}) {_amount(holder)}"
+    return f"process {holder.pid} ({holder.name or 'unknown'}{framework}) {_describe_amount(holder)}"

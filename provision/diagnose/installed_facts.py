@@ -46,10 +46,10 @@ def applicable(
     env_facts = facts_of(installed) if installed else Facts()
     if installed is None or not lines or not env_facts.seen:
         return None
-    reason = _contradiction(installed, env_facts, lines, facts)
+    reason = _find_contradiction(installed, env_facts, lines, facts)
     if remarks:
         remarks.environment = (
-            f"{installed.path} was not used: {reason}" if reason else _summary(installed, env_facts)
+            f"{installed.path} was not used: {reason}" if reason else _summarize(installed, env_facts)
         )
     return None if reason else installed
 
@@ -96,7 +96,7 @@ def device_of(installed: Installed | None, lines: Sequence[Line]) -> Device | No
     return installed.device if installed and named else None
 
 
-def _prefixes(lines: Sequence[Line]) -> list[str]:
+def _list_prefixes(lines: Sequence[Line]) -> list[str]:
     """Return the folders of environments that a text's paths name."""
     prefixes = (m.group(1) for x in lines if "-packages" in x.text for m in _PREFIX.finditer(x.text))
     return list(dict.fromkeys(prefixes))
@@ -109,9 +109,11 @@ def _is_named(installed: Installed, lines: Sequence[Line]) -> bool:
     return any(folder in x.text for x in lines for folder in folders)
 
 
-def _contradiction(installed: Installed, env_facts: Facts, lines: Sequence[Line], facts: Facts) -> str | None:
+def _find_contradiction(
+    installed: Installed, env_facts: Facts, lines: Sequence[Line], facts: Facts
+) -> str | None:
     """Return why a text is not of an environment."""
-    prefixes = _prefixes(lines)
+    prefixes = _list_prefixes(lines)
     if prefixes and not _is_named(installed, lines):
         return f"the log has paths of {prefixes[0]}"
     if other := next((os for os in _FOREIGN if os in facts.all("os")), None):
@@ -130,7 +132,7 @@ def _is_same(stated: str, has: str) -> bool:
     return f"{has}.".startswith(f"{stated.partition('+')[0]}.")
 
 
-def _summary(installed: Installed, env_facts: Facts) -> str:
+def _summarize(installed: Installed, env_facts: Facts) -> str:
     """Return the note on the environment that was read, with its versions."""
     named = [f[0].evidence.text for n, f in env_facts.seen.items() if n in (*_DECIDING, "cudnn")]
     shown = ", ".join(list(dict.fromkeys(named))[:_SHOWN])

@@ -72,7 +72,7 @@ def with_installs(
     first = findings[0]
     shown = tuple(dict.fromkeys((*first.evidence, *(i.evidence for i in changed[:3]))))
     fix = first.fix or ""
-    if _hosted(case):
+    if _is_hosted(case):
         again = case.said.group("imported_before")
         what = ", ".join(map(str, changed[:3]))
         fix = (
@@ -88,7 +88,7 @@ def with_installs(
     return (dataclasses.replace(first, evidence=shown, fix=fix), *findings[1:])
 
 
-def _hosted(case: Case) -> bool:
+def _is_hosted(case: Case) -> bool:
     """Return whether the text is of a hosted notebook such as Colab or Kaggle."""
     said = case.said
     return bool(said.group("colab") or (said.group("notebook") and said.group("dist_packages")))

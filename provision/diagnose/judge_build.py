@@ -28,35 +28,41 @@ def kernels(case: Case) -> list[CauseCandidate]:
     plain = any(case.said.group(n) for n in _SAYS)
     where = case.facts.where("capability", "board_capability", "kernels", "kernel", "cuda_build")
     listed = case.facts.first("kernels") or " ".join(case.facts.all("kernel"))
-    have = listed.split() if listed else _of_build(case, capability)
+    have = listed.split() if listed else _is_of_build(case, capability)
     if have:
         if case.serves(have, capability):
-            if untranslated := _untranslated(case, have, capability):
-                return [_candidate(True, 86, "likely", (*untranslated, *where), _PTX_ONLY.format(capability))]
+            if untranslated := _judge_untranslated(case, have, capability):
+                return [
+                    _make_candidate(True, 86, "likely", (*untranslated, *where), _PTX_ONLY.format(capability))
+                ]
             case.ruled_out.update((_NEW, _OLD))
-            return _other_code((*shows, *where)) if case.said.group("no_kernel") else []
-        newer = Version(capability) > max(Version(_number(k)) for k in have)
+            return _has_other_code((*shows, *where)) if case.said.group("no_kernel") else []
+        newer = Version(capability) > max(Version(_parse_number(k)) for k in have)
         title = f"The build has no kernels for this GPU ({capability}), only for {' '.join(have)}"
         return [
-            _candidate(newer, 98 if plain else 72, "certain" if plain else "likely", (*shows, *where), title)
+            _make_candidate(
+                newer, 98 if plain else 72, "certain" if plain else "likely", (*shows, *where), title
+            )
         ]
-    by_cuda = _of_cuda(case, capability)
+    by_cuda = _is_of_cuda(case, capability)
     if by_cuda is not None:
         newer, title = by_cuda
         return [
-            _candidate(newer, 96 if plain else 74, "certain" if plain else "likely", (*shows, *where), title)
+            _make_candidate(
+                newer, 96 if plain else 74, "certain" if plain else "likely", (*shows, *where), title
+            )
         ]
     return _by_age(case, capability, (*shows, *where)) if plain else []
 
 
-def _untranslated(case: Case, have: Sequence[str], capability: str) -> tuple[Evidence, ...]:
+def _judge_untranslated(case: Case, have: Sequence[str], capability: str) -> tuple[Evidence, ...]:
     """Return the lines that show a failed PTX compilation, if the build has only PTX for the GPU."""
     if case.serves([k.removesuffix("+PTX") for k in have], capability):
         return ()
     return case.said.group("ptx_failed") or case.said.group("needs_newer_cuda")
 
 
-def _candidate(
+def _make_candidate(
     newer: bool, weight: int, confidence: Confidence, evidence: Sequence[Evidence], title: str | None
 ) -> CauseCandidate:
     return CauseCandidate(
@@ -65,7 +71,7 @@ def _candidate(
     )  # fmt: skip
 
 
-def _other_code(evidence: Sequence[Evidence]) -> list[CauseCandidate]:
+def _has_other_code(evidence: Sequence[Evidence]) -> list[CauseCandidate]:
     """Return an extension as the cause: the framework itself has kernels for the GPU."""
     return [
         CauseCandidate(
@@ -76,11 +82,11 @@ def _other_code(evidence: Sequence[Evidence]) -> list[CauseCandidate]:
     ]  # fmt: skip
 
 
-def _number(kernel: str) -> str:
+def _parse_number(kernel: str) -> str:
     return kernel.removesuffix("+PTX").rstrip("af")
 
 
-def _of_build(case: Case, capability: str) -> list[str]:
+def _is_of_build(case: Case, capability: str) -> list[str]:
     """Return the kernels of the build with the text's version or CUDA, if all such builds agree."""
     facts = case.facts
     for name in ("torch", "tensorflow"):
@@ -89,7 +95,7 @@ def _of_build(case: Case, capability: str) -> list[str]:
             continue
         named = [
             b for b in case.profiles.builds
-            if b.framework == name and b.kernels and b.cuda and (not version or _same(b, version))
+            if b.framework == name and b.kernels and b.cuda and (not version or _is_same(b, version))
             and (not cuda or b.cuda == cuda or b.cuda.startswith(cuda + "."))
         ]  # fmt: skip
         if not cuda:
@@ -100,15 +106,15 @@ def _of_build(case: Case, capability: str) -> list[str]:
     return []
 
 
-def _same(build: Build, version: str) -> bool:
+def _is_same(build: Build, version: str) -> bool:
     """Return whether a build has that version. A nightly counts as its release."""
     return meets(version, f"=={build.version}") or Version(version).base_version == build.version
 
 
-def _of_cuda(case: Case, capability: str) -> tuple[bool, str] | None:
+def _is_of_cuda(case: Case, capability: str) -> tuple[bool, str] | None:
     """Return (newer, title) if no build of that CUDA can have kernels for the GPU."""
     cuda = case.facts.first("cuda_build")
-    model = _model(case, capability)
+    model = _find_model(case, capability)
     if not cuda or "." not in cuda or model is None:
         return None
     if model.first_cuda and Version(model.first_cuda) > Version(cuda):
@@ -124,7 +130,7 @@ def _of_cuda(case: Case, capability: str) -> tuple[bool, str] | None:
     return None
 
 
-def _model(case: Case, capability: str) -> GpuModel | None:
+def _find_model(case: Case, capability: str) -> GpuModel | None:
     return next((g for g in case.profiles.gpus if g.capability == capability), None)
 
 
@@ -144,11 +150,11 @@ def _by_age(case: Case, capability: str, evidence: Sequence[Evidence]) -> list[C
     newest = [b for b in torch if Version(b.version) == latest]
     if not newest:
         return []
-    beyond = Version(capability) > max(Version(_number(k)) for b in newest for k in b.kernels)
+    beyond = Version(capability) > max(Version(_parse_number(k)) for b in newest for k in b.kernels)
     newer = beyond or all(case.serves(b.kernels, capability) for b in newest)
     return [
-        _candidate(newer, 84, "likely", evidence, None),
-        _candidate(not newer, 50, "possible", evidence, None),
+        _make_candidate(newer, 84, "likely", evidence, None),
+        _make_candidate(not newer, 50, "possible", evidence, None),
     ]
 
 
@@ -169,7 +175,7 @@ def platform(case: Case) -> list[CauseCandidate]:
     for name in ("tensorflow", "jax"):
         version = facts.first(name)
         there = [b for b in case.profiles.builds if b.framework == name and b.platform == "windows-x86_64"]
-        if not version or any(b.cuda and _same(b, version) for b in there):
+        if not version or any(b.cuda and _is_same(b, version) for b in there):
             continue
         with_gpu = max((Version(b.version) for b in there if b.cuda), default=None)
         if with_gpu is None and name == "tensorflow":

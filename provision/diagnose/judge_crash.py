@@ -34,7 +34,7 @@ _STACK = "`gpuenv run -- gdb -batch -ex run -ex bt --args python PROGRAM` names 
 def unexplained(case: Case) -> list[CauseCandidate]:
     """Return possible causes of a crash outside of every framework, by the top of its stack."""
     crash = read(case.said.lines)
-    if crash is None or crash.how not in _BY_SIGNAL or not _says_crash(case.said.lines):
+    if crash is None or crash.how not in _BY_SIGNAL or not _is_crash(case.said.lines):
         return []
     return _by_library(crash) if crash.libraries else _by_package(crash)
 
@@ -43,7 +43,7 @@ def _by_library(crash: Crash) -> list[CauseCandidate]:
     """Return the causes of a crash in a library of a framework or of CUDA."""
     name = crash.libraries[0].rpartition("/")[2]
     title, fix = f"The program crashed in {name}", None
-    if framework := _framework_of(name):
+    if framework := _find_framework(name):
         cause, title = "framework_bug_upgrade", f"{title}, a library of {framework}"
         fix = f"Check the files of {framework}: `gpuenv verify`. If they are intact, install another release."
     elif _OF_CUDNN.match(name):
@@ -58,7 +58,7 @@ def _by_library(crash: Crash) -> list[CauseCandidate]:
     ]
 
 
-def _framework_of(library: str) -> str | None:
+def _find_framework(library: str) -> str | None:
     if _OF_TORCH.match(library):
         return "torch"
     return "tensorflow" if _OF_TENSORFLOW.match(library) else None
@@ -100,5 +100,5 @@ def describe(lines: Sequence[Line]) -> str | None:
     return f"the program crashed in {place}, outside of known packages: {_STACK}"
 
 
-def _says_crash(lines: Sequence[Line]) -> bool:
+def _is_crash(lines: Sequence[Line]) -> bool:
     return any(_CRASHED.search(x.text.strip()) for x in lines)

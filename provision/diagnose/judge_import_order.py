@@ -25,7 +25,7 @@ def import_order(case: Case) -> list[CauseCandidate]:
     if not crashed:
         return []
     orders: dict[tuple[str, str], Evidence] = {}
-    for modules, line in _runs(case.said.lines):
+    for modules, line in _list_runs(case.said.lines):
         for i, first in enumerate(modules):
             for second in modules[i + 1 :]:
                 if (second, first) in orders:
@@ -39,16 +39,16 @@ def import_order(case: Case) -> list[CauseCandidate]:
     return []
 
 
-def _runs(lines: Sequence[Line]) -> Iterable[tuple[list[str], Line]]:
+def _list_runs(lines: Sequence[Line]) -> Iterable[tuple[list[str], Line]]:
     """Yield the modules of each one-line program and of each block of imports, with its first line."""
     run: list[str] = []
     began: Line | None = None
     for line in lines:
         if match := _ON_ONE_LINE.search(line.text):
-            yield [n for part in _MODULES.findall(match.group(1)) for n in _names(part)][:_MOST], line
+            yield [n for part in _MODULES.findall(match.group(1)) for n in _list_names(part)][:_MOST], line
         elif match := _STATEMENT.match(line.text):
             began = began or line
-            run += [n for n in _names(match.group(1)) if n not in run][: max(0, _MOST - len(run))]
+            run += [n for n in _list_names(match.group(1)) if n not in run][: max(0, _MOST - len(run))]
             continue
         if began:
             yield run, began
@@ -57,7 +57,7 @@ def _runs(lines: Sequence[Line]) -> Iterable[tuple[list[str], Line]]:
         yield run, began
 
 
-def _names(part: str) -> list[str]:
+def _list_names(part: str) -> list[str]:
     """Return the packages of "a.b as c, d" or of "a.b import c"."""
     first = part.split(" import ", maxsplit=1)[0]
     return [match.group(0) for one in first.split(",") if (match := _NAME.match(one.strip()))]

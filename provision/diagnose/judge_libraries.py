@@ -27,7 +27,7 @@ DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
 def cudnn_pair(case: Case) -> list[CauseCandidate]:
     """Compare the loaded cuDNN with the one that the build was compiled with."""
     facts, shows = case.facts, case.said.group("loaded_older") or case.said.group("cudnn_older_jax")
-    loaded, built = _loaded_and_needed(case)
+    loaded, built = _judge_loaded(case)
     shows = shows or facts.where("cudnn_required")
     if not shows:
         return []
@@ -44,7 +44,9 @@ def cudnn_pair(case: Case) -> list[CauseCandidate]:
                 cause="cudnn_major_mismatch", weight=92, confidence="certain", evidence=evidence, title=title
             )
         ]
-    adequate = any(_at_least(v, built) for v in facts.all("cudnn")) or bool(case.said.group("conda_or_path"))
+    adequate = any(_is_at_least(v, built) for v in facts.all("cudnn")) or bool(
+        case.said.group("conda_or_path")
+    )
     older = CauseCandidate(
         cause="cudnn_older_than_compiled", weight=60 if adequate else 76, confidence="likely", evidence=evidence,
         title=f"cuDNN {loaded} is loaded; the build requires {built} or newer of the same major",
@@ -56,7 +58,7 @@ def cudnn_pair(case: Case) -> list[CauseCandidate]:
     return [older, shadowed]
 
 
-def _loaded_and_needed(case: Case) -> tuple[str | None, str | None]:
+def _judge_loaded(case: Case) -> tuple[str | None, str | None]:
     """Return the loaded and the required cuDNN.
 
     JAX names the oldest cuDNN that it supports. Its major can differ from that of the compiled one.
@@ -68,11 +70,13 @@ def _loaded_and_needed(case: Case) -> tuple[str | None, str | None]:
     required = facts.first("cudnn_required")
     loaded = facts.first("cudnn_loaded")
     if required and not loaded:
-        loaded = next((v for v in facts.all("cudnn") if v != required and not _at_least(v, required)), None)
+        loaded = next(
+            (v for v in facts.all("cudnn") if v != required and not _is_at_least(v, required)), None
+        )
     return loaded, facts.first("cudnn_built") or required
 
 
-def _at_least(version: str, bound: str) -> bool:
+def _is_at_least(version: str, bound: str) -> bool:
     try:
         return Version(version) >= Version(bound)
     except InvalidVersion:
@@ -87,8 +91,8 @@ def cudnn_missing(case: Case) -> list[CauseCandidate]:
     if not shows or any(case.said.group(name) for name in others):
         return []
     names = [n for n in facts.all("missing") if "cudnn" in n.lower()]
-    wanted = next((m for n in names if (m := _cudnn_major(n))), None)
-    installed = _cudnn_majors(case)
+    wanted = next((m for n in names if (m := _find_cudnn_major(n))), None)
+    installed = _list_cudnn_majors(case)
     evidence = (*shows, *facts.where("cudnn", "ctranslate2", "torch", "present"))
     other = sorted(installed - {wanted}) if wanted and wanted not in installed else []
     linux_wsl = bool(case.said.group("wsl")) and wanted == "8"
@@ -116,17 +120,17 @@ def cudnn_missing(case: Case) -> list[CauseCandidate]:
     return found
 
 
-def _cudnn_major(name: str) -> str | None:
+def _find_cudnn_major(name: str) -> str | None:
     match = re.search(r"\.so\.(\d+)|64_(\d+)\.dll", name, re.IGNORECASE)
     return (match.group(1) or match.group(2)) if match else None
 
 
-def _cudnn_majors(case: Case) -> set[str]:
+def _list_cudnn_majors(case: Case) -> set[str]:
     """Return the cuDNN majors that are installed, or that the text's frameworks contain."""
     facts = case.facts
     wheels = (f"nvidia-cudnn-cu{major}" for major in range(11, 20))
     majors = {v.split(".")[0] for name in ("cudnn", *wheels) for v in facts.all(name)}
-    majors |= {m for p in facts.all("present") if "cudnn" in p and (m := _cudnn_major(p))}
+    majors |= {m for p in facts.all("present") if "cudnn" in p and (m := _find_cudnn_major(p))}
     torch = facts.first("torch")
     if torch and not majors:
         builds = [
@@ -153,18 +157,18 @@ def cuda_missing(case: Case) -> list[CauseCandidate]:
     )
     weights["cuda_major_mismatch"] = 52
     title = None
-    wanted = next((w for n in names if (w := _wanted(n))), None)
-    there = _installed(case)
+    wanted = next((w for n in names if (w := _find_wanted(n))), None)
+    there = _list_installed(case)
     if any(n in p for n in names for p in facts.all("present")) or case.said.group("found_elsewhere"):
         weights["nvidia_libs_not_on_loader_path"] = 86
     elif wanted and there:
-        if any(_matches(wanted, have) for have in there):
+        if any(_is_match(wanted, have) for have in there):
             weights["nvidia_libs_not_on_loader_path"], weights["nvidia_libs_not_installed"] = 70, 48
         else:
             weights["cuda_major_mismatch"] = 88
             title = f"{names[0]} belongs to CUDA {wanted}, but CUDA {', '.join(there)} is installed"
     if case.said.group("extension_names"):
-        weights["extension_built_for_other_torch_or_cuda"] = _extension(case, wanted)
+        weights["extension_built_for_other_torch_or_cuda"] = _weigh_extension(case, wanted)
     return [
         CauseCandidate(
             cause=cause, weight=min(weight, limit), evidence=evidence,
@@ -175,7 +179,7 @@ def cuda_missing(case: Case) -> list[CauseCandidate]:
     ]  # fmt: skip
 
 
-def _wanted(name: str) -> str | None:
+def _find_wanted(name: str) -> str | None:
     """Return the CUDA of a soname: libcudart.so.11.0 and cudart64_110.dll belong to CUDA 11."""
     found = _BY_CUDA.match(name)
     if not found:
@@ -188,13 +192,13 @@ def _wanted(name: str) -> str | None:
     return number if "." in number and float(number) < 11 else number.split(".")[0]
 
 
-def _installed(case: Case) -> list[str]:
+def _list_installed(case: Case) -> list[str]:
     """Return the installed CUDA versions that the text shows. The driver's libraries do not count."""
-    present = [w for p in case.facts.all("present") if (w := _wanted(p.rsplit("/", 1)[-1]))]
+    present = [w for p in case.facts.all("present") if (w := _find_wanted(p.rsplit("/", 1)[-1]))]
     return list(dict.fromkeys([*case.facts.all("cuda"), *case.facts.all("cuda_path"), *present]))
 
 
-def _matches(wanted: str, have: str) -> bool:
+def _is_match(wanted: str, have: str) -> bool:
     return (
         have == wanted
         or have.startswith(wanted + ".")
@@ -202,9 +206,9 @@ def _matches(wanted: str, have: str) -> bool:
     )
 
 
-def _extension(case: Case, wanted: str | None) -> int:
+def _weigh_extension(case: Case, wanted: str | None) -> int:
     """Return the weight of an extension that requires another CUDA's library than torch."""
     built = case.facts.first("cuda_build")
     if wanted and built:
-        return 60 if _matches(wanted, built) else 90
+        return 60 if _is_match(wanted, built) else 90
     return 62

@@ -24,7 +24,7 @@ def driver(case: Case) -> list[CauseCandidate]:
         return []
     floor = floor_of(case, built)
     too_old = bool(have and floor and Version(have) < Version(floor))
-    too_old |= bool(not have and speaks and _major(speaks) < _major(built))
+    too_old |= bool(not have and speaks and _find_major(speaks) < _find_major(built))
     if not too_old:
         case.ruled_out.add("driver_too_old_for_runtime")
         return []
@@ -38,7 +38,7 @@ def driver(case: Case) -> list[CauseCandidate]:
     )
     if not shows:
         return []
-    needs = f"driver {floor}" if floor else f"a driver for CUDA {_major(built)}"
+    needs = f"driver {floor}" if floor else f"a driver for CUDA {_find_major(built)}"
     return [
         CauseCandidate(
             cause="driver_too_old_for_runtime",
@@ -79,7 +79,7 @@ def floor_of(case: Case, cuda: str) -> str | None:
     return None
 
 
-def _major(cuda: str) -> int:
+def _find_major(cuda: str) -> int:
     return int(cuda.split(".", maxsplit=1)[0])
 
 

@@ -30,34 +30,34 @@ def module(case: Case) -> list[CauseCandidate]:
     Any other name may be the program's own module.
     """
     errors = raised(case.said.lines)
-    if emptied := _without_init(case, errors):
+    if emptied := _judge_missing_init(case, errors):
         return [emptied]
-    shown = _refused_import(errors)
+    shown = _find_refused_import(errors)
     if shown is None:
-        return _asked_for(case, errors[-1]) if errors else []
+        return _find_recommended(case, errors[-1]) if errors else []
     name, error = shown
     where = (evidence(error.line),)
-    if lost := _lost(case, name, where):
+    if lost := _judge_lost(case, name, where):
         return [lost]
     if case.ran and case.ran.own_module(name):
         return []
     if name in FRAMEWORKS:
-        return [_framework(case, name, where)]
+        return [_judge_framework(case, name, where)]
     if _STACK.match(name):
         return []
     if case.ran and case.ran.has_module(name):
-        return [_of_another_python(name, where)]
+        return [_judge_other_python(name, where)]
     row = next((r for r in case.profiles.imports if r.module == name), None)
     if name == "pkg_resources":  # a rule of its own: setuptools brings it only up to a release
         return []
     if row:
-        return [_known(case, row, where)]
+        return [_judge_known(case, row, where)]
     if error.package and "." not in name:
-        return [_wanted_by(name, error.package, where)]
+        return [_judge_wanted(name, error.package, where)]
     return []
 
 
-def _lost(case: Case, name: str, where: tuple[Evidence, ...]) -> CauseCandidate | None:
+def _judge_lost(case: Case, name: str, where: tuple[Evidence, ...]) -> CauseCandidate | None:
     """Return a missing module that an installed package of the environment lists."""
     owner = case.ran.files_of(name) if case.ran else None
     if owner is None:
@@ -66,13 +66,13 @@ def _lost(case: Case, name: str, where: tuple[Evidence, ...]) -> CauseCandidate 
     return CauseCandidate(cause=_DAMAGED, weight=90, confidence="certain", evidence=where, title=title)
 
 
-def _without_init(case: Case, errors: list[Raised]) -> CauseCandidate | None:
+def _judge_missing_init(case: Case, errors: list[Raised]) -> CauseCandidate | None:
     """Return a package without its __init__.py. Python reads its folder as an empty namespace."""
     match = _UNKNOWN.search(errors[-1].message) if errors else None
-    return _lost(case, match.group(1), (evidence(errors[-1].line),)) if match else None
+    return _judge_lost(case, match.group(1), (evidence(errors[-1].line),)) if match else None
 
 
-def _refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
+def _find_refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
     """Return the module that the text's last exception names as missing.
 
     An import error that it caused counts as the same. After any other exception, the program went on without it.
@@ -87,7 +87,7 @@ def _refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
     return None
 
 
-def _of_another_python(name: str, where: tuple[Evidence, ...]) -> CauseCandidate:
+def _judge_other_python(name: str, where: tuple[Evidence, ...]) -> CauseCandidate:
     return CauseCandidate(
         cause=_MISSING, weight=60, confidence="possible", evidence=where,
         title=f"The module {name} is installed in this environment, but the program ran with another Python or could not reach it",
@@ -96,10 +96,10 @@ def _of_another_python(name: str, where: tuple[Evidence, ...]) -> CauseCandidate
     )  # fmt: skip
 
 
-def _framework(case: Case, name: str, where: tuple[Evidence, ...]) -> CauseCandidate:
+def _judge_framework(case: Case, name: str, where: tuple[Evidence, ...]) -> CauseCandidate:
     """Judge a missing framework: another Python, or an environment for another framework."""
     if case.ran and case.ran.has_module(name):
-        return _of_another_python(name, where)
+        return _judge_other_python(name, where)
     if case.said.group("isolated_build"):
         return CauseCandidate(
             cause="build_toolkit_missing_or_mismatched", weight=60, confidence="possible", evidence=where,
@@ -114,7 +114,7 @@ def _framework(case: Case, name: str, where: tuple[Evidence, ...]) -> CauseCandi
     )  # fmt: skip
 
 
-def _asked_for(case: Case, error: Raised) -> list[CauseCandidate]:
+def _find_recommended(case: Case, error: Raised) -> list[CauseCandidate]:
     """Return the package that an import error recommends, if the table has it."""
     if error.kind not in ("ImportError", "ModuleNotFoundError"):
         return []
@@ -123,10 +123,10 @@ def _asked_for(case: Case, error: Raised) -> list[CauseCandidate]:
     row = next((r for r in rows if named and named.lower() in (r.package.lower(), r.module.lower())), None)
     if row is None or _STACK.match(row.module) or row.common:
         return []
-    return [_known(case, row, (evidence(error.line),))]
+    return [_judge_known(case, row, (evidence(error.line),))]
 
 
-def _known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> CauseCandidate:
+def _judge_known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> CauseCandidate:
     named = row.package if row.package.lower() == row.module.lower() else f"{row.package} ({row.module})"
     others = f" {' or '.join(row.also[:2])} contains the module too." if row.also else ""
     pip = "" if case.ran and case.ran.made_by_gpuenv else f" In an environment that gpuenv did not create: `python -m pip install {row.package}`."  # fmt: skip
@@ -144,7 +144,7 @@ def _known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> CauseCan
     )  # fmt: skip
 
 
-def _wanted_by(name: str, package: str, where: tuple[Evidence, ...]) -> CauseCandidate:
+def _judge_wanted(name: str, package: str, where: tuple[Evidence, ...]) -> CauseCandidate:
     return CauseCandidate(
         cause=_MISSING, weight=55, confidence="possible", evidence=where,
         title=f"The module {name} is not installed; the installed package {package} imports it",

@@ -41,7 +41,11 @@ def killed(case: Case) -> list[CauseCandidate]:
     if not (said or lines or by_signal):
         return []
     if ran is None or ran.oom_kills is None:
-        return [_killed((*lines, *_signal(ran)), 50, "possible")] if lines or by_signal else []
+        return (
+            [_make_killed((*lines, *_make_signal_evidence(ran)), 50, "possible")]
+            if lines or by_signal
+            else []
+        )
     if ran.oom_kills == 0:
         return []
     counted = Evidence(
@@ -49,14 +53,18 @@ def killed(case: Case) -> list[CauseCandidate]:
         source=ran.oom_source,
     )
     is_exact = by_signal and ran.oom_source == "cgroup"  # the machine's count has other programs too
-    return [_killed((counted, *lines, *said, *_signal(ran)), 92, "certain" if is_exact else "likely")]
+    return [
+        _make_killed(
+            (counted, *lines, *said, *_make_signal_evidence(ran)), 92, "certain" if is_exact else "likely"
+        )
+    ]
 
 
-def _signal(ran: Ran | None) -> tuple[Evidence, ...]:
+def _make_signal_evidence(ran: Ran | None) -> tuple[Evidence, ...]:
     return (Evidence(text=f"ended by {ran.signal}", source="the program"),) if ran and ran.signal else ()
 
 
-def _killed(shown: tuple[Evidence, ...], weight: int, confidence: Confidence) -> CauseCandidate:
+def _make_killed(shown: tuple[Evidence, ...], weight: int, confidence: Confidence) -> CauseCandidate:
     sure = confidence != "possible"
     return CauseCandidate(
         cause=_LIMIT, weight=weight, confidence=confidence, evidence=shown,
@@ -94,10 +102,10 @@ def memory(case: Case) -> list[CauseCandidate]:
     elif request is None or request >= _ABSURD:
         return []
     elif ran and ran.memory is not None and request > ran.memory:
-        title = f"The program asked for {_gib(request)} GiB of memory at once; this machine or container has {_gib(ran.memory)}"
+        title = f"The program asked for {_format_gib(request)} GiB of memory at once; this machine or container has {_format_gib(ran.memory)}"
         weight = 80
     else:
-        title, weight = f"The system could not give the program {_gib(request)} GiB of memory", 50
+        title, weight = f"The system could not give the program {_format_gib(request)} GiB of memory", 50
     sure: Confidence = "likely" if weight >= 66 else "possible"
     return [
         CauseCandidate(cause=_LIMIT, weight=weight, confidence=sure, evidence=shows, title=title, fix=_LESS)
@@ -116,7 +124,7 @@ def _parse_bytes(text: str) -> int | None:
     return None
 
 
-def _gib(size: int) -> str:
+def _format_gib(size: int) -> str:
     return f"{size / (1 << 30):.1f}"
 
 
@@ -137,16 +145,16 @@ def crash(case: Case) -> list[CauseCandidate]:
     """Judge a crash by its stack and the loaded libraries. A crash in the program's own code has no cause."""
     stack = read(case.said.lines)
     if stack is None:
-        return _unseen_crash(case.ran)
+        return _judge_unseen_crash(case.ran)
     package, loaded = stack.package, stack.loaded()
     frameworks = [n for n in _FRAMEWORKS if n in loaded]
-    shows = _shown(stack)
-    where = _where(stack)
+    shows = _list_evidence(stack)
+    where = _describe_place(stack)
     if stack.loading and stack.how == "Bus error":
         of = f" of {package}" if package else ""
         title = f"A library{of} is truncated: loading it ended the program with SIGBUS"
         return [CauseCandidate(cause=_DAMAGED, weight=88, confidence="likely", evidence=shows, title=title)]
-    if copies := _copies(stack):
+    if copies := _find_copies(stack):
         title = f"The program crashed{where} with two copies of {copies} in its stack"
         cause = "cudnn_shadowed_by_other_copy" if "cudnn" in copies else "nvidia_lib_symbol_mismatch"
         return [CauseCandidate(cause=cause, weight=84, confidence="likely", evidence=shows, title=title)]
@@ -154,7 +162,7 @@ def crash(case: Case) -> list[CauseCandidate]:
         title = f"The program crashed{where}; {' and '.join(frameworks)} are loaded in one process"
         return [CauseCandidate(cause=_TOGETHER, weight=84, confidence="likely", evidence=shows, title=title)]
     if package is None or not frameworks:
-        return _own_crash(case.ran, stack) if case.ran else unexplained(case)
+        return _judge_own_crash(case.ran, stack) if case.ran else unexplained(case)
     if package not in _FRAMEWORKS:
         cause, weight = "extension_built_for_other_torch_or_cuda", 70 if stack.loading else 46
         title = f"The program crashed{where} while {frameworks[0]} was loaded"
@@ -166,15 +174,15 @@ def crash(case: Case) -> list[CauseCandidate]:
     return [CauseCandidate(cause=cause, weight=weight, confidence=confidence, evidence=shows, title=title)]
 
 
-def _own_crash(ran: Ran | None, crash: Crash) -> list[CauseCandidate]:
+def _judge_own_crash(ran: Ran | None, crash: Crash) -> list[CauseCandidate]:
     """Judge a SIGSEGV outside of every framework in a program that gpuenv ran."""
     if ran is None or ran.signal != "SIGSEGV":
         return []
     file, line, function = crash.frames[0] if crash.frames else ("", 0, "")
-    where = f" in {function} ({short_path(file)}, line {line})" if file else _where(crash)
+    where = f" in {function} ({short_path(file)}, line {line})" if file else _describe_place(crash)
     return [
         CauseCandidate(
-            cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_shown(crash),
+            cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_list_evidence(crash),
             title=f"Compiled code crashed (SIGSEGV){where}; no framework is in its stack",
             fix="Check what the program calls there. Check the environment: `gpuenv verify`. Find the library: "
             "`gpuenv run gdb -batch -ex run -ex bt --args python PROGRAM`.",
@@ -187,13 +195,13 @@ def short_path(file: str) -> str:
     return re.split(r"/(?:site-packages|dist-packages|lib/python3\.\d+)/", file)[-1]
 
 
-def _unseen_crash(ran: Ran | None) -> list[CauseCandidate]:
+def _judge_unseen_crash(ran: Ran | None) -> list[CauseCandidate]:
     """Judge a SIGSEGV without a stack in the output, in a program that gpuenv ran."""
     if ran is None or ran.signal != "SIGSEGV":
         return []
     return [
         CauseCandidate(
-            cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_signal(ran),
+            cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_make_signal_evidence(ran),
             title="Compiled code crashed (SIGSEGV); the output does not name the library",
             fix="Check the environment: `gpuenv verify`. Then find the library: `gpuenv run -- gdb "
             "-batch -ex run -ex bt --args python PROGRAM`. Install another release of its package.",
@@ -201,7 +209,7 @@ def _unseen_crash(ran: Ran | None) -> list[CauseCandidate]:
     ]  # fmt: skip
 
 
-def _where(crash: Crash) -> str:
+def _describe_place(crash: Crash) -> str:
     """Return the place, such as " in torch (torch/nn/modules/conv.py, line 549, _conv_forward)"."""
     if crash.libraries:
         return f" in {crash.libraries[0].rpartition('/')[2]}"
@@ -212,7 +220,7 @@ def _where(crash: Crash) -> str:
     return f" in {crash.package} ({short}, line {line}, {function})"
 
 
-def _shown(crash: Crash) -> tuple[Evidence, ...]:
+def _list_evidence(crash: Crash) -> tuple[Evidence, ...]:
     """Return the lines of the crash, its place, its libraries and the loaded modules."""
     place = (crash.frame_lines[crash.place],) if crash.place is not None else ()
     modules = (crash.modules_line,) if crash.modules_line else ()
@@ -223,7 +231,7 @@ def _shown(crash: Crash) -> tuple[Evidence, ...]:
     return tuple(dict.fromkeys(shown))
 
 
-def _copies(crash: Crash) -> str | None:
+def _find_copies(crash: Crash) -> str | None:
     """Return a family of NVIDIA libraries that the stack loads from two folders."""
     folders: dict[str, set[str]] = {}
     for path in crash.libraries:

@@ -29,16 +29,16 @@ def missing(case: Case) -> list[CauseCandidate]:
     for name, line in reversed(opened.items()):
         if any(p.match(name) for p in (CUDA, CUDNN, DRIVER)):
             continue
-        row = _row(case, name)
+        row = _find_row(case, name)
         ended = bool(ends and ends.group(1) == name)
-        if row and (ended or not _goes_on(last, name, line)):
-            return [_known(case, name, row, last if ended else None, line)]
+        if row and (ended or not _is_continued(last, name, line)):
+            return [_judge_known(case, name, row, last if ended else None, line)]
         if ended and not row and not _OF_PACKAGES.match(name):
-            return [_unknown(name, line)]
+            return [_judge_unknown(name, line)]
     return []
 
 
-def _goes_on(last: Raised | None, name: str, line: Line) -> bool:
+def _is_continued(last: Raised | None, name: str, line: Line) -> bool:
     """Return whether the text ends with an unrelated exception.
 
     Lines after an exception's first line belong to its message.
@@ -48,20 +48,22 @@ def _goes_on(last: Raised | None, name: str, line: Line) -> bool:
     return line.source != last.line.source or line.number < last.line.number
 
 
-def _row(case: Case, name: str) -> SystemLibrary | None:
+def _find_row(case: Case, name: str) -> SystemLibrary | None:
     """Return the row of a soname. A name without a number is a development link (libsndfile.so)."""
     rows = case.profiles.system_libraries
     exact = next((r for r in rows if r.soname == name), None)
     return exact or next((r for r in rows if name.endswith(".so") and r.soname.startswith(name + ".")), None)
 
 
-def _known(case: Case, name: str, row: SystemLibrary, error: Raised | None, line: Line) -> CauseCandidate:
+def _judge_known(
+    case: Case, name: str, row: SystemLibrary, error: Raised | None, line: Line
+) -> CauseCandidate:
     package = error.package if error else None
     needs = f", required by {package}," if package else ""
     return CauseCandidate(
         cause=_CAUSE, weight=92, confidence="certain" if error else "likely", evidence=(evidence(line),),
         title=f"The system library {name}{needs} is missing",
-        fix=f"{_install(row)}{_instead(case, name, package)}",
+        fix=f"{_install(row)}{_suggest_replacement(case, name, package)}",
     )  # fmt: skip
 
 
@@ -72,7 +74,7 @@ def _install(row: SystemLibrary) -> str:
     return f"Debian and Ubuntu: `sudo apt-get install {row.deb}`{newer}. Fedora and RHEL: `sudo dnf install {rpm}`."
 
 
-def _instead(case: Case, name: str, module: str | None) -> str:
+def _suggest_replacement(case: Case, name: str, module: str | None) -> str:
     """Return advice on a package with the same module that does not require the library."""
     package = next((r.package for r in case.profiles.imports if r.module == module), module)
     rows = case.profiles.replacements
@@ -80,7 +82,7 @@ def _instead(case: Case, name: str, module: str | None) -> str:
     return f" Without a display, require {row.instead} instead of {row.package}." if row else ""
 
 
-def _unknown(name: str, line: Line) -> CauseCandidate:
+def _judge_unknown(name: str, line: Line) -> CauseCandidate:
     return CauseCandidate(
         cause=_CAUSE, weight=52, confidence="possible",
         evidence=(evidence(line),),

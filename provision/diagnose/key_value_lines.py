@@ -23,12 +23,12 @@ def keyed(facts: Facts, match: re.Match[str], where: Evidence) -> None:
             return
 
 
-def _key_driver(facts: Facts, value: str, where: Evidence) -> None:
+def _read_driver(facts: Facts, value: str, where: Evidence) -> None:
     for version in re.findall(r"(?<![\d.])(\d{3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d.]\d)", value)[:3]:
         facts.add("driver", version, where)
 
 
-def _key_cuda(facts: Facts, value: str, where: Evidence) -> None:
+def _read_cuda(facts: Facts, value: str, where: Evidence) -> None:
     versions = re.findall(r"(?<![\d.])(\d{1,2}\.\d)(?:\.\d{1,3})?(?![\d])", value) or re.findall(
         r"\b(1[0-9])\b", value
     )
@@ -39,7 +39,7 @@ def _key_cuda(facts: Facts, value: str, where: Evidence) -> None:
         facts.add("cuda", version, where)
 
 
-def _key_torch(facts: Facts, value: str, where: Evidence) -> None:
+def _read_torch(facts: Facts, value: str, where: Evidence) -> None:
     low = value.lower()
     if match := re.match(rf"[=<> v]{{0,4}}{VERSION}", low):
         if not low.startswith("<"):
@@ -54,7 +54,7 @@ def _key_torch(facts: Facts, value: str, where: Evidence) -> None:
         facts.add("cpu_build", "yes", where)
 
 
-def _key_package(name: str) -> Callable[[Facts, str, Evidence], None]:
+def _make_package_reader(name: str) -> Callable[[Facts, str, Evidence], None]:
     def reader(facts: Facts, value: str, where: Evidence) -> None:
         for match in list(re.finditer(VERSION, value))[-1:]:
             package(facts, name, match.group(1), match.group(2), where)
@@ -66,18 +66,18 @@ def _key_package(name: str) -> Callable[[Facts, str, Evidence], None]:
     return reader
 
 
-def _key_cudnn(facts: Facts, value: str, where: Evidence) -> None:
+def _read_cudnn(facts: Facts, value: str, where: Evidence) -> None:
     for match in re.finditer(r"(?<![\d.])(\d{1,2}(?:\.\d{1,2}){0,3})(?![\d])(\s{0,2}\w{0,12})", value):
         name = "cudnn_loaded" if "loaded" in match.group(2) else "cudnn"
         facts.add(name, match.group(1), where)
 
 
-def _key_python(facts: Facts, value: str, where: Evidence) -> None:
+def _read_python(facts: Facts, value: str, where: Evidence) -> None:
     if match := re.match(r"(?:python )?v?([23]\.\d{1,2})", value.lower()):
         facts.add("python", match.group(1), where)
 
 
-def _key_os(facts: Facts, value: str, where: Evidence) -> None:
+def _read_os(facts: Facts, value: str, where: Evidence) -> None:
     low = value.lower()
     if "wsl" in low:
         facts.add("os", "wsl", where)
@@ -89,7 +89,7 @@ def _key_os(facts: Facts, value: str, where: Evidence) -> None:
         facts.add("os", "linux", where)
 
 
-def _key_said(name: str) -> Callable[[Facts, str, Evidence], None]:
+def _make_fact_reader(name: str) -> Callable[[Facts, str, Evidence], None]:
     def reader(facts: Facts, value: str, where: Evidence) -> None:
         facts.add(name, value, where)
 
@@ -97,22 +97,22 @@ def _key_said(name: str) -> Callable[[Facts, str, Evidence], None]:
 
 
 _KEYS: tuple[tuple[tuple[str, ...], Callable[[Facts, str, Evidence], None]], ...] = (
-    (("driver", "nvidia driver version", "nvidia driver", "driver version", "gpu driver"), _key_driver),
-    (("cuda", "cuda version", "cuda ver", "cuda/cudnn version", "cuda toolkit", "toolkit", "gpu toolkit version", "cuda toolkit version", "cuda runtime version", "cuda  version"), _key_cuda),
-    (("torch", "pytorch", "torch version"), _key_torch),
-    (("tensorflow", "tensorflow version", "tf", "tensorflow-gpu"), _key_package("tensorflow")),
-    (("jax", "jax version"), _key_package("jax")),
-    (("jaxlib",), _key_package("jaxlib")),
-    (("jax_cuda12_plugin", "jax-cuda12-plugin"), _key_package("jax-cuda12-plugin")),
-    (("ctranslate2",), _key_package("ctranslate2")),
-    (("cudnn", "cudnn version", "cudnn ver"), _key_cudnn),
-    (("python", "python version"), _key_python),
-    (("os", "operating system", "platform", "os platform and distribution"), _key_os),
-    (("container", "docker", "docker image", "image"), _key_said("container")),
-    (("host",), _key_said("host")),
-    (("install", "installed from", "installation"), _key_said("install")),
-    (("event",), _key_said("event")),
-    (("ld_library_path",), _key_said("library_path")),
-    (("cuda_visible_devices",), _key_said("visible")),
-    (("gpu", "gpu model and memory", "gpu model", "gpus"), _key_said("gpu_said")),
+    (("driver", "nvidia driver version", "nvidia driver", "driver version", "gpu driver"), _read_driver),
+    (("cuda", "cuda version", "cuda ver", "cuda/cudnn version", "cuda toolkit", "toolkit", "gpu toolkit version", "cuda toolkit version", "cuda runtime version", "cuda  version"), _read_cuda),
+    (("torch", "pytorch", "torch version"), _read_torch),
+    (("tensorflow", "tensorflow version", "tf", "tensorflow-gpu"), _make_package_reader("tensorflow")),
+    (("jax", "jax version"), _make_package_reader("jax")),
+    (("jaxlib",), _make_package_reader("jaxlib")),
+    (("jax_cuda12_plugin", "jax-cuda12-plugin"), _make_package_reader("jax-cuda12-plugin")),
+    (("ctranslate2",), _make_package_reader("ctranslate2")),
+    (("cudnn", "cudnn version", "cudnn ver"), _read_cudnn),
+    (("python", "python version"), _read_python),
+    (("os", "operating system", "platform", "os platform and distribution"), _read_os),
+    (("container", "docker", "docker image", "image"), _make_fact_reader("container")),
+    (("host",), _make_fact_reader("host")),
+    (("install", "installed from", "installation"), _make_fact_reader("install")),
+    (("event",), _make_fact_reader("event")),
+    (("ld_library_path",), _make_fact_reader("library_path")),
+    (("cuda_visible_devices",), _make_fact_reader("visible")),
+    (("gpu", "gpu model and memory", "gpu model", "gpus"), _make_fact_reader("gpu_said")),
 )  # fmt: skip

@@ -59,7 +59,7 @@ class _Kept:
     between: int = 0
 
     def add(self, number: int, raw: bytes) -> None:
-        for text in _shown(raw):
+        for text in _split_shown(raw):
             self.lines.setdefault((number, text), Line(self.source, number, text))
 
 
@@ -67,29 +67,29 @@ def read(source: str, chunks: Iterable[bytes]) -> list[Line]:
     """Return the relevant lines of a log, in order. `chunks` are its bytes in pieces of any size."""
     kept = _Kept(source)
     number, tail = 1, deque[tuple[int, bytes]](maxlen=2)
-    for i, block in enumerate(_blocks(_utf8(chunks))):
+    for i, block in enumerate(_split_blocks(_decode_utf8(chunks))):
         if i == 0:
-            _whole(kept, number, block[:EDGE])
+            _keep_block(kept, number, block[:EDGE])
             edge = block.rfind(b"\n", 0, EDGE) + 1 or min(EDGE, len(block))
             number += block.count(b"\n", 0, edge)
         else:
             edge = 0
         rest = block[edge:] if edge else block
         if rest:
-            _stems(kept, number, rest)
+            _keep_stems(kept, number, rest)
             tail.append((number, rest))
         number += rest.count(b"\n")
-    _tail(kept, tail)
+    _keep_tail(kept, tail)
     return sorted(kept.lines.values(), key=lambda line: line.number)
 
 
-def _utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _decode_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the bytes as UTF-8. UTF-16 (PowerShell's `>`) is recognised by its mark or by its zeros."""
     rest = iter(chunks)
     first = b""
     while len(first) < 64 and (chunk := next(rest, b"")):
         first += chunk
-    name = _utf16(first)
+    name = _detect_utf16(first)
     if not name:
         yield first
         yield from rest
@@ -99,7 +99,7 @@ def _utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield decoder.decode(chunk).encode("utf-8", "replace")
 
 
-def _utf16(first: bytes) -> str | None:
+def _detect_utf16(first: bytes) -> str | None:
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     sample = first[:2000]
@@ -110,7 +110,7 @@ def _utf16(first: bytes) -> str | None:
     return "utf-16-be" if sample[::2].count(0) > len(sample) * 0.4 else None
 
 
-def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _split_blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the bytes in blocks that end with a line, or anywhere in a line longer than BLOCK."""
     rest = b""
     for chunk in chunks:
@@ -124,7 +124,7 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _whole(kept: _Kept, number: int, block: bytes) -> None:
+def _keep_block(kept: _Kept, number: int, block: bytes) -> None:
     """Keep every line of a block, up to LINES."""
     for n, raw in enumerate(block.split(b"\n")):
         if n >= LINES:
@@ -132,7 +132,7 @@ def _whole(kept: _Kept, number: int, block: bytes) -> None:
         kept.add(number + n, raw)
 
 
-def _tail(kept: _Kept, tail: Iterable[tuple[int, bytes]]) -> None:
+def _keep_tail(kept: _Kept, tail: Iterable[tuple[int, bytes]]) -> None:
     """Keep all of the last lines, because errors are there."""
     left, wanted = EDGE, LINES
     for number, block in reversed(list(tail)):
@@ -147,18 +147,18 @@ def _tail(kept: _Kept, tail: Iterable[tuple[int, bytes]]) -> None:
             return
 
 
-def _stems(kept: _Kept, number: int, block: bytes) -> None:
+def _keep_stems(kept: _Kept, number: int, block: bytes) -> None:
     """Keep the lines of a block that contain a stem, each shape once."""
     if kept.between >= BETWEEN:
         return
     if 0.4 < block.count(0, 0, 4096) / len(block[:4096]) < 0.6:
         block = block.translate(None, b"\0")
-    if _is_junk(block) and (runs := _runs(block)) is not None:
+    if _is_junk(block) and (runs := _find_runs(block)) is not None:
         line, done = number, 0
         for at, run in runs:
             if any(stem in run.lower() for stem in STEMS):
                 line, done = line + block.count(b"\n", done, at), at
-                _lines(kept, line, run)
+                _keep_lines(kept, line, run)
         return
     # Without the bytes that no stem holds a block is a quarter as long, and a stem in it stays whole.
     short = block.translate(_LOWER, _NO_STEM)
@@ -181,7 +181,7 @@ def _stems(kept: _Kept, number: int, block: bytes) -> None:
     for start in sorted(starts):
         line, done = line + block.count(b"\n", done, start), start
         end = block.find(b"\n", start, start + WIDTH)
-        _unseen(kept, line, block[start : end if end >= 0 else start + WIDTH])
+        _keep_unseen_shape(kept, line, block[start : end if end >= 0 else start + WIDTH])
 
 
 def _is_junk(block: bytes) -> bool:
@@ -190,10 +190,10 @@ def _is_junk(block: bytes) -> bool:
     sample = b"".join(places)
     if len(sample.translate(None, _TEXT)) * 2 < len(sample):
         return False
-    return sum(map(_not_utf8, places)) > len(places) // 2 or sample.count(0) * 2 > len(sample)
+    return sum(map(_is_not_utf8, places)) > len(places) // 2 or sample.count(0) * 2 > len(sample)
 
 
-def _runs(block: bytes) -> list[tuple[int, bytes]] | None:
+def _find_runs(block: bytes) -> list[tuple[int, bytes]] | None:
     """Return the runs of text in binary data with their offsets, or None if there are many.
 
     One search in the block's byte classes skips binary data faster than seven searches for stems.
@@ -211,12 +211,12 @@ def _runs(block: bytes) -> list[tuple[int, bytes]] | None:
     return runs
 
 
-def _lines(kept: _Kept, number: int, run: bytes) -> None:
+def _keep_lines(kept: _Kept, number: int, run: bytes) -> None:
     """Keep the lines of a run of text that contain a stem."""
     for n, raw in enumerate(run.split(b"\n")):
         low = raw[:WIDTH].lower()
         if any(stem in low for stem in STEMS):
-            _unseen(kept, number + n, raw)
+            _keep_unseen_shape(kept, number + n, raw)
 
 
 def _by_shape(kept: _Kept, number: int, block: bytes) -> None:
@@ -231,10 +231,10 @@ def _by_shape(kept: _Kept, number: int, block: bytes) -> None:
         low = shape[: WIDTH * 2].lower()
         if any(stem in low for stem in STEMS):
             fresh += 1
-            _unseen(kept, number + n, rows[n])
+            _keep_unseen_shape(kept, number + n, rows[n])
 
 
-def _unseen(kept: _Kept, number: int, raw: bytes) -> None:
+def _keep_unseen_shape(kept: _Kept, number: int, raw: bytes) -> None:
     shape = raw[: WIDTH * 2].translate(None, b"0123456789")
     if shape in kept.shapes or kept.between >= BETWEEN:
         return
@@ -243,25 +243,25 @@ def _unseen(kept: _Kept, number: int, raw: bytes) -> None:
     kept.add(number, raw)
 
 
-def _shown(raw: bytes) -> Iterator[str]:
+def _split_shown(raw: bytes) -> Iterator[str]:
     """Yield the texts of one line, which carriage returns separate."""
     raw = raw[: 64 * WIDTH].translate(None, b"\0")  # UTF-16 that was appended to a log of bytes
-    if _not_utf8(raw[:WIDTH]) and len(raw[:WIDTH].translate(None, _TEXT)) * 3 > len(raw[:WIDTH]):
+    if _is_not_utf8(raw[:WIDTH]) and len(raw[:WIDTH].translate(None, _TEXT)) * 3 > len(raw[:WIDTH]):
         raw = b" ".join(_PRINTABLE.findall(raw[:WIDTH]))  # junk: what `strings` would show of it
     parts = raw.split(b"\r")
     if len(parts) > 60:
-        parts = [*parts[:20], *(p for p in parts[20:-20] if _speaks(p)), *parts[-20:]][:200]
+        parts = [*parts[:20], *(p for p in parts[20:-20] if _has_stem(p)), *parts[-20:]][:200]
     for part in parts:
         text = _CONTROL.sub("", part[:WIDTH].decode("utf-8", "replace")).rstrip()
         if text:
             yield text
 
 
-def _not_utf8(raw: bytes) -> bool:
+def _is_not_utf8(raw: bytes) -> bool:
     """Return whether more than a few bytes are not UTF-8. A character cut in two is allowed."""
     return len(raw.decode("utf-8", "ignore").encode()) < len(raw) - 16
 
 
-def _speaks(part: bytes) -> bool:
+def _has_stem(part: bytes) -> bool:
     low = part[:WIDTH].lower()
     return any(stem in low for stem in STEMS[3:])

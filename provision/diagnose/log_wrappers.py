@@ -46,26 +46,26 @@ _TEXTS = ("log", "message", "msg", "text")
 
 def unwrapped(lines: Sequence[Line]) -> list[Line]:
     """Return the lines of one log without their wrappers."""
-    unescaped = [_unescaped(line) for line in lines]
+    unescaped = [_unescape(line) for line in lines]
     for _ in range(_DEEP):
-        bare = _without_prefix(unescaped)
+        bare = _drop_prefix(unescaped)
         if bare is None:
             break
         unescaped = bare
     return [line for line in unescaped if line.text.strip()]
 
 
-def _unescaped(line: Line) -> Line:
+def _unescape(line: Line) -> Line:
     """Return a line without HTML escapes and without its JSON object."""
     text = line.text
     if text.startswith("{") and text.rstrip().endswith("}"):
-        text = _of_json(text) or text
+        text = _read_json_text(text) or text
     if _ENTITY.search(text):
         text = html.unescape(text)
     return line if text is line.text else dataclasses.replace(line, text=text.rstrip())
 
 
-def _of_json(text: str) -> str | None:
+def _read_json_text(text: str) -> str | None:
     """Return the text in a logging driver's JSON object, or None."""
     try:
         document = json.loads(text)
@@ -78,19 +78,19 @@ def _of_json(text: str) -> str | None:
     )
 
 
-def _without_prefix(lines: Sequence[Line]) -> list[Line] | None:
+def _drop_prefix(lines: Sequence[Line]) -> list[Line] | None:
     """Return the lines without their common prefix, or None if there is none."""
     if len(lines) < _FEW:
         return None
     for form, share in (*((f, _SOME) for f in _PLAIN), *((f, _MOST) for f in _COMMON)):
         matches = [form.match(line.text) for line in lines]
         if sum(m is not None for m in matches) >= max(2, share * len(lines)):
-            bare = [_after(line, match) for line, match in zip(lines, matches, strict=True)]
+            bare = [_cut_prefix(line, match) for line, match in zip(lines, matches, strict=True)]
             return _by_process(bare, matches) if "of" in form.groupindex else bare
     return None
 
 
-def _after(line: Line, match: re.Match[str] | None) -> Line:
+def _cut_prefix(line: Line, match: re.Match[str] | None) -> Line:
     return dataclasses.replace(line, text=line.text[match.end() :]) if match else line
 
 

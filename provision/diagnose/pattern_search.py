@@ -34,7 +34,7 @@ class Pattern:
     def __init__(self, text: str) -> None:
         self.begins = text.startswith("^")
         pieces = [p.strip(" ") for p in text.removeprefix("^").split("...")]
-        self.pieces = [_compiled(p) for p in pieces if p]
+        self.pieces = [_compile(p) for p in pieces if p]
         plain = [run for p in pieces for run in re.split(r"#|\{v\}|\{w\}|['\"`]", p.lower())]
         self.literal = max((run.strip() for run in plain), key=len)
         if len(self.literal) < 3 or len(self.pieces) > 4:
@@ -58,7 +58,7 @@ class Pattern:
         return True
 
 
-def _compiled(piece: str) -> str | re.Pattern[str]:
+def _compile(piece: str) -> str | re.Pattern[str]:
     piece = piece.lower()
     if _STATUS.fullmatch(piece):
         return re.compile(re.escape(piece) + r"(?!\w)")
@@ -97,7 +97,7 @@ class Said:
             p for r in rules for p in r.says if not p.startswith("@")
         }
         wanted |= {p for row in catalogue for p in row.says}
-        self._where = _searched(lines, sorted(wanted))
+        self._where = _search_lines(lines, sorted(wanted))
 
     def __call__(self, says: Iterable[str]) -> tuple[Evidence, ...]:
         """Return the first lines with any of the patterns or groups ("@name"), each once."""
@@ -131,7 +131,7 @@ def evidence(line: Line) -> Evidence:
     return Evidence(text=line.text.strip()[:_SHOWN], source=line.source, line=line.number)
 
 
-def _searched(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list[Line]]:
+def _search_lines(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list[Line]]:
     """Return the first lines of each pattern. Lines that differ in digits only count as one.
 
     In a short text, a message may continue on the next line.
@@ -152,11 +152,11 @@ def _searched(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list[Lin
             if compiled_one.literal not in both or len(where.get(text, ())) >= 3:
                 continue
             if compiled_one.found(low) or (
-                both is not low and _only_together(compiled_one, both, shown[i + 1])
+                both is not low and _matches_only_together(compiled_one, both, shown[i + 1])
             ):
                 where.setdefault(text, []).append(line)
     return where
 
 
-def _only_together(one: Pattern, both: str, following: str) -> bool:
+def _matches_only_together(one: Pattern, both: str, following: str) -> bool:
     return one.found(both) and not one.found(following)

@@ -36,17 +36,17 @@ def findings(
     A possible finding of detect does not come before a proof of the text.
     """
     causes = {c.cause: c for c in case.profiles.causes}
-    best = sorted(_merged(candidates, case), key=lambda c: _place(c, causes))
+    best = sorted(_merge(candidates, case), key=lambda c: _make_sort_key(c, causes))
     machine = place.machine
     concerned = replace(place, machine=None) if best and _is_beside(best[0], causes) else place
-    proved = _proved(concerned, case, {c.cause for c in best})
+    proved = _list_proved(concerned, case, {c.cause for c in best})
     best = [c for c in best if c.cause not in {f.cause for f in proved}]
     if best and best[0].confidence == "certain":
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
     shown = best[: max(0, _SHOWN - len(proved))]
-    values = {**_values(case), **advice(shown[:1], case, advise, machine)}
-    kind = _place_of(case, machine)
-    read = [_finding(c, causes[c.cause], kind, values) for c in shown]
+    values = {**_collect_values(case), **advice(shown[:1], case, advise, machine)}
+    kind = _find_place(case, machine)
+    read = [_make_ranked_finding(c, causes[c.cause], kind, values) for c in shown]
     if not proved:
         read = _with_deciding_command(read, causes, values)
     first = [f for f in proved if f.confidence != "possible"]
@@ -60,12 +60,12 @@ def _is_beside(leading: CauseCandidate, causes: dict[str, FailureCause]) -> bool
     return sure or leading.cause in _BESIDE
 
 
-def _place(candidate: CauseCandidate, causes: dict[str, FailureCause]) -> tuple[int, int, int]:
+def _make_sort_key(candidate: CauseCandidate, causes: dict[str, FailureCause]) -> tuple[int, int, int]:
     layer, rank = int(causes[candidate.cause].layer), _RANK[candidate.confidence]
     return (rank, layer, -candidate.weight) if rank == 0 else (rank, -candidate.weight, layer)
 
 
-def _merged(candidates: Iterable[CauseCandidate], case: Case) -> list[CauseCandidate]:
+def _merge(candidates: Iterable[CauseCandidate], case: Case) -> list[CauseCandidate]:
     """Return one candidate per cause: the heaviest one, with the evidence of all."""
     by_cause: dict[str, CauseCandidate] = {}
     for new in sorted(candidates, key=lambda c: (_RANK[c.confidence], -c.weight)):
@@ -79,7 +79,7 @@ def _merged(candidates: Iterable[CauseCandidate], case: Case) -> list[CauseCandi
     return [c for c in by_cause.values() if c.weight >= _FAINT]
 
 
-def _proved(place: Circumstances, case: Case, named: Collection[str]) -> list[Finding]:
+def _list_proved(place: Circumstances, case: Case, named: Collection[str]) -> list[Finding]:
     """Return the findings of verify and detect that come before those of the text.
 
     A machine with another driver than the text's is not the text's machine. Of a machine that may be, certain
@@ -106,7 +106,7 @@ def _proved(place: Circumstances, case: Case, named: Collection[str]) -> list[Fi
 # --- words -----------------------------------------------------------------------------------
 
 
-def _values(case: Case) -> dict[str, str]:
+def _collect_values(case: Case) -> dict[str, str]:
     """Return the facts by the names that titles and fixes use."""
     facts = case.facts
     names = (
@@ -127,7 +127,7 @@ def _values(case: Case) -> dict[str, str]:
     return values
 
 
-def _place_of(case: Case, machine: Machine | None) -> str | None:
+def _find_place(case: Case, machine: Machine | None) -> str | None:
     """Return the place that changes a fix: "container", "windows" or None."""
     if case.said.group("container") or (machine and machine.context.container):
         return "container"
@@ -135,7 +135,7 @@ def _place_of(case: Case, machine: Machine | None) -> str | None:
     return "windows" if native else None
 
 
-def _finding(
+def _make_ranked_finding(
     candidate: CauseCandidate, cause: FailureCause, place: str | None, values: dict[str, str]
 ) -> Finding:
     there = {"container": cause.in_container, "windows": cause.on_windows}.get(place or "")

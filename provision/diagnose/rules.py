@@ -21,16 +21,16 @@ _UNKNOWN = "unknown"  # of a row of the catalogue that was read in no release
 
 def by_rules(case: Case) -> list[CauseCandidate]:
     """Return a candidate for every rule whose messages and conditions match."""
-    return [found for rule in case.profiles.failures if (found := _judged(rule, case))]
+    return [found for rule in case.profiles.failures if (found := _judge_rule(rule, case))]
 
 
-def _judged(rule: FailureRule, case: Case) -> CauseCandidate | None:
+def _judge_rule(rule: FailureRule, case: Case) -> CauseCandidate | None:
     spoken = case.said(rule.says)
     if not spoken:
         return None
     if not all(holds(case, w) for w in rule.wants) or any(holds(case, w) for w in rule.lacks):
         return None
-    also = tuple(e for w in rule.wants if w not in _PLAIN for e in _shown(case, w)[:1])
+    also = tuple(e for w in rule.wants if w not in _PLAIN for e in _list_shown(case, w)[:1])
     return CauseCandidate(
         cause=rule.cause,
         weight=int(rule.weight),
@@ -48,7 +48,7 @@ def holds(case: Case, condition: str) -> bool:
     return case.facts.holds(condition)
 
 
-def _shown(case: Case, condition: str) -> tuple[Evidence, ...]:
+def _list_shown(case: Case, condition: str) -> tuple[Evidence, ...]:
     if case.said.knows(condition):
         return case.said.group(condition)
     return case.facts.where(re.split(r"[=<>!~]", condition, maxsplit=1)[0])
@@ -72,7 +72,7 @@ def mistakes(
 ) -> list[str]:
     """Return mistakes in rules: an unknown cause, message, fact, confidence or weight; an invalid pattern."""
     known, names = {c.cause for c in causes}, {m.name for m in messages}
-    wrong = [f"{m.name}: {p}" for m in messages for s in m.says if (p := _pattern_problem(s))]
+    wrong = [f"{m.name}: {p}" for m in messages for s in m.says if (p := _check_pattern(s))]
     for rule in rules:
         if rule.cause not in known:
             wrong.append(f"{rule.name}: cause {rule.cause!r} is not in the table of causes")
@@ -86,7 +86,7 @@ def mistakes(
             if text.startswith("@"):
                 if text[1:] not in names:
                     wrong.append(f"{rule.name}: `says` names {text!r}, which is not a known message")
-            elif problem := _pattern_problem(text):
+            elif problem := _check_pattern(text):
                 wrong.append(f"{rule.name}: {problem}")
         wrong += [
             f"{rule.name}: {w!r} is neither a message nor a fact"
@@ -104,15 +104,15 @@ def catalogue_mistakes(rows: Iterable[CatalogueMessage], causes: Iterable[Failur
         wrong += [
             f"{row.name}: cause {c!r} is not in the table of causes" for c in row.causes if c not in known
         ]
-        wrong += [f"{row.name}: {problem}" for s in row.says if (problem := _pattern_problem(s))]
+        wrong += [f"{row.name}: {problem}" for s in row.says if (problem := _check_pattern(s))]
         if not row.causes:
             wrong.append(f"{row.name}: no cause is named")
-        if problem := _releases_problem(row):
+        if problem := _check_releases(row):
             wrong.append(f"{row.name}: {problem}")
     return wrong
 
 
-def _releases_problem(row: CatalogueMessage) -> str | None:
+def _check_releases(row: CatalogueMessage) -> str | None:
     """Return what is wrong with the releases of a row: a moving name, or an absent release within the range."""
     if re.search(r"\b(?:main|master|latest)\b", row.releases):
         return f'`releases: {row.releases}` names a branch; write release numbers, or "unknown"'
@@ -123,7 +123,7 @@ def _releases_problem(row: CatalogueMessage) -> str | None:
     return f"`absent` names {within[0]!r}, which is one of `releases` ({row.releases})" if within else None
 
 
-def _pattern_problem(text: str) -> str | None:
+def _check_pattern(text: str) -> str | None:
     try:
         pattern(text)
     except ValueError as error:

@@ -45,7 +45,11 @@ def advice(
         values["release"] = f"{framework} {case.facts.first(framework)}"
     if advise and leading and leading[0].cause in _HELPS:
         target = target_of(case, machine)
-        words = _command(framework or _spoken(case), target, advise) if target.driver or target.gpus else None
+        words = (
+            _make_command_advice(framework or _find_spoken_framework(case), target, advise)
+            if target.driver or target.gpus
+            else None
+        )
         if words:
             values["advice"] = words
     return values
@@ -76,7 +80,7 @@ def target_of(case: Case, machine: Machine | None) -> Target:
     )
 
 
-def _spoken(case: Case) -> str:
+def _find_spoken_framework(case: Case) -> str:
     """Return the framework that the text names most, otherwise the one that prints its messages."""
     lines = [line.text.lower() for line in case.said.lines]
     named = {name: sum(name in line for line in lines) for name in FRAMEWORKS}
@@ -91,8 +95,10 @@ def _spoken(case: Case) -> str:
     return next((name for name, words in messages if case.said.group(words)), "torch")
 
 
-def _command(framework: str, target: Target, advise: Callable[[Request, Target], Plan]) -> str | None:
-    """Return advice such as "Driver 535.129.03 runs torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
+def _make_command_advice(
+    framework: str, target: Target, advise: Callable[[Request, Target], Plan]
+) -> str | None:
+    """Return advice such as "Driver 535.129.03 supports torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
     plan = advise(Request(frameworks=(FrameworkRequest(name=framework),), device="cuda"), target)
     if not plan.builds:
         return (

@@ -17,10 +17,10 @@ def package(facts: Facts, name: str, version: str, local: str | None, where: Evi
     elif name == "tensorflow-cpu":
         facts.add("cpu_build", "yes", where)
     facts.add(name if name == "jaxlib" else FRAMEWORK_ALIASES.get(name, name), version, where)
-    _local(facts, local or "", where)
+    _read_local(facts, local or "", where)
 
 
-def _local(facts: Facts, local: str, where: Evidence) -> None:
+def _read_local(facts: Facts, local: str, where: Evidence) -> None:
     """Read a local version label: +cu121, +cuda11.cudnn86, +cpu."""
     local = local.lstrip("+").lower()
     if local.startswith("cpu"):
