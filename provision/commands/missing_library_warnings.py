@@ -90,5 +90,7 @@ def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -
     if not missing:
         return []
     what = "; ".join(f"{p.name} {p.version} needs {', '.join(names)}" for p, names in missing.items())
-    fix = remedy.of_system({p.name: names for p, names in missing.items()}, rows, remedy.distribution())
+    fix = remedy.describe_system(
+        {p.name: names for p, names in missing.items()}, rows, remedy.read_distribution()
+    )
     return [f"{what}, which this system does not have. {fix}"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..detect import detect
-from ..detect.cuda_or_cpu import nvidia_traces
+from ..detect.cuda_or_cpu import list_nvidia_traces
 from ..environment import place
 from ..errors import UsageError
 from ..model import Emit, NodeVerdict
@@ -60,7 +60,7 @@ def _has_gpu() -> bool:
     One system image serves all nodes of many clusters, so nodes without a GPU run this script too.
     """
     parts = {"driver", "gpus", "context", "hardware", "environment"}
-    return bool(nvidia_traces(detect(parts, seconds=_SECONDS)))
+    return bool(list_nvidia_traces(detect(parts, seconds=_SECONDS)))
 
 
 def _assert_own(env: Path) -> None:

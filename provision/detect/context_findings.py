@@ -9,14 +9,14 @@ _STARTED_OTHERWISE = ("kubernetes", "podman", "apptainer")
 """Kinds of containers that get a GPU by other options than docker's."""
 
 
-def no_gpu_of_slurm(facts: DriverFacts) -> Finding | None:
+def judge_slurm(facts: DriverFacts) -> Finding | None:
     """Return the finding for a Slurm job that requested no GPU. Slurm hides GPUs from it (ConstrainDevices)."""
     if facts.context.slurm != "job" or not facts.kernel_module:
         return None
     return facts.make_finding("slurm_job_without_gpu", "likely")
 
 
-def no_driver_of_windows(facts: DriverFacts) -> Finding | None:
+def judge_wsl(facts: DriverFacts) -> Finding | None:
     """Return the finding for WSL without a driver. WSL gets its driver from Windows."""
     if not facts.context.wsl:
         return None
@@ -31,7 +31,7 @@ def _is_offered(facts: DriverFacts) -> bool:
     return any(h.address.startswith("/usr/lib/wsl/") for h in facts.hardware)
 
 
-def no_gpu_in_container(facts: DriverFacts) -> Finding | None:
+def judge_container(facts: DriverFacts) -> Finding | None:
     """Return the finding for a container without a GPU or driver libraries, which come from its host."""
     kind = facts.context.container
     if any(node.path != "/dev/dxg" for node in facts.nodes):
@@ -48,14 +48,14 @@ def no_gpu_in_container(facts: DriverFacts) -> Finding | None:
     return facts.make_finding(name, "certain" if host else "possible", evidence)
 
 
-def beside_stub(facts: DriverFacts) -> tuple[Finding, ...]:
+def list_missing_beside_stub(facts: DriverFacts) -> tuple[Finding, ...]:
     """Return what else is missing if the loader finds a toolkit's stub and no kernel module is loaded."""
     if facts.kernel_module or (facts.context.wsl and _is_offered(facts)):
         return ()
-    return (no_driver_of_windows(facts) or no_gpu_in_container(facts) or no_driver(facts),)
+    return (judge_wsl(facts) or judge_container(facts) or explain_missing_driver(facts),)
 
 
-def no_driver(facts: DriverFacts) -> Finding:
+def explain_missing_driver(facts: DriverFacts) -> Finding:
     """Return that no driver is installed, or in a container none of its host's."""
     if facts.kernel_module:
         no_library = facts.nvml.code is None and facts.cuda.code is None

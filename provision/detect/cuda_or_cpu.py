@@ -20,7 +20,7 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
         names = ", ".join(dict.fromkeys(gpu.name or "a GPU of unknown name" for gpu in machine.gpus))
         driver = f"driver {machine.driver.library}" if machine.driver.library else "a driver"
         return "cuda", f"this machine has {names} and {driver}"
-    traces = nvidia_traces(machine)
+    traces = list_nvidia_traces(machine)
     if traces:
         raise _make_broken_error(machine, traces)
     if machine.context.slurm == "login":
@@ -46,7 +46,7 @@ _DRIVER_ANSWERED = (
 )
 
 
-def nvidia_traces(machine: Machine) -> tuple[str, ...]:
+def list_nvidia_traces(machine: Machine) -> tuple[str, ...]:
     """Return the signs of NVIDIA hardware or a driver, in words.
 
     Signs are device files, PCI devices, the kernel module, WSL's libcuda, and a driver that answers without a

@@ -13,7 +13,7 @@ from .broken_driver_facts import DriverFacts
 from .driver_findings import NVML_GPU_LOST, NVML_NO_PERMISSION, explain, explain_cuda
 from .findings import make_finding
 from .host_context import read_context, read_hardware
-from .kernel_files import device_nodes, is_there, kernel_module, library_version, under
+from .kernel_files import is_there, list_device_files, parse_library_version, read_kernel_module, under
 from .libcuda import NOT_THERE, ask_libcuda
 from .nvml_and_smi import DriverAnswer, Trouble, ask_nvml, ask_smi
 from .system_libraries import find_files
@@ -39,15 +39,15 @@ def read_driver(
     child starts CUDA even if NVML gives GPUs, because cuInit can fail there.
     """
     nvml = ask_nvml()
-    module, source = kernel_module(root)
+    module, source = read_kernel_module(root)
     files = find_files(("libcuda.so.1", "libnvidia-ml.so.1"), root, environ, machine)
     facts = DriverFacts(
         nvml=nvml,
         kernel_module=module,
         kernel_source=source,
         libcuda=files.get("libcuda.so.1"),
-        library=library_version(files.get("libnvidia-ml.so.1")),
-        nodes=device_nodes(root),
+        library=parse_library_version(files.get("libnvidia-ml.so.1")),
+        nodes=list_device_files(root),
     )
     if nvml.ok and nvml.gpus:
         reading = _read_working(nvml, module, facts.libcuda)
@@ -105,7 +105,7 @@ def _read_working(
     A libcuda newer than the kernel module is a cuda-compat library. It then gives the CUDA version, and the
     driver's own CUDA version stays unknown.
     """
-    compat = is_newer(library_version(libcuda), module)
+    compat = is_newer(parse_library_version(libcuda), module)
     library = module if compat else answer.driver or module
     findings = [make_trouble_finding(trouble) for trouble in answer.troubles]
     if not compat and module and answer.driver and module != answer.driver:

@@ -11,11 +11,11 @@ from dataclasses import replace
 from ..model import Evidence, Finding
 from .broken_driver_facts import DriverFacts
 from .context_findings import (
-    beside_stub,
-    no_driver,
-    no_driver_of_windows,
-    no_gpu_in_container,
-    no_gpu_of_slurm,
+    explain_missing_driver,
+    judge_container,
+    judge_slurm,
+    judge_wsl,
+    list_missing_beside_stub,
 )
 from .uvm import judge_uvm
 
@@ -33,16 +33,16 @@ def explain(facts: DriverFacts) -> tuple[str, tuple[Finding, ...]]:
         _find_denied,
         _judge_code,
         _find_hang,
-        no_gpu_of_slurm,
-        no_driver_of_windows,
-        no_gpu_in_container,
+        judge_slurm,
+        judge_wsl,
+        judge_container,
         _find_missing_files,
         _find_module_fault,
         _find_library_fault,
     )
-    finding = next((f for rule in rules if (f := rule(facts))), None) or no_driver(facts)
+    finding = next((f for rule in rules if (f := rule(facts))), None) or explain_missing_driver(facts)
     if finding.cause == "cuda_stub_library_loaded":
-        return finding.title, (finding, *beside_stub(facts))
+        return finding.title, (finding, *list_missing_beside_stub(facts))
     return finding.title, (finding,)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..model import Evidence, Finding, HardwareDevice, HostContext
 from .findings import make_finding
-from .kernel_files import absolute_entries, device_nodes, entries, is_there, read_text, under
+from .kernel_files import is_there, list_absolute_entries, list_device_files, list_entries, read_text, under
 
 # PCI vendor numbers and class prefixes: pci.ids, "display controller" and "processing accelerator".
 VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}
@@ -17,7 +17,7 @@ WSL_LIBCUDA = "/usr/lib/wsl/lib/libcuda.so.1"
 JETSON = "jetson"
 
 
-def pci_device(address: str, vendor: str, device: str, kind: str) -> HardwareDevice | None:
+def make_pci_device(address: str, vendor: str, device: str, kind: str) -> HardwareDevice | None:
     """Return a device of three vendors from its files in /sys.
 
     Return None for other vendors, and for functions that are no GPU (NVIDIA's audio and USB functions, NVSwitch
@@ -31,13 +31,13 @@ def pci_device(address: str, vendor: str, device: str, kind: str) -> HardwareDev
 def read_pci(root: Path) -> tuple[HardwareDevice, ...]:
     """Return the GPUs and accelerators in /sys/bus/pci/devices."""
     devices = []
-    for path in entries(under(root, "/sys/bus/pci/devices")):
+    for path in list_entries(under(root, "/sys/bus/pci/devices")):
         vendor, device, kind = (read_text(path / name) or "" for name in ("vendor", "device", "class"))
-        devices.append(pci_device(path.name, vendor, device, kind))
+        devices.append(make_pci_device(path.name, vendor, device, kind))
     return tuple(item for item in devices if item)
 
 
-def jetson_model(release: str | None, model: str | None) -> str | None:
+def parse_jetson_model(release: str | None, model: str | None) -> str | None:
     """Return the name of a Jetson board, or None for other machines.
 
     It is read from /etc/nv_tegra_release ("# R35 (release), REVISION: 4.1, ...") and /proc/device-tree/model
@@ -53,12 +53,12 @@ def read_hardware(root: Path) -> tuple[HardwareDevice, ...]:
     devices = list(read_pci(root))
     devices += [
         HardwareDevice(vendor="nvidia", address=node.path)
-        for node in device_nodes(root)
+        for node in list_device_files(root)
         if node.path != "/dev/dxg"  # Microsoft's, there for GPUs of every maker
     ]
     if is_there(under(root, WSL_LIBCUDA)):
         devices.append(HardwareDevice(vendor="nvidia", address=WSL_LIBCUDA))
-    board = jetson_model(
+    board = parse_jetson_model(
         read_text(under(root, "/etc/nv_tegra_release")), read_text(under(root, "/proc/device-tree/model"))
     )
     if board:
@@ -99,7 +99,7 @@ CGROUPS = (
 )
 
 
-def container_kind(
+def find_container_kind(
     environ: Mapping[str, str], *, dockerenv: bool, containerenv: bool, cgroup: str, init: str
 ) -> str | None:
     """Return the kind of container, or None.
@@ -130,7 +130,7 @@ def is_wsl(release: str, *, driver_folder: bool) -> bool:
     return "microsoft" in release.lower() or driver_folder
 
 
-def slurm_role(environ: Mapping[str, str], *, installed: bool) -> str | None:
+def find_slurm_role(environ: Mapping[str, str], *, installed: bool) -> str | None:
     """Return "job" inside a Slurm job, and "login" if Slurm is installed outside a job, else None."""
     if "SLURM_JOB_ID" in environ:
         return "job"
@@ -145,7 +145,7 @@ def read_wsl(root: Path) -> bool:
 
 def read_context(root: Path, environ: Mapping[str, str]) -> HostContext:
     """Read all marks under `root`."""
-    container = container_kind(
+    container = find_container_kind(
         environ,
         dockerenv=is_there(under(root, "/.dockerenv")),
         containerenv=is_there(under(root, "/run/.containerenv")),
@@ -155,13 +155,13 @@ def read_context(root: Path, environ: Mapping[str, str]) -> HostContext:
     slurm = (
         "SLURM_CONF" in environ
         or is_there(under(root, "/etc/slurm/slurm.conf"))
-        or any(is_there(folder / "sinfo") for folder in absolute_entries(environ.get("PATH")))
+        or any(is_there(folder / "sinfo") for folder in list_absolute_entries(environ.get("PATH")))
     )
     return HostContext(
         container=container,
         wsl=read_wsl(root),
         colab="COLAB_RELEASE_TAG" in environ or _has_colab_package(root),
-        slurm=slurm_role(environ, installed=slurm),
+        slurm=find_slurm_role(environ, installed=slurm),
     )
 
 
@@ -171,6 +171,6 @@ def _has_colab_package(root: Path) -> bool:
         return False
     return any(
         is_there(folder / "dist-packages" / "google" / "colab")
-        for folder in entries(under(root, "/usr/local/lib"))
+        for folder in list_entries(under(root, "/usr/local/lib"))
         if folder.name.startswith("python3")
     )

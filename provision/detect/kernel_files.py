@@ -30,7 +30,7 @@ def read_text(path: Path) -> str | None:
         return None
 
 
-def entries(folder: Path) -> tuple[Path, ...]:
+def list_entries(folder: Path) -> tuple[Path, ...]:
     """Return the paths in a folder, sorted by name; empty if it is missing or unreadable."""
     try:
         return tuple(sorted(folder.iterdir()))
@@ -46,7 +46,7 @@ def is_there(path: Path) -> bool:
         return False
 
 
-def anybody_may_write(*paths: Path) -> bool:
+def is_writable_by_all(*paths: Path) -> bool:
     """Return whether every user may write to one of these paths, or to the target of a link."""
     try:
         return any(path.stat().st_mode & stat.S_IWOTH for path in paths)
@@ -54,7 +54,7 @@ def anybody_may_write(*paths: Path) -> bool:
         return True
 
 
-def absolute_entries(value: str | None) -> Iterable[Path]:
+def list_absolute_entries(value: str | None) -> Iterable[Path]:
     """Return the absolute folders of a PATH-like value.
 
     Relative and empty entries are skipped, because they change with the working directory.
@@ -74,7 +74,7 @@ class DeviceFile:
     mode: str
 
 
-def proc_version(text: str) -> str | None:
+def parse_proc_version(text: str) -> str | None:
     """Return the kernel module's version in /proc/driver/nvidia/version.
 
     There are two forms: "NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu ...", and for the open modules
@@ -84,19 +84,19 @@ def proc_version(text: str) -> str | None:
     return match[1] if match else None
 
 
-def kernel_module(root: Path) -> tuple[str | None, str | None]:
+def read_kernel_module(root: Path) -> tuple[str | None, str | None]:
     """Return (version, source) of the loaded kernel module. The source is proc or sys."""
-    version = proc_version(read_text(under(root, "/proc/driver/nvidia/version")) or "")
+    version = parse_proc_version(read_text(under(root, "/proc/driver/nvidia/version")) or "")
     if version:
         return version, "proc"
     version = read_text(under(root, "/sys/module/nvidia/version"))
     return (version, "sys") if version else (None, None)
 
 
-def device_nodes(root: Path) -> tuple[DeviceFile, ...]:
+def list_device_files(root: Path) -> tuple[DeviceFile, ...]:
     """Return the device files /dev/nvidia0, /dev/nvidiactl, ..., and WSL's /dev/dxg."""
     nodes = []
-    for path in entries(under(root, "/dev")):
+    for path in list_entries(under(root, "/dev")):
         if not re.fullmatch(r"nvidia(\d+|ctl|-uvm)|dxg", path.name):
             continue
         try:
@@ -109,18 +109,18 @@ def device_nodes(root: Path) -> tuple[DeviceFile, ...]:
     return tuple(nodes)
 
 
-def library_version(path: str | None) -> str | None:
+def parse_library_version(path: str | None) -> str | None:
     """Return the driver version in the file name of its libraries: "libcuda.so.580.159.04"."""
     match = re.search(r"\.so\.(\d{3,}(?:\.\d+)+)$", path or "")
     return match[1] if match else None
 
 
-def cuda_version(number: int) -> str | None:
+def format_cuda_version(number: int) -> str | None:
     """Return CUDA's number as text: 13000 is "13.0", and 0 (no answer) is None."""
     return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else None
 
 
-def smi_rows(text: str, fields: tuple[str, ...] = SMI_FIELDS) -> tuple[tuple[Gpu, ...], str | None]:
+def parse_smi_rows(text: str, fields: tuple[str, ...] = SMI_FIELDS) -> tuple[tuple[Gpu, ...], str | None]:
     """Return (GPUs, driver version) from `nvidia-smi --query-gpu=... --format=csv,noheader,nounits`.
 
     Other lines, as warnings, are skipped. Values in brackets ("[N/A]", "[Not Supported]") are unknown.

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..model import Gpu
 from ..system import process
-from .kernel_files import cuda_version, library_version
+from .kernel_files import format_cuda_version, parse_library_version
 from .nvml_and_smi import DriverAnswer
 
 # Each step is reported when it is done. After a hang or a crash, the step after the last reported one is the
@@ -115,8 +115,8 @@ def parse_answer(text: str, end: str | None = None, *, hung: bool = False) -> Dr
     seen: dict[str, Any] = {
         "source": "libcuda",
         "path": load.get("path"),
-        "driver": None if stub else library_version(load.get("path")),
-        "cuda": cuda_version(version.get("value", 0) if version.get("code") == 0 else 0),
+        "driver": None if stub else parse_library_version(load.get("path")),
+        "cuda": format_cuda_version(version.get("value", 0) if version.get("code") == 0 else 0),
         "gpus": tuple(_make_gpu(fact) for fact in facts if fact["step"] == "device"),
     }
     if "error" in load:

@@ -19,11 +19,11 @@ from ..model import Gpu, GpuMemoryHolder
 from ..system import process
 from .kernel_files import (
     SMI_FIELDS,
-    absolute_entries,
-    anybody_may_write,
-    cuda_version,
+    format_cuda_version,
     is_there,
-    smi_rows,
+    is_writable_by_all,
+    list_absolute_entries,
+    parse_smi_rows,
     under,
 )
 
@@ -89,7 +89,7 @@ def _read(nvml: Any) -> DriverAnswer:
         source="nvml",
         code=0,
         driver=nvml.nvmlSystemGetDriverVersion(),
-        cuda=cuda_version(number or 0),
+        cuda=format_cuda_version(number or 0),
         gpus=tuple(gpus),
         troubles=tuple(troubles),
     )
@@ -134,20 +134,20 @@ def _read_or_none(nvml: Any, function: Any, *arguments: Any) -> Any:
 TRUSTED = ("/usr/bin", "/usr/lib/wsl/lib", "/usr/local/nvidia/bin")
 
 
-def candidates(root: Path, environ: Mapping[str, str]) -> Iterable[Path]:
+def list_candidates(root: Path, environ: Mapping[str, str]) -> Iterable[Path]:
     """Return the folders to search for nvidia-smi: the driver's, then entries of PATH that root or this user
     owns.
 
     Another user's folder on PATH could contain any program of that name.
     """
     yield from (under(root, folder) / "nvidia-smi" for folder in TRUSTED)
-    for folder in absolute_entries(environ.get("PATH")):
+    for folder in list_absolute_entries(environ.get("PATH")):
         program = folder / "nvidia-smi"
         try:
             owners = {folder.stat().st_uid, program.stat().st_uid}
         except OSError:
             continue
-        if owners <= {0, os.geteuid()} and not anybody_may_write(folder, program):
+        if owners <= {0, os.geteuid()} and not is_writable_by_all(folder, program):
             yield program
 
 
@@ -155,7 +155,7 @@ def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> DriverAns
     """Ask the first nvidia-smi found. Return None if there is none."""
     if os.name == "nt":
         return None  # the same driver package contains NVML, which was read already
-    program = next((path for path in candidates(root, environ) if is_there(path)), None)
+    program = next((path for path in list_candidates(root, environ) if is_there(path)), None)
     if program is None:
         return None
     # nvidia-smi of old drivers does not know compute_cap, and then prints no value at all.
@@ -165,7 +165,7 @@ def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> DriverAns
             ended = process.run(argv, env=environ, timeout=seconds)
         except OSError as error:
             return DriverAnswer(source="nvidia-smi", path=str(program), error=f"nvidia-smi: {error}")
-        gpus, driver = smi_rows(ended.stdout, fields)
+        gpus, driver = parse_smi_rows(ended.stdout, fields)
         if ended.ok and gpus:
             return DriverAnswer(source="nvidia-smi", code=0, path=str(program), gpus=gpus, driver=driver)
         if "compute_cap" not in ended.stdout + ended.stderr:

@@ -15,7 +15,7 @@ from ..system.redaction import redact_text
 from .findings import make_finding
 
 
-def platform_name(system: str, machine: str, glibc: str | None) -> str:
+def name_platform(system: str, machine: str, glibc: str | None) -> str:
     """Return the platform string of a plan, "linux-x86_64", from the values of `platform`.
 
     A Linux without glibc is named after its C library ("linux-x86_64-musl"), because manylinux wheels do not
@@ -31,7 +31,7 @@ def platform_name(system: str, machine: str, glibc: str | None) -> str:
     return name if system != "linux" or glibc else f"{name}-musl"
 
 
-def glibc_version(answer: str | None) -> str | None:
+def parse_glibc_version(answer: str | None) -> str | None:
     """Return the version in the answer of confstr(CS_GNU_LIBC_VERSION): "glibc 2.36" is "2.36"."""
     name, _, version = (answer or "").partition(" ")
     return version.strip() or None if name == "glibc" else None
@@ -43,7 +43,7 @@ def read_glibc() -> str | None:
     if "CS_GNU_LIBC_VERSION" not in names:
         return None
     try:
-        return glibc_version(os.confstr("CS_GNU_LIBC_VERSION"))
+        return parse_glibc_version(os.confstr("CS_GNU_LIBC_VERSION"))
     except (OSError, ValueError):
         return None  # musl knows the name, but has no value
 
@@ -51,7 +51,7 @@ def read_glibc() -> str | None:
 def read_platform() -> tuple[str, str | None]:
     """Return (platform, glibc) of this machine."""
     glibc = read_glibc() if platform.system() == "Linux" else None
-    return platform_name(platform.system(), platform.machine(), glibc), glibc
+    return name_platform(platform.system(), platform.machine(), glibc), glibc
 
 
 def judge_platform(name: str) -> tuple[Finding, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 from ..model import PythonInstallation
 from ..system import process
 from ..system.write_inside_folder import write_file
-from .kernel_files import absolute_entries, anybody_may_write, entries, is_there, read_text, under
+from .kernel_files import is_there, is_writable_by_all, list_absolute_entries, list_entries, read_text, under
 
 OLDEST = (3, 8)
 EXECUTABLE = re.compile(r"python(3(\.\d+)?)?(\.exe)?")
@@ -40,7 +40,7 @@ class _PythonCandidate:
     free_threaded: bool = False
 
 
-def pyenv_version(folder: str) -> tuple[str, bool] | None:
+def parse_pyenv_version(folder: str) -> tuple[str, bool] | None:
     """Return (version, free-threaded) of a folder in ~/.pyenv/versions: "3.13.0t" is free-threaded.
 
     Return None for "pypy3.10-7.3.15", "miniforge3-24.3.0-0" and names of virtualenvs.
@@ -49,7 +49,7 @@ def pyenv_version(folder: str) -> tuple[str, bool] | None:
     return (match[1], bool(match[2])) if match else None
 
 
-def uv_version(folder: str) -> tuple[str, bool] | None:
+def parse_uv_version(folder: str) -> tuple[str, bool] | None:
     """Return (version, free-threaded) of a folder of uv.
 
     Examples are "cpython-3.12.8-linux-x86_64-gnu" and "cpython-3.13.1+freethreaded-linux-x86_64-gnu".
@@ -58,7 +58,7 @@ def uv_version(folder: str) -> tuple[str, bool] | None:
     return (match[1], bool(match[2])) if match else None
 
 
-def conda_version(names: Iterable[str]) -> tuple[str, bool] | None:
+def find_conda_version(names: Iterable[str]) -> tuple[str, bool] | None:
     """Return (version, free-threaded) from the file names of a prefix's conda-meta.
 
     The record of Python is "python-3.11.7-hab00c5b_1_cpython.json", with "_cp313t" for free-threaded builds.
@@ -82,7 +82,7 @@ def _find_executable(prefix: Path) -> Path | None:
 
 def _list_pyenv(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
     folder = Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
-    yield from _list_by_folder(folder, "pyenv", pyenv_version)
+    yield from _list_by_folder(folder, "pyenv", parse_pyenv_version)
 
 
 def _list_uv(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
@@ -95,13 +95,13 @@ def _list_uv(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidat
         import platformdirs
 
         folder = Path(platformdirs.user_data_dir("uv", appauthor=False, roaming=True)) / "python"
-    yield from _list_by_folder(folder, "uv", uv_version)
+    yield from _list_by_folder(folder, "uv", parse_uv_version)
 
 
 def _list_by_folder(
     folder: Path, source: str, version_of: Callable[[str], tuple[str, bool] | None]
 ) -> Iterator[_PythonCandidate]:
-    for prefix in entries(folder):
+    for prefix in list_entries(folder):
         stated, executable = version_of(prefix.name), _find_executable(prefix)
         if stated and executable:
             yield _PythonCandidate(path=executable, source=source, version=stated[0], free_threaded=stated[1])
@@ -111,11 +111,11 @@ def _list_conda(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[
     bases = [home / name for name in CONDA_HOMES] + [under(root, "/opt/conda")]
     prefixes = [Path(environ["CONDA_PREFIX"])] if environ.get("CONDA_PREFIX") else []
     for base in bases:
-        prefixes += [base, *entries(base / "envs")]
+        prefixes += [base, *list_entries(base / "envs")]
     listed = read_text(home / ".conda" / "environments.txt") or ""
     prefixes += [Path(line.strip()) for line in listed.splitlines() if line.strip()]
     for prefix in prefixes:
-        stated = conda_version(path.name for path in entries(prefix / "conda-meta"))
+        stated = find_conda_version(path.name for path in list_entries(prefix / "conda-meta"))
         executable = _find_executable(prefix)
         if stated and executable:
             yield _PythonCandidate(
@@ -135,15 +135,15 @@ def _list_in_folder(folder: Path, source: str) -> Iterator[_PythonCandidate]:
 
 def _list_on_path(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
     shims = Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "shims"
-    for folder in absolute_entries(environ.get("PATH")):
-        if anybody_may_write(folder):
+    for folder in list_absolute_entries(environ.get("PATH")):
+        if is_writable_by_all(folder):
             continue  # any user can put a program of that name there
         if folder != shims:  # a shim is a shell script that picks another Python by the working directory
             yield from _list_in_folder(folder, "path")
 
 
 def _list_system(root: Path) -> Iterator[_PythonCandidate]:
-    folders = [path / "bin" for path in entries(under(root, "/opt"))]
+    folders = [path / "bin" for path in list_entries(under(root, "/opt"))]
     for folder in (*folders, under(root, "/usr/local/bin"), under(root, "/usr/bin")):
         yield from _list_in_folder(folder, "system")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..model import NVIDIA_LIBRARY_FAMILIES, LibraryFile
 from ..system.loader_cache import loader_cache
-from .kernel_files import absolute_entries, entries, is_there, under
+from .kernel_files import is_there, list_absolute_entries, list_entries, under
 
 FILE = re.compile(
     rf"(?:{'|'.join((*NVIDIA_LIBRARY_FAMILIES, 'libcuda'))})(?:[A-Z_-][\w-]*)?\.so\.(?P<version>[\d.]*\d)"
@@ -22,7 +22,7 @@ def find_files(
     """Return soname -> real file that the loader would load, by its rules (ld.so(8)). Nothing is loaded."""
     files: dict[str, str] = {}
     wanted = tuple(sonames)
-    for folder in absolute_entries(environ.get("LD_LIBRARY_PATH")):
+    for folder in list_absolute_entries(environ.get("LD_LIBRARY_PATH")):
         for soname in wanted:
             if is_there(folder / soname):
                 files.setdefault(soname, str((folder / soname).resolve()))
@@ -32,7 +32,7 @@ def find_files(
     return files
 
 
-def file_version(soname: str, real: str) -> str | None:
+def parse_file_version(soname: str, real: str) -> str | None:
     """Return the version in a file name if it says more than the soname: "9.14.0" in libcudnn.so.9.14.0.
 
     Wheels name the file like the soname, which shows only the major version.
@@ -43,7 +43,7 @@ def file_version(soname: str, real: str) -> str | None:
     return match["version"]
 
 
-def folder_libraries(folder: Path, names: Iterable[str]) -> tuple[LibraryFile, ...]:
+def list_folder_libraries(folder: Path, names: Iterable[str]) -> tuple[LibraryFile, ...]:
     """Return the libraries among the file names of a folder.
 
     If a file has several names, its soname is the shortest with a version (libcudart.so.11.0 before
@@ -53,7 +53,7 @@ def folder_libraries(folder: Path, names: Iterable[str]) -> tuple[LibraryFile, .
     for name in sorted((n for n in names if FILE.fullmatch(n)), key=lambda n: (len(n), n)):
         sonames.setdefault((folder / name).resolve(), name)
     return tuple(
-        LibraryFile(soname=soname, path=str(folder / soname), version=file_version(soname, real.name))
+        LibraryFile(soname=soname, path=str(folder / soname), version=parse_file_version(soname, real.name))
         for real, soname in sonames.items()
         if is_there(real)
     )
@@ -65,16 +65,16 @@ def read_libraries(root: Path, environ: Mapping[str, str], machine: str) -> tupl
     The loader does not search the folders of toolkits and drivers.
     """
     libraries: list[LibraryFile] = []
-    for folder in absolute_entries(environ.get("LD_LIBRARY_PATH")):
-        libraries += folder_libraries(folder, (path.name for path in entries(folder)))
+    for folder in list_absolute_entries(environ.get("LD_LIBRARY_PATH")):
+        libraries += list_folder_libraries(folder, (path.name for path in list_entries(folder)))
     cached: dict[Path, list[str]] = {}
     for soname, path in loader_cache(root, machine):
         cached.setdefault(Path(path).parent, []).append(soname)
     for folder, names in cached.items():
-        libraries += folder_libraries(folder, names)
-    toolkits = [p / "lib64" for p in entries(under(root, "/usr/local")) if p.name.startswith("cuda")]
+        libraries += list_folder_libraries(folder, names)
+    toolkits = [p / "lib64" for p in list_entries(under(root, "/usr/local")) if p.name.startswith("cuda")]
     for folder in (*toolkits, *(under(root, name) for name in DRIVER_FOLDERS)):
-        libraries += folder_libraries(folder, (path.name for path in entries(folder)))
+        libraries += list_folder_libraries(folder, (path.name for path in list_entries(folder)))
     first: dict[tuple[str, Path], LibraryFile] = {}
     for library in libraries:
         first.setdefault((library.soname, Path(library.path).resolve()), library)

@@ -317,9 +317,9 @@ def test_a_program_that_everybody_may_write_is_not_run(tmp_path, who):
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     environ = {"PATH": str(folder)}
-    assert program in nvml_and_smi.candidates(Path("/"), environ)
+    assert program in nvml_and_smi.list_candidates(Path("/"), environ)
     (folder if who == "the folder" else program).chmod(0o777)
-    assert program not in nvml_and_smi.candidates(Path("/"), environ)
+    assert program not in nvml_and_smi.list_candidates(Path("/"), environ)
 
 
 def test_a_python_in_a_folder_that_everybody_may_write_is_not_asked(tmp_path):
@@ -329,7 +329,7 @@ def test_a_python_in_a_folder_that_everybody_may_write_is_not_asked(tmp_path):
     assert [f.path for f in pythons._list_on_path({"PATH": str(folder)}, tmp_path)] == [folder / "python3"]
     folder.chmod(0o777)
     assert not list(pythons._list_on_path({"PATH": str(folder)}, tmp_path))
-    assert kernel_files.anybody_may_write(folder) and not kernel_files.anybody_may_write(tmp_path)
+    assert kernel_files.is_writable_by_all(folder) and not kernel_files.is_writable_by_all(tmp_path)
 
 
 @pytest.mark.skipif(

@@ -127,14 +127,14 @@ def verify(python, site):
     from provision.profiles import load
     from provision.verify.locate import PythonPaths
     from provision.verify.packages import read_environment
-    from provision.verify.packages.importing import attempt
+    from provision.verify.packages.importing import import_packages
 
     version = "{}.{}.{}".format(*sys.version_info)
     prefix = str(Path(python).parents[1])
     env = Environment(path=prefix, manager="venv", python=python)
     found = PythonPaths(prefix=prefix, version=version, sites=(site,), roots=(site,))
     reading = read_environment(env, found, dict(os.environ), load())
-    attempts = attempt(python, reading.nominated, dict(os.environ), 300.0)
+    attempts = import_packages(python, reading.nominated, dict(os.environ), 300.0)
     said = {p.name: ("pass", []) for p in reading.packages}
     for one in attempts:
         kind = "fail" if one.refused else "pass" if one.loads else "warn"

@@ -12,39 +12,39 @@ from hypothesis import given, strategies as st
 from provision import detect as package
 from provision.detect import PARTS, detect
 from provision.detect.host_context import (
-    container_kind,
+    find_container_kind,
+    find_slurm_role,
     is_wsl,
-    jetson_model,
     judge_hardware,
-    pci_device,
+    make_pci_device,
+    parse_jetson_model,
     read_context,
     read_hardware,
-    slurm_role,
 )
 from provision.detect.kernel_files import (
-    absolute_entries,
-    cuda_version,
-    device_nodes,
-    library_version,
-    proc_version,
-    smi_rows,
+    format_cuda_version,
+    list_absolute_entries,
+    list_device_files,
+    parse_library_version,
+    parse_proc_version,
+    parse_smi_rows,
 )
 from provision.detect.libcuda import parse_answer
 from provision.detect.platform_and_libc import (
-    glibc_version,
     judge_platform,
-    platform_name,
+    name_platform,
+    parse_glibc_version,
     read_environment,
     read_platform,
     redacted,
 )
 from provision.detect.pythons import (
-    conda_version,
-    pyenv_version,
-    uv_version,
+    find_conda_version,
+    parse_pyenv_version,
+    parse_uv_version,
 )
 from provision.detect.system_libraries import (
-    file_version,
+    parse_file_version,
 )
 from provision.model import HardwareDevice
 from provision.system.loader_cache import FLAVOURS, parse_ldconfig
@@ -63,16 +63,16 @@ def sample(name):
     ],
 )
 def test_the_kernel_module_version_is_read_from_proc(file, version):
-    assert proc_version(sample(file)) == version
+    assert parse_proc_version(sample(file)) == version
 
 
 def test_other_text_has_no_kernel_module_version():
-    assert proc_version("GCC version:  gcc version 11.4.0") is None
-    assert proc_version("") is None
+    assert parse_proc_version("GCC version:  gcc version 11.4.0") is None
+    assert parse_proc_version("") is None
 
 
 def test_gpus_and_driver_are_read_from_nvidia_smi():
-    gpus, driver = smi_rows(sample("smi_two_gpus.csv"))
+    gpus, driver = parse_smi_rows(sample("smi_two_gpus.csv"))
     assert driver == "535.129.03"
     assert [(g.index, g.name, g.capability, g.memory_mib) for g in gpus] == [
         (0, "Tesla V100-SXM2-16GB", "7.0", 16384),
@@ -81,22 +81,22 @@ def test_gpus_and_driver_are_read_from_nvidia_smi():
 
 
 def test_unified_memory_in_nvidia_smi_is_unknown():
-    gpus, _ = smi_rows(sample("smi_unified_memory.csv"))
+    gpus, _ = parse_smi_rows(sample("smi_unified_memory.csv"))
     assert gpus[0].memory_mib is None
     assert gpus[0].capability == "12.1"
 
 
 def test_a_failed_nvidia_smi_gives_no_rows():
-    assert smi_rows(sample("smi_failed.txt")) == ((), None)
+    assert parse_smi_rows(sample("smi_failed.txt")) == ((), None)
 
 
 @given(st.text())
 def test_no_text_breaks_the_parsers(text):
-    for parse in (proc_version, library_version, uv_version, pyenv_version):
+    for parse in (parse_proc_version, parse_library_version, parse_uv_version, parse_pyenv_version):
         assert parse(text) is None or text
     assert parse_ldconfig(text, None) == () or "=>" in text
     assert parse_answer(text).gpus == ()
-    gpus, driver = smi_rows(f"\u00b2,{text}\n0,{text},,,,\n")
+    gpus, driver = parse_smi_rows(f"\u00b2,{text}\n0,{text},,,,\n")
     assert driver is None
     assert len(gpus) <= 1
 
@@ -105,7 +105,7 @@ def test_no_text_breaks_the_parsers(text):
     ("number", "version"), [(13000, "13.0"), (12020, "12.2"), (11040, "11.4"), (0, None)]
 )
 def test_a_cuda_number_becomes_a_version(number, version):
-    assert cuda_version(number) == version
+    assert format_cuda_version(number) == version
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_cuda_number_becomes_a_version(number, version):
     ],
 )
 def test_the_driver_version_is_read_from_a_file_name(path, version):
-    assert library_version(path) == version
+    assert parse_library_version(path) == version
 
 
 def test_ldconfig_rows_leave_other_machines_out():
@@ -141,7 +141,7 @@ def test_ldconfig_rows_leave_other_machines_out():
     ],
 )
 def test_a_library_version_is_read_from_its_file_name(soname, real, version):
-    assert file_version(soname, real) == version
+    assert parse_file_version(soname, real) == version
 
 
 @pytest.mark.parametrize(
@@ -156,13 +156,13 @@ def test_a_library_version_is_read_from_its_file_name(soname, real, version):
     ],
 )
 def test_system_machine_and_libc_make_the_platform_name(system, machine, glibc, name):
-    assert platform_name(system, machine, glibc) == name
+    assert name_platform(system, machine, glibc) == name
 
 
 def test_the_glibc_version_is_read_from_its_text():
-    assert glibc_version("glibc 2.36") == "2.36"
-    assert glibc_version(None) is None
-    assert glibc_version("") is None
+    assert parse_glibc_version("glibc 2.36") == "2.36"
+    assert parse_glibc_version(None) is None
+    assert parse_glibc_version("") is None
 
 
 @pytest.mark.parametrize("name", ["linux-x86_64-musl", "macos-arm64", "linux-ppc64le"])
@@ -195,7 +195,7 @@ def test_platforms_with_builds_say_nothing():
 )
 def test_the_kind_of_container_is_recognised(environ, marks, kind):
     nothing = {"dockerenv": False, "containerenv": False, "cgroup": "", "init": ""}
-    assert container_kind(environ, **{**nothing, **marks}) == kind
+    assert find_container_kind(environ, **{**nothing, **marks}) == kind
 
 
 def test_wsl_is_recognised():
@@ -205,9 +205,9 @@ def test_wsl_is_recognised():
 
 
 def test_a_slurm_job_is_told_from_a_login_node():
-    assert slurm_role({"SLURM_JOB_ID": "7"}, installed=True) == "job"
-    assert slurm_role({}, installed=True) == "login"
-    assert slurm_role({}, installed=False) is None
+    assert find_slurm_role({"SLURM_JOB_ID": "7"}, installed=True) == "job"
+    assert find_slurm_role({}, installed=True) == "login"
+    assert find_slurm_role({}, installed=False) is None
 
 
 @pytest.mark.parametrize(
@@ -223,16 +223,17 @@ def test_a_slurm_job_is_told_from_a_login_node():
     ],
 )
 def test_a_pci_display_device_has_its_maker(vendor, kind, maker):
-    found = pci_device("0000:01:00.0", vendor, "0x2335", kind)
+    found = make_pci_device("0000:01:00.0", vendor, "0x2335", kind)
     assert (found.vendor if found else None) == maker
 
 
 def test_a_jetson_model_is_recognised():
-    assert jetson_model(sample("nv_tegra_release.txt"), None) == "NVIDIA Jetson"
+    assert parse_jetson_model(sample("nv_tegra_release.txt"), None) == "NVIDIA Jetson"
     assert (
-        jetson_model(None, "NVIDIA Jetson AGX Orin Developer Kit") == "NVIDIA Jetson AGX Orin Developer Kit"
+        parse_jetson_model(None, "NVIDIA Jetson AGX Orin Developer Kit")
+        == "NVIDIA Jetson AGX Orin Developer Kit"
     )
-    assert jetson_model(None, "Raspberry Pi 5 Model B Rev 1.0") is None
+    assert parse_jetson_model(None, "Raspberry Pi 5 Model B Rev 1.0") is None
 
 
 @pytest.mark.parametrize(
@@ -246,20 +247,23 @@ def test_a_jetson_model_is_recognised():
     ],
 )
 def test_a_pyenv_folder_names_its_version(folder, told):
-    assert pyenv_version(folder) == told
+    assert parse_pyenv_version(folder) == told
 
 
 def test_a_uv_folder_names_its_version():
-    assert uv_version("cpython-3.12.8-linux-x86_64-gnu") == ("3.12.8", False)
-    assert uv_version("cpython-3.13.1+freethreaded-linux-x86_64-gnu") == ("3.13.1", True)
-    assert uv_version("pypy-3.10.16-linux-x86_64-gnu") is None
-    assert uv_version("cpython-3.12-linux-x86_64-gnu") is None  # a link to the newest of its minor
+    assert parse_uv_version("cpython-3.12.8-linux-x86_64-gnu") == ("3.12.8", False)
+    assert parse_uv_version("cpython-3.13.1+freethreaded-linux-x86_64-gnu") == ("3.13.1", True)
+    assert parse_uv_version("pypy-3.10.16-linux-x86_64-gnu") is None
+    assert parse_uv_version("cpython-3.12-linux-x86_64-gnu") is None  # a link to the newest of its minor
 
 
 def test_the_conda_records_name_the_python_version():
-    assert conda_version(["numpy-1.0.json", "python-3.11.7-hab00c5b_1_cpython.json"]) == ("3.11.7", False)
-    assert conda_version(["python-3.13.1-h9a34b6e_105_cp313t.json"]) == ("3.13.1", True)
-    assert conda_version(["python-dateutil-2.9.0-py_0.json", "history"]) is None
+    assert find_conda_version(["numpy-1.0.json", "python-3.11.7-hab00c5b_1_cpython.json"]) == (
+        "3.11.7",
+        False,
+    )
+    assert find_conda_version(["python-3.13.1-h9a34b6e_105_cp313t.json"]) == ("3.13.1", True)
+    assert find_conda_version(["python-dateutil-2.9.0-py_0.json", "history"]) is None
 
 
 def test_credentials_in_values_are_hidden():
@@ -281,7 +285,7 @@ def test_only_variables_that_matter_are_read():
 
 def test_relative_path_entries_are_left_out():
     value = os.pathsep.join(["", ".", "bin", "/usr/bin"])
-    assert [str(path) for path in absolute_entries(value)] == ["/usr/bin"]
+    assert [str(path) for path in list_absolute_entries(value)] == ["/usr/bin"]
 
 
 def test_pci_boards_and_device_files_are_read(tmp_path):
@@ -306,7 +310,7 @@ def test_pci_boards_and_device_files_are_read(tmp_path):
         HardwareDevice(vendor="nvidia", address="/dev/nvidiactl"),
         HardwareDevice(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),
     )
-    assert [node.path for node in device_nodes(tmp_path)] == ["/dev/nvidia0", "/dev/nvidiactl"]
+    assert [node.path for node in list_device_files(tmp_path)] == ["/dev/nvidia0", "/dev/nvidiactl"]
 
 
 @pytest.mark.parametrize(("vendor", "name"), [("amd", "AMD"), ("intel", "Intel")])

@@ -16,7 +16,7 @@ from provision.detect.platform_and_libc import (
 )
 from provision.detect.system_libraries import (
     find_files,
-    folder_libraries,
+    list_folder_libraries,
     read_libraries,
 )
 from provision.model import Gpu
@@ -49,13 +49,13 @@ def test_libraries_are_listed_in_the_order_of_the_loader(tmp_path):
 
 def test_a_dangling_link_is_no_library(tmp_path):
     (tmp_path / "libcudnn.so.9").symlink_to("libcudnn.so.9.1.0")
-    assert folder_libraries(tmp_path, ["libcudnn.so.9"]) == ()
+    assert list_folder_libraries(tmp_path, ["libcudnn.so.9"]) == ()
 
 
 def test_names_of_one_file_are_one_library(tmp_path):
     libraries_of(tmp_path, "libcudart.so.11.0=libcudart.so.11.8.89")
     (tmp_path / "libcudart.so").symlink_to("libcudart.so.11.0")
-    (library,) = folder_libraries(tmp_path, [path.name for path in tmp_path.iterdir()])
+    (library,) = list_folder_libraries(tmp_path, [path.name for path in tmp_path.iterdir()])
     assert (library.soname, library.version) == ("libcudart.so.11.0", "11.8.89")
 
 

@@ -13,8 +13,8 @@ from provision.verify import Options
 from provision.verify.locate import PythonPaths
 from provision.verify.packages import StageInputs, judge, read_environment
 from provision.verify.packages.compiled_files import Package
-from provision.verify.packages.measured_releases import Beside, beside, fitting_release
-from provision.verify.packages.wheel_of_library import cuda_of, wheel_of
+from provision.verify.packages.measured_releases import Beside, beside, find_fitting_release
+from provision.verify.packages.wheel_of_library import find_cuda_major, find_wheel
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 PYTHON = "{}.{}".format(*sys.version_info)
@@ -222,7 +222,7 @@ def test_a_package_that_fits_its_framework_is_not_imported(scattered, mine, torc
     ],
 )
 def test_a_library_is_brought_by_its_wheel(library, cuda, wheel):
-    assert wheel_of(library, load().toolkits, cuda) == wheel
+    assert find_wheel(library, load().toolkits, cuda) == wheel
 
 
 def test_measured_releases_of_real_packages_fit_their_framework_and_cuda():
@@ -232,15 +232,15 @@ def test_measured_releases_of_real_packages_fit_their_framework_and_cuda():
         python="3.12", versions={"torch": "2.10.0+cu128"}, libraries=frozenset({"libcudart.so.12"}),
         platform="linux-x86_64", glibc="2.36",
     )  # fmt: skip
-    found = fitting_release(ao, rows, here)
+    found = find_fitting_release(ao, rows, here)
     assert found and (found.version, found.cuda) == ("0.16.0", "12")
     cu13 = Beside(
         python="3.12", versions={"torch": "2.15.0"}, libraries=frozenset({"libcudart.so.13"}),
         platform="linux-x86_64", glibc="2.36",
     )  # fmt: skip
-    newest = fitting_release(Package("torchao", "0.16.0", "/site", ()), rows, cu13)
+    newest = find_fitting_release(Package("torchao", "0.16.0", "/site", ()), rows, cu13)
     assert newest and newest.cuda == "13"
-    assert fitting_release(Package("torchao", newest.version, "/site", ()), rows, cu13) is None
+    assert find_fitting_release(Package("torchao", newest.version, "/site", ()), rows, cu13) is None
 
 
 def test_packages_and_libraries_of_an_environment_are_read(tmp_path):
@@ -254,6 +254,6 @@ def test_packages_and_libraries_of_an_environment_are_read(tmp_path):
 
 
 def test_the_cuda_version_is_read_from_library_names():
-    assert cuda_of(["libcudart.so.12", "libcublasLt.so.12", "libcufft.so.11"]) == "12"
-    assert cuda_of(["libcudart.so.12", "libcudart.so.13"]) is None
-    assert cuda_of(["libcufft.so.12"]) is None
+    assert find_cuda_major(["libcudart.so.12", "libcublasLt.so.12", "libcufft.so.11"]) == "12"
+    assert find_cuda_major(["libcudart.so.12", "libcudart.so.13"]) is None
+    assert find_cuda_major(["libcufft.so.12"]) is None

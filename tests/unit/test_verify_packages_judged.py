@@ -20,9 +20,9 @@ from provision.verify.packages.loader_search import Problem
 from provision.verify.packages.remedy import (
     LinuxDistribution,
     RemedyRows,
-    distribution,
-    of_missing,
-    of_other_build,
+    describe_missing,
+    describe_other_build,
+    read_distribution,
 )
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
@@ -195,7 +195,7 @@ def fix(here, *sonames, name="opencv-python"):
     found = Package(name, "4.11", "/site", ())
     problems = [Problem(kind="missing", file="/site/cv2.so", library=s) for s in sonames]
     env = Environment(path="/env", manager="venv", python="/env/bin/python")
-    return of_missing({found: problems}, ROWS, env, ["/site"], here)
+    return describe_missing({found: problems}, ROWS, env, ["/site"], here)
 
 
 @pytest.mark.parametrize(
@@ -230,12 +230,12 @@ def test_the_system_package_is_that_of_the_distribution(here, sonames, says):
 def test_the_distribution_is_read_from_os_release(tmp_path, text, family, t64):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "os-release").write_text(text)
-    assert distribution(tmp_path) == LinuxDistribution(family=family, t64=t64)
-    assert distribution(tmp_path / "none") == LinuxDistribution(family=None)
+    assert read_distribution(tmp_path) == LinuxDistribution(family=family, t64=t64)
+    assert read_distribution(tmp_path / "none") == LinuxDistribution(family=None)
 
 
 def test_another_build_names_the_framework():
-    text = of_other_build(
+    text = describe_other_build(
         [Package("xformers", "0.0.30", "/site", ())], ["torch"], ["nvidia-cuda-runtime-cu12"]
     )
     assert "xformers" in text and "torch" in text and "nvidia-cuda-runtime-cu12" in text

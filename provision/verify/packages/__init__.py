@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...model import FRAMEWORKS, Environment, Finding, Profiles, StageResult, Status
 from . import missing_library_findings as named, remedy
 from .compiled_files import Package
-from .importing import Attempt, attempt
+from .importing import Attempt, import_packages
 from .measured_releases import beside
 from .nominate_packages import LibraryRows, Nominated, Reading, read
 
@@ -68,21 +68,21 @@ def judge(reading: Reading, inputs: StageInputs) -> tuple[StageResult, tuple[Fin
         return StageResult(stage="packages", status="skip", detail=why), ()
     attempts = {}
     if reading.nominated and not inputs.options.quick:
-        tried = attempt(inputs.env.python, reading.nominated, inputs.environ, inputs.options.timeout)
+        tried = import_packages(inputs.env.python, reading.nominated, inputs.environ, inputs.options.timeout)
         attempts = {a.nominated.package: a for a in tried}
     left = [n for n in reading.nominated if n.package not in attempts or not attempts[n.package].loads]
     failing = _list_failing(left, attempts, reading.packages, inputs)
     left.sort(key=lambda n: (n.package not in failing, n.package.name not in _OF_FRAMEWORKS))
     rows = inputs.known() if left else Profiles()
     place = named.FindingContext(
-        env=inputs.env, sites=inputs.paths.sites, here=remedy.distribution(),
+        env=inputs.env, sites=inputs.paths.sites, here=remedy.read_distribution(),
         rows=remedy.RemedyRows(
             system=rows.system_libraries, replacements=rows.replacements,
             satellites=rows.satellites, toolkits=rows.toolkits,
         ),
         beside=beside(reading.packages, inputs.paths.version, inputs.paths.prefix),
     )  # fmt: skip
-    findings = named.findings(left, attempts, failing, place)
+    findings = named.make_findings(left, attempts, failing, place)
     status: Status = "fail" if failing else "warn" if left else "pass"
     stage = StageResult(
         stage="packages",
@@ -114,7 +114,7 @@ def _describe_result(reading: Reading, left: Sequence[Nominated], failing: set[P
             f"{reading.files} libraries of {len(reading.packages)} packages: all required libraries are found"
         )
     first = left[0]
-    text = named.sentence(first.package, first.problems)
+    text = named.describe_problems(first.package, first.problems)
     if first.package in failing:
         text += "; its import fails"
     more = len(left) - 1

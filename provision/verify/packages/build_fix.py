@@ -14,14 +14,14 @@ from ..missing_libraries import make_pip_command
 from . import remedy
 from .compiled_files import Package
 from .loader_search import Problem
-from .measured_releases import Beside, fitting_release, framework_of, rows_of
-from .wheel_of_library import cuda_of, wheel_of
+from .measured_releases import Beside, find_fitting_release, parse_framework, select_rows
+from .wheel_of_library import find_cuda_major, find_wheel
 
 Step = tuple[list[str], str]
 """Requirements to install, and why."""
 
 
-def fix_of_build(
+def describe_build_fix(
     problems_of: Mapping[Package, Sequence[Problem]],
     rows: remedy.RemedyRows,
     here: Beside,
@@ -52,14 +52,14 @@ def fix_of_build(
 def _choose_step(
     package: Package, libraries: Sequence[str], rows: remedy.RemedyRows, here: Beside
 ) -> Step | None:
-    measured = rows_of(package, rows.satellites, here)
+    measured = select_rows(package, rows.satellites, here)
     extras = next((r.extras for r in measured if r.extras and set(libraries) <= set(r.needs)), ())
     if libraries and extras:
         named = ",".join(extras)
         return [
             f"{package.name}[{named}]=={package.version}"
         ], f"{package}[{named}] brings {', '.join(libraries)}"
-    other = fitting_release(package, rows.satellites, here)
+    other = find_fitting_release(package, rows.satellites, here)
     if other:
         return (
             [f"{other.package}=={other.version}"],
@@ -78,10 +78,10 @@ def _suggest_wheels(
     here: Beside,
 ) -> Step | None:
     """Return the NVIDIA wheels with the libraries, unless the environment has another CUDA."""
-    wanted, present = _find_cuda(libraries, measured), cuda_of(here.libraries)
+    wanted, present = _find_cuda(libraries, measured), find_cuda_major(here.libraries)
     if present and wanted and present != wanted:
         return None
-    wheels = [wheel_of(n, rows.toolkits, wanted or present) for n in libraries]
+    wheels = [find_wheel(n, rows.toolkits, wanted or present) for n in libraries]
     names = [w for w in wheels if w]
     if not libraries or len(names) < len(libraries):
         return None
@@ -94,23 +94,23 @@ def _suggest_wheels(
 def _describe_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.RemedyRows, here: Beside) -> str:
     """Return the fix for packages without a known release that fits."""
     libraries = [n for names in left.values() for n in names]
-    cuda = cuda_of(libraries)
-    wheels = [w for n in libraries if (w := wheel_of(n, rows.toolkits, cuda))]
+    cuda = find_cuda_major(libraries)
+    wheels = [w for n in libraries if (w := find_wheel(n, rows.toolkits, cuda))]
     required = {r for package in left for r in package.requires}
-    meant = (framework_of(row) for package in left for row in rows_of(package, rows.satellites, here))
+    meant = (parse_framework(row) for package in left for row in select_rows(package, rows.satellites, here))
     required |= {found.name for found in meant if found}
-    text = remedy.of_other_build(list(left), [f for f in PROJECT_FRAMEWORKS if f in required], wheels)
+    text = remedy.describe_other_build(list(left), [f for f in PROJECT_FRAMEWORKS if f in required], wheels)
     built = [
         f"{p} was built for {words}"
         for p in left
-        if (words := _describe_target_of(rows_of(p, rows.satellites, here)))
+        if (words := _describe_target_of(select_rows(p, rows.satellites, here)))
     ]
     return f"{text} {'; '.join(built)}." if built else text
 
 
 def _find_cuda(libraries: Sequence[str], measured: Sequence[Satellite]) -> str | None:
     stated = next((r.cuda.partition(".")[0] for r in measured if r.cuda), None)
-    return cuda_of(libraries) or stated
+    return find_cuda_major(libraries) or stated
 
 
 def _describe_target_of(measured: Sequence[Satellite]) -> str:
@@ -130,7 +130,7 @@ def _find_missing_framework(
     if len(owners) != 1 or not owners.isdisjoint(here.versions):
         return None
     owner = owners.pop()
-    stated = next((f for r in measured if (f := framework_of(r)) and f.name == owner), None)
+    stated = next((f for r in measured if (f := parse_framework(r)) and f.name == owner), None)
     return stated or (Requirement(owner) if owner in package.requires else None)
 
 

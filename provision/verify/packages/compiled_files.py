@@ -73,7 +73,7 @@ def _name_if_required(row: str, python: str) -> str | None:
     return normalize_name(needed.name) if applies else None
 
 
-def installed(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:
+def list_packages(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:
     """Return the packages with their compiled files, from conda-meta and from RECORD. Each file has one owner."""
     claimed: set[str] = set()
     packages = []
@@ -104,7 +104,7 @@ def _join_paths(folder: str, rows: Iterable[str]) -> Iterator[str]:
 def _read_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
     """Yield the packages in conda-meta with files in site-packages. A conda package may have no RECORD."""
     meta = f"{prefix}/conda-meta"
-    for name in listed(meta):
+    for name in list_names(meta):
         stem = name.removesuffix(".json")
         if stem == name or stem.count("-") < 2:
             continue
@@ -125,7 +125,7 @@ def _name_wheel(name: str) -> str:
     return normalize_name(WHEEL_NAMES.get(name, name))
 
 
-def listed(folder: str) -> list[str]:
+def list_names(folder: str) -> list[str]:
     """Return the names in a folder; empty if it cannot be read."""
     try:
         return sorted(os.listdir(folder))
@@ -133,7 +133,7 @@ def listed(folder: str) -> list[str]:
         return []
 
 
-def module_of(path: str, site: str, python: str) -> tuple[str, bool] | None:
+def parse_module(path: str, site: str, python: str) -> tuple[str, bool] | None:
     """Return the module that Python `python` ("3.12.4") imports from a file, and whether the name alone shows
     it.
 

@@ -64,7 +64,7 @@ class Attempt:
         )
 
 
-def attempt(
+def import_packages(
     python: str, nominated: Sequence[Nominated], environ: Mapping[str, str], seconds: float
 ) -> tuple[Attempt, ...]:
     """Import each nominated package in a child of its own, `seconds` at the longest."""
@@ -79,7 +79,7 @@ def attempt(
 
 
 def _run_attempt(python: str, package: Nominated, environ: Mapping[str, str], seconds: float) -> Attempt:
-    top = top_modules(package)
+    top = list_top_modules(package)
     modules = tuple(dict.fromkeys((*top, *package.modules)))[:_MOST_MODULES]
     report = run_probe.run_probe(python, ("report", "imports"), {"first": list(package.frameworks), "modules": list(modules)}, run_probe.ChildSettings(environ=environ, timeout=seconds))  # fmt: skip
     said = {r["module"]: r["error"] for r in report.all("imported") if r["module"] in modules}
@@ -88,7 +88,7 @@ def _run_attempt(python: str, package: Nominated, environ: Mapping[str, str], se
     )
 
 
-def top_modules(nominated: Nominated) -> tuple[str, ...]:
+def list_top_modules(nominated: Nominated) -> tuple[str, ...]:
     """Return the top-level modules of a package that its users import.
 
     These are the modules with the files concerned, and the module with the package's name.

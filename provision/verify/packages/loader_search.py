@@ -71,7 +71,7 @@ class Loader:
         self._loaded: dict[str, LoadedFile] = {}
         self._base: tuple[str, ...] = ()
         program = self._load(path, elf, ())
-        self._loaded = {name: n for n in reached([program]) for name in names_of(n)}
+        self._loaded = {name: n for n in list_reached([program]) for name in list_names_of(n)}
         python = [n for n in self._loaded.values() if os.path.basename(n.path).startswith("libpython")]
         self._base = tuple(dict.fromkeys(f for n in (*python, program) for f in self._get_rpath(n)))
 
@@ -201,13 +201,13 @@ class Loader:
         return os.path.normpath(_TOKEN.sub(lambda m: values[m[1] or m[2]], text))
 
 
-def names_of(node: LoadedFile) -> tuple[str, ...]:
+def list_names_of(node: LoadedFile) -> tuple[str, ...]:
     """Return the names under which other files find a loaded file."""
     name = os.path.basename(node.path)
     return (name, node.elf.soname) if node.elf.soname else (name,)
 
 
-def reached(roots: Iterable[LoadedFile]) -> list[LoadedFile]:
+def list_reached(roots: Iterable[LoadedFile]) -> list[LoadedFile]:
     """Return the files and everything that they need."""
     seen: dict[LoadedFile, None] = {}
     todo = list(roots)

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from ...model import Satellite
 from ...system.loader_cache import loader_cache
-from .compiled_files import Package, listed
+from .compiled_files import Package, list_names
 
 _OF_THE_DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
 
@@ -41,14 +41,14 @@ def beside(packages: Sequence[Package], python: str, prefix: str, root: Path = P
     return Beside(
         python=".".join(python.split(".")[:2]),
         versions={p.name: p.version for p in packages},
-        libraries=frozenset(names.union(listed(f"{prefix}/lib"))),
+        libraries=frozenset(names.union(list_names(f"{prefix}/lib"))),
         system=frozenset(name for name, _ in loader_cache(root, machine)),
         platform=f"linux-{machine}",
         glibc=(os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")[2] or None,
     )
 
 
-def rows_of(package: Package, rows: Iterable[Satellite], here: Beside) -> list[Satellite]:
+def select_rows(package: Package, rows: Iterable[Satellite], here: Beside) -> list[Satellite]:
     """Return the rows of the installed release, on this platform."""
     return [
         row
@@ -59,7 +59,7 @@ def rows_of(package: Package, rows: Iterable[Satellite], here: Beside) -> list[S
     ]
 
 
-def fitting_release(package: Package, rows: Iterable[Satellite], here: Beside) -> Satellite | None:
+def find_fitting_release(package: Package, rows: Iterable[Satellite], here: Beside) -> Satellite | None:
     """Return the newest measured release that fits the environment's framework, CUDA, Python and glibc.
 
     Return None if none fits, or only the installed one.
@@ -69,7 +69,7 @@ def fitting_release(package: Package, rows: Iterable[Satellite], here: Beside) -
     return None if newest is None or _is_release(newest.version, package.version) else newest
 
 
-def other_framework(
+def find_other_framework(
     package: Package, rows: Iterable[Satellite], versions: Mapping[str, str], machine: str
 ) -> tuple[str, str] | None:
     """Return the framework that a measured wheel was built for, and the installed one of another release.
@@ -82,7 +82,7 @@ def other_framework(
         if row.package == package.name and row.form == "wheel" and row.abi
         and row.platform == f"linux-{machine}" and _is_release(row.version, package.version)
     ]  # fmt: skip
-    wanted = [w for row in measured if (w := framework_of(row))]
+    wanted = [w for row in measured if (w := parse_framework(row))]
     if not wanted or wanted[0].name not in versions:
         return None
     installed = versions[wanted[0].name]
@@ -91,7 +91,7 @@ def other_framework(
     return str(wanted[0]), f"{wanted[0].name} {installed}"
 
 
-def framework_of(row: Satellite) -> Requirement | None:
+def parse_framework(row: Satellite) -> Requirement | None:
     """Return the framework that a release was built for."""
     try:
         return Requirement(row.built_for) if row.built_for else None
@@ -115,7 +115,7 @@ def _has_python(text: str, python: str) -> bool:
 
 
 def _has_framework(row: Satellite, here: Beside) -> bool:
-    wanted = framework_of(row)
+    wanted = parse_framework(row)
     if wanted is None:
         return not row.built_for
     return _is_allowed(wanted, here.versions.get(wanted.name))

@@ -10,7 +10,7 @@ from ...model import Environment, Evidence, Finding
 from ...profiles.failure_findings import make_finding
 from ..missing_libraries import name_nvidia_wheel
 from . import remedy
-from .build_fix import fix_of_build
+from .build_fix import describe_build_fix
 from .compiled_files import Package
 from .importing import Attempt
 from .loader_search import Problem
@@ -36,7 +36,7 @@ class FindingContext:
     beside: Beside
 
 
-def cause_of(problem: Problem) -> str:
+def choose_cause(problem: Problem) -> str:
     """Return the cause of one problem."""
     if problem.kind == "damaged":
         return DAMAGED
@@ -48,7 +48,7 @@ def cause_of(problem: Problem) -> str:
     return OTHER_BUILD if built_for else MISSING
 
 
-def findings(
+def make_findings(
     nominated: Sequence[Nominated],
     attempts: Mapping[Package, Attempt],
     failing: set[Package],
@@ -59,7 +59,7 @@ def findings(
     causes: dict[str, dict[Package, list[Problem]]] = {}
     for one in ordered:
         for problem in one.problems:
-            causes.setdefault(cause_of(problem), {}).setdefault(one.package, []).append(problem)
+            causes.setdefault(choose_cause(problem), {}).setdefault(one.package, []).append(problem)
     return tuple(_make_cause_finding(c, problems_of, attempts, context) for c, problems_of in causes.items())
 
 
@@ -80,7 +80,7 @@ def _make_cause_finding(
         "packages_do_not_load",
         tuple(dict.fromkeys(evidence))[:_MOST_EVIDENCE],
         cause=cause,
-        problem=sentence(package, problems_of[package]),
+        problem=describe_problems(package, problems_of[package]),
         more=more or None,
         noun="package" if more == 1 else "packages",
         steps=_describe_fix(cause, problems_of, context),
@@ -92,7 +92,7 @@ def _list_evidence(package: Package, problems: Sequence[Problem]) -> list[Eviden
     """Return one piece of evidence for each library and version, with the first file that needs it."""
     first: dict[str, list[Problem]] = {}
     for problem in problems:
-        first.setdefault(text_of(problem), []).append(problem)
+        first.setdefault(describe_problem(problem), []).append(problem)
     return [
         Evidence(
             text=f"{package}: {text}" + (f" (and {len(same) - 1} more files)" if len(same) > 1 else ""),
@@ -102,7 +102,7 @@ def _list_evidence(package: Package, problems: Sequence[Problem]) -> list[Eviden
     ]
 
 
-def text_of(problem: Problem) -> str:
+def describe_problem(problem: Problem) -> str:
     """Return one problem in words."""
     if problem.kind == "damaged":
         return f"{problem.found} {problem.detail}"
@@ -113,7 +113,7 @@ def text_of(problem: Problem) -> str:
     return f"needs {problem.library}, which is missing"
 
 
-def sentence(package: Package, problems: Sequence[Problem]) -> str:
+def describe_problems(package: Package, problems: Sequence[Problem]) -> str:
     """Return the problems of one package as a sentence."""
     names = list(dict.fromkeys(p.library for p in problems))
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
@@ -124,7 +124,7 @@ def sentence(package: Package, problems: Sequence[Problem]) -> str:
         versions = list(dict.fromkeys(p.detail for p in problems))
         return f"{package} needs {', '.join(versions[:3])} of {shown}, but the installed version is older"
     if kinds == {"framework"}:
-        return f"{package} {text_of(problems[0])}"
+        return f"{package} {describe_problem(problems[0])}"
     if all(p.any_of for p in problems):
         return f"{package} includes several alternative libraries, but none can be loaded: {shown} missing"
     return f"{package} needs {shown}, which this system does not have"
@@ -136,9 +136,9 @@ def _describe_fix(
     packages = list(problems_of)
     problems = [p for rows in problems_of.values() for p in rows]
     if cause == DAMAGED:
-        return remedy.of_damage(context.env, packages, context.sites)
+        return remedy.describe_damage(context.env, packages, context.sites)
     if cause == OLD:
-        return remedy.of_versions(packages, list(dict.fromkeys(p.detail for p in problems)))
+        return remedy.describe_versions(packages, list(dict.fromkeys(p.detail for p in problems)))
     if cause == OTHER_BUILD:
-        return fix_of_build(problems_of, context.rows, context.beside, context.env, context.sites)
-    return remedy.of_missing(problems_of, context.rows, context.env, context.sites, context.here)
+        return describe_build_fix(problems_of, context.rows, context.beside, context.env, context.sites)
+    return remedy.describe_missing(problems_of, context.rows, context.env, context.sites, context.here)

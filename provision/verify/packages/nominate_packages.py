@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from ...model import PROJECT_FRAMEWORKS, DlopenedLibrary, OptionalLibraries, Satellite
 from ...system.elf import Elf, ElfError
-from .compiled_files import Package, installed, module_of
-from .loader_search import LoadedFile, Loader, Problem, names_of, reached
-from .measured_releases import other_framework
+from .compiled_files import Package, list_packages, parse_module
+from .loader_search import LoadedFile, Loader, Problem, list_names_of, list_reached
+from .measured_releases import find_other_framework
 
 if TYPE_CHECKING:
     from ..locate import PythonPaths
@@ -76,7 +76,7 @@ def read(
         loader = Loader(python, environ)
     except ElfError as error:
         return Reading(unread=str(error))
-    packages = installed(paths.sites, paths.prefix)
+    packages = list_packages(paths.sites, paths.prefix)
     work = _Work(loader, paths.version, packages, known)
     for package in packages:
         work.load(package)
@@ -106,7 +106,7 @@ class _Work:
     def load(self, package: Package) -> None:
         """Read a package's files, and what they need."""
         for path in package.files:
-            module = module_of(path, package.site, self._version)
+            module = parse_module(path, package.site, self._version)
             if module is None and _TAGGED.search(path):
                 continue  # a module of another Python
             if not os.path.lexists(path):
@@ -166,7 +166,7 @@ class _Work:
     def _find_other_framework(self, package: Package) -> Problem | None:
         rows = self._satellites.get(package.name, ())
         versions = {p.name: p.version for p in self._packages.values()}
-        mismatch = other_framework(package, rows, versions, self._loader.machine) if rows else None
+        mismatch = find_other_framework(package, rows, versions, self._loader.machine) if rows else None
         return mismatch and Problem(
             kind="framework", file=package.files[0], library=mismatch[0], found=mismatch[1]
         )
@@ -199,7 +199,7 @@ class _Work:
         """Return the library names under which other files find a package's files."""
         if name not in self._brought:
             nodes = [n for _, n in self._modules.get(name, ())] + self._others.get(name, [])
-            self._brought[name] = frozenset(x for n in nodes for x in names_of(n))
+            self._brought[name] = frozenset(x for n in nodes for x in list_names_of(n))
         return self._brought[name]
 
     def _list_loaded_by_torch(self) -> frozenset[str]:
@@ -209,7 +209,7 @@ class _Work:
         """
         wheels = (n for n in self._packages if n.startswith("nvidia-"))
         nodes = (n for name in wheels for n in self._others.get(name, ()) if _PRELOADED.search(n.path))
-        return frozenset(x for n in nodes for x in names_of(n))
+        return frozenset(x for n in nodes for x in list_names_of(n))
 
     def _find_unmet(self, package: Package, roots: Iterable[LoadedFile]) -> list[Problem]:
         """Return the problems of files and of everything that they need.
@@ -218,7 +218,7 @@ class _Work:
         that only optional modules need.
         """
         optional = self._optional.get(package.name, frozenset())
-        problems = [p for node in reached(roots) for p in node.problems if not _is_optional(p, optional)]
+        problems = [p for node in list_reached(roots) for p in node.problems if not _is_optional(p, optional)]
         if not problems:
             return []
         required = self._get_required(package)
@@ -243,7 +243,7 @@ class _Work:
         """
         if self._of_modules is None:
             roots = [n for nodes in self._modules.values() for _, n in nodes]
-            self._of_modules = {n.path for n in reached(roots)}
+            self._of_modules = {n.path for n in list_reached(roots)}
         groups: dict[str, list[LoadedFile]] = {}
         for node in self._others.get(package.name, ()):
             if node.path not in self._of_modules or package.name not in self._modules:

@@ -40,7 +40,7 @@ class LinuxDistribution:
     t64: bool = False
 
 
-def distribution(root: Path = Path("/")) -> LinuxDistribution:
+def read_distribution(root: Path = Path("/")) -> LinuxDistribution:
     """Return the distribution of this machine."""
     try:
         text = untrusted_files.read_text(root / "etc" / "os-release")
@@ -55,7 +55,7 @@ def distribution(root: Path = Path("/")) -> LinuxDistribution:
     return LinuxDistribution(family="rpm" if any(i in _RPM for i in ids) else None)
 
 
-def of_missing(
+def describe_missing(
     problems: Mapping[Package, Sequence[Problem]],
     rows: RemedyRows,
     env: Environment,
@@ -75,7 +75,7 @@ def of_missing(
     return f"{'; '.join(steps)}.{_suggest_replacements(missing, rows.replacements)}"
 
 
-def of_system(missing: Mapping[str, Collection[str]], rows: RemedyRows, here: LinuxDistribution) -> str:
+def describe_system(missing: Mapping[str, Collection[str]], rows: RemedyRows, here: LinuxDistribution) -> str:
     """Return how to install libraries that `rows` contain. `missing` is package -> libraries."""
     known = {row.soname: row for row in rows.system}
     names = dict.fromkeys(n for found in missing.values() for n in found)
@@ -121,7 +121,9 @@ def _make_search_step(names: Sequence[str], here: LinuxDistribution) -> str:
     return f"Install the system package that contains {', '.join(names)}{shown}"
 
 
-def of_other_build(packages: Sequence[Package], frameworks: Sequence[str], wheels: Sequence[str]) -> str:
+def describe_other_build(
+    packages: Sequence[Package], frameworks: Sequence[str], wheels: Sequence[str]
+) -> str:
     """Return how to install a build for the installed framework and CUDA. `wheels` contain the missing
     libraries."""
     named = " ".join(p.name for p in packages)
@@ -133,7 +135,7 @@ def of_other_build(packages: Sequence[Package], frameworks: Sequence[str], wheel
     return f"Install the release of {named} that was built for the installed {beside}{brings}."
 
 
-def of_versions(packages: Sequence[Package], versions: Sequence[str]) -> str:
+def describe_versions(packages: Sequence[Package], versions: Sequence[str]) -> str:
     """Return the fix for system libraries that are older than a package needs."""
     named = " ".join(str(p) for p in packages)
     return (
@@ -142,7 +144,7 @@ def of_versions(packages: Sequence[Package], versions: Sequence[str]) -> str:
     )
 
 
-def of_damage(env: Environment, packages: Sequence[Package], sites: Sequence[str]) -> str:
+def describe_damage(env: Environment, packages: Sequence[Package], sites: Sequence[str]) -> str:
     """Return how to restore the files of packages."""
     if env.made_by_gpuenv:
         return f"gpuenv repair {shlex.quote(env.path)}"

@@ -11,7 +11,7 @@ from ..missing_libraries import name_nvidia_wheel
 _LIBRARY = re.compile(r"lib([A-Za-z0-9_-]+?)\.so(?:\.(\d+))?")
 
 
-def wheel_of(library: str, toolkits: Sequence[ToolkitRelease], cuda: str | None) -> str | None:
+def find_wheel(library: str, toolkits: Sequence[ToolkitRelease], cuda: str | None) -> str | None:
     """Return the requirement of the wheel with a library, by its soname, or None if NVIDIA has no such wheel.
 
     For libcudart.so.13 it is "nvidia-cuda-runtime==13.*". `cuda` is the CUDA major version that decides if
@@ -62,7 +62,7 @@ def _name_other_wheel(library: str, cuda: str | None) -> str | None:
     return f"{wheel}-cu{cuda}"
 
 
-def cuda_of(libraries: Sequence[str] | frozenset[str]) -> str | None:
+def find_cuda_major(libraries: Sequence[str] | frozenset[str]) -> str | None:
     """Return the CUDA major version in the sonames of libraries, or None if they show none or several."""
     known = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)")
     majors = {m[1] for n in libraries if (m := known.match(n))}
