@@ -21,8 +21,8 @@ def run_stages(import_framework, prepare):
         tell("done")
         return
     tell("mapped", files=[[p, None] for p in mapped(ASKED["pattern"])])
-    convolve, array, zeros, list_types = prepare(framework)
     try:
+        convolve, array, zeros, list_types = prepare(framework)
         if ASKED["device"] == "cpu":
             sweep(-1, ["float32"], convolve, array, zeros)
         else:
