@@ -11,34 +11,19 @@ from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
-from ..model.command_options import BUILD, argument, group, option
+from ..model.command_options import argument
 from ..project.config.edit_packages import add_packages
 from ..project.config.key_forms import CONFIG_NAME
-from ..request.options import Choices
 from ..request.recorded_options import others
-from .package_edit import OPTIONS, EditPlace, PackageEdit, apply_edit
+from .package_edit import EditOptions, PackageEdit, apply_edit
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddOptions:
+class AddOptions(EditOptions):
     """The options of `add`."""
 
     packages: list[str] = argument(
         metavar="PKG...", help="Packages with optional bounds, such as 'einops>=0.8'."
-    )
-    env: Path | None = option(
-        None, help="Path of the environment.  [default: .venv]", complete="environments"
-    )
-    choices: Choices = group(Choices, *OPTIONS)
-    dry_run: bool = option(False, help="Show what would be done, without changes.", panel=BUILD)
-    verify: bool | None = option(
-        None,
-        "--verify/--no-verify",
-        help="Always verify, or never. By default gpuenv verifies what changed.",
-        panel=BUILD,
-    )
-    checks: bool = option(
-        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=BUILD
     )
 
 
@@ -51,14 +36,7 @@ def add(options: AddOptions, emit: Emit = drop_event) -> CreateResult | Lock | P
         check=_check_requirement,
         description=f"with {', '.join(wanted)}",
     )
-    where = EditPlace(
-        env=options.env,
-        choices=options.choices,
-        verify=options.verify,
-        checks=options.checks,
-        dry_run=options.dry_run,
-    )
-    return apply_edit(edit, where, emit)
+    return apply_edit(edit, options, emit)
 
 
 def _check_requirement(have: Sequence[str], file: Path | None) -> None:

@@ -8,31 +8,16 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event, normalize_name
-from ..model.command_options import BUILD, argument, group, option
+from ..model.command_options import argument
 from ..project.config.edit_packages import drop_packages, parse_package_name
-from ..request.options import Choices
-from .package_edit import OPTIONS, EditPlace, PackageEdit, apply_edit
+from .package_edit import EditOptions, PackageEdit, apply_edit
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropOptions:
+class DropOptions(EditOptions):
     """The options of `drop`."""
 
     packages: list[str] = argument(metavar="PKG...", help="Names of packages, such as einops.")
-    env: Path | None = option(
-        None, help="Path of the environment.  [default: .venv]", complete="environments"
-    )
-    choices: Choices = group(Choices, *OPTIONS)
-    dry_run: bool = option(False, help="Show what would be done, without changes.", panel=BUILD)
-    verify: bool | None = option(
-        None,
-        "--verify/--no-verify",
-        help="Always verify, or never. By default gpuenv verifies what changed.",
-        panel=BUILD,
-    )
-    checks: bool = option(
-        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=BUILD
-    )
 
 
 def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock | Preview:
@@ -51,14 +36,7 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
         check=check,
         description=f"without {', '.join(names)}",
     )
-    where = EditPlace(
-        env=options.env,
-        choices=options.choices,
-        verify=options.verify,
-        checks=options.checks,
-        dry_run=options.dry_run,
-    )
-    result = apply_edit(edit, where, emit)
+    result = apply_edit(edit, options, emit)
     if isinstance(result, Preview):
         return result
     lock = result if isinstance(result, Lock) else result.lock

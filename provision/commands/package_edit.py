@@ -14,6 +14,7 @@ from ..environment import place
 from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
+from ..model.command_options import BUILD, group, option
 from ..project.config.key_forms import CONFIG_NAME
 from ..request import (
     environment_paths as where,
@@ -53,33 +54,42 @@ class PackageEdit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EditPlace:
-    """The environment to change, the options, and whether to verify it."""
+class EditOptions:
+    """The options that `add` and `drop` have in common."""
 
-    env: Path | None
-    choices: Choices
-    verify: bool | None
-    checks: bool
-    dry_run: bool = False
+    env: Path | None = option(
+        None, help="Path of the environment.  [default: .venv]", complete="environments"
+    )
+    choices: Choices = group(Choices, *OPTIONS)
+    dry_run: bool = option(False, help="Show what would be done, without changes.", panel=BUILD)
+    verify: bool | None = option(
+        None,
+        "--verify/--no-verify",
+        help="Always verify, or never. By default gpuenv verifies what changed.",
+        panel=BUILD,
+    )
+    checks: bool = option(
+        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=BUILD
+    )
 
 
-def apply_edit(edit: PackageEdit, at: EditPlace, emit: Emit) -> CreateResult | Lock | Preview:
+def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateResult | Lock | Preview:
     """Make the change. Return the lock if there is no environment. Raises UsageError, LockError,
     ResolveError."""
-    if at.dry_run:
-        return _preview(edit, at, emit)
+    if options.dry_run:
+        return _preview(edit, options, emit)
     from .create_steps import change_in_place  # imported late, for fast shell completion of ENV
 
-    path, file = where.make_absolute(choose_env_to_change(emit, at.env)), locate_project_file()
+    path, file = where.make_absolute(choose_env_to_change(emit, options.env)), locate_project_file()
     place.check_place(path)
-    names = [make_lock_name(name, at.choices.target_name) for name in NAMES]
+    names = [make_lock_name(name, options.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
     with (
         interruption_message.describe_by(interruption_message.remember_state(path, kept).look),
         place.lock_place(path, emit),
     ):
         place.recover(path)
-        choices = _as_made(path, at.choices)
+        choices = _as_made(path, options.choices)
         if file is None:
             choices = _remembered(choices, path, edit)
         else:
@@ -89,17 +99,19 @@ def apply_edit(edit: PackageEdit, at: EditPlace, emit: Emit) -> CreateResult | L
                 emit(Event(kind="note", stage="build", text=note))
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
                 return lock
-        return change_in_place(emit, path, choices, CreateOptions(verify=at.verify, checks=at.checks), None)
+        return change_in_place(
+            emit, path, choices, CreateOptions(verify=options.verify, checks=options.checks), None
+        )
 
 
-def _preview(edit: PackageEdit, at: EditPlace, emit: Emit) -> Preview:
+def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
     from . import existing_lock, preview_changes
     from .lock import lock_name
 
-    path, file = where.make_absolute(choose_env_to_change(emit, at.env)), locate_project_file()
+    path, file = where.make_absolute(choose_env_to_change(emit, options.env)), locate_project_file()
     place.check_place(path)
-    choices, env_lock = _as_made(path, at.choices), preview_changes.read_lock_inside(path)
+    choices, env_lock = _as_made(path, options.choices), preview_changes.read_lock_inside(path)
     command = edit.description.partition(" ")[0].replace("without", "drop").replace("with", "add")
     if file is None:
         from .create_steps import solve_near

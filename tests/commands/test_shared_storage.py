@@ -14,6 +14,7 @@ import time
 import uuid
 from pathlib import Path
 
+import counting_program
 import kernel_calls
 import pytest
 
@@ -112,25 +113,9 @@ def test_two_hosts_do_not_work_on_one_place_at_once(hosts, tmp_path):
 
 def test_hosts_that_count_in_one_file_lose_no_number(hosts, tmp_path):
     """All take the place at the same moments, and only the claims exclude one another."""
-    code = """
-import sys
-from pathlib import Path
-from provision.environment import place
-from provision.errors import BuildError
-path, number = Path(sys.argv[1]), Path(sys.argv[2])
-done = 0
-while done < 25:
-    try:
-        with place.lock_place(path):
-            found = int(number.read_text())
-            number.write_text(str(found + 1))
-            done += 1
-    except BuildError:
-        pass
-"""
     number = tmp_path / "number"
     number.write_text("0")
-    children = [host.python(code, tmp_path / "env", number) for host in hosts]
+    children = [host.python(counting_program.PROGRAM, tmp_path / "env", number, 25) for host in hosts]
     for child in children:
         child.communicate(timeout=100)
     assert [c.returncode for c in children] == [0] * 3

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import counting_program
 import pytest
 
 from provision.environment import place, place_lock
@@ -113,25 +114,9 @@ def test_what_a_killed_run_left_locks_nothing(tmp_path):
 
 def test_many_runs_at_once_exclude_each_other(tmp_path):
     """Each adds one to a number, between others' locks, unlocks and removals of the file."""
-    code = """
-import sys, time
-from pathlib import Path
-from provision.environment import place
-from provision.errors import BuildError
-path, number = Path(sys.argv[1]), Path(sys.argv[2])
-done = 0
-while done < 60:
-    try:
-        with place.lock_place(path):
-            found = int(number.read_text())
-            number.write_text(str(found + 1))
-            done += 1
-    except BuildError:
-        pass
-"""
     number = tmp_path / "number"
     number.write_text("0")
-    argv = [sys.executable, "-c", code, tmp_path / "deep" / "env", number]
+    argv = [sys.executable, "-c", counting_program.PROGRAM, tmp_path / "deep" / "env", number, "60"]
     children = [subprocess.Popen(argv) for _ in range(4)]
     assert [c.wait(100) for c in children] == [0] * 4
     assert number.read_text() == "240"
