@@ -157,7 +157,7 @@ class Made(FleetPackages):
 def test_packages_never_cost_more_plans_than_brute_force_needs():
     separated = []
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(catalogues())
     def holds(drawn):
         packages, targets = drawn

@@ -60,7 +60,7 @@ def fewest_by_force(kinds, good):
 def test_there_are_never_fewer_plans_than_brute_force_finds():
     separated = []
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300)
     @given(made_up())
     def holds(drawn):
         builds, packages, weights = drawn
