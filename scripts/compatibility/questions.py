@@ -181,7 +181,7 @@ class Questions:
         if glibc and glibc.version:
             text = text.replace(glibc.version, "{glibc}")
         if python:
-            text = re.sub(rf"; asked for {re.escape(python)}$", "; asked for {python}", text)
+            text = re.sub(rf"; requested: {re.escape(python)}$", "; requested: {python}", text)
         return text
 
 
