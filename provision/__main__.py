@@ -35,7 +35,7 @@ def _ignore_pythonpath() -> None:
     except OSError as error:
         if sys.stderr:
             sys.stderr.write(
-                f"note: gpuenv uses PYTHONPATH. Cannot start {sys.executable}: {error.strerror}\n"
+                f"note: cannot restart {sys.executable} without PYTHONPATH: {error.strerror}. gpuenv imports modules from PYTHONPATH\n"
             )
 
 

@@ -92,8 +92,8 @@ def _object_to(plan: BundlePlan, place: _InstallPlace) -> str | None:
 
 def _describe_choice(plan: BundlePlan, place: _InstallPlace) -> str:
     if class_id := _own_class(plan, place):
-        return f"this machine is of class {class_id}: installing {plan.lock} of the bundle"
-    return f"no class of the bundle has machines like this one ({_describe(place)}); {plan.lock} fits it: installing that"
+        return f"this machine is of host class {class_id}: installing {plan.lock} of the bundle"
+    return f"no host class of the bundle has machines like this one ({_describe(place)}): installing {plan.lock}, which fits this machine"
 
 
 def _describe_classes(plan: BundlePlan) -> str:

@@ -79,4 +79,4 @@ def measure_free_space(path: Path) -> int:
 
 
 def _version(package: LockedPackage | None) -> str | None:
-    return None if package is None else package.version or "the version in its folder"
+    return None if package is None else package.version or "(version in the package's source folder)"

@@ -117,7 +117,7 @@ def _check_releases(row: CatalogueMessage) -> str | None:
     if re.search(r"\b(?:main|master|latest)\b", row.releases):
         return f'`releases: {row.releases}` names a branch; write release numbers, or "unknown"'
     if row.absent and row.releases == _UNKNOWN:
-        return "`absent` is given, but `releases` is unknown: give a release that has the message"
+        return "`absent` names releases without the message, so `releases` must name a release with it"
     having = [Version(v) for v in re.findall(r"\d+(?:\.\d+)+(?:-\d+)?", row.releases)] if row.absent else []
     within = [a for a in row.absent if not having or min(having) <= Version(a) <= max(having)]
     return f"`absent` names {within[0]!r}, which is one of `releases` ({row.releases})" if within else None

@@ -115,7 +115,7 @@ def warnings(form: str, subject: Subject) -> list[str]:
     if channels and form not in _WITHOUT_PATHS:
         sentences.append(f"the channel {', '.join(channels)} is a folder of this machine")
     if folders and form not in _WITHOUT_PATHS:
-        sentences.append(f"{', '.join(folders)}: a folder of this machine, named by its path")
+        sentences.append(f"{', '.join(folders)} is installed from a folder of this machine")
     return sentences
 
 

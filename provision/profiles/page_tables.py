@@ -41,6 +41,6 @@ def find_page_problems(row: Mapping[str, object]) -> Iterator[str]:
     if names & _OF_RELEASE and names & _OF_BUILD:
         yield "url: a page is of one release or of one build, not of both"
     if names & _OF_RELEASE and not rule:
-        yield "local: missing; a page of one release has wheels for several builds"
+        yield "local: missing. It tells for which build a wheel on the page is"
     if isinstance(rule, str) and not ("{minor}" in rule) ^ ("{digits}" in rule):
         yield "local: expected {minor} or {digits}, the release of the framework"

@@ -78,7 +78,7 @@ def _check_target(c: Choices, target: Target) -> None:
             )
     if c.gpu:
         raise UsageError(
-            f"--gpu {c.gpu[0]}: --target {c.target} has the GPUs",
+            f"--gpu {c.gpu[0]}: --target {c.target} already lists the GPUs",
             hint="leave one of them out, or change the file",
         )
 

@@ -77,7 +77,7 @@ def _show_plan(screen: Screen, number: int, one: FleetPlan, classes: Sequence[Ho
         )
     if len(classes) > len(shown):
         left = sum(len(c.hosts) for c in classes[len(shown) :])
-        more = _count(len(classes) - len(shown), "more class", "more classes")
+        more = _count(len(classes) - len(shown), "more host class", "more host classes")
         screen.line(f"{'':<{_PLAN}}  {left:>{_HOSTS},}    in {more} (-v lists them)")
 
 

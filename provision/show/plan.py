@@ -93,7 +93,7 @@ def _show_sets(screen: Screen, plan: Plan) -> None:
     for row in plan.sets:
         head = " + ".join((*row.builds, *row.packages))
         late = f"{row.oldest} is {row.behind} days behind its newest release" if row.oldest else ""
-        reason = row.reason or f"chosen: {late or 'no package is older than its newest release'}"
+        reason = row.reason or f"chosen: {late or 'every package is at its newest release'}"
         screen.wrapped(f"{head}: {reason}", indent="      ", first="  ")
 
 

@@ -277,7 +277,7 @@ def _check_pairs(record: Mapping[str, Any], name: str) -> str | None:
         isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and isinstance(row[1], _MAYBE)
         for row in record.get(name, ())
     )
-    return None if right else f"has no pairs of path and version in {name!r}"
+    return None if right else f"has an entry in {name!r} that is not a pair of path and version"
 
 
 def _check_fields(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:

@@ -67,10 +67,10 @@ def test_the_readme_says_what_each_class_gets(made):
 @pytest.mark.parametrize(
     ("driver", "words", "lock"),
     [
-        ("580-h200", "this machine is of class sm90-r580: installing pylock.sm90-r580.toml", LOCKS[0]),
-        ("470-k80", "this machine is of class sm37-r470: installing pylock.sm37-r470.toml", LOCKS[1]),
-        (None, "this machine is of class cpu: installing pylock.cpu.toml", LOCKS[2]),
-        ("535-v100-t4", "no class of the bundle has machines like this one", LOCKS[1]),
+        ("580-h200", "this machine is of host class sm90-r580: installing pylock.sm90-r580.toml", LOCKS[0]),
+        ("470-k80", "this machine is of host class sm37-r470: installing pylock.sm37-r470.toml", LOCKS[1]),
+        (None, "this machine is of host class cpu: installing pylock.cpu.toml", LOCKS[2]),
+        ("535-v100-t4", "no host class of the bundle has machines like this one", LOCKS[1]),
     ],
 )
 def test_a_host_installs_the_lock_of_its_class(host, driver, words, lock):

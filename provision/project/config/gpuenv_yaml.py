@@ -120,7 +120,7 @@ def _read_target(name: str, node: YamlNode, mistakes: Mistakes) -> ProjectTarget
         mistakes.add(node.line, where, f"a target's name: {problem}")
     table = read_table(node, where, [f.name for f in fields(ProjectTarget)], mistakes)
     if node.kind == "table" and not node.pairs:
-        mistakes.add(node.line, where, 'is empty: write file: "node.json", or driver and gpus')
+        mistakes.add(node.line, where, 'is empty: expected the key `file`, or the keys `driver` and `gpus`')
     doubled = [key for key in key_forms.SAID_BY_FILE if key in table and "file" in table]
     if doubled:
         mistakes.add(

@@ -133,7 +133,7 @@ class _Parser(optparse.OptionParser):
         raise ValueError(msg)
 
     def exit(self, status: int = 0, msg: str | None = None) -> NoReturn:
-        raise ValueError(msg or f"the decoder ended with exit code {status}")
+        raise ValueError(msg or f"the options of a requirements file cannot be read (exit code {status})")
 
 
 def _build_parser() -> _Parser:
