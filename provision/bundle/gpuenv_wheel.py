@@ -15,7 +15,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 
 from ..errors import BuildError
-from .unhashed_wheels import write
+from .wheels_from_source import write
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: gpuenv\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 

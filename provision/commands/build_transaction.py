@@ -32,9 +32,9 @@ from ..model import (
 from ..request import environment_paths as where
 from ..request.options import Choices
 from ..wheels.build_failure import hint_dependencies_alone
-from . import create_from_bundle, cuda_extras, host_compiler, missing_library_warnings, project_checks
+from . import create_from_bundle, add_cuda_extras, nvcc_host_compiler, missing_library_warnings, project_checks
 from .measure_unknown_wheels import Measuring
-from .packages_stage import Examination, add_later_stages
+from .verify_packages import Examination, add_later_stages
 from .run_verification import make_options, run_verification
 from .up_to_date import finish_creation
 from .verdict_inputs import can_prove, get_planned_device, is_expected, machine_for_verdict
@@ -148,8 +148,8 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
     proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
     verdict = None
     create_from_bundle.check_files(job.choices, job.emit)
-    host_compiler.warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
-    cuda_extras.warn_of_extras(job.emit, job.lock, job.choices)
+    nvcc_host_compiler.warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
+    add_cuda_extras.warn_of_extras(job.emit, job.lock, job.choices)
     job.missing_libraries.warn()
     with get_planned_device(device), _hints_for_project(job.choices.project):
         if work.packages:

@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import bundle as stage
 from ..bundle import python_archives
 from ..bundle.collect_files import Item
-from ..bundle.unhashed_wheels import build_requires, wheel_of_unhashed
+from ..bundle.wheels_from_source import build_requires, wheel_of_unhashed
 from ..errors import BuildError, LockError
 from ..index.download_files import digests
 from ..managers.conda import engine as conda
@@ -20,7 +20,7 @@ from ..wheels import solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds
 from ..wheels.uv_install import format_unhashed
 from . import missing_library_warnings
-from .bundle_files import BundledPackages, get_bundle_path
+from .bundle_paths import BundledPackages, get_bundle_path
 from .bundle_lock import LockForBundle
 from .read_request import find_interpreter
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..bundle.collect_files import Item, needed
 from ..model import Emit, Preview
 from .bundle_contents import merge_items
-from .bundle_files import BundledPackages, solve_own_packages
+from .bundle_paths import BundledPackages, solve_own_packages
 from .bundle_lock import LockForBundle, one_of_each_platform
 
 

@@ -204,7 +204,7 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     from .. import verify
     from ..environment.place import MARK
     from ..wheels import pylock
-    from .packages_stage import Examination, add_later_stages
+    from .verify_packages import Examination, add_later_stages
     from .run_verification import make_options, run_verification
 
     located = verify.locate(where.make_absolute(env))

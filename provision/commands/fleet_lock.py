@@ -25,7 +25,7 @@ from ..request.options import Choices
 from ..request.project_folder import find_project_folder
 from ..system.output_file import refuse_to_replace
 from ..wheels import pylock
-from .fleet_packages import FleetPackages, SolvedPlan
+from .fleet_package_questions import FleetPackages, SolvedPlan
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries

@@ -26,7 +26,7 @@ class InitOptions:
 
 def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
-    from ..project.init.detected_packages import PackageFacts
+    from ..project.init.folder_findings import PackageFacts
     from ..project.init.write_project import write_project_files
     from ..request import load_profiles
     from ..system import process

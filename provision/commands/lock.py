@@ -17,10 +17,10 @@ from ..request.options import Choices
 from ..request.project_folder import find_project_folder
 from ..system.output_file import is_stdout, refuse_to_replace
 from . import several_targets
-from .cuda_extras import warn_of_extras
+from .add_cuda_extras import warn_of_extras
 from .default_env import note_project
 from .framework_as_path import suggest_options
-from .host_compiler import warn_of_host_compiler
+from .nvcc_host_compiler import warn_of_host_compiler
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, explain_kept, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries

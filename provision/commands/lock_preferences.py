@@ -50,7 +50,7 @@ def explain_kept(
     context: RequestContext, choices: Choices, new_lock: Lock, old_lock: Lock | None, upgrade: Upgrade
 ) -> Lock:
     """Return a lock with what holds back the named packages whose releases it kept."""
-    from .kept_releases import explain_kept_releases
+    from .held_back_releases import explain_kept_releases
 
     if old_lock is None or not _is_near(old_lock, context, upgrade):
         return new_lock

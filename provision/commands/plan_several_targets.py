@@ -12,7 +12,7 @@ from ..model import Device, Emit, Event, HostClass
 from ..request import load_profiles
 from ..request.fleet_targets import FleetHosts, read_hosts
 from ..request.options import Choices
-from .fleet_packages import FleetPackages
+from .fleet_package_questions import FleetPackages
 from .read_request import LOOKING, get_locking, judge_request
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..verify import Options
     from ..verify.checks.run_checks import CheckOutcome, PlacedCheck
     from ..verify.checks.torch_compile_check import MissingTool
-    from .packages_stage import Examination
+    from .verify_packages import Examination
 
 _TIMED_OUT = 124
 """The exit code of timeout(1) for a command that it ended."""

@@ -178,12 +178,12 @@ class _Rounds:
 def _check_python(env: Path, lock: Lock) -> None:
     """Raise BuildError if the environment's Python is missing or has another version. Packages cannot be
     restored then."""
-    from ..verify import locate
+    from ..verify import locate_environment
 
     wanted = lock.plan.python
     hint = "rebuild it: gpuenv create --recreate"
     try:
-        here = locate(env).python_version
+        here = locate_environment(env).python_version
     except UsageError as error:
         raise BuildError(f"the environment's Python does not run: {error.message}", hint=hint) from error
     locked = any(p.name == "python" for p in lock.packages)  # then it is restored like every other package

@@ -16,7 +16,7 @@ from ..request.options import Choices
 from . import several_targets
 from .default_env import note_project
 from .functions_for_managers import resolve_plan
-from .host_compiler import find_compiler_problem
+from .nvcc_host_compiler import find_compiler_problem
 from .read_request import get_locking, judge_request
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
@@ -51,9 +51,9 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
 
 
 def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
-    from . import fleet_packages, plan_several_targets
+    from . import fleet_package_questions, plan_several_targets
 
-    packages = fleet_packages.FleetPackages(options.choices.allow_old, emit)
+    packages = fleet_package_questions.FleetPackages(options.choices.allow_old, emit)
     answer = plan_several_targets.plan_targets(
         options.targets, options.choices, emit, reading=True, packages=packages
     )

@@ -36,9 +36,9 @@ def run_verification(
     verdict = verify.verify(env, wanted, baseline, emit=emit, early_probes=begun)
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed) if lock else ()
     if verdict.findings:
-        from . import rebuild_command
+        from . import add_rebuild_commands
 
-        verdict = rebuild_command.add_rebuild_commands(verdict, env, lock)
+        verdict = add_rebuild_commands.add_rebuild_commands(verdict, env, lock)
     return dataclasses.replace(verdict, unhashed=loose, made_for=lock.plan.device if lock else None)
 
 

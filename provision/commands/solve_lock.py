@@ -26,10 +26,10 @@ from ..model import (
 )
 from ..request import environment_paths as where
 from ..request.options import Choices
-from ..resolve.cuda_conflicts import sentence_of
-from ..wheels import several_pythons, solve_wheels
+from ..resolve.locked_cuda_conflicts import sentence_of
+from ..wheels import pythons_with_wheels, solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds, source_builds
-from ..wheels.missing_wheels import OTHER_PYTHONS
+from ..wheels.package_named_in_refusal import OTHER_PYTHONS
 from .functions_for_managers import get_stages
 from .verdict_inputs import get_planned_device
 
@@ -218,7 +218,7 @@ class LockSearch:
             bounds = _lacking_bounds(name, error.log or "") or self._bounds_of(name)
             minors = (plan.python or "", *others)
             index = next((n.index for n in self.context.demands.needs if n.name == name and n.index), None)
-            others = several_pythons.find_pythons_with_wheel(
+            others = pythons_with_wheels.find_pythons_with_wheel(
                 Requirement(name + bounds), plan, self.context.sources, minors, index=index
             )
             why = f"{name} has no wheel for it"

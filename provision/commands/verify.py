@@ -19,11 +19,11 @@ from ..system import process
 from ..system.output_file import refuse_to_replace, signed, write_output
 from ..system.redaction import redact_text
 from ..system.write_inside_folder import suggest_fix
-from ..verify import begin, locate
+from ..verify import begin, locate_environment
 from . import project_checks, recovery
 from .activate_command import activate_line
 from .default_env import choose_env_to_read
-from .packages_stage import Examination, add_later_stages, make_reader
+from .verify_packages import Examination, add_later_stages, make_reader
 from .run_verification import make_lock_reader, make_options, run_verification
 from .verdict_inputs import is_expected, machine_for_verdict
 
@@ -116,7 +116,7 @@ def _judge(
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
     env = choose_env_to_read(emit, options.env)
     recovery.roll_back_interrupted(emit, env)
-    environment = locate(where.make_absolute(env), stated=True)
+    environment = locate_environment(where.make_absolute(env), stated=True)
     path = Path(environment.path)
     # Lock and profiles are read while the environment's Python and the driver are queried.
     wanted = make_options(choices, settings)

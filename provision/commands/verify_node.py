@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..model import Emit, NodeVerdict
 from ..request import environment_paths as where, load_profiles
 from ..system.ownership import ChangeableError, assert_unchangeable
-from ..verify import begin, locate
+from ..verify import begin, locate_environment
 from ..verify.make_verdict import judge_node, shorten_line
 from ..wheels.pylock import read_in
 from .default_env import choose_env_to_read
@@ -38,7 +38,7 @@ def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit
     """
     env_path = where.make_absolute(choose_env_to_read(emit, named))
     _assert_own(env_path)
-    env = locate(env_path, stated=True)
+    env = locate_environment(env_path, stated=True)
     lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
     if lock and lock.plan.device == "cpu":
         return NodeVerdict(fault=False, text=shorten_line(f"{env.path} is for the CPU: no GPU was examined"))

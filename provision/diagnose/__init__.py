@@ -20,8 +20,8 @@ from ..model import Evidence, Finding, Machine
 from .candidates import Case, CauseCandidate
 from .catalogue_messages import by_catalogue
 from .cause_judges import JUDGES
-from .circumstances import Circumstances, Knowledge
-from .cpu_environment import possible, without_notices
+from .diagnosis_inputs import Circumstances, Knowledge
+from .filter_by_device import possible, without_notices
 from .evidence_from_machine import contradicted, hidden_gpus, machine_facts
 from .fact_readers import read_facts
 from .facts import Facts
@@ -29,7 +29,7 @@ from .gpu_memory_holders import with_holders
 from .installed_facts import Installed, add_facts, applicable, device_of
 from .installer_changes import with_installs
 from .judge_crash import describe
-from .log_lines import Line, read
+from .relevant_log_lines import Line, read
 from .log_wrappers import unwrapped
 from .notes import Remarks
 from .pattern_search import Said, without

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..model import Device, Evidence
 from .facts import Facts
-from .log_lines import Line
+from .relevant_log_lines import Line
 from .notes import Remarks
 from .version_texts import package
 

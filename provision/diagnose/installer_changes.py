@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ..model import Evidence, FailureCause, Finding
 from .candidates import Case
-from .log_lines import Line
+from .relevant_log_lines import Line
 from .pattern_search import evidence
 
 _NAMES = (

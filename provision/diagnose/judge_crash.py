@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .candidates import Case, CauseCandidate
 from .crashes import Crash, read
-from .log_lines import Line
+from .relevant_log_lines import Line
 from .pattern_search import evidence
 
 _CRASHED = re.compile(

@@ -7,7 +7,7 @@ import re
 from ..model import SystemLibrary
 from .candidates import Case, CauseCandidate
 from .judge_libraries import CUDA, CUDNN, DRIVER
-from .log_lines import Line
+from .relevant_log_lines import Line
 from .pattern_search import evidence
 from .tracebacks import Raised, raised
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from ..model import Evidence, FailureCause, Finding, Machine
 from ..profiles.failure_findings import fill_text
 from .candidates import Case, CauseCandidate
-from .circumstances import Advise, Circumstances
+from .diagnosis_inputs import Advise, Circumstances
 from .confirm_by_environment import confirm
-from .cpu_environment import remaining
+from .filter_by_device import remaining
 from .version_advice import advice
 
 _RANK = {"certain": 0, "likely": 1, "possible": 2}

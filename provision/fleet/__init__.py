@@ -13,9 +13,9 @@ from itertools import combinations
 
 from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
 from .host_classes import group as group
-from .package_conflicts import MOST_QUESTIONS as MOST_QUESTIONS
+from .fewest_plans_with_packages import MOST_QUESTIONS as MOST_QUESTIONS
 from .plan_differences import Side, explain
-from .served_kinds import Ask as Ask, HostGroup as HostGroup, Packages as Packages, PlannedGroup, plan_group
+from .plan_host_group import Ask as Ask, HostGroup as HostGroup, Packages as Packages, PlannedGroup, plan_group
 
 PlanFor = Callable[[RequestContext], Plan]
 

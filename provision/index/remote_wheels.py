@@ -10,7 +10,7 @@ from pathlib import Path
 from provision.errors import LockError
 from provision.system.redaction import redact
 
-from .archive_members import read_member
+from .bounded_archive import read_member
 from .http import Http, parse_content_range
 from .simple_api import File
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from provision import model
 
-from .page_tables import PAGE_TABLES, find_page_problems
+from .index_tables import PAGE_TABLES, find_page_problems
 from .satellite_tables import SATELLITE_TABLES
 from .table_mapping import Kind
 

@@ -29,7 +29,7 @@ from ..model import (
 )
 from ..project.config.key_forms import CONFIG_NAME
 from ..project.quoted_text import suggest_version
-from . import cpu_only_frameworks, project_options as inproject, traps
+from . import required_cpu_builds, project_options as inproject, traps
 from .load_profiles import load_all
 from .option_values import check_values, suggest_value
 from .options import Choices
@@ -67,7 +67,7 @@ def read_context(
     named = {w.name for w in wanted}
     frameworks = demands.frameworks
     if plans_first and device == "cuda":
-        sorted_builds = cpu_only_frameworks.sort_cpu_builds(
+        sorted_builds = required_cpu_builds.sort_cpu_builds(
             demands,
             named,
             lambda needs: _frameworks_in(needs, target, python, lambda plan: bring(plan, where, needs)),
@@ -83,7 +83,7 @@ def read_context(
         )
         wanted = tuple(FrameworkRequest(name=n) for n in brought.frameworks)
     if plans_first and device == "cuda":
-        notes = cpu_only_frameworks.list_notes(packages, [w.name for w in wanted])
+        notes = required_cpu_builds.list_notes(packages, [w.name for w in wanted])
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
@@ -134,7 +134,7 @@ def _require_transitive_frameworks(
         raise UsageError(
             f"no --framework given, and the packages of {files} require none",
             hint="; ".join(
-                filter(None, (cpu_only_frameworks.make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))
+                filter(None, (required_cpu_builds.make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))
             ),
         )
     return brought
@@ -183,7 +183,7 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
     _refuse_bounds_of_nvcc(along)
     packages += [str(need) for need in along if not need.url]  # a URL is one of the project's requirements
     if not wanted and not (c.requirement or c.project):
-        hint = cpu_only_frameworks.make_cpu_hint([str(need) for need in along])
+        hint = required_cpu_builds.make_cpu_hint([str(need) for need in along])
         raise UsageError(
             f"{_no_framework(c)}, and no --framework given",
             hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),

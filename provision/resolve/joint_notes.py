@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .companions import lone_companions
 from .joint_search import JointSearch
-from .joint_sets import Chosen
+from .chosen_and_refused_sets import Chosen
 from .satellite_fit import objection
 
 

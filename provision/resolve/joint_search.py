@@ -29,7 +29,7 @@ from .companions import (
     required_names,
     requirement_of_builds,
 )
-from .joint_sets import Chosen, Refused
+from .chosen_and_refused_sets import Chosen, Refused
 from .prebuilt_fit import find_prebuilt, lacks_prebuilt
 from .question import Question
 from .release_requirements import select_requirements

@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 
 from ..model import NamedPackage, PackageRelease
 from .joint_search import JointSearch
-from .joint_sets import Chosen
+from .chosen_and_refused_sets import Chosen
 from .objections import unbounded_versions
 from .versions import allows, meets
 

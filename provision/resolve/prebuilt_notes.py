@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from ..model import PrebuiltWheel
 from .joint_search import JointSearch
-from .joint_sets import Chosen
+from .chosen_and_refused_sets import Chosen
 from .prebuilt_fit import builds_with_wheel, no_prebuilt
 
 

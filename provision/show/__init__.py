@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import DataError, GpuenvError
 from ..model import Event, as_document, as_plain
-from .screen import Screen, clean_text
+from .terminal_output import Screen, clean_text
 
 __all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import Bundle, BundlePlan
-from .screen import Screen
+from .terminal_output import Screen
 from .sizes import format_bytes
 
 

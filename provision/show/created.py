@@ -6,7 +6,7 @@ import shlex
 
 from ..model import WHEEL_NAMES, CreateResult, Environment, RepairResult, RestoredPackage
 from .plan import show_plan
-from .screen import Screen
+from .terminal_output import Screen
 from .verdict import show_verdict
 
 

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ..model import EnvironmentList, ListedEnvironment, RemoveResult
-from .screen import Screen, clean_text
+from .terminal_output import Screen, clean_text
 from .sizes import format_bytes
 
 _HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..model import Fleet, FleetLocks, FleetPlan, HostClass
 from .plan import show_plan
-from .screen import Screen, clean_text
+from .terminal_output import Screen, clean_text
 from .sizes import format_bytes
 
 _MOST_CLASSES = 8

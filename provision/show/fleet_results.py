@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ..model import FleetResults
-from .screen import Screen
+from .terminal_output import Screen
 from .table import show_table
 
 _HEADS = ("HOST", "CLASS", "PLAN", "VERDICT", "CAUSE", "SECONDS")

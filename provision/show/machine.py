@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import Machine
-from .screen import Screen, clean_text
+from .terminal_output import Screen, clean_text
 from .verdict import show_finding
 
 _LONG = 160  # container images carry driver requirements of thousands of letters

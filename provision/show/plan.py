@@ -8,7 +8,7 @@ from itertools import groupby
 from packaging.version import Version
 
 from ..model import Lock, Plan, RejectedBuild
-from .screen import Screen
+from .terminal_output import Screen
 from .sizes import format_bytes
 from .table import show_table
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..model import PackageChange, Preview
-from .screen import Screen
+from .terminal_output import Screen
 from .sizes import format_bytes
 
 _LISTED = 6

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from .screen import Screen, clean_text
+from .terminal_output import Screen, clean_text
 
 _GAP = 2
 _LEAST = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model import Finding, Findings, NodeVerdict, RunResult, StageResult, Verdict
-from .screen import Screen
+from .terminal_output import Screen
 
 _COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _OUTCOME = {

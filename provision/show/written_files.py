@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import CacheUsage, ExportResult, InitResult, IssueReport, ProfileTable, ProfileTables
-from .screen import Screen, clean_text
+from .terminal_output import Screen, clean_text
 from .sizes import format_bytes
 from .table import show_table
 

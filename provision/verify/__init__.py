@@ -3,7 +3,7 @@
 Seven stages run in order. The first that fails is the cause, and the later ones are skipped. Stages 1, 2 and 4
 run in one child without a framework. Stage 3 reads files. Stages 5 to 7 run in one child per framework. If a
 stage fails, the user's settings are searched for the culprit. An environment with a lock gets an eighth stage:
-its differences from the lock. The stage `packages` is not part of the proof: `commands/packages_stage.py` runs
+its differences from the lock. The stage `packages` is not part of the proof: `commands/verify_packages.py` runs
 it afterwards.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .early_probes import EarlyProbes, begin
-from .locate import locate
+from .locate_environment import locate
 from .options import Baseline, Options, device_of
 
 # Imports delay the start of the first child. So modules that are needed after `begin` are imported later, while the

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..system import process
 from . import run_probe
-from .locate import PythonPaths, read_python_paths
+from .locate_environment import PythonPaths, read_python_paths
 from .options import Options, device_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ..environment.distributions import list_distributions
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
 from ..profiles.failure_findings import make_finding
 from .drift.listed_files import DIFFERENCES, FileProblem, ListedFile, check_files
-from .locate import PythonPaths
+from .locate_environment import PythonPaths
 from .read_libraries import InstalledLibraries, LibraryPackage, read_requirements
 
 _UNOPENED = re.compile(r"\b(lib[A-Za-z0-9_]+\.so[\d.]*): cannot open shared object file")

@@ -13,7 +13,7 @@ from typing import Any
 from ..model import Event, Evidence, Finding, FrameworkVerdict
 from ..system import process
 from . import (
-    compiled_against,
+    compiled_mismatch,
     culprit_setting,
     early_probes,
     judge_frameworks,
@@ -161,7 +161,7 @@ def _run_probe(
             device=run.device,
             ordinals=() if run.ordinal is None else (run.ordinal,),
             deep=run.options.deep,
-            extensions=compiled_against.find_extensions(name, run.paths.sites),
+            extensions=compiled_mismatch.find_extensions(name, run.paths.sites),
         ),
         run_probe.ChildSettings(
             environ=environ, timeout=run.options.timeout, later_input=later_input, on_start=on_start
@@ -262,7 +262,7 @@ def _run_on_device(run: Verification, name: str, uuid: str | None) -> FrameworkV
         if stage == "framework":
             judged = dataclasses.replace(judged, evidence=(*judged.evidence, *later))
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
-    if ill := compiled_against.judge_extensions(name, report):
+    if ill := compiled_mismatch.judge_extensions(name, report):
         run.add("framework", ill, None, name, uuid)
     run.wrong = run.wrong or outcome.wrong
     blind = run.device != "cpu" and any(f.cause == "visible_devices_invalid" for f in outcome.findings)

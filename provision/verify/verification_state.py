@@ -29,7 +29,7 @@ from ..model import (
 from ..system import process
 from . import culprit_setting, read_libraries, run_probe
 from .early_probes import EarlyProbes
-from .locate import PythonPaths
+from .locate_environment import PythonPaths
 from .options import Baseline, Options, device_of
 
 Emit = Callable[[Event], None]

@@ -19,8 +19,8 @@ from packaging.utils import canonicalize_name
 from ..errors import LockError
 from ..model import Event, LockedPackage, PackageSources, Plan, RequirementLine, TransitiveFrameworks
 from ..system.redaction import redact_text
-from . import packages_without_wheels
-from .missing_wheels import has_wheel
+from . import remembered_source_packages
+from .package_named_in_refusal import has_wheel
 from .pylock import is_source
 from .refused_questions import RefusalMemory
 from .source_archives import SourceArchive, SourceArchives, has_pages
@@ -97,7 +97,7 @@ class SourceBuilds:
         """Allow the packages without wheels of the last answer to a question, except for forbidden ones."""
         if self.stated and not self.reading:
             archives = self.stated.archives
-            names = packages_without_wheels.recall(question, archives.sources, archives.wheels)
+            names = remembered_source_packages.recall(question, archives.sources, archives.wheels)
             self.allowed += [
                 n for n in names if n not in self.allowed and not self._find_forbidding_option(n)
             ]
@@ -134,7 +134,7 @@ class SourceBuilds:
         """Store the packages of an answer that came from source because they have no wheel."""
         if self.stated and not self.reading:
             archives, of_indexes = self.stated.archives, self._select_of_indexes(needs)
-            packages_without_wheels.remember(
+            remembered_source_packages.remember(
                 question, set(names) & set(of_indexes), archives.sources, archives.wheels
             )
 

@@ -24,7 +24,7 @@ from ..system import process, scratch_folders
 from .allowed_source_builds import SourceBuilds
 from .refused_questions import UvQuestion
 from .solve_failure import TIMEOUT, failure
-from .upload_times import UploadTimes
+from .apply_exclude_newer import UploadTimes
 from .uv_solution import parse_versions
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}

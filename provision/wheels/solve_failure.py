@@ -17,7 +17,7 @@ from ..system import process
 from ..system.redaction import redact
 from .allowed_source_builds import build_refused
 from .build_failure import explain_in_solve
-from .missing_wheels import find_missing_wheel
+from .package_named_in_refusal import find_missing_wheel
 from .source_archives import SourceArchives
 
 TIMEOUT = 900.0

@@ -26,7 +26,7 @@ from packaging.version import Version
 from ..environment.gpuenv_cache import cache_folder
 from ..errors import BuildError, LockError
 from ..index import uv_config
-from ..index.archive_members import DAMAGED, list_sdist
+from ..index.bounded_archive import DAMAGED, list_sdist
 from ..index.download_files import FileRequest, download
 from ..index.file_addresses import Addresses
 from ..index.http import AT_ONCE, Http

@@ -24,7 +24,7 @@ from ..errors import LockError
 from ..index.http import AT_ONCE
 from ..index.platform_tags import CPYTHON, markers_of
 from ..model import Emit, Event, LockedPackage, Plan, RequirementLine
-from .missing_wheels import find_unusable
+from .package_named_in_refusal import find_unusable
 from .source_archives import SourceArchive, SourceArchives
 
 _MOST_VERSIONS = 8

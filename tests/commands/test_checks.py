@@ -12,11 +12,11 @@ import pytest
 from framework_envs import framework_env, venv
 
 from provision.commands import project_checks
-from provision.commands.packages_stage import Examination
+from provision.commands.verify_packages import Examination
 from provision.errors import DataError, UsageError
 from provision.model import StageResult, Verdict, as_document, from_plain
 from provision.request.options import Choices
-from provision.verify import Options, locate
+from provision.verify import Options, locate_environment
 
 PASSED = StageResult(stage="framework", framework="jax", status="pass", detail="jax 1", device="cpu")
 
@@ -58,7 +58,7 @@ def judged(env, *typed, verdict="cpu", stages=(PASSED,), project=True, events=No
     planned = project_checks.plan_checks(env, asked, wanted)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict=verdict, stages=stages)
     emit = (lambda _: None) if events is None else events.append
-    examined = Examination(env=locate(env), lock=None, choices=Choices(), options=wanted)
+    examined = Examination(env=locate_environment(env), lock=None, choices=Choices(), options=wanted)
     return project_checks.run_project_checks(examined, before, planned, emit)
 
 

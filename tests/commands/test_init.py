@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from provision.project.config.gpuenv_yaml import read_config
 from provision.project.init import edit_makefile, imports
-from provision.project.init.detected_packages import PackageFacts
+from provision.project.init.folder_findings import PackageFacts
 from provision.project.init.write_project import write_project_files
 
 YOLO = "# YOLOv5\nnumpy>=1.23\ntorch>=1.8.0  # see pytorch.org\ntorchvision>=0.9.0\n"

@@ -45,7 +45,7 @@ from provision.project.config.gpuenv_yaml import read_config
 from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
 from provision.project.requirements.sorted_requirements import SortingRules
 from provision.request import target
-from provision.verify import compiled_against, read_libraries
+from provision.verify import compiled_mismatch, read_libraries
 from provision.verify.drift import compare_conda, compare_wheels, listed_files
 from provision.verify.drift.changed_files import make_change
 from provision.wheels import pylock
@@ -187,7 +187,7 @@ def libraries_listed(data: bytes) -> None:
     folder = file("env/lib/python3.11/site-packages/nvidia_cudnn_cu12-9.1.0.dist-info/RECORD", data).parent
     found = list(read_libraries._read_wheels(str(site)))
     listed_files.check_files([f for d in found for f in d.files][:64], True)
-    list(compiled_against._list_modules(distributions.Distribution("nvidia-cudnn-cu12", "9.1.0", folder)))
+    list(compiled_mismatch._list_modules(distributions.Distribution("nvidia-cudnn-cu12", "9.1.0", folder)))
 
 
 def conda_meta(data: bytes) -> None:

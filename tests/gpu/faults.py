@@ -36,7 +36,7 @@ from run_gpu import BARE
 from spoil import Place
 
 from provision.model import as_document
-from provision.verify import Options, locate, verify
+from provision.verify import Options, locate_environment, verify
 
 # --- in the process of one fault -------------------------------------------------------------------
 
@@ -115,14 +115,14 @@ def one(fault: Fault | None, place: Place, asked: argparse.Namespace) -> list[di
         for frameworks in runs:
             start = time.perf_counter()
             options = Options(frameworks=frameworks, timeout=60, cache_dir=Path(asked.cache))
-            verdict = verify(locate(Path(python)), options, emit=lambda _: None)
+            verdict = verify(locate_environment(Path(python)), options, emit=lambda _: None)
             row = judged(fault, verdict)
             if fault and fault.heals and verdict.verdict == "works" and Path(fault.heals).exists():
                 row |= {"ok": None, "title": f"the driver made {fault.heals} again"}
             row |= {"frameworks": "+".join(frameworks), "seconds": round(time.perf_counter() - start, 2)}
             rows.append(row | {"verdict": as_document(verdict)})
         if asked.peers and fault is not None:
-            rows[0]["peers"] = peers(locate(Path(python)).python, {f for r in runs for f in r})
+            rows[0]["peers"] = peers(locate_environment(Path(python)).python, {f for r in runs for f in r})
     return rows
 
 
@@ -169,7 +169,7 @@ def child(asked: argparse.Namespace) -> None:
     """In the child: make the fault and write the rows to the answer's file."""
     scratch = Path(tempfile.mkdtemp(prefix="fault-", dir=Path(asked.answer).parent))
     try:
-        place = spoil.look(locate(Path(asked.env)).python, scratch)
+        place = spoil.look(locate_environment(Path(asked.env)).python, scratch)
         chosen = [None, *select(faults(place), asked.only)][asked.child]
         rows = one(chosen, place, asked)
     except spoil.NotMadeError as why:
@@ -221,7 +221,7 @@ def main() -> int:
 
 def matrix(asked: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
     """All faults, those that bear company in a pool; the order of the rows is the matrix's."""
-    place = spoil.look(locate(Path(asked.env)).python, scratch)
+    place = spoil.look(locate_environment(Path(asked.env)).python, scratch)
     chosen = select(faults(place), asked.only)
     with concurrent.futures.ThreadPoolExecutor(asked.workers) as pool:
         together = [(n, f.name) for n, f in enumerate(chosen, 1) if not f.alone]

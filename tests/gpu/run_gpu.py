@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from provision.model import Event, Verdict, as_document
-from provision.verify import Options, locate, verify
+from provision.verify import Options, locate_environment, verify
 
 BARE = {
     "torch": """
@@ -83,7 +83,7 @@ def step(name: str, env: str, options: Options, out: Path) -> list[str]:
     print(f"== {name}", flush=True)
     start = time.perf_counter()
     try:
-        verdict = verify(locate(Path(env)), options, emit=say)
+        verdict = verify(locate_environment(Path(env)), options, emit=say)
     except Exception:  # noqa: BLE001 - a step that raises must not keep the next from running
         traceback.print_exc()
         return [f"{name}: raised"]
@@ -107,7 +107,7 @@ def bare(python: str, framework: str) -> float:
 
 def compare(env: str, frameworks: list[str]) -> None:
     """The cost of a verdict as a ratio, medians of three interleaved runs after one warm-up each."""
-    where = locate(Path(env))
+    where = locate_environment(Path(env))
     for framework in frameworks:
         options = Options(frameworks=(framework,))
         mine, theirs = [], []
@@ -122,7 +122,7 @@ def compare(env: str, frameworks: list[str]) -> None:
 
 def quick(env: str) -> None:
     """Medians of --quick, called here and as a command."""
-    where, times, verdict = locate(Path(env)), [], None
+    where, times, verdict = locate_environment(Path(env)), [], None
     for _ in range(7):
         start = time.perf_counter()
         verdict = verify(where, Options(quick=True), emit=lambda _: None)

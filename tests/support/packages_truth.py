@@ -125,7 +125,7 @@ def verify(python, site):
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from provision.model import Environment
     from provision.profiles import load
-    from provision.verify.locate import PythonPaths
+    from provision.verify.locate_environment import PythonPaths
     from provision.verify.packages import read_environment
     from provision.verify.packages.importing import import_packages
 

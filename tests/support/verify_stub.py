@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from driver_stub import H200, build, build_runtime, scenario, spec
-from provision.verify import Baseline, Options, locate, verify
+from provision.verify import Baseline, Options, locate_environment, verify
 
 LIBRARIES = ("libcudnn.so.9", "libcudnn_ops.so.9", "libcudnn_graph.so.9")
 ALL_LIBRARIES = (
@@ -93,7 +93,7 @@ def judge(env, tmp_path, monkeypatch):
         for key, value in scenario(libraries, what).items():
             folders = [*map(str, before), value] if key == "LD_LIBRARY_PATH" else [value]
             monkeypatch.setenv(key, ":".join(folders))
-        return verify(locate(env), options, Baseline(**more), emit=lambda _: None)
+        return verify(locate_environment(env), options, Baseline(**more), emit=lambda _: None)
 
     return run
 

@@ -17,9 +17,9 @@ import zipfile
 import pytest
 from loopback import running
 
-from provision.bundle.unhashed_wheels import build_requires
+from provision.bundle.wheels_from_source import build_requires
 from provision.errors import BuildError, LockError
-from provision.index import archive_members, connections, download_files
+from provision.index import bounded_archive, connections, download_files
 from provision.index.download_files import FileRequest, download, part
 from provision.index.file_addresses import add_credentials
 from provision.index.http import Http
@@ -316,8 +316,8 @@ def bomb(size, method=zipfile.ZIP_DEFLATED, claims=None):
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (bomb(archive_members.MOST_TEXT + 1), "bytes unpacked, expected at most"),
-        (bomb(archive_members.MOST_TEXT * 8, claims=100), "cannot be decompressed"),
+        (bomb(bounded_archive.MOST_TEXT + 1), "bytes unpacked, expected at most"),
+        (bomb(bounded_archive.MOST_TEXT * 8, claims=100), "cannot be decompressed"),
         (bomb(1000, zipfile.ZIP_BZIP2), "expected deflate"),
         (bomb(1000, zipfile.ZIP_LZMA), "expected deflate"),
     ],
@@ -358,13 +358,13 @@ def test_build_requirements_are_read_from_a_source_archive(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", [".tar.gz", ".zip"])
 def test_a_pyproject_of_gigabytes_is_refused(tmp_path, suffix):
-    path = sdist(tmp_path, suffix, {"demo-1.0/pyproject.toml": b"\n" * (archive_members.MOST_TEXT + 1)})
+    path = sdist(tmp_path, suffix, {"demo-1.0/pyproject.toml": b"\n" * (bounded_archive.MOST_TEXT + 1)})
     with pytest.raises(LockError, match=r"pyproject\.toml has \d+ bytes unpacked"):
         build_requires(path)
 
 
 def test_an_archive_that_unpacks_to_gigabytes_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive_members, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(bounded_archive, "MOST_UNPACKED", 1 << 20)
     path = sdist(tmp_path, ".tar.gz", {"demo-1.0/a": b"\0" * (4 << 20), "demo-1.0/pyproject.toml": b""})
     with pytest.raises(LockError, match="its content has"):
         build_requires(path)

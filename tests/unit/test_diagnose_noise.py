@@ -10,7 +10,7 @@ import pytest
 from diagnosed import KNOWN, causes, found
 from log_noise import HARMLESS, KINDS, wrapped
 
-from provision.diagnose.log_lines import read
+from provision.diagnose.relevant_log_lines import read
 from provision.diagnose.log_wrappers import unwrapped
 
 EXAMPLES = [(r.name, r.example) for r in KNOWN.failures] + [(r.name, r.says[0]) for r in KNOWN.catalogue]

@@ -9,7 +9,7 @@ from resolve_rules import BUILDS
 from test_fleet import plans_of, smallest_partition
 
 from provision import fleet
-from provision.commands.fleet_packages import FleetPackages
+from provision.commands.fleet_package_questions import FleetPackages
 from provision.model import (
     AvailableWheels,
     FleetHost,

@@ -3,7 +3,7 @@
 from hypothesis import given, settings, strategies as st
 
 from provision.fleet.minimum_cover import PlanCandidate, bits
-from provision.fleet.package_conflicts import cover_with_packages, without_conflicts
+from provision.fleet.fewest_plans_with_packages import cover_with_packages, without_conflicts
 
 KINDS = 6
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from provision.diagnose import board_names, crashes, tracebacks
-from provision.diagnose.log_lines import Line
+from provision.diagnose.relevant_log_lines import Line
 from provision.errors import UsageError
 from provision.index import uv_failures
 from provision.project.requirements import conda_environment, poetry
@@ -14,8 +14,8 @@ from provision.project.requirements.sorted_requirements import SortingRules
 from provision.report import anonymize
 from provision.system import loader_cache
 from provision.verify import message_causes, missing_libraries
-from provision.verify.locate import PythonPaths
-from provision.wheels import build_failure, missing_wheels, solve_failure, uv_log
+from provision.verify.locate_environment import PythonPaths
+from provision.wheels import build_failure, package_named_in_refusal, solve_failure, uv_log
 
 
 def seconds(read, text):
@@ -48,7 +48,7 @@ READERS = {
     "refusals in a log": (uv_failures.find_failure, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
     "disks in a log": (uv_failures.find_storage_failure, ("`/a", "'", '"/')),
     "packages that no index has": (solve_failure._ABSENT.search, ("x", "a-", "x was not ")),
-    "releases without wheels": (missing_wheels.find_unusable, ("a==1 ", "has no usable wheels ", "a==1 have no usable wheels ")),
+    "releases without wheels": (package_named_in_refusal.find_unusable, ("a==1 ", "has no usable wheels ", "a==1 have no usable wheels ")),
     "undeclared build requirements": (build_failure._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
     "a missing library": (lambda t: message_causes.explain_loader_message(t, ()), ("lib", "lib-", "liba.so")),
     "a refused setting": (lambda t: message_causes.explain_setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),

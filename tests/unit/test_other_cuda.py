@@ -15,7 +15,7 @@ from provision.model import (
     Target,
     ToolkitRelease,
 )
-from provision.resolve.cuda_conflicts import LockedSet, cuda_of_part, sentence_of
+from provision.resolve.locked_cuda_conflicts import LockedSet, cuda_of_part, sentence_of
 from provision.resolve.question import Question
 from provision.resolve.satellite_fit import SatelliteRows
 from provision.wheels.uv_solution import parse_requirers

@@ -24,7 +24,7 @@ from provision.model import (
 )
 from provision.resolve.joint_answer import against_newest, answer
 from provision.resolve.joint_search import JointSearch
-from provision.resolve.joint_sets import Refused
+from provision.resolve.chosen_and_refused_sets import Refused
 from provision.resolve.outdated_releases import too_old
 from provision.resolve.question import Question
 

@@ -5,7 +5,7 @@ from loopback import Index, serving
 from packaging.requirements import Requirement
 
 from provision.model import PackageSources, Plan, Target
-from provision.wheels.several_pythons import find_pythons_with_wheel
+from provision.wheels.pythons_with_wheels import find_pythons_with_wheel
 
 TARGET = Target(platform="linux-x86_64", glibc="2.35", driver="580.95.05", driver_os="linux", gpus=())
 PLAN = Plan(

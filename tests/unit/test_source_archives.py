@@ -239,7 +239,7 @@ def test_a_member_that_is_too_large_is_refused(tmp_path, form):
 
 
 def test_an_archive_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("provision.index.archive_members.MOST_UNPACKED", 4 << 20)
+    monkeypatch.setattr("provision.index.bounded_archive.MOST_UNPACKED", 4 << 20)
     path = tmp_path / "some-1.0.tar.gz"
     big, _ = member("some-1.0/data.bin")
     big.size = 16 << 20

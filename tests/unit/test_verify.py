@@ -11,14 +11,14 @@ from verify_stub import hanging
 
 from provision.errors import UsageError
 from provision.model import Verdict, as_document, from_plain
-from provision.verify import Baseline, Options, begin, locate, verify
+from provision.verify import Baseline, Options, begin, locate_environment, verify
 from provision.verify.verification_state import prepare
 
 CPU = Options(device="cpu", timeout=120)
 
 
 def judge(env, options=CPU):
-    return verify(locate(Path(env)), options, emit=lambda _: None)
+    return verify(locate_environment(Path(env)), options, emit=lambda _: None)
 
 
 def stage(verdict, name):
@@ -254,7 +254,7 @@ def test_a_sitecustomize_that_raises_does_not_hide_the_environment(tmp_path, mon
     (tmp_path / "sitecustomize.py").write_text("import os; os._exit(3)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     events = []
-    verify(locate(env), Options(device="cpu", quick=True), emit=events.append)
+    verify(locate_environment(env), Options(device="cpu", quick=True), emit=events.append)
     assert any("status 3" in e.text for e in events if e.kind == "warning")
 
 
@@ -263,11 +263,11 @@ def test_a_sitecustomize_that_raises_does_not_hide_the_environment(tmp_path, mon
 
 def test_locate_takes_a_venv_its_python_and_any_python(tmp_path):
     env, _ = venv(tmp_path / "mit Leerzeichen und ä")
-    whole, python = locate(env), locate(env / "bin" / "python")
+    whole, python = locate_environment(env), locate_environment(env / "bin" / "python")
     assert whole == python
     assert (whole.manager, whole.path, whole.made_by_gpuenv) == ("venv", str(env), False)
     assert whole.python_version == ".".join(map(str, sys.version_info[:3]))
-    system = locate(Path(sys.base_prefix, "bin", Path(sys.executable).resolve().name))
+    system = locate_environment(Path(sys.base_prefix, "bin", Path(sys.executable).resolve().name))
     assert system.manager in (None, "conda")
 
 
@@ -276,7 +276,7 @@ def test_locate_knows_conda_and_what_gpuenv_made(tmp_path):
     (env / "conda-meta").mkdir()
     (env / ".gpuenv").mkdir()
     (env / ".gpuenv" / "plan.json").write_text("{}")
-    found = locate(env)
+    found = locate_environment(env)
     assert (found.manager, found.made_by_gpuenv) == ("conda", True)
 
 
@@ -300,7 +300,7 @@ def test_locate_says_what_is_wrong_and_what_was_meant(tmp_path, asked, message, 
         (tmp_path / name).chmod(0o755)
     (tmp_path / "gone").symlink_to("/nowhere/python")
     with pytest.raises(UsageError, match=message) as caught:
-        locate(tmp_path / asked)
+        locate_environment(tmp_path / asked)
     assert hint.format(tmp_path) in caught.value.hint
 
 
@@ -311,8 +311,8 @@ def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_p
     config.write_text(
         re.sub(r"^version(_info)? *=.*$", "version = 3.4.5", config.read_text(), flags=re.MULTILINE)
     )
-    found = locate(env, stated=True)
-    assert (found.python_version, locate(env).python_version) == ("3.4.5", real)
+    found = locate_environment(env, stated=True)
+    assert (found.python_version, locate_environment(env).python_version) == ("3.4.5", real)
     options = Options(device="cpu", quick=True)
     with begin(found, options) as begun:
         assert prepare(begun, options, Baseline(), lambda event: None).env.python_version == real
@@ -324,6 +324,6 @@ def test_a_venv_whose_python_does_not_work_is_refused(tmp_path):
     python.unlink()
     python.write_text("#!/bin/sh\necho hello\n")
     python.chmod(0o755)
-    found = locate(env, stated=True)
+    found = locate_environment(env, stated=True)
     with pytest.raises(UsageError, match="is not a working Python interpreter"):
         verify(found, Options(device="cpu", quick=True), emit=lambda event: None)

@@ -7,7 +7,7 @@ from framework_envs import framework_env, venv
 from hypothesis import given, settings, strategies as st
 
 from driver_stub import build_runtime, scenario, spec
-from provision.verify import Options, locate, verify
+from provision.verify import Options, locate_environment, verify
 from provision.verify.culprit_setting import Suspect, list_suspects, remove_suspects, search_guilty
 
 
@@ -116,7 +116,7 @@ def jax_with_cudnn(tmp_path, monkeypatch):
 
 
 def judge(env):
-    return verify(locate(env), Options(device="cpu", timeout=120), emit=lambda _: None)
+    return verify(locate_environment(env), Options(device="cpu", timeout=120), emit=lambda _: None)
 
 
 @pytest.mark.network

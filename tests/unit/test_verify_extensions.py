@@ -7,7 +7,7 @@ import pytest
 from framework_envs import framework_env, venv
 
 from provision.model import Environment
-from provision.verify import compiled_against, run_imports
+from provision.verify import compiled_mismatch, run_imports
 from provision.verify.run_probe import ChildSettings
 
 CHILD = ChildSettings(environ={"PATH": "/usr/bin:/bin"}, timeout=120)
@@ -36,10 +36,10 @@ def test_extensions_are_found_by_what_their_packages_require_and_are_linked_with
         (info / "RECORD").write_text(f"{dist}/_C.so,,\n../../../../etc/passwd.so,,\n")
         (site / dist).mkdir()
         (site / dist / "_C.so").write_bytes(b"\0libc10.so\0" if linked else b"\0libm.so\0")
-    assert compiled_against.find_extensions("torch", [str(site)]) == [
+    assert compiled_mismatch.find_extensions("torch", [str(site)]) == [
         ("vision 1.0", str(site / "vision/_C.so"))
     ]
-    assert compiled_against.find_extensions("jax", [str(site)]) == []
+    assert compiled_mismatch.find_extensions("jax", [str(site)]) == []
 
 
 @pytest.mark.network
@@ -55,8 +55,8 @@ def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
             CHILD,
         )  # fmt: skip
 
-    assert compiled_against.judge_extensions("torch", ask(good)) is None
-    judged = compiled_against.judge_extensions("torch", ask(good, bad))
+    assert compiled_mismatch.judge_extensions("torch", ask(good)) is None
+    judged = compiled_mismatch.judge_extensions("torch", ask(good, bad))
     assert judged.status == "fail" and "torchvision 0.1 cannot be loaded with torch" in judged.detail
     (finding,) = judged.findings
     assert finding.cause == "extension_built_for_other_torch_or_cuda"
@@ -75,5 +75,5 @@ def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(tmp_pat
         run_imports.FrameworkProbeRequest(device="cpu", extensions=[("other 2.0", str(tmp_path / "boom.so"))]),
         CHILD,
     )  # fmt: skip
-    judged = compiled_against.judge_extensions("torch", report)
+    judged = compiled_mismatch.judge_extensions("torch", report)
     assert judged.status == "warn" and "SIGSEGV" in judged.evidence[0].text

@@ -10,7 +10,7 @@ import pytest
 from verify_stub import QUICK, cudnn, env, failing, hanging, healthy, judge, pristine, stage  # noqa: F401
 
 from driver_stub import H200, T4, V100, build, build_runtime, spec
-from provision.verify import Options, locate, verify
+from provision.verify import Options, locate_environment, verify
 
 
 def test_a_healthy_machine_passes_four_stages(judge):
@@ -95,7 +95,7 @@ def test_hidden_gpus_are_laid_on_the_variable_that_hides_them(judge, monkeypatch
 def test_a_machine_without_a_driver_fails_at_the_driver(judge, tmp_path, monkeypatch):
     build(tmp_path / "none", leave_out=["libcuda.so.1"])
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "none"))
-    env = locate(tmp_path / "env")
+    env = locate_environment(tmp_path / "env")
     verdict = verify(env, QUICK, emit=lambda _: None)
     assert failing(verdict) == "driver"
     assert "libcuda.so.1" in stage(verdict, "driver").detail
@@ -106,7 +106,7 @@ def test_a_notebook_without_a_driver_is_told_to_change_its_runtime(judge, tmp_pa
     build(tmp_path / "none", leave_out=["libcuda.so.1"])
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "none"))
     monkeypatch.setenv("COLAB_RELEASE_TAG", "release-colab_1")
-    verdict = verify(locate(tmp_path / "env"), QUICK, emit=lambda _: None)
+    verdict = verify(locate_environment(tmp_path / "env"), QUICK, emit=lambda _: None)
     assert verdict.findings[0].cause == "driver_missing" and "Change runtime type" in (verdict.hint or "")
 
 

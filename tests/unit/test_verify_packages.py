@@ -11,7 +11,7 @@ from framework_envs import framework_env, venv
 
 from provision.model import DlopenedLibrary, OptionalLibraries
 from provision.profiles import load
-from provision.verify.locate import PythonPaths
+from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages.nominate_packages import LibraryRows, read
 
 VERSION = "{}.{}.{}".format(*sys.version_info)

@@ -10,7 +10,7 @@ from framework_envs import venv
 from provision.model import Environment, Profiles, Satellite, ToolkitRelease
 from provision.profiles import load
 from provision.verify import Options
-from provision.verify.locate import PythonPaths
+from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages import StageInputs, judge, read_environment
 from provision.verify.packages.compiled_files import Package
 from provision.verify.packages.measured_releases import Beside, beside, find_fitting_release

@@ -13,7 +13,7 @@ from provision.profiles import load
 from provision.request.options import Choices
 from provision.request.recorded_packages import list_named_packages
 from provision.verify import Options
-from provision.verify.locate import PythonPaths
+from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages import StageInputs, judge, named_and_required, read_environment
 from provision.verify.packages.compiled_files import Package
 from provision.verify.packages.loader_search import Problem

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.verify import Options, locate, verify
+from provision.verify import Options, locate_environment, verify
 from provision.verify.drift import later_installs
 
 MADE = 1_790_000_000  # the image's day
@@ -99,7 +99,7 @@ def test_verify_of_a_runtimes_own_python_says_what_its_user_changed(runtime):
     python, site = runtime
     installed(site, "torch", "2.9.0+cpu", LATER)
     events = []
-    verdict = verify(locate(python), Options(device="cpu", timeout=300), emit=events.append)
+    verdict = verify(locate_environment(python), Options(device="cpu", timeout=300), emit=events.append)
     change = "torch 2.9.0+cpu (pip, 2026-09-30 14:13 UTC)"
     assert f"installed after this runtime was created: {change}" in [e.text for e in events]
     stage = next(s for s in verdict.stages if s.stage == "framework")
@@ -111,6 +111,6 @@ def test_verify_of_an_unchanged_runtime_says_nothing_of_it(runtime):
     python, site = runtime
     installed(site, "torch", "2.8.0", MADE + 99)
     events = []
-    verdict = verify(locate(python), Options(device="cpu", timeout=300), emit=events.append)
+    verdict = verify(locate_environment(python), Options(device="cpu", timeout=300), emit=events.append)
     assert not [e for e in events if e.kind == "note"]
     assert "since" not in repr(verdict.stages)

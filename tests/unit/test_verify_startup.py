@@ -6,7 +6,7 @@ import pytest
 from verify_stub import env, healthy, judge, pristine, record, stage  # noqa: F401 - fixtures
 
 from provision.system import process
-from provision.verify import Options, culprit_setting, locate, message_causes, missing_libraries
+from provision.verify import Options, culprit_setting, locate_environment, message_causes, missing_libraries
 
 TORCH = """
 import os, types
@@ -34,7 +34,7 @@ def site(env):  # noqa: F811 - the fixture of that name
 
 
 def found(site):
-    return culprit_setting.explain_startup_files(locate(site.parents[2]), process.environ(), "torch")
+    return culprit_setting.explain_startup_files(locate_environment(site.parents[2]), process.environ(), "torch")
 
 
 def test_a_pth_file_that_hides_the_gpus_is_named_with_its_line(site, judge):  # noqa: F811
@@ -145,7 +145,7 @@ def torch_library(site):
 
 
 def looked_for(site, text):
-    here = locate(site.parents[2])
+    here = locate_environment(site.parents[2])
     return missing_libraries.explain_damaged("torch", text, here, _Found((str(site),)))
 
 

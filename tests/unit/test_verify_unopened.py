@@ -7,8 +7,8 @@ import subprocess
 from tensorflow_stub import site  # noqa: F401
 from verify_stub import env, healthy, judge, pristine, stage  # noqa: F401
 
-from provision.verify import Options, locate, missing_libraries, read_libraries
-from provision.verify.locate import FoundFramework, PythonPaths
+from provision.verify import Options, locate_environment, missing_libraries, read_libraries
+from provision.verify.locate_environment import FoundFramework, PythonPaths
 
 FULL = Options(frameworks=("tensorflow",), timeout=300)
 
@@ -29,7 +29,7 @@ def test_where_nothing_may_be_written_the_loaders_variable_is_the_fix(site):
     found = PythonPaths(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
     words = "Could not load dynamic library 'libcusolver.so.11'; dlerror: libcusolver.so.11: cannot open shared object file"
     installed = read_libraries.InstalledLibraries(paths=found)
-    finding = missing_libraries.explain_missing("tensorflow", words, locate(site.parents[2]), installed)
+    finding = missing_libraries.explain_missing("tensorflow", words, locate_environment(site.parents[2]), installed)
     assert f"export LD_LIBRARY_PATH={site}/nvidia/cusolver/lib" in finding.fix
 
 
@@ -82,7 +82,7 @@ def test_what_is_no_library_of_nvidias_is_left_to_others(site):
     ):
         assert (
             missing_libraries.explain_missing(
-                "tensorflow", words, locate(site.parents[2]), read_libraries.InstalledLibraries(paths=found)
+                "tensorflow", words, locate_environment(site.parents[2]), read_libraries.InstalledLibraries(paths=found)
             )
             is None
         )

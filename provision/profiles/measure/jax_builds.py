@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from provision import model
-from provision.index.archive_members import MOST_LIBRARY, read_member
+from provision.index.bounded_archive import MOST_LIBRARY, read_member
 from provision.index.remote_wheels import member
 from provision.index.scan_library_stream import from_binaries, read_fatbins
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from provision.index.archive_members import read_member
+from provision.index.bounded_archive import read_member
 from provision.index.remote_wheels import member
 from provision.index.scan_library_stream import (
     ELF,

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from provision.index.archive_members import MOST_LIBRARY, read_member
+from provision.index.bounded_archive import MOST_LIBRARY, read_member
 from provision.index.remote_wheels import member
 from provision.index.scan_library_stream import from_words, machine_code, read_fatbins
 

@@ -11,7 +11,7 @@ import re
 import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
-from provision.index.archive_members import DAMAGED
+from provision.index.bounded_archive import DAMAGED
 from provision.index.scan_library_stream import read_fatbins
 from provision.system.elf import Elf, ElfError, parse
 from provision.system.elf_symbols import read_undefined_symbols

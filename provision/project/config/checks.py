@@ -11,10 +11,10 @@ from provision.model import Check, CheckKind
 
 from ..quoted_text import LONGEST, quote_text
 from .key_forms import ValueForm
-from .yaml_nodes import read_table, read_text
+from .checked_yaml_nodes import read_table, read_text
 
 if TYPE_CHECKING:
-    from .yaml_nodes import Mistakes
+    from .checked_yaml_nodes import Mistakes
     from .yaml_tree import YamlNode
 
 KINDS: tuple[CheckKind, ...] = get_args(CheckKind)

@@ -16,7 +16,7 @@ from ..quoted_text import quote_text, take_first_line
 from . import key_forms
 from .checks import read_checks
 from .pyproject_table import parse_table
-from .yaml_nodes import Mistakes, read_list, read_table, read_text
+from .checked_yaml_nodes import Mistakes, read_list, read_table, read_text
 from .yaml_tree import MAX_BYTES, NotReadError, YamlNode, decode_yaml, parse_yaml
 
 _KEYS = [f.name for f in fields(ProjectConfig) if f.name not in key_forms.PROJECT[1:]]

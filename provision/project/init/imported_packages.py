@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 
 from provision.model import PROJECT_FRAMEWORKS
 
-from .detected_packages import FolderFindings, PackageFacts, list_first
+from .folder_findings import FolderFindings, PackageFacts, list_first
 from .imports import ImportedModule
 
 

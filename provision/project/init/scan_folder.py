@@ -14,7 +14,7 @@ from ..requirements import conda_environment
 from ..requirements.project_requirements import ProjectFiles, read_project_requirements
 from ..requirements.requirement import ParsedRequirement, parse_line
 from ..requirements.sorted_requirements import SortingRules, sort_requirements
-from .detected_packages import FolderFindings, PackageFacts, list_first
+from .folder_findings import FolderFindings, PackageFacts, list_first
 from .imported_packages import add_imports, find_framework_users
 from .imports import find_imports
 from .unbuildable import find_reason, states_requirements

@@ -9,7 +9,7 @@ from provision.errors import UsageError
 from ..requirements.project_text import read_setup_cfg, read_toml, table_at
 from ..requirements.uv_keys import SUPPORTED_KEYS
 from .flat_layout import find_several
-from .missing_own_package import find_missing_package
+from .package_expected_by_backend import find_missing_package
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from ..config.key_forms import CONFIG_NAME, LISTS
 from ..config.project_file import find_in_folder
 from ..quoted_text import parse_requirement, quote_text, suggest_version, take_first_line
 from . import edit_makefile
-from .detected_packages import FolderFindings, PackageFacts
+from .folder_findings import FolderFindings, PackageFacts
 from .scan_folder import scan_folder
 from .yaml_template import render_config
 

@@ -14,7 +14,7 @@ from ..quoted_text import quote_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .detected_packages import FolderFindings
+    from .folder_findings import FolderFindings
 
 _MOST_CHECKS = 20
 _HEAD = """\

@@ -20,7 +20,7 @@ from .measured_releases import beside
 from .nominate_packages import LibraryRows, Nominated, Reading, read
 
 if TYPE_CHECKING:
-    from ..locate import PythonPaths
+    from ..locate_environment import PythonPaths
     from ..options import Options
 
 __all__ = ["Reading", "StageInputs", "judge", "named_and_required", "read_environment"]

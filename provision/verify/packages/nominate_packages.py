@@ -18,7 +18,7 @@ from .loader_search import LoadedFile, Loader, Problem, list_names_of, list_reac
 from .measured_releases import find_other_framework
 
 if TYPE_CHECKING:
-    from ..locate import PythonPaths
+    from ..locate_environment import PythonPaths
 
 _TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")
 """The names of extension modules, which are not opened as libraries."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import LockError
 from ..model import Lock, Plan
-from ..resolve.cuda_conflicts import OtherCuda, sentence_of
+from ..resolve.locked_cuda_conflicts import OtherCuda, sentence_of
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model import Build, Lock, Plan, RequestContext
-from ..resolve.cuda_conflicts import LockedSet, OtherCuda
+from ..resolve.locked_cuda_conflicts import LockedSet, OtherCuda
 from ..resolve.question import ask_on_all
 from ..resolve.satellite_fit import SatelliteRows
 from ..wheels.cache_and_disk import own_cache

@@ -12,7 +12,7 @@ from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 from packaging.version import InvalidVersion, Version
 
 from provision.errors import LockError
-from provision.index.archive_members import DAMAGED, read_of_sdist
+from provision.index.bounded_archive import DAMAGED, read_of_sdist
 
 if TYPE_CHECKING:
     from provision.index.simple_api import File

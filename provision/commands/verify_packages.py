@@ -17,7 +17,7 @@ from ..request.options import Choices
 
 if TYPE_CHECKING:
     from ..model import Environment, Finding, Lock, Profiles, Verdict
-    from ..verify.locate import PythonPaths
+    from ..verify.locate_environment import PythonPaths
     from ..verify.packages import Reading
     from ..verify.packages.compiled_files import Package
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from ..model import FailureCause, FailureMessage, Finding
 from .candidates import Case, CauseCandidate
-from .log_lines import Line
+from .relevant_log_lines import Line
 from .pattern_search import without
 
 _NOTICES = "notices_without_gpu"

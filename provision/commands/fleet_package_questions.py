@@ -22,7 +22,7 @@ from ..model import (
 )
 from .functions_for_managers import resolve_plan
 from .joint_choice import JointChoice
-from .joint_refusals import find_reason, is_named
+from .solver_refusals import find_reason, is_named
 from .named_packages import read_named_packages
 
 _SHOWN = 3

@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from ..bundle import gpuenv_wheel
 from ..bundle.collect_files import Item
-from ..bundle.conda_channel import channel_file
+from ..bundle.bundled_conda_packages import channel_file
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
 from ..index.download_files import FileRequest
@@ -32,7 +32,7 @@ from ..request import environment_paths as where
 from ..system import process
 from ..system.redaction import redact, redact_text
 from ..system.untrusted_names import file_name_of_url
-from ..wheels import several_pythons, solve_wheels
+from ..wheels import pythons_with_wheels, solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds
 from .bundle_lock import LockForBundle
 
@@ -149,7 +149,7 @@ def solve_own_packages(
         "pip",
     ]
     minors = _minors(locked)
-    by_python = several_pythons.wheels_for(wanted, minors, locked.lock.plan, locked.sources)
+    by_python = pythons_with_wheels.wheels_for(wanted, minors, locked.lock.plan, locked.sources)
     rest = [m for m in minors if m not in by_python]
     refusals = []
     with ThreadPoolExecutor(max(1, len(rest))) as pool:

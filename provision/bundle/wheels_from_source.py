@@ -18,7 +18,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import BuildError, LockError
-from ..index import archive_members, uv
+from ..index import bounded_archive, uv
 from ..model import LockedPackage, PackageSources
 from ..system import write_inside_folder
 from ..system.untrusted_names import check_file_name, check_relative
@@ -99,10 +99,10 @@ def build_requires(path: Path) -> tuple[str, ...]:
     Further requirements of the build backend are known only when it runs.
     """
     try:
-        data = tomli.loads(archive_members.read_of_sdist(path, "pyproject.toml").decode())
+        data = tomli.loads(bounded_archive.read_of_sdist(path, "pyproject.toml").decode())
         named = data["build-system"]["requires"]
         return tuple(str(Requirement(text)) for text in named)
-    except (KeyError, TypeError, InvalidRequirement, *archive_members.DAMAGED):
+    except (KeyError, TypeError, InvalidRequirement, *bounded_archive.DAMAGED):
         return _PEP_518
 
 
