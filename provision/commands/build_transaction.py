@@ -32,12 +32,18 @@ from ..model import (
 from ..request import environment_paths as where
 from ..request.options import Choices
 from ..wheels.build_failure import hint_dependencies_alone
-from . import create_from_bundle, add_cuda_extras, nvcc_host_compiler, missing_library_warnings, project_checks
+from . import (
+    add_cuda_extras,
+    create_from_bundle,
+    missing_library_warnings,
+    nvcc_host_compiler,
+    project_checks,
+)
 from .measure_unknown_wheels import Measuring
-from .verify_packages import Examination, add_later_stages
 from .run_verification import make_options, run_verification
 from .up_to_date import finish_creation
 from .verdict_inputs import can_prove, get_planned_device, is_expected, machine_for_verdict
+from .verify_packages import Examination, add_later_stages
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from ..wheels import solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds
 from ..wheels.uv_install import format_unhashed
 from . import missing_library_warnings
-from .bundle_paths import BundledPackages, get_bundle_path
 from .bundle_lock import LockForBundle
+from .bundle_paths import BundledPackages, get_bundle_path
 from .read_request import find_interpreter
 
 

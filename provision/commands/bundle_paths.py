@@ -16,8 +16,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ..bundle import gpuenv_wheel
-from ..bundle.collect_files import Item
 from ..bundle.bundled_conda_packages import channel_file
+from ..bundle.collect_files import Item
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
 from ..index.download_files import FileRequest

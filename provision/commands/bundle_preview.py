@@ -9,8 +9,8 @@ from pathlib import Path
 from ..bundle.collect_files import Item, needed
 from ..model import Emit, Preview
 from .bundle_contents import merge_items
-from .bundle_paths import BundledPackages, solve_own_packages
 from .bundle_lock import LockForBundle, one_of_each_platform
+from .bundle_paths import BundledPackages, solve_own_packages
 
 
 def preview(folder: Path, locks: Sequence[LockForBundle], emit: Emit) -> Preview:

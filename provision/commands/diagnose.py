@@ -204,10 +204,10 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     from .. import verify
     from ..environment.place import MARK
     from ..wheels import pylock
-    from .verify_packages import Examination, add_later_stages
     from .run_verification import make_options, run_verification
+    from .verify_packages import Examination, add_later_stages
 
-    located = verify.locate(where.make_absolute(env))
+    located = verify.locate_environment(where.make_absolute(env))
     try:
         lock = pylock.read_in(Path(located.path) / MARK) if located.made_by_gpuenv else None
     except LockError as error:

@@ -22,8 +22,8 @@ from ..model import (
 )
 from .functions_for_managers import resolve_plan
 from .joint_choice import JointChoice
-from .solver_refusals import find_reason, is_named
 from .named_packages import read_named_packages
+from .solver_refusals import find_reason, is_named
 
 _SHOWN = 3
 """Named packages that a reason lists."""

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from ..errors import LockError
 from ..model import FRAMEWORKS, Emit, Event, HeldBackPackage, JointSolution, Lock, Plan, RequestContext
 from ..resolve.candidate_builds import CandidateBuilds
+from ..resolve.chosen_and_refused_sets import Chosen, Refused
 from ..resolve.companions import companion_names, known_companion
-from ..resolve.locked_cuda_conflicts import OtherCuda
 from ..resolve.joint_answer import against_newest, answer, why_none
 from ..resolve.joint_search import JointSearch
-from ..resolve.chosen_and_refused_sets import Chosen, Refused
+from ..resolve.locked_cuda_conflicts import OtherCuda
 from ..resolve.outdated_releases import OLD, too_old
 from ..resolve.question import ask_on_all
 from ..wheels.available_releases import ReleaseReader, RequestedPackage
 from ..wheels.prebuilt_wheels import PrebuiltWheels
-from .solver_refusals import KeptReleases, OtherCudaError, find_reason, is_named, make_age_error
+from .conflicting_indirect_packages import find_transitive_packages
 from .named_packages import read_named_packages
 from .releases_to_read import read_what_matters
-from .conflicting_indirect_packages import find_transitive_packages
+from .solver_refusals import KeptReleases, OtherCudaError, find_reason, is_named, make_age_error
 
 _MOST_REFUSALS = 6
 _UNKNOWN = "the other packages conflict with it"

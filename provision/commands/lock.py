@@ -20,10 +20,10 @@ from . import several_targets
 from .add_cuda_extras import warn_of_extras
 from .default_env import note_project
 from .framework_as_path import suggest_options
-from .nvcc_host_compiler import warn_of_host_compiler
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, explain_kept, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries
+from .nvcc_host_compiler import warn_of_host_compiler
 from .read_request import get_locking, judge_request
 from .resolve import add_notes, explain_cpu_choice
 

@@ -44,7 +44,9 @@ class ProfilesShowOptions:
 class ProfilesCheckOptions:
     """The options of `profiles check`."""
 
-    folders: list[Path] = argument(list, help="Folders with tables about versions.  [default: gpuenv's own tables, and yours]")
+    folders: list[Path] = argument(
+        list, help="Folders with tables about versions.  [default: gpuenv's own tables, and yours]"
+    )
     choices: Choices = group(Choices, "profiles")
 
 

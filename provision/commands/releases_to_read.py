@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from ..model import NamedPackage, PackageRelease
-from ..resolve.joint_search import JointSearch
 from ..resolve.chosen_and_refused_sets import Chosen, Refused
+from ..resolve.joint_search import JointSearch
 from ..resolve.question import Question
 from ..resolve.search_memory import SearchMemory
 from ..wheels.available_releases import ReleaseReader

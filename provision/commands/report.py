@@ -82,7 +82,11 @@ def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
     if there and not ours:
         from .. import verify
 
-        environment = verify.locate(path) if env is not None else tried(lambda: verify.locate(path))
+        environment = (
+            verify.locate_environment(path)
+            if env is not None
+            else tried(lambda: verify.locate_environment(path))
+        )
         path = Path(environment.path) if environment else path
     sources = tried(lambda: package_sources.read_sources(o.Choices()))
     return stage.ReportFacts(

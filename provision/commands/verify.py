@@ -23,9 +23,9 @@ from ..verify import begin, locate_environment
 from . import project_checks, recovery
 from .activate_command import activate_line
 from .default_env import choose_env_to_read
-from .verify_packages import Examination, add_later_stages, make_reader
 from .run_verification import make_lock_reader, make_options, run_verification
 from .verdict_inputs import is_expected, machine_for_verdict
+from .verify_packages import Examination, add_later_stages, make_reader
 
 
 @dataclass(frozen=True, kw_only=True)

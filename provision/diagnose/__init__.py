@@ -21,20 +21,20 @@ from .candidates import Case, CauseCandidate
 from .catalogue_messages import by_catalogue
 from .cause_judges import JUDGES
 from .diagnosis_inputs import Circumstances, Knowledge
-from .filter_by_device import possible, without_notices
 from .evidence_from_machine import contradicted, hidden_gpus, machine_facts
 from .fact_readers import read_facts
 from .facts import Facts
+from .filter_by_device import possible, without_notices
 from .gpu_memory_holders import with_holders
 from .installed_facts import Installed, add_facts, applicable, device_of
 from .installer_changes import with_installs
 from .judge_crash import describe
-from .relevant_log_lines import Line, read
 from .log_wrappers import unwrapped
 from .notes import Remarks
 from .pattern_search import Said, without
 from .program_exit import Ran
 from .ranking import findings
+from .relevant_log_lines import Line, read
 from .rules import by_rules, check
 
 __all__ = ["Circumstances", "Installed", "Knowledge", "Ran", "Remarks", "diagnose"]

@@ -12,8 +12,8 @@ from ..model import Evidence, GpuModel
 from .board_names import Boards
 from .facts import Facts
 from .key_value_lines import KEYED, keyed
-from .relevant_log_lines import Line
 from .pattern_search import evidence
+from .relevant_log_lines import Line
 from .version_texts import VERSION, dotted, package, spelled
 
 _PACKAGES = (

@@ -9,8 +9,8 @@ from dataclasses import replace
 from ..model import Evidence, FailureCause, Finding, Machine
 from ..profiles.failure_findings import fill_text
 from .candidates import Case, CauseCandidate
-from .diagnosis_inputs import Advise, Circumstances
 from .confirm_by_environment import confirm
+from .diagnosis_inputs import Advise, Circumstances
 from .filter_by_device import remaining
 from .version_advice import advice
 

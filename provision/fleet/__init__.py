@@ -1,7 +1,7 @@
 """Find the fewest plans for many hosts. This package does no I/O.
 
 `host_classes` groups the hosts. `plan_candidates` finds the possible plans of each group of one platform and
-device. `minimum_cover` chooses the fewest. `package_conflicts` splits those that no set of the named packages serves.
+device. `minimum_cover` chooses the fewest. `fewest_plans_with_packages` splits those that no set of the named packages serves.
 `plan_differences` explains why two plans are not one.
 """
 
@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
-from .host_classes import group as group
 from .fewest_plans_with_packages import MOST_QUESTIONS as MOST_QUESTIONS
+from .host_classes import group as group
 from .plan_differences import Side, explain
-from .plan_host_group import Ask as Ask, HostGroup as HostGroup, Packages as Packages, PlannedGroup, plan_group
+from .plan_host_group import (
+    Ask as Ask,
+    HostGroup as HostGroup,
+    Packages as Packages,
+    PlannedGroup,
+    plan_group,
+)
 
 PlanFor = Callable[[RequestContext], Plan]
 

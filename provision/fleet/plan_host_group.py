@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..model import HostClass, RequestContext, Target
+from .fewest_plans_with_packages import MOST_QUESTIONS, ObjectTo, PackageCover, cover_with_packages
 from .host_classes import joint_target
 from .minimum_cover import PlanCandidate, bits
-from .fewest_plans_with_packages import MOST_QUESTIONS, ObjectTo, PackageCover, cover_with_packages
 from .plan_candidates import Fitting, candidate_plans
 from .plan_differences import would_merge
 

@@ -29,7 +29,7 @@ from ..model import (
 )
 from ..project.config.key_forms import CONFIG_NAME
 from ..project.quoted_text import suggest_version
-from . import required_cpu_builds, project_options as inproject, traps
+from . import project_options as inproject, required_cpu_builds, traps
 from .load_profiles import load_all
 from .option_values import check_values, suggest_value
 from .options import Choices

@@ -191,5 +191,6 @@ def _objections(question: Question, build: Build) -> Iterator[RejectionReason]:
         yield from reasons
         if not reasons and not is_exact(build.cudnn or ""):
             yield RejectionReason(
-                code="not_available", text=f"gpuenv knows no release of cuDNN {build.cudnn}, which this build requires"
+                code="not_available",
+                text=f"gpuenv knows no release of cuDNN {build.cudnn}, which this build requires",
             )

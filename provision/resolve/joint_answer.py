@@ -16,10 +16,10 @@ from ..model import (
     PassedOverBuild,
 )
 from .candidate_builds import CandidateBuilds
+from .chosen_and_refused_sets import Chosen
 from .companions import companion_names
 from .joint_notes import list_notes
 from .joint_search import JointSearch
-from .chosen_and_refused_sets import Chosen
 from .objections import objections
 from .prebuilt_fit import lacks_prebuilt, no_prebuilt
 from .prebuilt_notes import describe_prebuilt, list_compiled, list_prebuilt

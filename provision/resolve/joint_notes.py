@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .chosen_and_refused_sets import Chosen
 from .companions import lone_companions
 from .joint_search import JointSearch
-from .chosen_and_refused_sets import Chosen
 from .satellite_fit import objection
 
 

@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from ..model import NamedPackage, PackageRelease, PrebuiltWheel
 from .assign_releases import Assignments
 from .candidate_builds import CandidateBuilds, candidates_of
+from .chosen_and_refused_sets import Chosen, Refused
 from .companions import (
     comes_along,
     companion_names,
@@ -29,7 +30,6 @@ from .companions import (
     required_names,
     requirement_of_builds,
 )
-from .chosen_and_refused_sets import Chosen, Refused
 from .prebuilt_fit import find_prebuilt, lacks_prebuilt
 from .question import Question
 from .release_requirements import select_requirements

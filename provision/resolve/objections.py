@@ -86,7 +86,9 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
         return
     if build.index == "find-links":
         if index != "auto":
-            yield RejectionReason(code="index_excluded", text=f"is a local wheel, but --index {index} was given")
+            yield RejectionReason(
+                code="index_excluded", text=f"is a local wheel, but --index {index} was given"
+            )
     elif index != "auto" and build.index != _kind_of(index):
         yield RejectionReason(
             code="index_excluded", text=f"is on the {build.index} index, but --index {index} was given"

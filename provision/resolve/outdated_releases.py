@@ -8,8 +8,8 @@ from functools import cached_property
 from packaging.utils import canonicalize_name
 
 from ..model import NamedPackage, PackageRelease
-from .joint_search import JointSearch
 from .chosen_and_refused_sets import Chosen
+from .joint_search import JointSearch
 from .objections import unbounded_versions
 from .versions import allows, meets
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from ..model import PrebuiltWheel
-from .joint_search import JointSearch
 from .chosen_and_refused_sets import Chosen
+from .joint_search import JointSearch
 from .prebuilt_fit import builds_with_wheel, no_prebuilt
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..model import Bundle, BundlePlan
-from .terminal_output import Screen
 from .sizes import format_bytes
+from .terminal_output import Screen
 
 
 def show_bundle(screen: Screen, bundle: Bundle) -> None:

@@ -6,8 +6,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ..model import EnvironmentList, ListedEnvironment, RemoveResult
-from .terminal_output import Screen, clean_text
 from .sizes import format_bytes
+from .terminal_output import Screen, clean_text
 
 _HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")
 _WIDTHS = (24, 6, 10, 11)  # of all columns but the first, which gets what is left

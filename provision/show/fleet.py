@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ..model import Fleet, FleetLocks, FleetPlan, HostClass
 from .plan import show_plan
-from .terminal_output import Screen, clean_text
 from .sizes import format_bytes
+from .terminal_output import Screen, clean_text
 
 _MOST_CLASSES = 8
 _PLAN, _HOSTS = 4, 7

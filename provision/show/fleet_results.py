@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from ..model import FleetResults
-from .terminal_output import Screen
 from .table import show_table
+from .terminal_output import Screen
 
 _HEADS = ("HOST", "CLASS", "PLAN", "VERDICT", "CAUSE", "SECONDS")
 

@@ -8,9 +8,9 @@ from itertools import groupby
 from packaging.version import Version
 
 from ..model import Lock, Plan, RejectedBuild
-from .terminal_output import Screen
 from .sizes import format_bytes
 from .table import show_table
+from .terminal_output import Screen
 
 _INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-links": "local wheels"}
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from ..model import PackageChange, Preview
-from .terminal_output import Screen
 from .sizes import format_bytes
+from .terminal_output import Screen
 
 _LISTED = 6
 """More files than these are counted."""

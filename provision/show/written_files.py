@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ..model import CacheUsage, ExportResult, InitResult, IssueReport, ProfileTable, ProfileTables
-from .terminal_output import Screen, clean_text
 from .sizes import format_bytes
 from .table import show_table
+from .terminal_output import Screen, clean_text
 
 _WIDE = 140
 """Columns from which on a table of profiles names its sources."""

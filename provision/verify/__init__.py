@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .early_probes import EarlyProbes, begin
-from .locate_environment import locate
+from .locate_environment import locate_environment
 from .options import Baseline, Options, device_of
 
 # Imports delay the start of the first child. So modules that are needed after `begin` are imported later, while the
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .verification_state import Verification
 
 
-__all__ = ["Baseline", "EarlyProbes", "Options", "begin", "child_environ", "locate", "verify"]
+__all__ = ["Baseline", "EarlyProbes", "Options", "begin", "child_environ", "locate_environment", "verify"]
 
 NO_BASELINE = Baseline()
 

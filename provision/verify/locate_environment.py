@@ -19,7 +19,7 @@ _ASK = (
 )
 
 
-def locate(env: Path, *, stated: bool = False) -> Environment:
+def locate_environment(env: Path, *, stated: bool = False) -> Environment:
     """Return the environment at a path: a venv, a conda prefix, or a Python executable.
 
     Nothing is written there, and nothing has to be installed in it. The executable is not resolved: a venv's

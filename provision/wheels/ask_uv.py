@@ -22,9 +22,9 @@ from ..index.uv import without_credentials
 from ..model import UV_LOCK_FORMAT, PackageSources, Plan, RequirementLine
 from ..system import process, scratch_folders
 from .allowed_source_builds import SourceBuilds
+from .apply_exclude_newer import UploadTimes
 from .refused_questions import UvQuestion
 from .solve_failure import TIMEOUT, failure
-from .apply_exclude_newer import UploadTimes
 from .uv_solution import parse_versions
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}

@@ -34,8 +34,8 @@ from .ask_uv import Ask, only_files
 from .assert_planned import assert_hashes, assert_is_plan, assert_no_other_framework, named_for_cpu
 from .early_solve import EarlySolve
 from .file_indexes import FileIndexes, drop_pages
-from .remembered_source_packages import digest_question
 from .pylock import file_name, is_source
+from .remembered_source_packages import digest_question
 from .source_archives import SourceArchive
 from .uv_solution import Requirers, parse_annotations, parse_pylock, parse_versions
 

@@ -89,9 +89,7 @@ def test_resolve_decides_by_metadata_and_shows_the_sets(torches, index):
         ["serving 2.0"],
     ]
     shown = " ".join(torches("resolve", "--explain", "--with", "serving", *ASK).out.split())
-    assert (
-        "torch 2.14.0 (CUDA 13.0) + serving 2.0: chosen: every package is at its newest release" in shown
-    )
+    assert "torch 2.14.0 (CUDA 13.0) + serving 2.0: chosen: every package is at its newest release" in shown
     assert not index.downloads(), "a plan reads metadata only"
 
 

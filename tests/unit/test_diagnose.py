@@ -8,7 +8,7 @@ from diagnosed import KNOWN, causes, found
 
 from provision import profiles
 from provision.commands.diagnose import find_causes
-from provision.diagnose import relevant_log_lines, pattern_search
+from provision.diagnose import pattern_search, relevant_log_lines
 from provision.diagnose.candidates import Case
 from provision.diagnose.fact_readers import read_facts
 from provision.diagnose.rules import by_rules, mistakes

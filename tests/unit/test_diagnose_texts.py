@@ -142,7 +142,10 @@ def test_any_bytes_are_read_without_an_error(data, size):
 def test_memory_and_lines_kept_are_bounded():
     generator = random.Random(1)
     block = b"".join(b"cuda error %x gpu cannot open\n" % generator.getrandbits(200) for _ in range(15_000))
-    assert len(relevant_log_lines.read("-", [block] * 30)) <= 2 * relevant_log_lines.LINES + relevant_log_lines.BETWEEN
+    assert (
+        len(relevant_log_lines.read("-", [block] * 30))
+        <= 2 * relevant_log_lines.LINES + relevant_log_lines.BETWEEN
+    )
 
 
 def _rows(make, count=20_000):

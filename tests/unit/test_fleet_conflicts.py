@@ -2,8 +2,8 @@
 
 from hypothesis import given, settings, strategies as st
 
-from provision.fleet.minimum_cover import PlanCandidate, bits
 from provision.fleet.fewest_plans_with_packages import cover_with_packages, without_conflicts
+from provision.fleet.minimum_cover import PlanCandidate, bits
 
 KINDS = 6
 

@@ -22,9 +22,9 @@ from provision.model import (
     TargetGpu,
     VersionBound,
 )
+from provision.resolve.chosen_and_refused_sets import Refused
 from provision.resolve.joint_answer import against_newest, answer
 from provision.resolve.joint_search import JointSearch
-from provision.resolve.chosen_and_refused_sets import Refused
 from provision.resolve.outdated_releases import too_old
 from provision.resolve.question import Question
 

@@ -34,7 +34,9 @@ def site(env):  # noqa: F811 - the fixture of that name
 
 
 def found(site):
-    return culprit_setting.explain_startup_files(locate_environment(site.parents[2]), process.environ(), "torch")
+    return culprit_setting.explain_startup_files(
+        locate_environment(site.parents[2]), process.environ(), "torch"
+    )
 
 
 def test_a_pth_file_that_hides_the_gpus_is_named_with_its_line(site, judge):  # noqa: F811

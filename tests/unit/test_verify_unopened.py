@@ -29,7 +29,9 @@ def test_where_nothing_may_be_written_the_loaders_variable_is_the_fix(site):
     found = PythonPaths(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
     words = "Could not load dynamic library 'libcusolver.so.11'; dlerror: libcusolver.so.11: cannot open shared object file"
     installed = read_libraries.InstalledLibraries(paths=found)
-    finding = missing_libraries.explain_missing("tensorflow", words, locate_environment(site.parents[2]), installed)
+    finding = missing_libraries.explain_missing(
+        "tensorflow", words, locate_environment(site.parents[2]), installed
+    )
     assert f"export LD_LIBRARY_PATH={site}/nvidia/cusolver/lib" in finding.fix
 
 
@@ -82,7 +84,10 @@ def test_what_is_no_library_of_nvidias_is_left_to_others(site):
     ):
         assert (
             missing_libraries.explain_missing(
-                "tensorflow", words, locate_environment(site.parents[2]), read_libraries.InstalledLibraries(paths=found)
+                "tensorflow",
+                words,
+                locate_environment(site.parents[2]),
+                read_libraries.InstalledLibraries(paths=found),
             )
             is None
         )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from provision.model import Check, CheckKind
 
 from ..quoted_text import LONGEST, quote_text
-from .key_forms import ValueForm
 from .checked_yaml_nodes import read_table, read_text
+from .key_forms import ValueForm
 
 if TYPE_CHECKING:
     from .checked_yaml_nodes import Mistakes

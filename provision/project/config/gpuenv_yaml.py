@@ -14,9 +14,9 @@ from provision.system import untrusted_files
 
 from ..quoted_text import quote_text, take_first_line
 from . import key_forms
+from .checked_yaml_nodes import Mistakes, read_list, read_table, read_text
 from .checks import read_checks
 from .pyproject_table import parse_table
-from .checked_yaml_nodes import Mistakes, read_list, read_table, read_text
 from .yaml_tree import MAX_BYTES, NotReadError, YamlNode, decode_yaml, parse_yaml
 
 _KEYS = [f.name for f in fields(ProjectConfig) if f.name not in key_forms.PROJECT[1:]]
@@ -120,7 +120,7 @@ def _read_target(name: str, node: YamlNode, mistakes: Mistakes) -> ProjectTarget
         mistakes.add(node.line, where, f"a target's name: {problem}")
     table = read_table(node, where, [f.name for f in fields(ProjectTarget)], mistakes)
     if node.kind == "table" and not node.pairs:
-        mistakes.add(node.line, where, 'is empty: expected the key `file`, or the keys `driver` and `gpus`')
+        mistakes.add(node.line, where, "is empty: expected the key `file`, or the keys `driver` and `gpus`")
     doubled = [key for key in key_forms.SAID_BY_FILE if key in table and "file" in table]
     if doubled:
         mistakes.add(
