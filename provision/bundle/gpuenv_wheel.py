@@ -15,7 +15,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 
 from ..errors import BuildError
-from .wheels_from_source import write
+from .wheels_of_folders_and_commits import write
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: gpuenv\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 

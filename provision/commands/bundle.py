@@ -12,7 +12,7 @@ from ..model import Bundle, Emit, Event, Fleet, Plan, Preview, drop_event
 from ..model.command_options import argument, group, option
 from ..request import environment_paths as where
 from ..request.options import Choices
-from . import bundle_fleet, bundle_lock, interruption_message, several_targets
+from . import bundle_fleet, bundle_lock, interruption_message, target_option
 from .bundle_fleet import LocksForBundle
 from .bundle_writer import BundleWriter
 from .default_env import note_project
@@ -27,8 +27,8 @@ class BundleOptions:
     dry_run: bool = option(False, help="Show what would be done, without changes.")
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     allow_md5: bool = option(False, help="conda: accept packages that have only an MD5 hash.")
-    targets: list[Path] = several_targets.declare_targets()
-    choices: Choices = group(Choices, without=several_targets.NOT_SHARED)
+    targets: list[Path] = target_option.declare_targets()
+    choices: Choices = group(Choices, without=target_option.NOT_SHARED)
 
 
 def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | Fleet | Preview:
@@ -65,7 +65,7 @@ def _find_locks(
     options: BundleOptions, folder: Path, before: Bundle | None, emit: Emit
 ) -> LocksForBundle | Plan | Fleet:
     """Return the lock of the one target, or those of several. Raises UsageError, LockError."""
-    choices = several_targets.apply_single_target(options.choices, options.targets)
+    choices = target_option.apply_single_target(options.choices, options.targets)
     if choices is None:
         if options.lock:
             raise UsageError(

@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import bundle as stage
 from ..bundle import python_archives
 from ..bundle.collect_files import Item
-from ..bundle.wheels_from_source import build_requires, wheel_of_unhashed
+from ..bundle.wheels_of_folders_and_commits import build_requires, wheel_of_unhashed
 from ..errors import BuildError, LockError
 from ..index.download_files import digests
 from ..managers.conda import engine as conda
@@ -21,7 +21,7 @@ from ..wheels.allowed_source_builds import SourceBuilds
 from ..wheels.uv_install import format_unhashed
 from . import missing_library_warnings
 from .bundle_lock import LockForBundle
-from .bundle_paths import BundledPackages, get_bundle_path
+from .bundled_package_addresses import BundledPackages, get_bundle_path
 from .read_request import find_interpreter
 
 

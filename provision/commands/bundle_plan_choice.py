@@ -13,7 +13,7 @@ from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Target
 from ..request import environment_paths as where
 from ..request.options import Choices
 from ..wheels import pylock
-from .bundle_paths import get_bundle_path
+from .bundled_package_addresses import get_bundle_path
 from .lock_acceptance import check_lock
 from .read_request import described_target
 

@@ -111,15 +111,15 @@ def unpack_python(c: Choices, plan: Plan, emit: Emit) -> str | None:
 def name_origins(env: Path, lock: Lock, c: Choices) -> None:
     """Write the channels into the records of a conda environment, as if its packages came from there."""
     if c.bundle:
-        from ..bundle import bundled_conda_packages
+        from ..bundle import find_bundled_conda_packages
 
-        bundled_conda_packages.name_origins(env, lock.packages, c.bundle)
+        find_bundled_conda_packages.name_origins(env, lock.packages, c.bundle)
 
 
 def use_bundle_files(lock: Lock, c: Choices) -> Lock:
     """Return the lock with the addresses of its conda packages inside the bundle."""
     if c.bundle is None:
         return lock
-    from ..bundle import bundled_conda_packages
+    from ..bundle import find_bundled_conda_packages
 
-    return dataclasses.replace(lock, packages=bundled_conda_packages.local_packages(lock.packages, c.bundle))
+    return dataclasses.replace(lock, packages=find_bundled_conda_packages.local_packages(lock.packages, c.bundle))

@@ -173,10 +173,10 @@ def installed_parts(source: ExportSource) -> tuple[tuple[stage.InstalledPart, ..
     lock file."""
     if not source.built:
         return None, []
-    from . import installed_packages
+    from . import bill_of_materials_packages
 
-    parts = installed_packages.list_installed_parts(source.env, source.lock)
-    return parts, installed_packages.describe_differences(source.lock, parts)
+    parts = bill_of_materials_packages.list_installed_parts(source.env, source.lock)
+    return parts, bill_of_materials_packages.describe_differences(source.lock, parts)
 
 
 def _choose_lock_file(lock: Lock) -> Path:

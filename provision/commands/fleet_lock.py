@@ -29,7 +29,7 @@ from .fleet_package_questions import FleetPackages, SolvedPlan
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries
-from .plan_several_targets import plan_targets
+from .plan_targets import plan_targets
 from .read_request import get_locking
 
 _SHOWN = 3

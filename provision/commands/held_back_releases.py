@@ -16,7 +16,7 @@ from ..resolve.joint_answer import answer
 from ..wheels.allowed_source_builds import source_builds
 from .functions_for_managers import get_stages
 from .joint_choice import BestSet, JointChoice
-from .solve_lock import LockSearch
+from .search_for_lock import LockSearch
 from .verdict_inputs import get_planned_device
 
 _KEPT = "the existing lock has {locked}; to upgrade it: gpuenv lock --upgrade {package}"

@@ -16,8 +16,8 @@ from ..request import project_options as inproject
 from ..request.options import Choices
 from ..request.project_folder import find_project_folder
 from ..system.output_file import is_stdout, refuse_to_replace
-from . import several_targets
-from .add_cuda_extras import warn_of_extras
+from . import target_option
+from .add_requirement_extras import warn_of_extras
 from .default_env import note_project
 from .framework_as_path import suggest_options
 from .lock_acceptance import virtual_packages
@@ -42,8 +42,8 @@ class LockOptions:
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     upgrade: bool = option(False, "--upgrade", "-U", help="Upgrade all packages, or only those named.")
     packages: list[str] = argument(list, metavar="[PKG]...", hidden=True)
-    targets: list[Path] = several_targets.declare_targets()
-    choices: Choices = group(Choices, without=several_targets.NOT_SHARED)
+    targets: list[Path] = target_option.declare_targets()
+    choices: Choices = group(Choices, without=target_option.NOT_SHARED)
 
     @property
     def takes_stdout(self) -> bool:
@@ -56,7 +56,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
 
     For several targets write one lock for each of the fewest plans.
     """
-    one = several_targets.apply_single_target(options.choices, options.targets)
+    one = target_option.apply_single_target(options.choices, options.targets)
     if one is None:
         note_project(emit)
         return _lock_fleet(options, emit)

@@ -13,7 +13,7 @@ from ..request.options import Choices
 from ..system.output_file import is_stream
 from ..wheels.pylock import is_source
 from .lock_acceptance import read_lock
-from .solve_lock import solve_packages
+from .search_for_lock import solve_packages
 
 
 @dataclasses.dataclass(frozen=True)

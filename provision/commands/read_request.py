@@ -22,7 +22,7 @@ from ..model import (
     Target,
     TransitiveFrameworks,
 )
-from ..request import load_profiles, option_values, read_options, target as targets, upload_limits
+from ..request import load_profiles, check_option_values, read_options, target as targets, upload_limits
 from ..request.options import Choices
 from ..request.target import MachineReader
 
@@ -56,7 +56,7 @@ def get_locking(choices: Choices) -> Locking:
     """Return the locking half of the chosen manager. Raises UsageError for an unknown one."""
     from ..managers.protocol import locking
 
-    option_values.check_values(choices)
+    check_option_values.check_values(choices)
     chosen = locking(choices.manager)
     upload_limits.check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
     return chosen

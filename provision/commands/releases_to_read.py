@@ -14,7 +14,7 @@ from ..model import NamedPackage, PackageRelease
 from ..resolve.chosen_and_refused_sets import Chosen, Refused
 from ..resolve.joint_search import JointSearch
 from ..resolve.question import Question
-from ..resolve.search_memory import SearchMemory
+from ..resolve.shared_search_results import SearchMemory
 from ..wheels.available_releases import ReleaseReader
 
 _MOST_ROUNDS = 12

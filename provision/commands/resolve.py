@@ -13,7 +13,7 @@ from ..model import Emit, Event, Fleet, Plan, RequestContext, drop_event
 from ..model.command_options import group, option
 from ..request import project_options as inproject
 from ..request.options import Choices
-from . import several_targets
+from . import target_option
 from .default_env import note_project
 from .functions_for_managers import resolve_plan
 from .nvcc_host_compiler import find_compiler_problem
@@ -28,9 +28,9 @@ class ResolveOptions:
     """The options of `resolve`."""
 
     explain: bool = option(False, help="Show every build and the reasons against it.")
-    targets: list[Path] = several_targets.declare_targets()
+    targets: list[Path] = target_option.declare_targets()
     choices: Choices = group(
-        Choices, without=("exclude_newer", "exclude_newer_except", *several_targets.NOT_SHARED)
+        Choices, without=("exclude_newer", "exclude_newer_except", *target_option.NOT_SHARED)
     )
 
 
@@ -41,7 +41,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
     Nothing is built.
     """
     note_project(emit)
-    choices = several_targets.apply_single_target(options.choices, options.targets)
+    choices = target_option.apply_single_target(options.choices, options.targets)
     if choices is None:
         return _fleet(options, emit)
     plan = show_plan(emit, choices, explain=options.explain)
@@ -51,16 +51,16 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
 
 
 def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
-    from . import fleet_package_questions, plan_several_targets
+    from . import fleet_package_questions, plan_targets
 
     packages = fleet_package_questions.FleetPackages(options.choices.allow_old, emit)
-    answer = plan_several_targets.plan_targets(
+    answer = plan_targets.plan_targets(
         options.targets, options.choices, emit, reading=True, packages=packages
     )
     planned_fleet = answer.fleet
     if planned_fleet.plans:
         words = " ".join(
-            ["gpuenv lock", *_words_of(options.choices), several_targets.list_words(options.targets)]
+            ["gpuenv lock", *_words_of(options.choices), target_option.list_words(options.targets)]
         )
         emit(Event(kind="next", stage="resolve", text=words))
     return planned_fleet
@@ -101,10 +101,10 @@ def _with_newest_set(context: RequestContext, choices: Choices, emit: Emit) -> R
 
 def _solved_plan(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
     """Return the plan that the solver chooses, or one without builds that states the reason."""
-    from . import solve_lock
+    from . import search_for_lock
 
     try:
-        return solve_lock.solve_packages(context, choices, emit)[0]
+        return search_for_lock.solve_packages(context, choices, emit)[0]
     except ResolveError as error:
         if error.log and explain:
             emit(Event(kind="log", stage="resolve", text=error.log))

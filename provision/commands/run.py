@@ -19,7 +19,7 @@ from ..request import environment_paths as where, load_profiles
 from ..request.options import Choices
 from ..request.project_folder import find_project_env, locate_project_file
 from ..system import process
-from ..system.process import read_limits
+from ..system.process import resource_limits
 from . import recovery, tensorflow_library_folders
 from .default_env import choose_env_to_read
 
@@ -86,7 +86,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     explains = options.diagnose and not options.exec_
     if explains and not options.keep_env:
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # a crash of Python then prints a traceback
-    before = read_limits.oom_kills()
+    before = resource_limits.oom_kills()
     ended = _run_to_end(options, environ, emit)
     if isinstance(ended, int):
         return RunResult(env=str(root), command=tuple(command), code=ended)

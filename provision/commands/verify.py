@@ -169,7 +169,7 @@ def _next(env: Path) -> str | None:
 def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
     from datetime import datetime, timezone
 
-    from ..export.report import page
+    from ..export.verdict_page import page
 
     footer = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     try:

@@ -15,8 +15,8 @@ def make_finding(
     **facts: object,
 ) -> Finding:
     """Return the finding of a row of profiles/failures.yaml, as `profiles.findings.make_finding` does."""
-    from ..profiles import failure_findings
+    from ..profiles import make_failure_finding
 
-    return failure_findings.make_finding(
+    return make_failure_finding.make_finding(
         name, evidence, confidence=confidence, cause=None, in_container=in_container, **facts
     )

@@ -8,7 +8,7 @@ from . import (
     judge_libraries,
     judge_machine,
     judge_missing_and_damaged,
-    judge_process,
+    judge_limits_and_crashes,
     judge_system_libraries,
 )
 from .candidates import Judge
@@ -24,9 +24,9 @@ JUDGES: tuple[Judge, ...] = (
     judge_system_libraries.missing,
     judge_missing_and_damaged.module,
     judge_missing_and_damaged.damaged,
-    judge_process.killed,
-    judge_process.memory,
-    judge_process.open_files,
-    judge_process.crash,
+    judge_limits_and_crashes.killed,
+    judge_limits_and_crashes.memory,
+    judge_limits_and_crashes.open_files,
+    judge_limits_and_crashes.crash,
     judge_import_order.import_order,
 )

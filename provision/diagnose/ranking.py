@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from ..model import Evidence, FailureCause, Finding, Machine
-from ..profiles.failure_findings import fill_text
+from ..profiles.make_failure_finding import fill_text
 from .candidates import Case, CauseCandidate
 from .confirm_by_environment import confirm
 from .diagnosis_inputs import Advise, Circumstances

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import BuildError
 from .place import MARK
-from .state_files import read as read_file
+from .read_state_files import read as read_file
 
 LAST = "verdict.json"
 FOLDER = "verdicts"

@@ -14,7 +14,7 @@ from ..errors import BuildError
 from ..model import InstalledPackage, InstallRecord, Lock, as_document, from_plain, normalize_name
 from ..system import write_inside_folder
 from ..system.redaction import redact_value
-from . import host_verdicts, state_files
+from . import host_verdicts, read_state_files
 from .distributions import list_info_folders, read_distributions
 from .place import MARK, not_writable
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..model import Environment, Lock, Machine, Plan, Verdict
 
 
-read = state_files.read
+read = read_state_files.read
 
 
 def write(env: Path, name: str, document: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from email.message import Message
 from typing import Any
 
 from ..system.redaction import redact
-from .connect_to_hosts import connect, find_cause
+from .resolve_and_connect import connect, find_cause
 from .http_refusals import Refusal, explain_cause, explain_status
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}

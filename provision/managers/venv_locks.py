@@ -265,7 +265,7 @@ def _check_index(sources: PackageSources, plan: Plan) -> None:
     """
     if sources.offline or sources.no_index or not pytorch_index.list_index_packages(plan):
         return
-    from ..index.connect_to_hosts import find_connection_error
+    from ..index.resolve_and_connect import find_connection_error
     from ..index.http_refusals import NETWORK_HINT
 
     address = pytorch_index.address(sources.pytorch, plan)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # type checkers need all names
     from provision.model.lock_names import *
     from provision.model.machine import *
     from provision.model.package_names import *
-    from provision.model.package_rows import *
+    from provision.model.profile_package_rows import *
     from provision.model.plan_and_lock import *
     from provision.model.prebuilt_wheels import *
     from provision.model.project_checks import *

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from .failure_catalog import CatalogueMessage, FailureCause, FailureMessage, FailureRule
 from .finding_texts import FindingText
-from .package_rows import (
+from .profile_package_rows import (
     CondaName,
     DlopenedLibrary,
     ImportName,

@@ -29,9 +29,9 @@ from ..model import (
 )
 from ..project.config.key_forms import CONFIG_NAME
 from ..project.quoted_text import suggest_version
-from . import project_options as inproject, required_cpu_builds, traps
+from . import project_options as inproject, frameworks_required_for_cpu, misleading_package_names
 from .load_profiles import load_all
-from .option_values import check_values, suggest_value
+from .check_option_values import check_values, suggest_value
 from .options import Choices
 from .package_sources import list_available_wheels, read_sources
 from .target import MachineReader, choose_device, get_minor_version, list_pythons, read_request_target
@@ -59,15 +59,15 @@ def read_context(
     supply = list_available_wheels(where)
     device, reason = choose_device(c, machine, target, look)
     if plans_first:  # conda channels use other names
-        by_name = traps.named_packages(packages, demands, markers_of(target.platform))
-        warnings = traps.check_traps(by_name, data, supply, where, replaced=device == "cuda")
+        by_name = misleading_package_names.named_packages(packages, demands, markers_of(target.platform))
+        warnings = misleading_package_names.check_traps(by_name, data, supply, where, replaced=device == "cuda")
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
     pythons = list_pythons(c, machine, target, look)
     python = get_minor_version(c.python) or next(iter(pythons), None)
     named = {w.name for w in wanted}
     frameworks = demands.frameworks
     if plans_first and device == "cuda":
-        sorted_builds = required_cpu_builds.sort_cpu_builds(
+        sorted_builds = frameworks_required_for_cpu.sort_cpu_builds(
             demands,
             named,
             lambda needs: _frameworks_in(needs, target, python, lambda plan: bring(plan, where, needs)),
@@ -83,7 +83,7 @@ def read_context(
         )
         wanted = tuple(FrameworkRequest(name=n) for n in brought.frameworks)
     if plans_first and device == "cuda":
-        notes = required_cpu_builds.list_notes(packages, [w.name for w in wanted])
+        notes = frameworks_required_for_cpu.list_notes(packages, [w.name for w in wanted])
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
@@ -134,7 +134,7 @@ def _require_transitive_frameworks(
         raise UsageError(
             f"no --framework given, and the packages of {files} require none",
             hint="; ".join(
-                filter(None, (required_cpu_builds.make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))
+                filter(None, (frameworks_required_for_cpu.make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))
             ),
         )
     return brought
@@ -183,7 +183,7 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
     _refuse_bounds_of_nvcc(along)
     packages += [str(need) for need in along if not need.url]  # a URL is one of the project's requirements
     if not wanted and not (c.requirement or c.project):
-        hint = required_cpu_builds.make_cpu_hint([str(need) for need in along])
+        hint = frameworks_required_for_cpu.make_cpu_hint([str(need) for need in along])
         raise UsageError(
             f"{_no_framework(c)}, and no --framework given",
             hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),

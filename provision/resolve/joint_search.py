@@ -34,7 +34,7 @@ from .prebuilt_fit import find_prebuilt, lacks_prebuilt
 from .question import Question
 from .release_requirements import select_requirements
 from .satellite_fit import SatelliteRows, objection, without_kernels
-from .search_memory import SearchMemory, SharedLists
+from .shared_search_results import SearchMemory, SharedLists
 from .versions import meets, version
 
 

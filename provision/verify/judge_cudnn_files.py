@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..model import CudnnRelease, Environment, Evidence, Lock
-from ..profiles.failure_findings import make_finding
+from ..profiles.make_failure_finding import make_finding
 from . import missing_libraries
 from .compiled_mismatch import judge_cudnn_version
-from .drift.listed_files import DIFFERENCES, FileProblem, check_files, find_worst
+from .drift.check_listed_files import DIFFERENCES, FileProblem, check_files, find_worst
 from .options import Baseline, Options
 from .read_libraries import InstalledLibraries, LibraryPackage, find_other_cudnn
 from .verification_state import Judgement, fail_with

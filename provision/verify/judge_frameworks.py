@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict, Lock
-from ..profiles.failure_findings import make_finding
+from ..profiles.make_failure_finding import make_finding
 from . import judge_loaded, message_causes, run_probe, status_causes
 from .read_libraries import format_cudnn_version, is_inside
 from .verification_state import FrameworkContext, Judgement, fail_with

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..model import Environment, Evidence, Finding, NodeVerdict, Outcome, StageResult, Verdict
-from ..profiles.failure_findings import make_finding
+from ..profiles.make_failure_finding import make_finding
 from . import run_probe
 
 if TYPE_CHECKING:

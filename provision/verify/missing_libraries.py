@@ -15,8 +15,8 @@ from pathlib import Path
 
 from ..environment.distributions import list_distributions
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
-from ..profiles.failure_findings import make_finding
-from .drift.listed_files import DIFFERENCES, FileProblem, ListedFile, check_files
+from ..profiles.make_failure_finding import make_finding
+from .drift.check_listed_files import DIFFERENCES, FileProblem, ListedFile, check_files
 from .locate_environment import PythonPaths
 from .read_libraries import InstalledLibraries, LibraryPackage, read_requirements
 

@@ -15,7 +15,7 @@ from ..environment.distributions import Distribution, find_distribution, list_di
 from ..model import normalize_name
 from ..system import process, untrusted_files
 from .drift.compare_conda import list_files, text_or_none
-from .drift.listed_files import ListedFile
+from .drift.check_listed_files import ListedFile
 from .locate_environment import PythonPaths
 
 _FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")

@@ -24,7 +24,7 @@ from . import (
     run_imports,
     run_probe,
 )
-from .drift import later_installs
+from .drift import installs_after_image
 from .verification_state import (
     EarlyImport,
     FrameworkContext,
@@ -238,8 +238,8 @@ def _list_later_installs(run: Verification) -> tuple[Evidence, ...]:
     """
     if run.env.manager is not None:
         return ()
-    return later_installs.list_evidence(
-        later_installs.find_later_installs(run.paths.sites, run.paths.user_site)
+    return installs_after_image.list_evidence(
+        installs_after_image.find_later_installs(run.paths.sites, run.paths.user_site)
     )
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ..model import Environment, Event, Evidence, Finding
-from ..profiles.failure_findings import make_finding
+from ..profiles.make_failure_finding import make_finding
 from . import judge_frameworks, judge_loaded, missing_libraries, run_probe
 from .early_probes import PATTERN
 from .verification_state import (

@@ -23,7 +23,7 @@ from . import remembered_source_packages
 from .package_named_in_refusal import has_wheel
 from .pylock import is_source
 from .refused_questions import RefusalMemory
-from .source_archives import SourceArchive, SourceArchives, has_pages
+from .read_source_archives import SourceArchive, SourceArchives, has_pages
 from .stated_metadata import StatedMetadata
 
 _DISABLED = re.compile(r"Building source distributions(?: for `([^`]+)`)? is disabled")

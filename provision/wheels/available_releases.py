@@ -25,7 +25,7 @@ from .cache_and_disk import own_cache
 from .index_metadata import IndexMetadata
 from .measured_rows_cache import MeasuredRows
 from .prebuilt_wheels import PrebuiltWheels
-from .source_archives import SourceArchive, SourceArchives, package_of
+from .read_source_archives import SourceArchive, SourceArchives, package_of
 
 _MOST_ARCHIVES = 5
 """The most source archives of one package to download. Older ones count as compiled code."""

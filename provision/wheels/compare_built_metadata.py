@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement
 from ..errors import BuildError
 from ..model import LockedPackage, PackageSources, Plan, normalize_name
 from ..system import untrusted_files
-from .source_archives import SourceArchives
+from .read_source_archives import SourceArchives
 from .stated_metadata import applying, list_extras
 
 

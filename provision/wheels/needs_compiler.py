@@ -11,7 +11,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .source_requirements import find_setup_calls, last_name, parse_python, read_toml
+from .requirements_stated_in_source import find_setup_calls, last_name, parse_python, read_toml
 
 _LANGUAGES = {
     **dict.fromkeys((".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".s"), "C/C++"),

@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 from ..index.platform_tags import wheel_tags
 from ..index.simple_api import allows_python
 from ..model import LockedPackage, Plan
-from .source_archives import SourceArchives
+from .read_source_archives import SourceArchives
 
 OTHER_PYTHONS = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})[<>=!~]\S{0,200} has no wheels with a matching Python \w{1,20} tag"

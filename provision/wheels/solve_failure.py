@@ -18,7 +18,7 @@ from ..system.redaction import redact
 from .allowed_source_builds import build_refused
 from .build_failure import explain_in_solve
 from .package_named_in_refusal import find_missing_wheel
-from .source_archives import SourceArchives
+from .read_source_archives import SourceArchives
 
 TIMEOUT = 900.0
 """The most seconds of one solve."""

@@ -36,7 +36,7 @@ from .early_solve import EarlySolve
 from .file_indexes import FileIndexes, drop_pages
 from .pylock import file_name, is_source
 from .remembered_source_packages import digest_question
-from .source_archives import SourceArchive
+from .read_source_archives import SourceArchive
 from .uv_solution import Requirers, parse_annotations, parse_pylock, parse_versions
 
 

@@ -25,7 +25,7 @@ from ..index.http import AT_ONCE
 from ..index.platform_tags import CPYTHON, markers_of
 from ..model import Emit, Event, LockedPackage, Plan, RequirementLine
 from .package_named_in_refusal import find_unusable
-from .source_archives import SourceArchive, SourceArchives
+from .read_source_archives import SourceArchive, SourceArchives
 
 _MOST_VERSIONS = 8
 """The most archives of one package to read in a search. After that its build code runs."""

@@ -19,7 +19,7 @@ from ..index.wheel_folders import expand_address
 from ..model import Event, Lock, LockedPackage, PackageSources
 from ..system import process, scratch_folders
 from . import bytecode_cache, cache_and_disk, pylock
-from .installed_credentials import redact_installed
+from .redact_installed_records import redact_installed
 from .uv_log import TIMEOUT, progress
 
 

@@ -9,7 +9,7 @@ import sys
 import export_locks as el
 import pytest
 
-from provision.bundle import wheels_from_source
+from provision.bundle import wheels_of_folders_and_commits
 from provision.commands.gpuenv_from import choose_recorded_source
 
 WHEEL = "gpuenv-0.1.0-py3-none-any.whl"
@@ -27,7 +27,7 @@ def small_gpuenv(folder):
         f"{info}/entry_points.txt": "[console_scripts]\ngpuenv = small_gpuenv:main\n",
     }
     folder.mkdir(exist_ok=True)
-    wheels_from_source.write(folder, WHEEL, {name: text.encode() for name, text in texts.items()}, info)
+    wheels_of_folders_and_commits.write(folder, WHEEL, {name: text.encode() for name, text in texts.items()}, info)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from provision.errors import GpuenvError
 from provision.index.http import Response
 from provision.index.pip_config import pip_configuration
 from provision.index.simple_api import parse_project
-from provision.managers.conda import foreign_locks as conda_foreign, lock_file as conda_file
+from provision.managers.conda import foreign_locks as conda_foreign, conda_lock_yml as conda_file
 from provision.model import (
     Lock,
     LockedPackage,
@@ -46,7 +46,7 @@ from provision.project.requirements.project_requirements import ProjectFiles, re
 from provision.project.requirements.sorted_requirements import SortingRules
 from provision.request import target
 from provision.verify import compiled_mismatch, read_libraries
-from provision.verify.drift import compare_conda, compare_wheels, listed_files
+from provision.verify.drift import compare_conda, compare_wheels, check_listed_files
 from provision.verify.drift.changed_files import make_change
 from provision.wheels import pylock
 from provision.wheels.pylock import read_in
@@ -186,14 +186,14 @@ def libraries_listed(data: bytes) -> None:
     site = FOLDER / "env/lib/python3.11/site-packages"
     folder = file("env/lib/python3.11/site-packages/nvidia_cudnn_cu12-9.1.0.dist-info/RECORD", data).parent
     found = list(read_libraries._read_wheels(str(site)))
-    listed_files.check_files([f for d in found for f in d.files][:64], True)
+    check_listed_files.check_files([f for d in found for f in d.files][:64], True)
     list(compiled_mismatch._list_modules(distributions.Distribution("nvidia-cudnn-cu12", "9.1.0", folder)))
 
 
 def conda_meta(data: bytes) -> None:
     prefix = file("conda/conda-meta/cudnn-9.1.0-h0_0.json", data).parent.parent
     found = list(read_libraries._read_conda(prefix))
-    listed_files.check_files([f for d in found for f in d.files][:64], True)
+    check_listed_files.check_files([f for d in found for f in d.files][:64], True)
     listed = compare_conda.read_conda_meta(prefix)
     compare_conda.find_changes([], listed, None, thorough=True, read=listed.metas)
     listed.infos()

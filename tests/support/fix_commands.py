@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from diagnosed import KNOWN
 
-from provision.profiles.failure_findings import fill_text
+from provision.profiles.make_failure_finding import fill_text
 
 FACTS = {
     "driver": "535.129.03", "gpu": "Tesla T4", "cuda_build": "12.4", "floor": "525.60.13", "missing": "libcudnn.so.9",

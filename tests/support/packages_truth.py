@@ -127,7 +127,7 @@ def verify(python, site):
     from provision.profiles import load
     from provision.verify.locate_environment import PythonPaths
     from provision.verify.packages import read_environment
-    from provision.verify.packages.importing import import_packages
+    from provision.verify.packages.import_in_children import import_packages
 
     version = "{}.{}.{}".format(*sys.version_info)
     prefix = str(Path(python).parents[1])

@@ -14,7 +14,7 @@ from provision.diagnose.fact_readers import read_facts
 from provision.diagnose.rules import by_rules, mistakes
 from provision.errors import DataError
 from provision.model import Evidence
-from provision.profiles.failure_findings import fill_text
+from provision.profiles.make_failure_finding import fill_text
 from provision.profiles.yaml_files import dump, read_file
 
 LABELS = 50

@@ -8,7 +8,7 @@ from index_server import server, web  # noqa: F401  # fixtures
 
 from provision.cli import exit_codes
 from provision.errors import LockError
-from provision.index import connect_to_hosts
+from provision.index import resolve_and_connect
 from provision.system.redaction import redact
 
 
@@ -92,7 +92,7 @@ def test_a_host_that_refuses_is_looked_up_again(web):
     for _ in range(2):
         with pytest.raises(LockError, match="the server refuses the connection"):
             web.get(f"http://localhost:{port}/simple/")
-    assert connect_to_hosts._hosts["localhost", port].until == 0.0
+    assert resolve_and_connect._hosts["localhost", port].until == 0.0
 
 
 def test_the_size_of_a_local_file_is_read_without_its_bytes(tmp_path, web):

@@ -13,7 +13,7 @@ from loopback import Index, serving
 from provision.errors import LockError
 from provision.index.simple_api import File
 from provision.model import LockedPackage, PackageSources
-from provision.wheels.source_archives import SourceArchives, package_of, read_archive
+from provision.wheels.read_source_archives import SourceArchives, package_of, read_archive
 
 SETUP = "from setuptools import setup, Extension\n"
 ABOUT = project_packages.about("some", "1.0")
@@ -322,7 +322,7 @@ def test_what_cannot_be_fetched_is_missing_and_not_remembered(index, archives, f
 
 
 def test_an_archive_above_the_limit_is_not_fetched(index, archives, monkeypatch):
-    monkeypatch.setattr("provision.wheels.source_archives.MOST_ARCHIVE", 100)
+    monkeypatch.setattr("provision.wheels.read_source_archives.MOST_ARCHIVE", 100)
     monkeypatch.setattr("provision.index.download_files.time.sleep", lambda _seconds: None)
     hold(index, files={"PKG-INFO": ABOUT, "data": bytes(range(256)) * 40})
     (listed,) = archives.listed("some")

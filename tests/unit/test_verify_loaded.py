@@ -4,11 +4,11 @@ The log lines are those of the real cuDNN 9.19."""
 
 import pytest
 
-from provision.export.report import page
+from provision.export.verdict_page import page
 from provision.model import FrameworkVerdict, LibraryFile, Lock, LockedPackage, Plan, Target, Verdict
 from provision.system.process import Finished
 from provision.verify import judge_loaded
-from provision.verify.drift.listed_files import ListedFile
+from provision.verify.drift.check_listed_files import ListedFile
 from provision.verify.read_libraries import LibraryPackage
 from provision.verify.run_probe import ProbeReport
 from provision.verify.verification_state import FrameworkContext

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from driver_stub import H200, build, scenario, spec
-from provision.export.report import page
+from provision.export.verdict_page import page
 from provision.export.report_style import BASE
 from provision.model import (
     ConvolutionResult,

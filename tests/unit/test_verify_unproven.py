@@ -3,7 +3,7 @@
 import pytest
 from framework_envs import venv
 
-from provision.export.report import page
+from provision.export.verdict_page import page
 from provision.model import StageResult, Verdict
 from provision.verify.make_verdict import make_verdict
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import LockError
 from ...model import Lock, Profiles, RequestContext
 from ..protocol import Stages
-from . import engine, foreign_locks, lock_file
+from . import engine, foreign_locks, conda_lock_yml
 from .channels_then_wheels import begin as search
 from .solver_question import assumed_gpu, question
 
@@ -35,7 +35,7 @@ def write_lock(
     path: Path, lock: Lock, virtual: tuple[Mapping[str, str], ...], *, alone: bool = False
 ) -> None:
     """Write a conda-lock.yml with the virtual packages that it was solved with. Raises LockError."""
-    lock_file.write(path, lock, virtual, alone=alone)
+    conda_lock_yml.write(path, lock, virtual, alone=alone)
 
 
 def check_hashes(lock: Lock, origin: str, *, allow_md5: bool) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...model import FRAMEWORKS, Environment, Finding, Profiles, StageResult, Status
 from . import missing_library_findings as named, remedy
 from .compiled_files import Package
-from .importing import Attempt, import_packages
+from .import_in_children import Attempt, import_packages
 from .measured_releases import beside
 from .nominate_packages import LibraryRows, Nominated, Reading, read
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model import Environment, Evidence, Finding
-from ...profiles.failure_findings import make_finding
+from ...profiles.make_failure_finding import make_finding
 from ..missing_libraries import name_nvidia_wheel
 from . import remedy
 from .build_fix import describe_build_fix
 from .compiled_files import Package
-from .importing import Attempt
+from .import_in_children import Attempt
 from .loader_search import Problem
 from .measured_releases import Beside
 from .nominate_packages import Nominated

@@ -28,7 +28,7 @@ from ..errors import BuildError, LockError
 from ..index import uv_config
 from ..index.bounded_archive import DAMAGED, list_sdist
 from ..index.download_files import FileRequest, download
-from ..index.file_addresses import Addresses
+from ..index.locked_file_addresses import Addresses
 from ..index.http import AT_ONCE, Http
 from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import File, project_files, version_of
@@ -39,7 +39,7 @@ from ..system.untrusted_names import UnsafeNameError
 from ..system.write_inside_folder import write_file
 from .cache_and_disk import file_name, own_cache
 from .needs_compiler import is_building, read_compiling
-from .source_requirements import is_stating, read_stated
+from .requirements_stated_in_source import is_stating, read_stated
 
 MOST_ARCHIVE = 256 << 20
 """The most bytes of a source archive to download."""

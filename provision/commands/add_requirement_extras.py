@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from ..model import Emit, Event, Lock, Plan, Profiles, RequestContext, RequirementLine
 from ..request import load_profiles
 from ..request.options import Choices
-from ..resolve.cuda_extras import ExtraRows, disagreements, missing_extras, named_in
+from ..resolve.requirement_extras import ExtraRows, disagreements, missing_extras, named_in
 
 
 def add_extras(plan: Plan, context: RequestContext) -> Plan:
