@@ -16,13 +16,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ..bundle import gpuenv_wheel
-from ..bundle.find_bundled_conda_packages import channel_file
 from ..bundle.collect_files import Item
+from ..bundle.find_bundled_conda_packages import channel_file
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
 from ..index.download_files import FileRequest
-from ..index.locked_file_addresses import Addresses, add_credentials
 from ..index.http import Http
+from ..index.locked_file_addresses import Addresses, add_credentials
 from ..index.pip_config import default_index, pip_configuration
 from ..index.wheel_folders import expand_address
 from ..managers.conda import engine as conda

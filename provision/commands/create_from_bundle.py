@@ -122,4 +122,6 @@ def use_bundle_files(lock: Lock, c: Choices) -> Lock:
         return lock
     from ..bundle import find_bundled_conda_packages
 
-    return dataclasses.replace(lock, packages=find_bundled_conda_packages.local_packages(lock.packages, c.bundle))
+    return dataclasses.replace(
+        lock, packages=find_bundled_conda_packages.local_packages(lock.packages, c.bundle)
+    )

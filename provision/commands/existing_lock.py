@@ -51,7 +51,7 @@ def solve_or_read_lock(
         emit(Event(kind="warning", stage="lock", text=f"{lock_name(choices)} is not used: {why}"))
         project_lock = None
     elif project_lock:
-        note = f"{lock_name(choices)} is for other requirements, so gpuenv solves them again. To update the lock: gpuenv lock"
+        note = f"{lock_name(choices)} is not used, because it is for other requirements. To update the lock: gpuenv lock"
         emit(Event(kind="note", stage="lock", text=note))
     plan, new_lock = solve_like(context, choices, emit, like or project_lock, Upgrade())
     if new_lock is None:

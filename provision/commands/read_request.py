@@ -22,7 +22,7 @@ from ..model import (
     Target,
     TransitiveFrameworks,
 )
-from ..request import load_profiles, check_option_values, read_options, target as targets, upload_limits
+from ..request import check_option_values, load_profiles, read_options, target as targets, upload_limits
 from ..request.options import Choices
 from ..request.target import MachineReader
 

@@ -6,9 +6,9 @@ from . import (
     judge_build,
     judge_import_order,
     judge_libraries,
+    judge_limits_and_crashes,
     judge_machine,
     judge_missing_and_damaged,
-    judge_limits_and_crashes,
     judge_system_libraries,
 )
 from .candidates import Judge

@@ -134,7 +134,7 @@ def _judge_known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> Ca
         return CauseCandidate(
             cause=_MISSING, weight=50, confidence="possible", evidence=where,
             title=f"The module {row.module} is missing. It comes from the package {row.package}, or from a folder of the program",
-            fix=f"For the program's own folder, run from its parent folder. For the package: "
+            fix=f"If {row.module} is a folder of the program, run from its parent folder. If it is the package: "
             f"`gpuenv add {row.package}`.{pip}",
         )  # fmt: skip
     return CauseCandidate(

@@ -71,7 +71,7 @@ def _make_restored(
         assert by is not None
         had, why = (
             package.version,
-            f"{by.name} {by.version} contains the same files; they are removed together with it",
+            f"{by.name} {by.version} contains the same files, and removing it removes them",
         )
     now = _build(package) if change and "-" in (change.found or "") else package.version
     now = now or (change.locked if change else None) or "the version in its folder"

@@ -17,8 +17,8 @@ from email.message import Message
 from typing import Any
 
 from ..system.redaction import redact
-from .resolve_and_connect import connect, find_cause
 from .http_refusals import Refusal, explain_cause, explain_status
+from .resolve_and_connect import connect, find_cause
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 

@@ -265,8 +265,8 @@ def _check_index(sources: PackageSources, plan: Plan) -> None:
     """
     if sources.offline or sources.no_index or not pytorch_index.list_index_packages(plan):
         return
-    from ..index.resolve_and_connect import find_connection_error
     from ..index.http_refusals import NETWORK_HINT
+    from ..index.resolve_and_connect import find_connection_error
 
     address = pytorch_index.address(sources.pytorch, plan)
     if why := find_connection_error(address, sources.proxy):

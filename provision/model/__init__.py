@@ -28,9 +28,9 @@ if TYPE_CHECKING:  # type checkers need all names
     from provision.model.lock_names import *
     from provision.model.machine import *
     from provision.model.package_names import *
-    from provision.model.profile_package_rows import *
     from provision.model.plan_and_lock import *
     from provision.model.prebuilt_wheels import *
+    from provision.model.profile_package_rows import *
     from provision.model.project_checks import *
     from provision.model.request_context import *
     from provision.model.requests import *
@@ -45,7 +45,7 @@ _MODULES = {
     "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine GpuMemoryHolder",
     "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress Profiles ProfileTable ProfileTables",
     "failure_catalog": "CatalogueMessage FailureCause FailureMessage FailureRule",
-    "package_rows": "ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement",
+    "profile_package_rows": "ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement",
     "finding_texts": "FindingText",
     "satellites": "Satellite PackageTrap",
     "prebuilt_wheels": "WheelPage CxxAbi WheelGlibc BuiltFor PrebuiltWheel",

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from .failure_catalog import CatalogueMessage, FailureCause, FailureMessage, FailureRule
 from .finding_texts import FindingText
+from .prebuilt_wheels import CxxAbi, WheelGlibc, WheelPage
 from .profile_package_rows import (
     CondaName,
     DlopenedLibrary,
@@ -16,7 +17,6 @@ from .profile_package_rows import (
     Replacement,
     SystemLibrary,
 )
-from .prebuilt_wheels import CxxAbi, WheelGlibc, WheelPage
 from .satellites import PackageTrap, Satellite
 
 

@@ -108,7 +108,7 @@ def _hash_folders(folders: Sequence[Path]) -> str:
         "catalog",
         "failure_catalog",
         "finding_texts",
-        "package_rows",
+        "profile_package_rows",
         "prebuilt_wheels",
         "satellites",
     )

@@ -101,7 +101,7 @@ def make_cpu_hint(texts: Sequence[str]) -> str | None:
         name = canonicalize_name(need.name)
         if name in CPU_PACKAGES:
             framework = CPU_PACKAGES[name]
-            return f"{need.name} alone is installed as an ordinary CPU package. To let gpuenv select the build of {framework}: --framework {framework}"
+            return f"{need.name} in the requirements installs the ordinary CPU package. To let gpuenv select the build of {framework}: --framework {framework}"
         if other := _OTHER_GPU_NAME.get(name):
             return (
                 f"{need.name} is a CPU package. The GPU package is {other}. Neither is a framework of gpuenv"

@@ -29,9 +29,9 @@ from ..model import (
 )
 from ..project.config.key_forms import CONFIG_NAME
 from ..project.quoted_text import suggest_version
-from . import project_options as inproject, frameworks_required_for_cpu, misleading_package_names
-from .load_profiles import load_all
+from . import frameworks_required_for_cpu, misleading_package_names, project_options as inproject
 from .check_option_values import check_values, suggest_value
+from .load_profiles import load_all
 from .options import Choices
 from .package_sources import list_available_wheels, read_sources
 from .target import MachineReader, choose_device, get_minor_version, list_pythons, read_request_target
@@ -60,7 +60,9 @@ def read_context(
     device, reason = choose_device(c, machine, target, look)
     if plans_first:  # conda channels use other names
         by_name = misleading_package_names.named_packages(packages, demands, markers_of(target.platform))
-        warnings = misleading_package_names.check_traps(by_name, data, supply, where, replaced=device == "cuda")
+        warnings = misleading_package_names.check_traps(
+            by_name, data, supply, where, replaced=device == "cuda"
+        )
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
     pythons = list_pythons(c, machine, target, look)
     python = get_minor_version(c.python) or next(iter(pythons), None)

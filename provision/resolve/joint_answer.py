@@ -229,7 +229,7 @@ def _would_hold(search: JointSearch, best: Chosen | None) -> str | None:
     builds = " and ".join(f"{b.framework} {b.version}" for b in best.candidate.builds)
     if compiled := list_compiled(search, best):
         named = " and ".join(f"{n} {best.releases[n].version}" for n in compiled)
-        return f"{builds} would require to compile {named}"
+        return f"{builds} would require compiling {named}"
     return f"{builds} would limit {', '.join(behind)}" if behind else None
 
 

@@ -51,4 +51,4 @@ def _without_kernels(search: JointSearch, chosen: Chosen) -> Iterator[str]:
         release = chosen.releases[package.name]
         rows = search.rows.rows(package.name, release.version, release.measured)
         if why := objection(search.question, rows, chosen.candidate.builds):
-            yield f"{why}. No other release of this package has them"
+            yield f"{why}. No other release of this package has kernels for these GPUs"

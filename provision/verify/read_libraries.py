@@ -14,8 +14,8 @@ from typing import Any
 from ..environment.distributions import Distribution, find_distribution, list_distributions
 from ..model import normalize_name
 from ..system import process, untrusted_files
-from .drift.compare_conda import list_files, text_or_none
 from .drift.check_listed_files import ListedFile
+from .drift.compare_conda import list_files, text_or_none
 from .locate_environment import PythonPaths
 
 _FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")

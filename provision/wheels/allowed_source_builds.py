@@ -22,8 +22,8 @@ from ..system.redaction import redact_text
 from . import remembered_source_packages
 from .package_named_in_refusal import has_wheel
 from .pylock import is_source
-from .refused_questions import RefusalMemory
 from .read_source_archives import SourceArchive, SourceArchives, has_pages
+from .refused_questions import RefusalMemory
 from .stated_metadata import StatedMetadata
 
 _DISABLED = re.compile(r"Building source distributions(?: for `([^`]+)`)? is disabled")

@@ -28,8 +28,8 @@ from ..errors import BuildError, LockError
 from ..index import uv_config
 from ..index.bounded_archive import DAMAGED, list_sdist
 from ..index.download_files import FileRequest, download
-from ..index.locked_file_addresses import Addresses
 from ..index.http import AT_ONCE, Http
+from ..index.locked_file_addresses import Addresses
 from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import File, project_files, version_of
 from ..model import LockedPackage, PackageSources, as_plain, from_plain

@@ -35,8 +35,8 @@ from .assert_planned import assert_hashes, assert_is_plan, assert_no_other_frame
 from .early_solve import EarlySolve
 from .file_indexes import FileIndexes, drop_pages
 from .pylock import file_name, is_source
-from .remembered_source_packages import digest_question
 from .read_source_archives import SourceArchive
+from .remembered_source_packages import digest_question
 from .uv_solution import Requirers, parse_annotations, parse_pylock, parse_versions
 
 

@@ -110,7 +110,7 @@ def test_cpu_packages_alone_give_a_cpu_environment_and_a_note(go, gpuenv):
     ran = gpuenv("resolve", *CARD, *HERE, "--with", "jax", "--json")
     assert (
         ran.code == 2
-        and "jax alone is installed as an ordinary CPU package. To let gpuenv select the build of jax: --framework jax"
+        and "jax in the requirements installs the ordinary CPU package. To let gpuenv select the build of jax: --framework jax"
         in ran.json["error"]["hint"]
     )
     (gpuenv.work / "asked.txt").write_text("onnxruntime\n")

@@ -27,7 +27,9 @@ def small_gpuenv(folder):
         f"{info}/entry_points.txt": "[console_scripts]\ngpuenv = small_gpuenv:main\n",
     }
     folder.mkdir(exist_ok=True)
-    wheels_of_folders_and_commits.write(folder, WHEEL, {name: text.encode() for name, text in texts.items()}, info)
+    wheels_of_folders_and_commits.write(
+        folder, WHEEL, {name: text.encode() for name, text in texts.items()}, info
+    )
 
 
 @pytest.fixture

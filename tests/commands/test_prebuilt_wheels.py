@@ -88,7 +88,7 @@ def test_a_build_with_a_wheel_is_preferred_to_a_newer_one_that_compiles(torches,
     held = ran.json["held_back"]
     assert [(h["package"], h["newest"]) for h in held] == [("torch", "2.15.0")]
     assert held[0]["because"].startswith("flash-attn 2.8.3 has no wheel for this build of torch and Python")
-    assert held[0]["alternative"] == "torch 2.15.0 would require to compile flash-attn 2.8.3"
+    assert held[0]["alternative"] == "torch 2.15.0 would require compiling flash-attn 2.8.3"
     assert not [p for p in pages.requests if p.endswith(".whl")], "a plan reads pages only"
     forced = torches("resolve", "--with", "flash-attn", "--framework", "torch==2.15.0", *ASK[2:])
     assert "so it is built from source. Wheels exist for torch 2.14" in said(forced)

@@ -28,7 +28,7 @@ from provision.errors import GpuenvError
 from provision.index.http import Response
 from provision.index.pip_config import pip_configuration
 from provision.index.simple_api import parse_project
-from provision.managers.conda import foreign_locks as conda_foreign, conda_lock_yml as conda_file
+from provision.managers.conda import conda_lock_yml as conda_file, foreign_locks as conda_foreign
 from provision.model import (
     Lock,
     LockedPackage,
@@ -46,7 +46,7 @@ from provision.project.requirements.project_requirements import ProjectFiles, re
 from provision.project.requirements.sorted_requirements import SortingRules
 from provision.request import target
 from provision.verify import compiled_mismatch, read_libraries
-from provision.verify.drift import compare_conda, compare_wheels, check_listed_files
+from provision.verify.drift import check_listed_files, compare_conda, compare_wheels
 from provision.verify.drift.changed_files import make_change
 from provision.wheels import pylock
 from provision.wheels.pylock import read_in

@@ -21,8 +21,8 @@ from provision.bundle.wheels_of_folders_and_commits import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import bounded_archive, connections, download_files
 from provision.index.download_files import FileRequest, download, part
-from provision.index.locked_file_addresses import add_credentials
 from provision.index.http import Http
+from provision.index.locked_file_addresses import add_credentials
 from provision.index.remote_wheels import RangeFile, read_local_metadata
 
 

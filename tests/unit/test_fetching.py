@@ -11,8 +11,8 @@ import pytest
 from provision.errors import BuildError, LockError
 from provision.index import download_files
 from provision.index.download_files import FileRequest, download, part
-from provision.index.locked_file_addresses import Addresses
 from provision.index.http import Http
+from provision.index.locked_file_addresses import Addresses
 from provision.model import LockedPackage
 
 SIZE = 3 << 20

@@ -369,7 +369,7 @@ def test_kernels_that_no_release_has_are_noted():
     best = asked.best()
     assert best.releases["quants"].version == "2.0"
     assert answer(asked, best).notes == (
-        "quants 2.0 has no kernels for H100 (9.0); built for 10.0. No other release of this package has them",
+        "quants 2.0 has no kernels for H100 (9.0); built for 10.0. No other release of this package has kernels for these GPUs",
     )
     served = satellite("quants", "1.0", cuda="13", cuda_by="needed", kernels=("9.0",))
     asked = search([build("2.15.0")], named, satellites=[rows[0], served])

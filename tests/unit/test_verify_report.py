@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from driver_stub import H200, build, scenario, spec
-from provision.export.verdict_page import page
 from provision.export.report_style import BASE
+from provision.export.verdict_page import page
 from provision.model import (
     ConvolutionResult,
     DeviceVerdict,

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import LockError
 from ...model import Lock, Profiles, RequestContext
 from ..protocol import Stages
-from . import engine, foreign_locks, conda_lock_yml
+from . import conda_lock_yml, engine, foreign_locks
 from .channels_then_wheels import begin as search
 from .solver_question import assumed_gpu, question
 

@@ -26,7 +26,7 @@ from ...system import untrusted_files
 from ...system.redaction import redact
 from ...system.untrusted_names import UnsafeNameError, file_name_of_url
 from ...wheels import pylock
-from . import engine as door, conda_lock_yml as conda_file, specs as conda_specs
+from . import conda_lock_yml as conda_file, engine as door, specs as conda_specs
 from .solve import build_of, find_cuda_and_cudnn, is_conda, shorten_channel
 from .specs import Bounds
 
