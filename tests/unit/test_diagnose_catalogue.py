@@ -74,7 +74,7 @@ def test_a_wrong_row_of_the_catalogue_is_named():
     [
         ("main", (), "names a branch"),
         ("2.39 and main", (), "names a branch"),
-        ("unknown", ("1.0",), "give a release that has the message"),
+        ("unknown", ("1.0",), "`releases` must name a release with it"),
         ("2.8.0 to 2.10.0", ("2.9.0",), "`absent` names '2.9.0', which is one of"),
         ("2.8.0 to 2.10.0", ("2.7.1", "2.10.0"), "`absent` names '2.10.0', which is one of"),
         ("2.8.0 to 2.10.0", ("2.7.1", "2.11.0"), None),

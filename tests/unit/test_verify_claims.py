@@ -207,7 +207,7 @@ def test_records_without_keys_are_a_result_and_no_bug(verify, env, old, new, whe
     ("record", "problem"),
     [
         ({"kind": "convolution", "at": 1}, "a record 'convolution' lacks 'device'"),
-        ({"kind": "mapped", "at": 1, "files": ["/lib/x"]}, "no pairs of path and version"),
+        ({"kind": "mapped", "at": 1, "files": ["/lib/x"]}, "is not a pair of path and version"),
         ({"kind": "stage", "at": 1, "stage": "driver", "failed": None, "values": []}, "wrong 'values'"),
         ({"kind": "failed", "at": 1, "stage": "framework"}, "lacks 'error'"),
         ({"kind": "begin", "stage": "x", "doing": "y", "at": True}, "wrong 'at'"),
