@@ -315,7 +315,7 @@ def test_conda_locks_are_read_without_conda_locks_command():
     pytest.importorskip("conda_lock")
     code = (
         "import sys\nfrom pathlib import Path\nfrom provision.errors import LockError\n"
-        "from provision.managers.conda import lock_file as conda_file\n"
+        "from provision.managers.conda import conda_lock_yml as conda_file\n"
         "try:\n    conda_file.read(Path('nothing.yml'), 'linux-x86_64')\nexcept LockError as error:\n    print(error)\n"
         "print(*sorted({'conda_lock.conda_lock', 'conda_lock.pypi_solver', 'ensureconda'} & set(sys.modules)))\n"
         "import conda_lock.lockfile\nprint(conda_lock.lockfile.parse_conda_lock_file.__module__)"
