@@ -37,8 +37,8 @@ def detect(
     is the deadline of nvidia-smi and of the child that calls libcuda: cuInit takes seconds on machines with
     many GPUs. `cache` is a folder for the answers of Pythons.
 
-    A driver that does not work is no error here. It gives `driver.problem` and a finding, for which context and
-    hardware are read too. Raise ValueError for an unknown part.
+    A driver that does not work raises no error. The result then has `driver.problem` and a finding, which also needs
+    the context and the hardware. Raise ValueError for an unknown part.
     """
     wrong = set(parts) - set(WITH_CUDA)
     if wrong:

@@ -170,7 +170,7 @@ def _run_probe(
 
 
 def _get_report(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.ProbeReport:
-    """Return the report of a framework's probe. A probe that was started early is told to continue."""
+    """Return the report of a framework's probe. Let a probe that was started early continue."""
     early = run.early_import
     if early and early.framework == name and environ == run.environ:
         run.early_import = None
