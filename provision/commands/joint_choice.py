@@ -81,6 +81,7 @@ class JointChoice:
     _takes_old: bool = False
     _reader: ReleaseReader | None = None
     _read_for: object = None
+    _searches: list[tuple[object, JointSearch]] = field(default_factory=list)  # with their questions
     _search: JointSearch | None = None
     _chosen: Chosen | None = None
     _answered: tuple[RequestContext, tuple[int, int, bool], RequestContext] | None = None
@@ -188,11 +189,17 @@ class JointChoice:
         """Return a search with all relevant releases, or None if no build fits or no index lists the
         packages."""
         question = ask_on_all(context)
+        asked = (question, context.sources, named, tuple(self._refused))
+        for known, search in self._searches:
+            if known == asked:
+                return search
         candidates = JointSearch(question, ()).candidates
         reader = self._read(context, named, candidates) if candidates else None
         if reader is None or not reader.packages:
             return None
-        return read_what_matters(question, reader, tuple(self._refused))
+        search = read_what_matters(question, reader, tuple(self._refused))
+        self._searches.append((asked, search))
+        return search
 
     def _read(
         self,

@@ -63,20 +63,26 @@ def project_url(index: str, project: str) -> str:
 
 def parse_project(answer: Response) -> list[File]:
     """Return the files in an index's response. Raises LockError if it is neither HTML nor JSON."""
-    text = answer.body.decode("utf-8", "replace")
-    if "json" in answer.headers.get("content-type", "") or text.lstrip().startswith("{"):
+    is_json = "json" in answer.headers.get("content-type", "")
+    return list(_parse_files(answer.url, answer.body, is_json))
+
+
+@functools.lru_cache(maxsize=128)  # several parts of a run read the same page, with thousands of files
+def _parse_files(url: str, body: bytes, is_json: bool) -> tuple[File, ...]:
+    text = body.decode("utf-8", "replace")
+    if is_json or text.lstrip().startswith("{"):
         try:
             entries = json.loads(text)["files"]
-            return [f for entry in entries if (f := _parse_entry(answer.url, entry)) is not None]
+            return tuple(f for entry in entries if (f := _parse_entry(url, entry)) is not None)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise _explain_no_index(answer.url, f"{type(e).__name__} at {e}"[:200]) from e
-    parser = _Links(answer.url)
+            raise _explain_no_index(url, f"{type(e).__name__} at {e}"[:200]) from e
+    parser = _Links(url)
     parser.feed(text)
     if not parser.files and parser.foreign:
-        raise _explain_no_index(answer.url, "a page that lists no files, with forms or scripts")
-    if not parser.files and b"\0" in answer.body:
-        raise _explain_no_index(answer.url, "neither HTML nor JSON")
-    return parser.files
+        raise _explain_no_index(url, "a page that lists no files, with forms or scripts")
+    if not parser.files and b"\0" in body:
+        raise _explain_no_index(url, "neither HTML nor JSON")
+    return tuple(parser.files)
 
 
 def parse_links(answer: Response) -> list[str]:

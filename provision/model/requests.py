@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from provision.model.joint_search_values import PassedOverBuild
 from provision.model.project_checks import Check
@@ -215,6 +215,9 @@ class PackageSources:
     `exclude_newer` is a time in uv's form. A solve ignores files uploaded later, except on the indexes of
     `exclude_newer_except`. `explicit` are indexes for single packages. A solve uses them only for those packages, and
     a lock's files are fetched from them by hash.
+
+    `pages` are the index pages that were read in this run, by address: the final address, the media type and
+    the bytes, or None for a missing page. So each page is read once in a run.
     """
 
     default: str | None = None
@@ -233,3 +236,6 @@ class PackageSources:
     no_build: bool = False
     only_binary: tuple[str, ...] = ()
     explicit: tuple[str, ...] = ()
+    pages: dict[str, tuple[str, str, bytes] | None] = field(
+        default_factory=dict, repr=False, compare=False, metadata={"internal": True}
+    )

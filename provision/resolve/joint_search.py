@@ -12,7 +12,7 @@ it:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import NamedPackage, PackageRelease, PrebuiltWheel
-from .assign_releases import Assignments
+from .assign_releases import Assignments, Options
 from .candidate_builds import CandidateBuilds, candidates_of
 from .chosen_and_refused_sets import Chosen, Refused
 from .companions import (
@@ -53,9 +53,7 @@ class JointSearch:
     _objections: dict[tuple[str, str, int], str | None] = field(default_factory=dict, repr=False)
     _newest: dict[tuple[str, str], PackageRelease | None] = field(default_factory=dict, repr=False)
     _newest_days: dict[str, int] = field(default_factory=dict, repr=False)
-    _joining: dict[tuple[str, str, int | None], Sequence[PackageRelease]] = field(
-        default_factory=dict, repr=False
-    )
+    _joining: dict[str, Options] = field(default_factory=dict, repr=False)
     _shared: SharedLists = field(default_factory=SharedLists, repr=False)
     _known_assignments: dict[tuple[object, ...], Assignments] = field(default_factory=dict, repr=False)
 
@@ -77,10 +75,14 @@ class JointSearch:
 
     def best(self, allowed: Mapping[str, Sequence[PackageRelease]] | None = None) -> Chosen | None:
         """Return the best set, or None. `allowed` limits the releases of some packages."""
-        options_of = ((c, self._options(c, allowed)) for c in self.candidates)
-        tries = [
-            (self._least_key(c, options), c, options) for c, options in options_of if options is not None
-        ]
+        return self._best if allowed is None else self._best_within(allowed)
+
+    @cached_property
+    def _best(self) -> Chosen | None:
+        return self._best_within(None)
+
+    def _best_within(self, allowed: Mapping[str, Sequence[PackageRelease]] | None) -> Chosen | None:
+        tries = [(self._least_key(c, options), c, options) for c, options in self._different(allowed)]
         best: Chosen | None = None
         for least, candidate, options in sorted(tries, key=lambda t: (t[0], t[1].place)):
             if best and best.key[: len(least)] < least:
@@ -94,31 +96,56 @@ class JointSearch:
         options = self._options(candidate, None)
         return self._best_of(candidate, options) if options is not None else None
 
+    def _different(
+        self, allowed: Mapping[str, Sequence[PackageRelease]] | None
+    ) -> list[tuple[CandidateBuilds, Options]]:
+        """Return the candidates with their options. Of candidates with the same options only the newest can be the
+        best."""
+        newest: dict[tuple[object, ...], tuple[tuple[object, ...], CandidateBuilds, Options]] = {}
+        paged = any(p.paged for p in self.packages)
+        for candidate in self.candidates:
+            if (options := self._options(candidate, allowed)) is None:
+                continue
+            refused = tuple(self._refused_together(candidate))
+            place = candidate.place if paged else None
+            key = (candidate.python, refused, place, *map(id, options.values()))
+            rank = (self._ranks(candidate), candidate.place)
+            if key not in newest or rank < newest[key][0]:
+                newest[key] = (rank, candidate, options)
+        return [(candidate, options) for _, candidate, options in newest.values()]
+
     def _options(
         self, candidate: CandidateBuilds, allowed: Mapping[str, Sequence[PackageRelease]] | None
-    ) -> dict[str, Sequence[PackageRelease]] | None:
+    ) -> Options | None:
         """Return the releases of each package that fit builds and a Python, or None if a package has none."""
-        options: dict[str, Sequence[PackageRelease]] = {}
-        for package in self.packages:
-            limited = (allowed or {}).get(package.name)
-            options[package.name] = self._fitting(package, candidate) if limited is None else limited
-            if limited is not None:
-                fitting = [r for r in limited if self.objection(package, r, candidate) is None]
-                options[package.name] = self._shared.share(package.name, fitting)
-            if not options[package.name]:
-                return None
-        return options
+        options = dict(self._options_of_python(candidate))
+        for package in self._bound:
+            options[package.name] = self._fitting(package, package.releases, candidate)
+        for name, releases in (allowed or {}).items():
+            options[name] = self._fitting(self.by_name[name], releases, candidate)
+        return options if all(options.values()) else None
 
-    def _fitting(self, package: NamedPackage, candidate: CandidateBuilds) -> Sequence[PackageRelease]:
-        """Return the releases of a package that fit builds and a Python. Most packages are independent of the
-        builds."""
-        bound = package.name in self.bound_to_builds or package.name in self._refused_names
-        place = candidate.place if bound else None
-        key = (package.name, candidate.python, place)
-        if key not in self._joining:
-            fitting = [r for r in package.releases if self.objection(package, r, candidate) is None]
-            self._joining[key] = self._shared.share(package.name, fitting)
-        return self._joining[key]
+    def _options_of_python(self, candidate: CandidateBuilds) -> Options:
+        """Return the releases of each package that fit a Python, for those that are independent of the builds."""
+        if candidate.python not in self._joining:
+            bound = {p.name for p in self._bound}
+            self._joining[candidate.python] = {
+                p.name: p.releases if p.name in bound else self._fitting(p, p.releases, candidate)
+                for p in self.packages
+            }
+        return self._joining[candidate.python]
+
+    def _fitting(
+        self, package: NamedPackage, releases: Sequence[PackageRelease], candidate: CandidateBuilds
+    ) -> Sequence[PackageRelease]:
+        fitting = [r for r in releases if self.objection(package, r, candidate) is None]
+        return self._shared.share(package.name, fitting)
+
+    @cached_property
+    def _bound(self) -> Sequence[NamedPackage]:
+        """The packages of which the releases that fit depend on the builds."""
+        names = self.bound_to_builds | self._refused_names
+        return [p for p in self.packages if p.name in names]
 
     @cached_property
     def _refused_names(self) -> frozenset[str]:
@@ -128,13 +155,18 @@ class JointSearch:
     def bound_to_builds(self) -> frozenset[str]:
         """The packages with releases that fit only some builds, as far as known."""
         frameworks = {w.name for w in self.question.request.frameworks}
-        needing = {
-            p.name for p in self.packages for r in p.releases for python in self.pythons
-            if any(any(self.needs(p.name, r, python).get(f, ())) for f in frameworks)
-        }  # fmt: skip
+        needing = {p.name for p in self.packages if any(self._binds(p, r, frameworks) for r in p.releases)}
         measured = {p.name for p in self.packages if p.paged or any(r.measured for r in p.releases)}
         required = required_names(b for c in self.candidates for b in c.builds)
         return frozenset({*self.rows.packages, *measured, *self._companion_names, *required, *needing})
+
+    def _binds(self, package: NamedPackage, release: PackageRelease, frameworks: AbstractSet[str]) -> bool:
+        """Return whether a release requires a version of a framework on a possible Python."""
+        key, known = (package.name, release.version), self.memory.binding
+        if key not in known:
+            needs = [self.needs(package.name, release, python) for python in self.pythons]
+            known[key] = any(any(need.get(f, ())) for need in needs for f in frameworks)
+        return known[key]
 
     def _best_of(
         self, candidate: CandidateBuilds, options: Mapping[str, Sequence[PackageRelease]]

@@ -20,13 +20,15 @@ class SearchMemory:
     """Results on single releases.
 
     `needs` are the bounds of a release by name, version and Python. `unfit` are objections of builds by name,
-    version and place. `pairs` are pairs of releases by Python.
+    version and place. `pairs` are pairs of releases by Python. `binding` tells by name and version whether a release
+    requires a version of a framework.
     """
 
     candidates: tuple[CandidateBuilds, ...] | None = None
     needs: dict[tuple[str, str, str], Mapping[str, Sequence[str]]] = field(default_factory=dict)
     unfit: dict[tuple[str, str, int], str | None] = field(default_factory=dict)
     pairs: dict[str, Pairs] = field(default_factory=dict)
+    binding: dict[tuple[str, str], bool] = field(default_factory=dict)
 
 
 @dataclass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ from .read_source_archives import SourceArchive, SourceArchives, package_of
 _MOST_ARCHIVES = 5
 """The most source archives of one package to download. Older ones count as compiled code."""
 _EPOCH = dt.date(1970, 1, 1)
+_NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+"""The name at the start of a requirement (PyPA dependency specifiers)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,13 +213,24 @@ class ReleaseReader:
             package=listing.named.name, version=str(version), day=listing.days[at],
             pythons=tuple(p for p in self.pythons if p in having or p in built or p in for_builds),
             wheels=tuple(p for p in self.pythons if p in having),
-            requires=tuple(t for t in requires or () if _name_of(t) in self.about),
+            requires=tuple(t for t in requires or () if self._concerns(t)),
             requires_known=requires is not None,
             compiles=archive.needs_compiler if archive else bool(compiled) or not wheels,
             compiled=any(fitting[f] for f in compiled),
             measured=self._measured.of((f.sha256 for f in compiled), self.target.platform),
             prebuilt=prebuilt, sourced=bool(archives),
         )  # fmt: skip
+
+    def _concerns(self, requirement: str) -> bool:
+        """Return whether a valid requirement names a package in `about`. Only these are parsed: a release can
+        list hundreds of others."""
+        start = _NAME.match(requirement)
+        if start is None or canonicalize_name(start[1]) not in self.about:
+            return False
+        try:
+            return canonicalize_name(Requirement(requirement).name) in self.about
+        except InvalidRequirement:
+            return False
 
     @functools.cached_property
     def _measured(self) -> MeasuredRows:
@@ -255,10 +269,3 @@ def _compute_days(versions: Sequence[tuple[Version, Sequence[File]]]) -> tuple[l
         last = min(last - 1, (dt.date.fromisoformat(text[:10]) - _EPOCH).days) if text else last - 1
         days.append(last)
     return days, True
-
-
-def _name_of(text: str) -> str | None:
-    try:
-        return str(canonicalize_name(Requirement(text).name))
-    except InvalidRequirement:
-        return None

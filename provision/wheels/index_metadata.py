@@ -89,7 +89,18 @@ class IndexMetadata:
         return parse_links(answer) if answer else []
 
     def _read_page(self, url: str) -> Response | None:
-        """Return the list at an address, from the cache while its server allows it, or None if it is missing."""
+        """Return the list at an address, or None if it is missing. It is read once in a run."""
+        if url not in self.sources.pages:
+            answer = self._read_page_once(url)
+            kind = answer.headers.get("content-type", "") if answer else ""
+            self.sources.pages[url] = (answer.url, kind, answer.body) if answer else None
+        if (known := self.sources.pages[url]) is None:
+            return None
+        final, kind, body = known
+        return Response(200, {"content-type": kind}, body, final)
+
+    def _read_page_once(self, url: str) -> Response | None:
+        """Read the list at an address, from the cache while its server allows it."""
         if url.startswith("file:"):
             return self._http.get(url, missing_ok=True)
         kept = cache_folder(self._cache, "pages") / f"{hashlib.sha256(url.encode()).hexdigest()}.json"

@@ -31,13 +31,14 @@ from ..index.download_files import FileRequest, download
 from ..index.http import AT_ONCE, Http
 from ..index.locked_file_addresses import Addresses
 from ..index.pip_config import default_index, pip_configuration
-from ..index.simple_api import File, project_files, version_of
+from ..index.simple_api import File, project_url, version_of
 from ..model import LockedPackage, PackageSources, as_plain, from_plain
 from ..system import process, scratch_folders, untrusted_files
 from ..system.redaction import redact
 from ..system.untrusted_names import UnsafeNameError
 from ..system.write_inside_folder import write_file
 from .cache_and_disk import file_name, own_cache
+from .index_metadata import IndexMetadata
 from .needs_compiler import is_building, read_compiling
 from .requirements_stated_in_source import is_stating, read_stated
 
@@ -192,7 +193,8 @@ class SourceArchives:
 
     def _read_page(self, index: str, name: str) -> Sequence[File]:
         try:
-            return project_files(self._make_http(), index, name)
+            lists = IndexMetadata(self.sources, tries=_TRIES, timeout=self.sources.timeout or _SECONDS)
+            return lists.page(project_url(index, name))
         except LockError:
             return ()
 

@@ -1,5 +1,6 @@
 """Source archives, described by their files: stated requirements, compiled code, and what a hostile one can do."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -13,6 +14,7 @@ from loopback import Index, serving
 from provision.errors import LockError
 from provision.index.simple_api import File
 from provision.model import LockedPackage, PackageSources
+from provision.wheels.index_metadata import IndexMetadata
 from provision.wheels.read_source_archives import SourceArchives, package_of, read_archive
 
 SETUP = "from setuptools import setup, Extension\n"
@@ -307,6 +309,20 @@ def test_archives_of_an_index_are_listed_newest_first_and_read_once(index, archi
     assert not any(path.endswith(".whl") for path in index.requests)
     before = index.requests.total()
     assert archives.describe(listed) == found and index.requests.total() == before
+
+
+def test_a_page_is_read_once_in_a_run(index, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    index.add("some", "2.0")
+    hold(index, version="1.0")
+    sources = PackageSources(default=index.url, cache_dir=str(tmp_path / "cache"))
+    again = dataclasses.replace(sources, trusted=("127.0.0.1",))
+    names = {file.name for file in IndexMetadata(sources).files("some")}
+    assert names == {"some-2.0-py3-none-any.whl", "some-1.0.tar.gz"}
+    assert [p.version for p in SourceArchives(again).listed("some")] == ["1.0"]
+    assert IndexMetadata(again).digest("some") == IndexMetadata(sources).digest("some")
+    assert SourceArchives(sources).listed("absent") == SourceArchives(again).listed("absent") == ()
+    assert [n for path, n in index.requests.items() if path.endswith(("/some/", "/absent/"))] == [1, 1]
 
 
 @pytest.mark.parametrize("fault", ["404", "tampered", "garbage", "truncated"])
