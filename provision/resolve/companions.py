@@ -40,6 +40,12 @@ def companion_objection(
     return None
 
 
+def companions_of_builds(builds: Iterable[Build]) -> dict[tuple[str, str], str]:
+    """Return the framework release for which a companion release is compiled, by the companion's name and its pin
+    ("==2.5.1")."""
+    return {_named(text): f"{b.framework} {b.version}" for b in builds for text in b.companions}
+
+
 def required_names(builds: Iterable[Build]) -> frozenset[str]:
     """Return the packages that any of the builds require."""
     return frozenset(_named(text)[0] for text in {r for b in builds for r in b.requires})

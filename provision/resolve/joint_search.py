@@ -27,6 +27,7 @@ from .companions import (
     comes_along,
     companion_names,
     companion_objection,
+    companions_of_builds,
     required_names,
     requirement_of_builds,
 )
@@ -277,12 +278,19 @@ class JointSearch:
         if why := companion_objection(package.name, release.version, candidate.builds, self._companion_names):
             return why
         rows = self.rows.rows(package.name, release.version, release.measured)
+        framework = self._compiled_for.get((package.name, f"=={release.version}"))
+        if framework and not rows:
+            return f"{package.name} {release.version} is compiled for {framework}"
         ignored = self.without_kernels[package.name]
         return objection(self.question, rows, candidate.builds, ignore_gpus_of=ignored)
 
     @cached_property
     def _companion_names(self) -> frozenset[str]:
         return companion_names(self.question.profiles.builds)
+
+    @cached_property
+    def _compiled_for(self) -> Mapping[tuple[str, str], str]:
+        return companions_of_builds(self.question.profiles.builds)
 
     @cached_property
     def without_kernels(self) -> Mapping[str, Sequence[Question]]:

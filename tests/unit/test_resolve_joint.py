@@ -304,6 +304,29 @@ def test_other_compiled_packages_are_kept_from_releases_that_do_not_fit():
     assert answer(found, found.best()).limits == ("torchao!=0.16.*",)
 
 
+def test_a_companion_that_was_not_measured_goes_only_with_builds_that_name_it():
+    builds = [
+        build("2.15.0"), build("2.11.0", companions=("torchaudio==2.11.0",)),
+        build("2.5.1", companions=("torchaudio==2.5.1",)), build("2.5.0", companions=("torchaudio==2.5.0",)),
+    ]  # fmt: skip
+    audio = package(
+        "torchaudio", *(release("torchaudio", v, i) for i, v in enumerate(("2.11.0", "2.5.1", "2.5.0")))
+    )
+    old = package("old", release("old", "2.0", 0, "torch<2.11"), release("old", "1.0", 600))
+    found = search(builds, [audio, old])
+    assert found.best().candidate.builds[0].version == "2.5.1"
+    newest = found.candidates[0]
+    reasons = [found.objection(audio, r, newest) for r in audio.releases]
+    assert reasons[1:] == [
+        "torchaudio 2.5.1 is compiled for torch 2.5.1",
+        "torchaudio 2.5.0 is compiled for torch 2.5.0",
+    ]
+    rows = [satellite("torchaudio", "2.11.0", abi="stable", built_for="torch>=2.11")]
+    found = search(builds, [audio, package("old", release("old", "2.0", 0, "torch>=2.11"))], satellites=rows)
+    best = found.best()
+    assert (best.candidate.builds[0].version, best.releases["torchaudio"].version) == ("2.15.0", "2.11.0")
+
+
 def test_a_companion_that_is_no_longer_released_is_noted():
     builds = [build("2.15.0"), build("2.11.0", companions=("torchaudio==2.11.0",))]
     row = satellite("torchaudio", "2.11.0", built_for="torch>=2.11", abi="stable", cuda="13")
