@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from .environment_paths import get_cache_dir
 from .options import Choices
 from .project_folder import locate_project_file
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DEFAULT_MANAGER = Choices().manager
 # Options that a lock's digest leaves out: where and how gpuenv runs, and the properties of the machine,
 # which are in the lock's plan.
@@ -148,12 +150,12 @@ def list_stack_packages(data: Profiles) -> frozenset[str]:
     These are the parts of NVIDIA's toolkit, and the pinned requirements of framework builds without their
     companions.
     """
-    from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
     texts = {t for r in data.toolkits for part in r.parts for t in part.split(" ")[1:]}
     texts |= {text for b in data.builds for text in b.requires}  # many rows share few texts
-    names = {Requirement(t).name for t in texts} | {r.package for r in data.cudnn}
+    # Only the names are read: parsing 1,000 requirements takes a tenth of the start of a command.
+    names = {start[0] for text in texts if (start := _NAME.match(text))} | {r.package for r in data.cudnn}
     return frozenset(canonicalize_name(n) for n in names)
 
 

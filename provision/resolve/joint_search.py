@@ -278,9 +278,9 @@ class JointSearch:
         if why := companion_objection(package.name, release.version, candidate.builds, self._companion_names):
             return why
         rows = self.rows.rows(package.name, release.version, release.measured)
-        framework = self._compiled_for.get((package.name, f"=={release.version}"))
-        if framework and not rows:
-            return f"{package.name} {release.version} is compiled for {framework}"
+        compiled_for = self._compiled_for.get((package.name, f"=={release.version}"))
+        if compiled_for and not rows:
+            return f"{package.name} {release.version} is compiled for {compiled_for}"
         ignored = self.without_kernels[package.name]
         return objection(self.question, rows, candidate.builds, ignore_gpus_of=ignored)
 

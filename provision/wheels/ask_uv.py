@@ -11,18 +11,22 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ..environment.gpuenv_cache import cache_folder
 from ..errors import LockError
 from ..index import pytorch_index, uv
 from ..index.uv import without_credentials
 from ..model import UV_LOCK_FORMAT, PackageSources, Plan, RequirementLine
-from ..system import process, scratch_folders
+from ..system import process, scratch_folders, untrusted_files
+from ..system.write_inside_folder import write_file
 from .allowed_source_builds import SourceBuilds
 from .apply_exclude_newer import UploadTimes
+from .cache_and_disk import own_cache
 from .refused_questions import UvQuestion
 from .solve_failure import TIMEOUT, failure
 from .uv_solution import parse_versions
@@ -160,7 +164,7 @@ class Ask:
             "pip", "compile", str(source), *self._write_files(), "--format", form, "--no-header",
             "--emit-index-annotation", *self.builds.options(), *self.builds.stated_options(self.needs, self.scratch),
             "--python-version", self.plan.python or "", *self._times.options(),
-            "--python-platform", _find_uv_platform(self.plan.platform, self.plan.target.glibc), *more,
+            "--python-platform", _find_uv_platform(self.plan.platform, self.plan.target.glibc, self.sources), *more,
         ]  # fmt: skip
         settings = uv.Settings(
             only_wheels=only_files(self.sources), git_logins=self.git_logins, timeout=TIMEOUT,
@@ -262,13 +266,12 @@ def _find_bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[Requ
 
 
 @functools.cache
-def _find_uv_platform(platform: str, glibc: str | None) -> str:
+def _find_uv_platform(platform: str, glibc: str | None, sources: PackageSources) -> str:
     """Return uv's name for the platform, with the newest glibc that uv knows and the target has."""
     machine = _UV_PLATFORM[platform]
     if platform.startswith("windows"):
         return f"{machine}-pc-windows-msvc"
-    helped = uv.run_uv(["pip", "compile", "--help"], PackageSources(), python=None).stdout
-    known = {int(m) for m in re.findall(rf"{machine}-manylinux_2_(\d+)", helped)}
+    known = {int(m) for m in re.findall(rf"{machine}-manylinux_2_(\d+)", _read_uv_options(sources))}
     fitting = [m for m in known if m <= int((glibc or "2.17").split(".")[1])]
     if not fitting:
         raise LockError(
@@ -276,3 +279,15 @@ def _find_uv_platform(platform: str, glibc: str | None) -> str:
             hint="use a newer system or a container",
         )
     return f"{machine}-manylinux_2_{max(fitting)}"
+
+
+def _read_uv_options(sources: PackageSources) -> str:
+    """Return uv's help on `uv pip compile`. It is cached by uv's version."""
+    kept = cache_folder(own_cache(sources), "uv-help") / f"{metadata.version('uv')}.txt"
+    with contextlib.suppress(OSError, ValueError):
+        return untrusted_files.read_text(kept)
+    text = uv.run_uv(["pip", "compile", "--help"], PackageSources(), python=None).stdout
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_file(kept, text)
+    return text
