@@ -31,7 +31,8 @@ from .child_cleanup import (
     unwind,
 )
 from .foreground import ForegroundResult, attend
-from .user_folders import has_borrowed_rights, hide_credentials, is_anothers, settle_home
+from .hide_credentials_and_check_setuid import has_borrowed_rights, hide_credentials
+from .user_folders import is_anothers, settle_home
 
 __all__ = [
     "HUNG_UP",

@@ -1,11 +1,10 @@
-"""Chooses the user's folders, and hides credentials of this process from other users."""
+"""Choose home and cache folders that the user can write to."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
-import sys
 from pathlib import Path
 
 
@@ -42,14 +41,6 @@ def is_anothers(path: Path) -> bool:
     return path.stat().st_uid != 0
 
 
-def has_borrowed_rights() -> bool:
-    """Return whether this process has other rights than the user who started it, because of a setuid program.
-
-    PATH, PYTHONPATH and files then come from one user, and the rights from another.
-    """
-    return hasattr(os, "getresuid") and len({*os.getresuid()[:2]}) > 1
-
-
 def _can_keep(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,25 +61,3 @@ def _make_own_temporary() -> str:
     status = path.lstat()
     is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
     return str(path) if is_private else tempfile.mkdtemp(prefix="gpuenv-")
-
-
-def hide_credentials() -> None:
-    """Overwrite the credentials of addresses on this process's command line, which every user can read.
-
-    sys.argv does not change.
-    """
-    if sys.platform != "linux" or not any("://" in word for word in sys.orig_argv):
-        return
-    import ctypes
-
-    from ..redaction import find_secrets
-
-    fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    start, end = (
-        int(fields[45]),
-        int(fields[46]),
-    )  # arg_start and arg_end (proc(5)), or 0 if hidden
-    if 0 < start < end:
-        # Latin-1 has one character for each byte.
-        for secret in find_secrets(ctypes.string_at(start, end - start).decode("latin-1")):
-            ctypes.memset(start + secret.start, ord("*"), secret.end - secret.start)
