@@ -1,0 +1,157 @@
+"""Run a command line, handle signals, and show every failure."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+
+import typer
+
+from .. import __version__, show
+from ..errors import GpuenvError, UsageError
+from ..system import process
+from . import argument_order, exit_codes, system_errors
+from .command_table import OF_OTHER_TOOLS, SEVERAL_TARGETS
+from .typer_application import app
+
+# The errors of typer, and of the click inside it, for a wrong command line.
+_WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def _is_on(environ: Mapping[str, str], variable: str) -> bool:
+    """Return whether a variable sets an option without a value. The words are those of typer."""
+    return environ.get(variable, "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
+
+
+def _find_command_name(argv: list[str]) -> str:
+    """Return the name of the command in a command line."""
+    return next((a for a in argv if not a.startswith("-")), "")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a command line and return its exit code. Every failure is shown here."""
+    process.hide_credentials()
+    words = argument_order.read(argv)
+    environ = process.environ()
+    screen = show.Screen(json="--json" in words.ours or _is_on(environ, "GPUENV_JSON"), environ=environ)
+    try:
+        return _run(screen, words)
+    except Exception as error:  # noqa: BLE001  # an unexpected error is shown as gpuenv's own
+        if (refused := system_errors.explain(error)) is None:
+            show.show_bug(screen, __version__)
+            return exit_codes.BUG
+        return _show_error(screen, refused)
+
+
+# A few lines longer than most functions: one try shows every way in which a command can end.
+def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
+    ours, command, note = words
+    _end_with_signals()
+    if _find_command_name(ours) != "run":  # processes of the user's program keep running
+        process.adopt_orphans()
+    if process.has_borrowed_rights():
+        refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
+        return _show_error(screen, refused)
+    note_on_home = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
+    if "_GPUENV_COMPLETE" in screen.environ:
+        from . import value_completion  # few runs complete words
+
+        if (versions := value_completion.version_in_bash(screen.environ)) is not None:
+            screen.line("\n".join(versions))
+            return 0
+    elif note_on_home:
+        screen.say(f"note: {note_on_home}")
+    if note and not {"-q", "--quiet"} & {*ours} and not _is_on(screen.environ, "GPUENV_QUIET"):
+        screen.say(f"note: {note}")
+    try:
+        _refuse_several_targets(ours)
+        code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)
+    except GpuenvError as error:
+        return _explain_error(screen, error, ours)
+    except _WRONG_USAGE as error:
+        if type(error).__name__ == "NoArgsIsHelpError" and not screen.json:
+            screen.say(str(error), always=True)  # no arguments: show the overview
+            return exit_codes.USAGE
+        return _show_error(screen, _as_usage_error(error, words))
+    except (KeyboardInterrupt, typer.Abort):
+        return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
+    except SystemExit as error:
+        if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
+            _show_interrupt(screen, int(error.code), "terminated")
+        raise
+    if code == exit_codes.INTERRUPTED and command is None:  # typer turns an interrupt into an exit code
+        return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
+    return code if isinstance(code, int) else 0
+
+
+def _explain_error(screen: show.Screen, error: GpuenvError, ours: list[str]) -> int:
+    """Show an error with the causes in its log and a hint, and return its exit code."""
+    system_errors.add_limits(error)
+    if error.log and not error.findings:
+        from ..commands.diagnose import find_causes_in_log
+
+        error.findings = find_causes_in_log(error.log, error.device)
+    if isinstance(error, UsageError) and error.hint is None and (word := _find_command_name(ours)):
+        error.hint = f"gpuenv {word} --help lists the options"
+    return _show_error(screen, error)
+
+
+def _refuse_several_targets(ours: list[str]) -> None:
+    """Raise UsageError if --target is repeated for a command of one machine. typer would use the last one."""
+    if _find_command_name(ours) in SEVERAL_TARGETS:
+        return
+    count = sum(word == "--target" or word.startswith("--target=") for word in ours)
+    if count > 1:
+        raise UsageError(
+            f"--target is used {count} times, but `gpuenv {_find_command_name(ours)}` supports only one machine",
+            hint=f"use --target once. These commands support several: {', '.join(SEVERAL_TARGETS)}",
+        )
+
+
+def _show_error(screen: show.Screen, error: GpuenvError) -> int:
+    """Show an error and return its exit code."""
+    code = exit_codes.get_error_code(error)
+    show.show_error(screen, error, code)
+    return code
+
+
+def _end_with_signals() -> None:
+    """Handle signals by unwinding the run. Ignored signals (nohup, background jobs of a shell) stay ignored."""
+    signal.signal(signal.SIGTERM, process.unwind)
+    sys.unraisablehook = process.handle_dropped_exception
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, process.unwind)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, process.unwind)
+
+
+def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
+    """Show what an interrupted run left: as text, or as the one document of `--json`."""
+    from ..commands import interruption_message
+
+    screen.rest()
+    left = interruption_message.describe_remains()
+    if screen.json:
+        show.show_error(screen, GpuenvError(f"{word}; {left.text}", hint=left.hint), code)
+    else:
+        screen.say(f"{word}; {left.text}\nhint: {left.hint}", always=True)
+    return code
+
+
+def _as_usage_error(error: Exception, words: argument_order.CommandWords) -> UsageError:
+    """Return typer's error for a wrong command line as a UsageError, with a hint."""
+    ours = words.ours
+    message = getattr(error, "format_message", lambda: str(error))()
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "gpuenv"
+    from ..commands.framework_as_path import suggest_options
+
+    if "No such command" in message and (meant := OF_OTHER_TOOLS.get(_find_command_name(ours))):
+        return UsageError(message, hint=meant)
+    if "unexpected extra argument" in message and (options := suggest_options(ours)):
+        return UsageError(message, hint=f"{command} {options}")
+    if _find_command_name(ours) == "run" and (program := argument_order.find_python_options(words)):
+        return UsageError(message, hint=f"gpuenv run python {shlex.join(program)}")
+    return UsageError(message, hint=f"{command} --help lists the options")
