@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..environment import place, state
+from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError, GpuenvError
 from ..managers.protocol import Building, manager
 from ..model import (
@@ -150,7 +150,7 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
     unchanged.
     """
     device, way = job.lock.plan.device, manager(job.lock.manager)
-    stays = work.stays or not place.made_by_gpuenv(job.env)
+    stays = work.stays or not draft_and_replace_folder.made_by_gpuenv(job.env)
     proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
     verdict = None
     create_from_bundle.check_files(job.choices, job.emit)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import bundle as stage
-from ..environment import place
+from ..environment import draft_and_replace_folder
 from ..errors import UsageError
 from ..model import Bundle, Emit, Event, Fleet, Plan, Preview, drop_event
 from ..model.command_options import argument, group, option
@@ -44,7 +44,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
         locks = _find_locks(options, folder, stage.claim(folder), emit)
         return preview(folder, locks.locks, emit) if isinstance(locks, LocksForBundle) else locks
     stage.claim(folder)
-    with place.lock_place(folder, emit):
+    with draft_and_replace_folder.lock_place(folder, emit):
         before = stage.claim(folder)
         stage.assert_writable(folder)
         if before and not options.force:

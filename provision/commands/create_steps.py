@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from ..environment import place, state
+from ..environment import draft_and_replace_folder, state
 from ..environment.repair import compare_locks, describe_changes
 from ..errors import BuildError, ResolveError, UsageError
 from ..managers import venv
@@ -34,7 +34,7 @@ from ..request import (
 )
 from ..request.options import Choices
 from ..wheels import pylock
-from . import create_from_bundle, interruption_message, kept_stack, read_request
+from . import create_from_bundle, interruption_message, keep_device_cuda_and_python, read_request
 from .build_transaction import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
 from .create_options import CreateOptions
 from .existing_lock import list_watched_files, require_lock, solve_or_read_lock
@@ -54,7 +54,7 @@ _MOVES = {
 def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
     """Run all stages of `create`, or report that the environment is up to date."""
     env = where.make_absolute(env)
-    place.check_place(env)
+    draft_and_replace_folder.check_place(env)
     if how.lock is None or choices.target:
         choices = inproject.apply_project(choices)
     choices = dataclasses.replace(choices, manager=find_lock_manager(how.lock, choices.manager))
@@ -64,12 +64,12 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
         plan = show_plan(emit, choices) if lock is None else lock.plan
         foresee(emit, env, plan, lock, choices)
         return plan
-    with place.lock_place(env, emit):
-        place.recover(env)
+    with draft_and_replace_folder.lock_place(env, emit):
+        draft_and_replace_folder.recover(env)
         with interruption_message.describe_by(interruption_message.remember_state(env).look):
-            if how.recreate or not place.made_by_gpuenv(env):
+            if how.recreate or not draft_and_replace_folder.made_by_gpuenv(env):
                 return _build_new(emit, env, choices, how)
-            place.refuse_half_changed(env)
+            draft_and_replace_folder.refuse_half_changed(env)
             lock = require_lock(env, choices, how, emit)
             return in_place(emit, env, choices, how, lock)
 
@@ -103,7 +103,7 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
 
 def _reuse_or_build(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult:
     """Return the existing environment with its verdict."""
-    machine, built = machine_for_verdict(), pylock.read_in(env / place.MARK)
+    machine, built = machine_for_verdict(), pylock.read_in(env / draft_and_replace_folder.MARK)
     settle(built.manager, env, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
         env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit, verify=how.verify,
@@ -132,7 +132,8 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
     ]
     refusal = f"{env} ({words}) was built with other options"
     return UsageError(
-        f"{refusal}: {'; '.join(differ)}" if differ and old else refusal, hint=kept_stack.RECREATE
+        f"{refusal}: {'; '.join(differ)}" if differ and old else refusal,
+        hint=keep_device_cuda_and_python.RECREATE,
     )
 
 
@@ -165,12 +166,12 @@ def _job(
     if fixed_lock is None:
         note: tuple[str, ...] = ()
         if old:
-            context = kept_stack.read_same_stack_request(
+            context = keep_device_cuda_and_python.read_same_stack_request(
                 choices, old.plan, lambda c: read_request.judge_request(c, emit)
             )
         else:
             context = read_request.judge_request(choices, emit)
-            kept_stack.refuse_idle_gpu(env, choices, context)
+            keep_device_cuda_and_python.refuse_idle_gpu(env, choices, context)
             note = _announce(context, choices, emit)
         plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=how.allow_md5)
         if lock is None:
@@ -230,7 +231,9 @@ def _can_change_in_place(env: Path, choices: Choices, before: dict[str, Any], wa
         return False
     old, new, plan = before["choices"], wanted["choices"], state.plan_of(env)
     differs = recorded_options.list_differing(before, wanted)
-    differs -= {k for k in ("device", "cuda", "python") if kept_stack.is_kept(plan, k, new.get(k))}
+    differs -= {
+        k for k in ("device", "cuda", "python") if keep_device_cuda_and_python.is_kept(plan, k, new.get(k))
+    }
     if choices.config and _names(old) == _names(new):
         differs.discard("framework")
     return differs <= _MOVES
@@ -244,12 +247,12 @@ def change_in_place(
     emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: Lock | None
 ) -> CreateResult:
     """Solve again, as similar to the environment's lock as possible, and change only what differs."""
-    place.refuse_half_changed(env)
-    old = pylock.read_in(env / place.MARK)
+    draft_and_replace_folder.refuse_half_changed(env)
+    old = pylock.read_in(env / draft_and_replace_folder.MARK)
     job = _job(emit, env, choices, how, lock, old)
     if isinstance(job, CreateResult):
         return job
-    kept_stack.refuse_other_stack(env, old.plan, job.lock.plan)
+    keep_device_cuda_and_python.refuse_other_stack(env, old.plan, job.lock.plan)
     changed = describe_changes(old, job.lock)
     note = (
         f"updating the environment in place: {', '.join(changed)}"

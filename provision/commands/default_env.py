@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..environment import place
+from ..environment import draft_and_replace_folder
 from ..model import Emit, Event
 from ..request import environment_paths, project_folder as projects
 
@@ -16,8 +16,10 @@ def is_environment(word: str) -> bool:
     """
     path = Path(word).expanduser()
     if path.is_dir():
-        return projects.holds_python(path) or place.made_by_gpuenv(path)
-    return not path.exists() and not place.is_settled(environment_paths.make_absolute(path))
+        return projects.holds_python(path) or draft_and_replace_folder.made_by_gpuenv(path)
+    return not path.exists() and not draft_and_replace_folder.is_settled(
+        environment_paths.make_absolute(path)
+    )
 
 
 def choose_env_to_change(emit: Emit, named: Path | None) -> Path:

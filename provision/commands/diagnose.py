@@ -202,7 +202,7 @@ def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Findi
 def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
     from .. import verify
-    from ..environment.place import MARK
+    from ..environment.draft_and_replace_folder import MARK
     from ..wheels import pylock
     from .run_verification import make_options, run_verification
     from .verify_packages import Examination, add_later_stages

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..environment import place
+from ..environment import draft_and_replace_folder
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
@@ -18,7 +18,7 @@ from ..request import load_profiles, project_options as inproject, recorded_opti
 from ..request.options import Choices
 from ..request.project_folder import find_project_folder
 from ..wheels import pylock
-from . import kept_stack
+from . import keep_device_cuda_and_python
 from .create_options import CreateOptions
 from .lock import list_differences, lock_name
 from .lock_acceptance import accept_lock, check_lock, read_lock, virtual_packages
@@ -73,7 +73,7 @@ def _unfit(lock: Lock, choices: Choices, context: RequestContext) -> str | None:
     """Return why a lock does not fit the requested target, or None if it fits."""
     if lock.plan.device != context.request.device:
         return f"it is for {lock.plan.device}, but {context.request.device} is needed on this machine"
-    if why := kept_stack.explain_unfit(lock.plan, choices):
+    if why := keep_device_cuda_and_python.explain_unfit(lock.plan, choices):
         return why
     if choices.elsewhere and lock.plan.platform != context.target.platform:
         return f"it is for {lock.plan.platform}, not {context.target.platform}"
@@ -165,14 +165,14 @@ def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
 
 
 def _judged(
-    now: Choices, lock: Lock | None, env_lock: Lock | None, judge: kept_stack.Judge
+    now: Choices, lock: Lock | None, env_lock: Lock | None, judge: keep_device_cuda_and_python.Judge
 ) -> RequestContext:
     """Return the request for the lock's own target, otherwise for that of the environment, otherwise of the
     options."""
     if lock and not now.target_name:
         return judge(_at_lock(now, lock))
     near = lock or env_lock
-    return kept_stack.read_same_stack_request(now, near.plan, judge) if near else judge(now)
+    return keep_device_cuda_and_python.read_same_stack_request(now, near.plan, judge) if near else judge(now)
 
 
 # --- lock of create ------------------------------------------------------------------------------
@@ -181,10 +181,10 @@ def _judged(
 def require_lock(env: Path, choices: Choices, how: CreateOptions, emit: Emit) -> Lock | None:
     """Return the lock to install, or None if packages must be solved. Raises LockError."""
     if not (how.lock or how.locked or how.frozen):
-        return pylock.read_in(env / place.MARK) if _names_nothing(env, choices) else None
+        return pylock.read_in(env / draft_and_replace_folder.MARK) if _names_nothing(env, choices) else None
     path = how.lock or find_project_folder() / lock_name(choices)
     if not how.lock:
-        _require(path, env / place.MARK / make_lock_name(choices.manager), how)
+        _require(path, env / draft_and_replace_folder.MARK / make_lock_name(choices.manager), how)
     lock = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed on this machine
     locking(choices.manager).check_hashes(lock, str(path), allow_md5=how.allow_md5)
     if how.locked and not how.lock:
@@ -198,7 +198,11 @@ def _names_nothing(env: Path, choices: Choices) -> bool:
     named = (
         choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
     )  # fmt: skip
-    return not any(named) and place.is_settled(env) and place.made_by_gpuenv(env)
+    return (
+        not any(named)
+        and draft_and_replace_folder.is_settled(env)
+        and draft_and_replace_folder.made_by_gpuenv(env)
+    )
 
 
 def _require(path: Path, env_lock: Path, how: CreateOptions) -> None:
@@ -247,7 +251,9 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
 def _fits_options(lock: Lock, choices: Choices) -> bool:
     """Return whether the requested device, CUDA and Python are those of the lock."""
     named = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
-    return all(kept_stack.is_kept(lock.plan, option, value) for option, value in named.items())
+    return all(
+        keep_device_cuda_and_python.is_kept(lock.plan, option, value) for option, value in named.items()
+    )
 
 
 def _solved(choices: Choices, lock: Lock, emit: Emit) -> Lock:
@@ -263,6 +269,6 @@ def _at_lock(choices: Choices, lock: Lock) -> Choices:
     """Return the options for the target of a lock, with its device, CUDA and Python unless others are
     requested."""
     return dataclasses.replace(
-        kept_stack.apply_target(choices, lock.plan),
+        keep_device_cuda_and_python.apply_target(choices, lock.plan),
         device=lock.plan.device if choices.device == "auto" else choices.device,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import export as stage
-from ..environment import place, state
+from ..environment import draft_and_replace_folder, state
 from ..errors import LockError, UsageError
 from ..managers.protocol import locking
 from ..model import (
@@ -40,7 +40,7 @@ from ..system.redaction import redact, redact_text
 from ..system.write_inside_folder import suggest_fix
 from ..wheels import pylock
 from .default_env import choose_env_to_read
-from .gpuenv_from import GpuenvWheel, resolve_source, write_own_wheel
+from .gpuenv_wheel_for_exports import GpuenvWheel, resolve_source, write_own_wheel
 
 WITHOUT_COMMENTS = ("cyclonedx",)
 
@@ -145,14 +145,14 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
     path = where.make_absolute(env or projects.find_project_env())
     if file is not None:
         return _read_file_source(file, path, choices)
-    if (path / place.MARK).is_dir():
+    if (path / draft_and_replace_folder.MARK).is_dir():
         return _read_env_source(path)
     for name in LOCK_NAMES.values() if env is None else ():
         if (projects.find_project_folder() / name).is_file():
             return _read_file_source(projects.find_project_folder() / name, path, choices)
     if env is None:
         active = projects.find_active_env()
-        if active and place.made_by_gpuenv(active[1]):
+        if active and draft_and_replace_folder.made_by_gpuenv(active[1]):
             return _read_env_source(choose_env_to_read(emit, None))
         raise UsageError(
             f"there is no environment {projects.find_project_env()} made by gpuenv, and no pylock.toml here",
@@ -164,7 +164,7 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
 
 def _read_env_source(path: Path) -> ExportSource:
     """Return the lock of an environment that gpuenv made. Raises LockError."""
-    lock = _public(pylock.read_in(path / place.MARK))
+    lock = _public(pylock.read_in(path / draft_and_replace_folder.MARK))
     return ExportSource(lock=lock, file=_choose_lock_file(lock), env=path, built=True)
 
 

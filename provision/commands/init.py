@@ -30,7 +30,7 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     from ..project.init.write_project import write_project_files
     from ..request import load_profiles
     from ..system import process
-    from .gpuenv_from import choose_recorded_source
+    from .gpuenv_wheel_for_exports import choose_recorded_source
 
     known = load_profiles.load_all(options.choices)
     names = PackageFacts(

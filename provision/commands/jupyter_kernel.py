@@ -12,7 +12,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from ..environment import kernel, place, state
+from ..environment import draft_and_replace_folder, kernel, state
 from ..errors import GpuenvError
 from ..model import CreateResult, Emit, Event, Plan, StepFailure
 from ..request import recorded_options
@@ -28,7 +28,7 @@ _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main(
 
 def create_with_kernel(emit: Emit, path: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
     """Run `create`, and register a kernel if one is requested or exists already."""
-    if not how.kernel and not (path / place.MARK / recorded_options.KERNEL).exists():
+    if not how.kernel and not (path / draft_and_replace_folder.MARK / recorded_options.KERNEL).exists():
         return create(emit, path, choices, how)
     if not kernel.named(choices.with_):
         choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])

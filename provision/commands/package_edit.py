@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..environment import place
+from ..environment import draft_and_replace_folder
 from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
@@ -81,20 +81,20 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     from .create_steps import change_in_place  # imported late, for fast shell completion of ENV
 
     path, file = where.make_absolute(choose_env_to_change(emit, options.env)), locate_project_file()
-    place.check_place(path)
+    draft_and_replace_folder.check_place(path)
     names = [make_lock_name(name, options.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
     with (
         interruption_message.describe_by(interruption_message.remember_state(path, kept).look),
-        place.lock_place(path, emit),
+        draft_and_replace_folder.lock_place(path, emit),
     ):
-        place.recover(path)
+        draft_and_replace_folder.recover(path)
         choices = _as_made(path, options.choices)
         if file is None:
             choices = _remembered(choices, path, edit)
         else:
             choices, lock = _in_project(emit, choices, file, edit, path)
-            if not place.made_by_gpuenv(path):
+            if not draft_and_replace_folder.made_by_gpuenv(path):
                 note = f"{file.name} and the lock are changed; no environment exists at {path} yet"
                 emit(Event(kind="note", stage="build", text=note))
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
@@ -110,7 +110,7 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
     from .lock import lock_name
 
     path, file = where.make_absolute(choose_env_to_change(emit, options.env)), locate_project_file()
-    place.check_place(path)
+    draft_and_replace_folder.check_place(path)
     choices, env_lock = _as_made(path, options.choices), preview_changes.read_lock_inside(path)
     command = edit.description.partition(" ")[0].replace("without", "drop").replace("with", "add")
     if file is None:
@@ -147,7 +147,11 @@ def _in_project(
     """
     from . import existing_lock
 
-    env_lock = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
+    env_lock = (
+        pylock.read_in(env / draft_and_replace_folder.MARK)
+        if draft_and_replace_folder.made_by_gpuenv(env)
+        else None
+    )
     edit.check(inproject.apply_project(choices).with_, file)
     solved = existing_lock.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
     edit.write(file)
@@ -159,13 +163,13 @@ def _in_project(
 def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
     """Return the recorded options of the environment, with the change. Raises UsageError if there is no
     environment."""
-    if not place.made_by_gpuenv(env):
+    if not draft_and_replace_folder.made_by_gpuenv(env):
         raise UsageError(
             f"no {CONFIG_NAME} here, and no environment of gpuenv at {env}",
             hint="write one with gpuenv init, or build an environment with gpuenv create",
         )
     if not (choices.framework or choices.requirement or choices.project):
-        choices = _of_its_lock(choices, pylock.read_in(env / place.MARK))
+        choices = _of_its_lock(choices, pylock.read_in(env / draft_and_replace_folder.MARK))
     edit.check(choices.with_, None)
     changed = dataclasses.replace(choices, with_=edit.chosen(choices.with_))
     return dataclasses.replace(changed, typed=recorded_options.record(changed))

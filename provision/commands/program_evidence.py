@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..diagnose import Ran
 from ..environment import owner_of_missing_module
-from ..environment.place import MARK
+from ..environment.draft_and_replace_folder import MARK
 from ..system import process
 from ..system.process import resource_limits
 from ..system.process.child_cleanup import signal_name

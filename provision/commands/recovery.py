@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..environment import place
+from ..environment import draft_and_replace_folder
 from ..errors import BuildError
 from ..model import Emit, Event
 from ..request import environment_paths as where
@@ -16,14 +16,18 @@ def roll_back_interrupted(emit: Emit, env: Path) -> None:
     If another run uses it, or nothing can be written, emit a note and change nothing.
     """
     env = where.make_absolute(env)
-    if place.is_settled(env):
+    if draft_and_replace_folder.is_settled(env):
         return
     try:
-        with place.lock_place(env, emit):
-            place.recover(env)
+        with draft_and_replace_folder.lock_place(env, emit):
+            draft_and_replace_folder.recover(env)
     except BuildError as error:
         emit(Event(kind="note", stage="build", text=error.message))
         return
-    if place.is_settled(env):
-        outcome = "the environment is restored" if place.made_by_gpuenv(env) else "its files are removed"
+    if draft_and_replace_folder.is_settled(env):
+        outcome = (
+            "the environment is restored"
+            if draft_and_replace_folder.made_by_gpuenv(env)
+            else "its files are removed"
+        )
         emit(Event(kind="note", stage="build", text=f"{env}: an earlier run was interrupted; {outcome}"))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import kernel, place, registry, removal
+from ..environment import draft_and_replace_folder, kernel, registry, removal
 from ..errors import GpuenvError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..model.command_options import argument, group, option
@@ -70,7 +70,7 @@ def _check(env: Path) -> None:
 
 def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
     from ..managers.conda import (
-        activation_scripts as conda_scripts,  # imported late, for fast shell completion of ENV
+        activation_history_and_registration as conda_scripts,  # imported late, for fast shell completion of ENV
     )
 
     if process.environ().get("VIRTUAL_ENV") == str(env):
@@ -79,7 +79,7 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
                 kind="note", stage="remove", text=f"{env} is active in this shell; leave it with: deactivate"
             )
         )
-    with place.lock_place(env, emit):
+    with draft_and_replace_folder.lock_place(env, emit):
         _check(env)
         folders = [env, *removal.list_leftovers(env)]
         sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]

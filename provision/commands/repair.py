@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..environment import place, repair as repairs, state
+from ..environment import draft_and_replace_folder, repair as repairs, state
 from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
@@ -56,16 +56,16 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
 
     path = where.make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
-        place.refuse_half_changed(path)
+        draft_and_replace_folder.refuse_half_changed(path)
         lock = _lock_of(path)
         return _preview(
             path,
             repairs.find_work(lock, compare_wheels.find_drift(path, lock, thorough=True, deep=options.deep)),
         )
-    with place.lock_place(path, emit):
-        place.recover(path)
+    with draft_and_replace_folder.lock_place(path, emit):
+        draft_and_replace_folder.recover(path)
         choices = _as_created(path, options.choices)
-        place.refuse_half_changed(path)
+        draft_and_replace_folder.refuse_half_changed(path)
         lock = _lock_of(path)
         job = BuildJob(
             env=path, lock=lock, choices=choices, sources=package_sources.read_sources(choices), emit=emit,
@@ -99,10 +99,10 @@ def _preview(env: Path, work: repairs.RepairWork) -> Preview:
 
 def _lock_of(env: Path) -> Lock:
     """Return the lock inside an environment. Raises UsageError if gpuenv did not make it."""
-    if not place.made_by_gpuenv(env):
+    if not draft_and_replace_folder.made_by_gpuenv(env):
         problem = "does not exist" if not env.exists() else "was not made by gpuenv and has no lock"
         raise UsageError(f"{env} {problem}", hint="build one with a lock: gpuenv create")
-    return pylock.read_in(env / place.MARK)
+    return pylock.read_in(env / draft_and_replace_folder.MARK)
 
 
 def _as_created(env: Path, choices: Choices) -> Choices:

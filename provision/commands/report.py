@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from .. import __version__, detect, report as stage
-from ..environment import place, state
+from ..environment import draft_and_replace_folder, state
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
 from ..model.command_options import argument, option
@@ -68,7 +68,7 @@ def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
     """Return the facts for the report. Raises UsageError if ENV is not an environment."""
     problems: list[str] = []
     path = where.make_absolute(choose_env_to_read(emit, env))
-    ours = place.made_by_gpuenv(path)
+    ours = draft_and_replace_folder.made_by_gpuenv(path)
     is_active = env is None and path != where.make_absolute(find_project_env())
     there = ours or env is not None or is_active or path.is_dir()
 
@@ -97,7 +97,7 @@ def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
         env=str(path) if there else None,
         ours=ours,
         plan=tried(lambda: state.plan_of(path)) if ours else None,
-        lock=tried(lambda: pylock.read_in(path / place.MARK)) if ours else None,
+        lock=tried(lambda: pylock.read_in(path / draft_and_replace_folder.MARK)) if ours else None,
         verdict=tried(lambda: state.read_verdict(path)) if ours else None,
         verified=verified(path) if ours else None,
         sources=_words(sources) if sources else (),

@@ -179,7 +179,7 @@ def list_inside_folders(
 
 def activate_variables(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]:
     """Return the variables that the activation scripts of conda packages set, or `environ` if a script fails."""
-    from ..managers.conda import activation_scripts as conda_scripts
+    from ..managers.conda import activation_history_and_registration as conda_scripts
 
     try:
         return conda_scripts.activated(root, environ)

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..environment import place, registry, state
+from ..environment import draft_and_replace_folder, registry, state
 from ..errors import BuildError
 from ..model import CreateResult, Emit, Event, Lock
 from ..project.config.file_digests import digest_files
@@ -29,12 +29,16 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
     """Return the result if everything is up to date, or None if it is not certain. A `brief` result has no
     lock."""
     env = make_absolute(env)
-    if not place.made_by_gpuenv(env) or not place.is_settled(env) or place.is_half_changed(env):
+    if (
+        not draft_and_replace_folder.made_by_gpuenv(env)
+        or not draft_and_replace_folder.is_settled(env)
+        or draft_and_replace_folder.is_half_changed(env)
+    ):
         return None
     if state.interpreter(env) is None:
         return None
     before = state.read(env, "request.json") or {}
-    if not before or (env / place.MARK / recorded_options.KERNEL).exists():
+    if not before or (env / draft_and_replace_folder.MARK / recorded_options.KERNEL).exists():
         return None  # a kernel may have to be registered again
     choices = inproject.apply_project(choices)
     wanted = make_record(choices, None, (before.get("files") or {}).get("names", []))
@@ -53,7 +57,7 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
     if not brief:
         from ..wheels import pylock
 
-        lock = pylock.read_in(env / place.MARK)
+        lock = pylock.read_in(env / draft_and_replace_folder.MARK)
     value = CreateResult(machine=machine, plan=plan, lock=lock, environment=environment, verdict=verdict)
     return finish_creation(emit, value, env)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..environment import place, state
+from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import FRAMEWORKS, Emit, Environment, Event, Lock, NodeVerdict, Verdict, drop_event
 from ..model.command_options import argument, group, option
@@ -151,7 +151,7 @@ def _lock_of(env: Environment, *, locked: bool) -> Lock | None:
     if env.made_by_gpuenv:
         from ..wheels import pylock
 
-        return pylock.read_in(Path(env.path) / place.MARK)
+        return pylock.read_in(Path(env.path) / draft_and_replace_folder.MARK)
     if locked:
         raise UsageError(
             f"{env.path} was not created by gpuenv and has no lock to compare with",

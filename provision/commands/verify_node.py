@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..detect import detect
 from ..detect.cuda_or_cpu import list_nvidia_traces
-from ..environment import place
+from ..environment import draft_and_replace_folder
 from ..errors import UsageError
 from ..model import Emit, NodeVerdict
 from ..request import environment_paths as where, load_profiles
@@ -39,7 +39,7 @@ def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit
     env_path = where.make_absolute(choose_env_to_read(emit, named))
     _assert_own(env_path)
     env = locate_environment(env_path, stated=True)
-    lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
+    lock = read_in(Path(env.path) / draft_and_replace_folder.MARK) if env.made_by_gpuenv else None
     if lock and lock.plan.device == "cpu":
         return NodeVerdict(fault=False, text=shorten_line(f"{env.path} is for the CPU: no GPU was examined"))
     settings: dict[str, Any] = {"quick": True, "timeout": timeout, "device": "all"}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError
-from .place import MARK
+from .draft_and_replace_folder import MARK
 from .read_state_files import read as read_file
 
 LAST = "verdict.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import BuildError
 from ..system import untrusted_files
-from .place import MARK
+from .draft_and_replace_folder import MARK
 
 
 def read(env: Path, name: str) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import BuildError, UsageError
-from . import place, protected_folders
+from . import draft_and_replace_folder, protected_folders
 
 _LISTED = "`gpuenv list` shows the environments that gpuenv made"
 
@@ -20,13 +20,13 @@ def check(env: Path) -> None:
         if os.path.lexists(env):
             _check_nobody_needs(env)
     except OSError as error:
-        raise place.not_writable(env, error) from error
+        raise draft_and_replace_folder.not_writable(env, error) from error
 
 
 def _check_is_ours(env: Path) -> None:
     if (
         os.path.lexists(env)
-        and not place.made_by_gpuenv(env)
+        and not draft_and_replace_folder.made_by_gpuenv(env)
         and protected_folders.holds_more_than_an_environment(env)
     ):
         raise UsageError(f"{env} {_explain_refusal(env)}; gpuenv never removes it", hint=_LISTED)
@@ -40,14 +40,14 @@ def _check_is_ours(env: Path) -> None:
             raise UsageError(f"{env} does not exist", hint=_LISTED)
     elif not env.is_dir():
         raise UsageError(f"{env} is a file, not an environment")
-    elif not place.made_by_gpuenv(env):
+    elif not draft_and_replace_folder.made_by_gpuenv(env):
         raise UsageError(
             f"{env} is a folder that gpuenv did not make; it is left alone",
             hint="to delete it anyway, remove the folder yourself",
         )
-    elif not place.has_been_made(env):
+    elif not draft_and_replace_folder.has_been_made(env):
         raise UsageError(
-            f"{env} contains a folder {place.MARK}, but is not an environment. It was not removed"
+            f"{env} contains a folder {draft_and_replace_folder.MARK}, but is not an environment. It was not removed"
         )
 
 
@@ -90,11 +90,11 @@ def _get_current_folder() -> Path | None:
 
 def list_leftovers(env: Path) -> Iterator[Path]:
     """Yield the folders that interrupted runs left beside the environment."""
-    for path in (place.get_draft_path(env), place.aside(env)):
+    for path in (draft_and_replace_folder.get_draft_path(env), draft_and_replace_folder.aside(env)):
         if (
             path.is_dir()
             and not path.is_symlink()
-            and (place.made_by_gpuenv(path) or not any(path.iterdir()))
+            and (draft_and_replace_folder.made_by_gpuenv(path) or not any(path.iterdir()))
         ):
             yield path
 
@@ -105,15 +105,15 @@ def remove(env: Path, forget: Callable[[], None]) -> None:
     It is renamed first, so that its path is free at once. The next removal or build there completes an interrupted
     removal. `forget` removes it from the lists of environments and kernels before its files are removed.
     """
-    half = place.get_draft_path(env)
+    half = draft_and_replace_folder.get_draft_path(env)
     try:
-        place.discard(half)
+        draft_and_replace_folder.discard(half)
         if env.is_dir():
             env.rename(half)
         forget()
         for path in list_leftovers(env):
-            place.discard(path)
+            draft_and_replace_folder.discard(path)
     except OSError as error:
-        failure = place.not_writable(env.parent, error)
+        failure = draft_and_replace_folder.not_writable(env.parent, error)
         failure.hint = f"to remove the remaining files, run again: gpuenv remove {env}"
         raise failure from error

@@ -16,7 +16,7 @@ from ..system import write_inside_folder
 from ..system.redaction import redact_value
 from . import host_verdicts, read_state_files
 from .distributions import list_info_folders, read_distributions
-from .place import MARK, not_writable
+from .draft_and_replace_folder import MARK, not_writable
 
 if TYPE_CHECKING:
     from ..model import Environment, Lock, Machine, Plan, Verdict

@@ -1,7 +1,7 @@
 """Changes an environment completely or not at all.
 
 A new environment replaces the old one when the block ends. If the block raises or the run is killed, the old
-environment remains, or none if there was none. `place.recover` removes what an interrupted run left.
+environment remains, or none if there was none. `draft_and_replace_folder.recover` removes what an interrupted run left.
 
 `beside` builds in a hidden folder beside the environment and renames it, which works for a venv. `at_its_path` builds
 at the final path, because conda writes its prefix into files. The old environment is renamed, and a marker file
@@ -26,8 +26,8 @@ from pathlib import Path
 
 from ..errors import BuildError
 from ..system.write_inside_folder import TooDeepError, find_links_out, write_file
-from . import host_verdicts, place
-from .place import MARK, not_writable
+from . import draft_and_replace_folder, host_verdicts
+from .draft_and_replace_folder import MARK, not_writable
 from .protected_folders import refuse_mounts
 
 
@@ -36,11 +36,11 @@ def beside(env: Path, *, copied: bool) -> Iterator[Path]:
     """Yield a draft beside the environment: empty, or a copy of it. Raises BuildError."""
     if copied:
         _check(env)
-    with place.draft(env) as draft:
+    with draft_and_replace_folder.draft(env) as draft:
         if copied:
             copy(env, draft)
         yield draft
-        place.settle(draft, env)
+        draft_and_replace_folder.settle(draft, env)
 
 
 @contextmanager
@@ -51,20 +51,20 @@ def at_its_path(env: Path, *, copied: bool) -> Iterator[Path]:
     begun = _set_aside(env)
     try:
         if copied:
-            copy(place.aside(env), env)
+            copy(draft_and_replace_folder.aside(env), env)
         yield env
-        (env / place.MARK / place.UNFINISHED).unlink()
+        (env / draft_and_replace_folder.MARK / draft_and_replace_folder.UNFINISHED).unlink()
     except BaseException as error:
-        vanished = not (env / place.MARK / place.UNFINISHED).exists()
+        vanished = not (env / draft_and_replace_folder.MARK / draft_and_replace_folder.UNFINISHED).exists()
         if vanished:
             _claim(env, begun)
-        place.recover(env)
+        draft_and_replace_folder.recover(env)
         if vanished and isinstance(error, (OSError, BuildError)):
             raise _explain_removed(env) from error
-        if isinstance(error, OSError) and (failure := place.disturbed(env, error)):
+        if isinstance(error, OSError) and (failure := draft_and_replace_folder.disturbed(env, error)):
             raise failure from error
         raise
-    place.cleared(place.aside(env))
+    draft_and_replace_folder.cleared(draft_and_replace_folder.aside(env))
 
 
 def _check(env: Path) -> None:
@@ -75,22 +75,22 @@ def _check(env: Path) -> None:
 
 def _set_aside(env: Path) -> int:
     """Rename the environment, and put an empty, marked one at its path. Return the time of its creation in ns."""
-    with place.draft(env) as draft:
-        marker = draft / place.MARK / place.UNFINISHED
+    with draft_and_replace_folder.draft(env) as draft:
+        marker = draft / draft_and_replace_folder.MARK / draft_and_replace_folder.UNFINISHED
         marker.touch()
         begun = marker.stat().st_ctime_ns
-        aside = place.aside(env)
-        place.discard(aside)
+        aside = draft_and_replace_folder.aside(env)
+        draft_and_replace_folder.discard(aside)
         try:
-            if place.made_by_gpuenv(env):
+            if draft_and_replace_folder.made_by_gpuenv(env):
                 refuse_mounts(env)
                 env.rename(aside)
             elif env.is_dir():
                 env.rmdir()
             draft.rename(env)
         except OSError as error:
-            place.recover(env)
-            raise place.not_writable(env.parent, error) from error
+            draft_and_replace_folder.recover(env)
+            raise draft_and_replace_folder.not_writable(env.parent, error) from error
     return begun
 
 
@@ -102,8 +102,8 @@ def _claim(env: Path, begun: int) -> None:
     if not env.is_dir() or env.is_symlink() or _find_oldest_change(env) < begun:
         return
     try:
-        (env / place.MARK).mkdir(exist_ok=True)
-        (env / place.MARK / place.UNFINISHED).touch()
+        (env / draft_and_replace_folder.MARK).mkdir(exist_ok=True)
+        (env / draft_and_replace_folder.MARK / draft_and_replace_folder.UNFINISHED).touch()
     except FileNotFoundError:
         return  # it is being removed meanwhile
 
@@ -121,14 +121,14 @@ def _find_oldest_change(env: Path) -> float:
 
 
 def _explain_removed(env: Path) -> BuildError:
-    if place.made_by_gpuenv(place.aside(env)):
-        hint = f"another folder now exists at this path. The previous environment was moved to {place.aside(env)}"
+    if draft_and_replace_folder.made_by_gpuenv(draft_and_replace_folder.aside(env)):
+        hint = f"another folder now exists at this path. The previous environment was moved to {draft_and_replace_folder.aside(env)}"
     else:
         hint = "run the command again"
     return BuildError(f"{env} was removed by another process while gpuenv used it", hint=hint)
 
 
-_WRITTEN = (place.MARK, "conda-meta", "pyvenv.cfg")
+_WRITTEN = (draft_and_replace_folder.MARK, "conda-meta", "pyvenv.cfg")
 
 
 def check_writable(env: Path) -> None:
@@ -146,7 +146,7 @@ def copy(source: Path, target: Path) -> None:
     try:
         _copy_folder(source, target, written=False)
     except OSError as error:
-        raise place.not_writable(target, error) from error
+        raise draft_and_replace_folder.not_writable(target, error) from error
 
 
 def _copy_folder(source: Path, target: Path, *, written: bool) -> None:

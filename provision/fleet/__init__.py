@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
-from .fewest_plans_with_packages import MOST_QUESTIONS as MOST_QUESTIONS
-from .host_classes import group as group
-from .plan_differences import Side, explain
-from .plan_host_group import (
+from .fewest_plans_of_host_group import (
     Ask as Ask,
     HostGroup as HostGroup,
     Packages as Packages,
     PlannedGroup,
     plan_group,
 )
+from .fewest_plans_with_packages import MOST_QUESTIONS as MOST_QUESTIONS
+from .host_classes import group as group
+from .plan_differences import Side, explain
 
 PlanFor = Callable[[RequestContext], Plan]
 

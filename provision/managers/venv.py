@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..environment import state, transaction as transactions
-from ..environment.place import MARK, not_writable
+from ..environment.draft_and_replace_folder import MARK, not_writable
 from ..environment.repair import RepairWork, compare_locks
 from ..errors import BuildError
 from ..index import uv

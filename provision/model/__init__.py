@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # type checkers need all names
     from provision.model.prebuilt_wheels import *
     from provision.model.profile_package_rows import *
     from provision.model.project_checks import *
-    from provision.model.request_context import *
+    from provision.model.request_target_and_sources import *
     from provision.model.requests import *
     from provision.model.results import *
     from provision.model.satellites import *
@@ -53,7 +53,7 @@ _MODULES = {
     "package_names": "FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package",
     "requests": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources",
     "joint_search_values": "PackageRelease NamedPackage PassedOverBuild HeldBackPackage PackageSet JointSolution",
-    "request_context": "TransitiveFrameworks RequestContext",
+    "request_target_and_sources": "TransitiveFrameworks RequestContext",
     "plan_and_lock": "RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock",
     "lock_names": "VENV_LOCK CONDA_LOCK LOCK_NAMES VENV_LOCKS VENV_CLASS_LOCKS UV_LOCK_FORMAT make_lock_name find_lock_target find_lock_manager is_venv_lock",
     "fleet_classes": "FleetHost HostClass",

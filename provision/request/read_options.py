@@ -28,7 +28,7 @@ from ..model import (
     normalize_name,
 )
 from ..project.config.key_forms import CONFIG_NAME
-from ..project.quoted_text import suggest_version
+from ..project.quote_and_parse_project_text import suggest_version
 from . import frameworks_required_for_cpu, misleading_package_names, project_options as inproject
 from .check_option_values import check_values, suggest_value
 from .load_profiles import load_all

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..environment import place, state
+from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError
 from ..model import ProjectConfig
 from ..project.config.file_digests import digest_files, read_cached_config
@@ -50,7 +50,7 @@ def recall_options(env: Path, choices: Choices, said: Collection[str] = (), *, l
     Options in `said` (of this command line) override recorded ones. With `lock` a lock decides the packages.
     Raises BuildError, DataError.
     """
-    before = state.read(env, "request.json") if place.made_by_gpuenv(env) else None
+    before = state.read(env, "request.json") if draft_and_replace_folder.made_by_gpuenv(env) else None
     if not before:
         return dataclasses.replace(choices, typed=record(choices))
     config = locate_project_file() if "framework" not in said else None
@@ -76,7 +76,7 @@ def record_kernel(env: Path, choices: Choices) -> Choices:
     """Return the options with ipykernel if the environment has a Jupyter kernel."""
     from ..environment import kernel
 
-    if not (env / place.MARK / KERNEL).exists() or kernel.named(choices.with_):
+    if not (env / draft_and_replace_folder.MARK / KERNEL).exists() or kernel.named(choices.with_):
         return choices
     return dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
 

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import place, state
+from ..environment import draft_and_replace_folder, state
 from ..errors import DataError
 from ..model import Check, as_plain
 from ..project.config.file_digests import read_cached_config
@@ -44,7 +44,11 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     must not be writable for all users. Raises DataError for an invalid file, BuildError for an unreadable
     record.
     """
-    recorded = (state.read(env, "request.json") or {}).get("choices") if place.made_by_gpuenv(env) else None
+    recorded = (
+        (state.read(env, "request.json") or {}).get("choices")
+        if draft_and_replace_folder.made_by_gpuenv(env)
+        else None
+    )
     named = recorded.get("config") if isinstance(recorded, dict) else None
     if (
         not isinstance(named, str)

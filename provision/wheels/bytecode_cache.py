@@ -24,8 +24,8 @@ from pathlib import Path
 
 from ..environment import state
 from ..environment.distributions import read_distributions
+from ..environment.draft_and_replace_folder import MARK
 from ..environment.gpuenv_cache import cache_folder
-from ..environment.place import MARK
 from ..errors import BuildError
 from ..model import LockedPackage, normalize_name
 from ..system import process

@@ -12,7 +12,7 @@ from loopback import Index, serving
 
 from provision.commands import activate_command as shells
 from provision.errors import BuildError
-from provision.managers.conda import activation_scripts as conda_scripts
+from provision.managers.conda import activation_history_and_registration as conda_scripts
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ODD = 'Jürgen\'s "GPU" & co $HOME'

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from torch_project import installed, torch  # noqa: F401
 
-from provision.environment import place
+from provision.environment import draft_and_replace_folder
 
 
 def test_create_refuses_a_file_in_the_place_of_the_environment(torch, gpuenv):
@@ -81,7 +81,7 @@ def test_a_path_with_blanks_quotes_and_umlauts_works(torch, gpuenv):
 
 def test_a_second_create_of_the_same_environment_is_refused_at_once(torch, gpuenv):
     assert torch().code == 0
-    with place.lock_place(gpuenv.work / ".venv"):
+    with draft_and_replace_folder.lock_place(gpuenv.work / ".venv"):
         ran = torch("--json")
     assert ran.code == 7 and "another gpuenv" in ran.json["error"]["message"]
 

@@ -10,7 +10,7 @@ import export_locks as el
 import pytest
 
 from provision.bundle import wheels_of_folders_and_commits
-from provision.commands.gpuenv_from import choose_recorded_source
+from provision.commands.gpuenv_wheel_for_exports import choose_recorded_source
 
 WHEEL = "gpuenv-0.1.0-py3-none-any.whl"
 INLINE = ".RECIPEPREFIX = >\nall:\n> @echo all\n"

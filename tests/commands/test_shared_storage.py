@@ -24,10 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys
 from pathlib import Path
-from provision.environment import place, place_lock
+from provision.environment import draft_and_replace_folder, place_lock
 from provision.errors import BuildError
 try:
-    with place.lock_place(Path(sys.argv[1]), lambda event: print(event.text, flush=True)):
+    with draft_and_replace_folder.lock_place(Path(sys.argv[1]), lambda event: print(event.text, flush=True)):
         print("held", flush=True)
         sys.stdin.readline()
         place_lock.assert_held(Path(sys.argv[1]))

@@ -9,7 +9,7 @@ import pytest
 
 from provision.commands import interruption_message
 from provision.commands.bundle_writer import format_part as part_of
-from provision.environment import place
+from provision.environment import draft_and_replace_folder
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)
@@ -64,7 +64,7 @@ def test_an_interrupted_recreate_leaves_the_old_environment(jax, interrupt):
     env = jax.work / ".venv"
     err = interrupt("create", *ASK, "--with", "aa", "--no-verify", "--recreate")
     assert err.endswith(f"interrupted; nothing was changed: {env} was not changed\n{AGAIN}")
-    assert place.is_settled(env)
+    assert draft_and_replace_folder.is_settled(env)
 
 
 def test_an_add_to_a_project_names_what_it_changed(jax, interrupt):
@@ -84,8 +84,8 @@ def test_an_add_to_a_project_names_what_it_changed(jax, interrupt):
 
 
 def made(env, digest="1"):
-    (env / place.MARK).mkdir(parents=True, exist_ok=True)
-    (env / place.MARK / "lock.json").write_text(digest)
+    (env / draft_and_replace_folder.MARK).mkdir(parents=True, exist_ok=True)
+    (env / draft_and_replace_folder.MARK / "lock.json").write_text(digest)
 
 
 def test_each_state_that_is_left_has_its_own_message(tmp_path):
@@ -102,7 +102,7 @@ def test_each_state_that_is_left_has_its_own_message(tmp_path):
     assert there.look().text == f"gpuenv.yaml was changed; {env} was not changed"
     made(env, "2")
     assert there.look().text == f"gpuenv.yaml was changed; {env} is changed and was not verified"
-    place.get_draft_path(env).mkdir()
+    draft_and_replace_folder.get_draft_path(env).mkdir()
     assert "unfinished" in there.look().text
 
 

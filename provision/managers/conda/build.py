@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...environment import place, state, transaction as transactions
+from ...environment import draft_and_replace_folder, state, transaction as transactions
 from ...environment.distributions import read_distributions
 from ...environment.repair import RepairWork, compare_locks
 from ...errors import BuildError
@@ -22,7 +22,7 @@ from ...wheels.install import install_wheels
 from ...wheels.reinstall import put_back as put_back_wheels, take_out
 from ...wheels.uv_install import UvInstall
 from ..protocol import Building
-from . import activation_scripts as conda_scripts, engine as door
+from . import activation_history_and_registration as conda_scripts, engine as door
 
 transaction = transactions.at_its_path
 
@@ -36,7 +36,7 @@ def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
     """Download packages into the caches and compare hashes, before the environment is renamed. Raises BuildError."""
     channelled, wheels = _split(packages)
     names = {p.name for p in channelled} | {"python"}  # pure packages are unpacked for one Python
-    with place.draft(how.env) as scratch:
+    with draft_and_replace_folder.draft(how.env) as scratch:
         if channelled:
             named = tuple(p for p in lock.packages if p.is_conda and p.name in names)
             link(dataclasses.replace(lock, packages=named), scratch / "conda", how, distrust=True)
@@ -207,15 +207,15 @@ def _explain_refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[
             f"{text}: gpuenv does not write there",
             hint="remove that package, or rebuild an environment with damaged records: gpuenv create --recreate",
         )
-    place = _find_address(text, packages) or str(prefix)
+    address = _find_address(text, packages) or str(prefix)
     if fault := _match_fault(_LOCAL_FAULTS, text):
-        return BuildError(f"{fault[0]}: {place}", hint=fault[1], log=text)
-    refusal = find_refusal(text, place, CONDA_CHANNEL)
+        return BuildError(f"{fault[0]}: {address}", hint=fault[1], log=text)
+    refusal = find_refusal(text, address, CONDA_CHANNEL)
     of_file = refusal is None or refusal.cause in ("missing", "withdrawn")
     if of_file and (fault := _match_fault(_FILE_FAULTS, text)):
-        return BuildError(f"{fault[0]}: {place}", hint=fault[1], log=text)
+        return BuildError(f"{fault[0]}: {address}", hint=fault[1], log=text)
     if refusal:
-        words = refusal.words if place in refusal.words else f"{refusal.words}: {place}"
+        words = refusal.words if address in refusal.words else f"{refusal.words}: {address}"
         return BuildError(f"{CONDA_CHANNEL.name} {words}", hint=refusal.hint, log=text)
     where = _find_address(text, packages)
     message = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"

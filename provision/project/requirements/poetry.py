@@ -8,7 +8,7 @@ from typing import Any
 
 from provision.errors import UsageError
 
-from ..quoted_text import quote_text
+from ..quote_and_parse_project_text import quote_text
 from .project_text import TomlLocations
 
 _LONGEST = 1_000

@@ -13,7 +13,7 @@ from provision.errors import UsageError
 from provision.model import RequirementLine
 from provision.system.untrusted_names import file_name_of_url
 
-from .. import quoted_text
+from .. import quote_and_parse_project_text
 
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 BUILDABLE = ("pyproject.toml", "setup.py", "setup.cfg")
@@ -38,7 +38,9 @@ class SourceLine:
     index: str | None = None
 
     def error(self, what: str, hint: str) -> UsageError:
-        return UsageError(f"{self.origin}: {quoted_text.quote_text(self.text)!r}: {what}", hint=hint)
+        return UsageError(
+            f"{self.origin}: {quote_and_parse_project_text.quote_text(self.text)!r}: {what}", hint=hint
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +91,7 @@ def parse_line(line: SourceLine) -> ParsedRequirement:
 
 def _parse_forms(line: SourceLine) -> ParsedRequirement:
     text = line.text
-    if len(text) > quoted_text.LONGEST:
+    if len(text) > quote_and_parse_project_text.LONGEST:
         raise line.error(
             f"the requirement is too long: {len(text)} characters", "write a shorter requirement"
         )
@@ -97,7 +99,7 @@ def _parse_forms(line: SourceLine) -> ParsedRequirement:
     body = text[: marked.start()].strip() if marked else text
     if _SCP.match(body):
         raise line.error("scp-style git addresses are not supported", "write git+ssh://git@HOST/PATH")
-    if "@" in body and (meant := quoted_text.suggest_version(body)):
+    if "@" in body and (meant := quote_and_parse_project_text.suggest_version(body)):
         raise line.error("a version follows ==, not @", f"write {meant}")
     if named := _NAMED.fullmatch(body):
         name, extras, place = named["name"], _split_words(named["extras"]), named["url"]
@@ -135,7 +137,7 @@ def _parse_marker(line: SourceLine, text: str) -> Marker | None:
         return Marker(text) if text else None
     except (ValueError, RecursionError) as error:
         raise line.error(
-            f"invalid marker: {quoted_text.take_first_line(error)}",
+            f"invalid marker: {quote_and_parse_project_text.take_first_line(error)}",
             "correct the marker (PEP 508), or remove it",
         ) from error
 
@@ -146,10 +148,10 @@ def _parse_plain(line: SourceLine) -> ParsedRequirement:
     if conda:
         raise line.error("a single = is conda syntax", f"write {conda[1]}=={conda[2]}")
     try:
-        need = quoted_text.parse_requirement(line.text)
+        need = quote_and_parse_project_text.parse_requirement(line.text)
     except ValueError as error:
         raise line.error(
-            quoted_text.take_first_line(error), "write it as name==1.0, or as a path ./name"
+            quote_and_parse_project_text.take_first_line(error), "write it as name==1.0, or as a path ./name"
         ) from error
     return ParsedRequirement(
         line=line, name=need.name, extras=tuple(sorted(need.extras)), specifier=str(need.specifier),
@@ -245,7 +247,7 @@ def _resolve_path(line: SourceLine, text: str) -> Path:
         there = [path for path in paths if path.exists()]
         good = [path for path in there if path.is_file() or any((path / b).is_file() for b in BUILDABLE)]
     except (OSError, ValueError) as error:
-        raise line.error(quoted_text.take_first_line(error), "check the path") from error
+        raise line.error(quote_and_parse_project_text.take_first_line(error), "check the path") from error
     if good:
         return good[0].resolve()
     if there:

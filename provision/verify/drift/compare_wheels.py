@@ -31,7 +31,7 @@ from ...model import (
 from ...system import untrusted_files
 from ...system.file_digest import hash_readable
 from . import compare_conda, compare_with_compiled_cache
-from .changed_files import MAX_PATHS, make_change
+from .change_of_damaged_package import MAX_PATHS, make_change
 
 Distributions = Mapping[str, Sequence[Distribution]]
 WrongFiles = Mapping[str, Mapping[str, str]]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from ..environment import place, state
+from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError, MachineError, UsageError
 from ..managers.protocol import locking
 from ..model import Plan, RequestContext
@@ -95,7 +95,11 @@ def refuse_other_stack(env: Path, old: Plan, new: Plan) -> None:
 
 def refuse_idle_gpu(env: Path, choices: Choices, context: RequestContext) -> None:
     """Raise UsageError if --recreate would replace a GPU environment by a CPU one without a request."""
-    if choices.device != "auto" or context.request.device != "cpu" or not place.made_by_gpuenv(env):
+    if (
+        choices.device != "auto"
+        or context.request.device != "cpu"
+        or not draft_and_replace_folder.made_by_gpuenv(env)
+    ):
         return
     try:
         plan = state.plan_of(env)

@@ -1,4 +1,7 @@
-"""Plan one group of host classes: kinds of classes that no build can tell apart, and the fewest plans for them."""
+"""Find the fewest plans for one group of host classes.
+
+Classes that no build can tell apart are one kind.
+"""
 
 from __future__ import annotations
 

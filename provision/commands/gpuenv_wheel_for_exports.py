@@ -1,4 +1,4 @@
-"""Read `--gpuenv-from`, and write gpuenv's own wheel beside an export."""
+"""Write gpuenv's own wheel beside an export, or check the address of `--gpuenv-from` that replaces it."""
 
 from __future__ import annotations
 

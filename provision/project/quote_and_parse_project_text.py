@@ -1,4 +1,4 @@
-"""Text from a project's files: quoting it in messages, and parsing a requirement from it."""
+"""Quote text of a project's files in messages, and parse a requirement from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the change of a package whose files differ from its list."""
+"""Describe the files that were changed in a damaged package, as one EnvironmentChange."""
 
 from __future__ import annotations
 

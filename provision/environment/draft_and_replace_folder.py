@@ -1,4 +1,4 @@
-"""The folder of an environment: checks, drafts, and replacement in one step.
+"""Build an environment in a draft folder, and replace its old folder in one step.
 
 An environment is built in a hidden folder beside its path, the draft, and renamed to its path. A crash at any moment
 leaves the old environment or none. `.gpuenv/` inside marks environments of gpuenv. A folder without it is never

@@ -1,4 +1,4 @@
-"""A request with its target and the sources of its packages."""
+"""A request with its target and the sources of its packages, the input of the stages."""
 
 from __future__ import annotations
 

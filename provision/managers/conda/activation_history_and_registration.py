@@ -1,4 +1,4 @@
-"""Writes activate scripts and conda's history, and registers an environment with conda."""
+"""Write activation scripts and conda's history, and register an environment with conda."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...environment.place import not_writable
+from ...environment.draft_and_replace_folder import not_writable
 from ...errors import BuildError
 from ...model import LockedPackage
 from ...system import process, untrusted_files, write_inside_folder
