@@ -42,7 +42,7 @@ class BestSet:
         """Return what a plan holds back, with the packages for which a lock has other releases than the newest."""
         known = {h.package: h for h in plan.held_back}
         for package in self.search.packages:
-            newest = self.search.newest(package.name, plan.python or "")
+            newest = self.search.fit.newest(package.name, plan.python or "")
             locked = versions.get(package.name)
             if newest is None or locked is None or newest.version in (locked, locked.partition("+")[0]):
                 continue
@@ -112,7 +112,9 @@ class JointChoice:
             return []
         candidate, releases = self._chosen.candidate, self._chosen.releases
         built = [n for n, r in releases.items() if candidate.python not in r.wheels and n not in self._loose]
-        return [n for n in built if not (self._search and self._search.prebuilt_for(releases[n], candidate))]
+        return [
+            n for n in built if not (self._search and self._search.fit.prebuilt_for(releases[n], candidate))
+        ]
 
     def _applied(self, context: RequestContext) -> RequestContext:
         named = [n for n in read_named_packages(context) if n.name not in self.fixed]
@@ -146,7 +148,7 @@ class JointChoice:
             return pin
         if name in {p.name for p in self._reader.known}:
             return pin
-        bounds = self._search.by_name[name].specifier
+        bounds = self._search.fit.by_name[name].specifier
         floor = "" if self._takes_old else f">={self._reader.oldest(name, OLD)}"
         return name + ",".join(filter(None, (floor, bounds)))
 
@@ -267,11 +269,13 @@ class JointChoice:
         One solve then replaces many that leave out one set after the other. After a second refusal the solver
         chooses all such packages. After a third it may also choose releases older than two years.
         """
-        if self._search is None or self._search.bound_to_builds.intersection(names):
+        if self._search is None or self._search.fit.bound_to_builds.intersection(names):
             return False
         fresh = [n for n in names if n not in self._loose]
         if fresh and self._loose:
-            unbound = [p.name for p in self._search.packages if p.name not in self._search.bound_to_builds]
+            unbound = [
+                p.name for p in self._search.packages if p.name not in self._search.fit.bound_to_builds
+            ]
             self._loose = dict.fromkeys(unbound, _UNKNOWN) | self._loose
         elif not fresh and (self._takes_old or not self._loose):
             return False

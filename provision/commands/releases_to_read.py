@@ -81,7 +81,7 @@ def _unread(chosen: Chosen) -> list[str]:
 
 def _with_unread(search: JointSearch) -> JointSearch:
     """Return the search with one extra release of each package for its unread older releases."""
-    pythons = tuple(search.pythons)
+    pythons = tuple(search.fit.pythons)
     packages = [
         dataclasses.replace(p, releases=(*p.releases, _older(p, pythons))) if _has_more(p) else p
         for p in search.packages

@@ -73,32 +73,32 @@ def objection_to(search: JointSearch, candidate: CandidateBuilds) -> str:
 
 def _impossible(search: JointSearch, candidate: CandidateBuilds) -> str:
     for package in search.packages:
-        reasons = [search.objection(package, r, candidate) for r in package.releases]
+        reasons = [search.fit.objection(package, r, candidate) for r in package.releases]
         if reasons and None not in reasons:
             return reasons[0] or ""
         if not reasons:
             return f"no release of {package.name} is within the bounds"
     newest = {
-        p.name: next(r for r in p.releases if search.objection(p, r, candidate) is None)
+        p.name: next(r for r in p.releases if search.fit.objection(p, r, candidate) is None)
         for p in search.packages
     }
-    return next(search.clash(newest, candidate), "the packages conflict with each other")
+    return next(search.fit.clash(newest, candidate), "the packages conflict with each other")
 
 
 def against_newest(search: JointSearch, chosen: Chosen, name: str) -> str:
     """Return the objection to the newest release of a package in a set, otherwise to the first one passed
     over."""
-    package = search.by_name[name]
+    package = search.fit.by_name[name]
     for release in package.releases:
         if release is chosen.releases[package.name]:
             break
         if chosen.candidate.python not in release.pythons:
             continue
-        if why := search.objection(package, release, chosen.candidate):
+        if why := search.fit.objection(package, release, chosen.candidate):
             return why
-        if why := next(search.clash({**chosen.releases, package.name: release}, chosen.candidate), None):
+        if why := next(search.fit.clash({**chosen.releases, package.name: release}, chosen.candidate), None):
             return why
-        if package.paged and search.compiles(name, release, chosen.candidate):
+        if package.paged and search.fit.compiles(name, release, chosen.candidate):
             return no_prebuilt(release, chosen.candidate.builds, chosen.candidate.python)
         if release.compiles and chosen.candidate.python not in release.wheels:
             return f"{package.name} {release.version} has no wheel, and its build needs a compiler"
@@ -108,7 +108,7 @@ def against_newest(search: JointSearch, chosen: Chosen, name: str) -> str:
 def _against_any(search: JointSearch, package: NamedPackage) -> str | None:
     """Return the objection to the newest release of a package for any Python, with the first builds for it."""
     pairs = ((r, c) for r in package.releases for c in search.candidates if c.python in r.pythons)
-    return next((why for r, c in pairs if (why := search.objection(package, r, c))), None)
+    return next((why for r, c in pairs if (why := search.fit.objection(package, r, c))), None)
 
 
 def _passed_over(search: JointSearch, chosen: Chosen) -> Iterator[PassedOverBuild]:
@@ -145,9 +145,9 @@ def _likeliest(search: JointSearch, candidate: CandidateBuilds, build: Build) ->
 def _limits(search: JointSearch, chosen: Chosen) -> Iterator[str]:
     """Yield constraints on unnamed packages that others may require. The plan limits companions."""
     named = {p.name for p in search.packages} | companion_names(search.question.profiles.builds)
-    for package in search.rows.packages:
+    for package in search.fit.rows.packages:
         if package not in named:
-            series = unfit_series(search.question, search.rows, package, chosen.candidate.builds)
+            series = unfit_series(search.question, search.fit.rows, package, chosen.candidate.builds)
             if series:
                 yield package + ",".join(f"!={s}.*" for s in series)
 
@@ -158,7 +158,7 @@ def _limits(search: JointSearch, chosen: Chosen) -> Iterator[str]:
 def _packages_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBackPackage]:
     for package in search.packages:
         release = chosen.releases[package.name]
-        newest = search.newest(package.name, chosen.candidate.python)
+        newest = search.fit.newest(package.name, chosen.candidate.python)
         if newest is None or newest is release:
             continue
         yield HeldBackPackage(

@@ -23,9 +23,9 @@ def _unmeasured(search: JointSearch, chosen: Chosen) -> Iterator[str]:
     frameworks = {b.framework for b in chosen.candidate.builds}
     for package in search.packages:
         release = chosen.releases[package.name]
-        if not release.compiled or search.rows.rows(package.name, release.version, release.measured):
+        if not release.compiled or search.fit.rows.rows(package.name, release.version, release.measured):
             continue
-        needs = {n.name for n in search.requirements(package, release, chosen.candidate.python)}
+        needs = {n.name for n in search.fit.requirements(package, release, chosen.candidate.python)}
         if needs & frameworks:
             yield f"{package.name} {release.version} contains compiled code whose requirements are unknown"
 
@@ -35,7 +35,7 @@ def _lone_companions(search: JointSearch, chosen: Chosen) -> Iterator[str]:
     for build in chosen.candidate.builds:
         for name in sorted(lone_companions(build, search.question.profiles.builds) & chosen.releases.keys()):
             release = chosen.releases[name].version
-            rows = search.rows.rows(name, release)
+            rows = search.fit.rows.rows(name, release)
             compiled_for = f", compiled for {rows[0].built_for}" if rows and rows[0].built_for else ""
             yield (
                 f"{build.framework} {build.version} has no matching release of {name}; "
@@ -46,9 +46,9 @@ def _lone_companions(search: JointSearch, chosen: Chosen) -> Iterator[str]:
 def _without_kernels(search: JointSearch, chosen: Chosen) -> Iterator[str]:
     """Yield notes on packages with GPU code, but in no release for the GPUs of the target."""
     for package in search.packages:
-        if not search.without_kernels[package.name]:
+        if not search.fit.without_kernels[package.name]:
             continue
         release = chosen.releases[package.name]
-        rows = search.rows.rows(package.name, release.version, release.measured)
+        rows = search.fit.rows.rows(package.name, release.version, release.measured)
         if why := objection(search.question, rows, chosen.candidate.builds):
             yield f"{why}. No other release of this package has kernels for these GPUs"

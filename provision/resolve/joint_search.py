@@ -12,34 +12,20 @@ it:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
-from ..model import NamedPackage, PackageRelease, PrebuiltWheel
+from ..model import NamedPackage, PackageRelease
 from .assign_releases import Assignments, Options
 from .candidate_builds import CandidateBuilds, candidates_of
 from .chosen_and_refused_sets import Chosen, Refused
-from .companions import (
-    comes_along,
-    companion_names,
-    companion_objection,
-    companions_of_builds,
-    required_names,
-    requirement_of_builds,
-)
-from .prebuilt_fit import find_prebuilt, lacks_prebuilt
 from .question import Question
-from .release_requirements import select_requirements
-from .satellite_fit import SatelliteRows, objection, without_kernels
+from .release_fit import ReleaseFit
 from .shared_search_results import SearchMemory, SharedLists
-from .versions import meets, version
+from .versions import version
 
 
-# The module is longer than 300 lines: all methods share the caches of one search.
 @dataclass
 class JointSearch:
     """A question with the packages that are named beside the frameworks.
@@ -51,16 +37,9 @@ class JointSearch:
     packages: Sequence[NamedPackage]
     refused: Sequence[Refused] = ()
     memory: SearchMemory = field(default_factory=SearchMemory, repr=False)
-    _objections: dict[tuple[str, str, int], str | None] = field(default_factory=dict, repr=False)
-    _newest: dict[tuple[str, str], PackageRelease | None] = field(default_factory=dict, repr=False)
-    _newest_days: dict[str, int] = field(default_factory=dict, repr=False)
     _joining: dict[str, Options] = field(default_factory=dict, repr=False)
     _shared: SharedLists = field(default_factory=SharedLists, repr=False)
     _known_assignments: dict[tuple[object, ...], Assignments] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def rows(self) -> SatelliteRows:
-        return SatelliteRows(self.question.profiles, self.question.target.platform)
 
     @cached_property
     def candidates(self) -> tuple[CandidateBuilds, ...]:
@@ -70,9 +49,9 @@ class JointSearch:
         return self.memory.candidates
 
     @cached_property
-    def pythons(self) -> frozenset[str]:
-        """The Pythons that can be chosen."""
-        return frozenset(c.python for c in self.candidates)
+    def fit(self) -> ReleaseFit:
+        """The releases that fit each candidate, and the objections to others."""
+        return ReleaseFit(self.question, self.packages, self.refused, self.candidates, self.memory)
 
     def best(self, allowed: Mapping[str, Sequence[PackageRelease]] | None = None) -> Chosen | None:
         """Return the best set, or None. `allowed` limits the releases of some packages."""
@@ -107,7 +86,7 @@ class JointSearch:
         for candidate in self.candidates:
             if (options := self._options(candidate, allowed)) is None:
                 continue
-            refused = tuple(self._refused_together(candidate))
+            refused = tuple(self.fit.refused_together(candidate))
             place = candidate.place if paged else None
             key = (candidate.python, refused, place, *map(id, options.values()))
             rank = (self._ranks(candidate), candidate.place)
@@ -123,7 +102,7 @@ class JointSearch:
         for package in self._bound:
             options[package.name] = self._fitting(package, package.releases, candidate)
         for name, releases in (allowed or {}).items():
-            options[name] = self._fitting(self.by_name[name], releases, candidate)
+            options[name] = self._fitting(self.fit.by_name[name], releases, candidate)
         return options if all(options.values()) else None
 
     def _options_of_python(self, candidate: CandidateBuilds) -> Options:
@@ -139,35 +118,19 @@ class JointSearch:
     def _fitting(
         self, package: NamedPackage, releases: Sequence[PackageRelease], candidate: CandidateBuilds
     ) -> Sequence[PackageRelease]:
-        fitting = [r for r in releases if self.objection(package, r, candidate) is None]
+        fit = self.fit
+        fitting = [r for r in releases if fit.objection(package, r, candidate) is None]
         return self._shared.share(package.name, fitting)
 
     @cached_property
     def _bound(self) -> Sequence[NamedPackage]:
         """The packages of which the releases that fit depend on the builds."""
-        names = self.bound_to_builds | self._refused_names
+        names = self.fit.bound_to_builds | self._refused_names
         return [p for p in self.packages if p.name in names]
 
     @cached_property
     def _refused_names(self) -> frozenset[str]:
         return frozenset(n for r in self.refused for n in r.versions)
-
-    @cached_property
-    def bound_to_builds(self) -> frozenset[str]:
-        """The packages with releases that fit only some builds, as far as known."""
-        frameworks = {w.name for w in self.question.request.frameworks}
-        needing = {p.name for p in self.packages if any(self._binds(p, r, frameworks) for r in p.releases)}
-        measured = {p.name for p in self.packages if p.paged or any(r.measured for r in p.releases)}
-        required = required_names(b for c in self.candidates for b in c.builds)
-        return frozenset({*self.rows.packages, *measured, *self._companion_names, *required, *needing})
-
-    def _binds(self, package: NamedPackage, release: PackageRelease, frameworks: AbstractSet[str]) -> bool:
-        """Return whether a release requires a version of a framework on a possible Python."""
-        key, known = (package.name, release.version), self.memory.binding
-        if key not in known:
-            needs = [self.needs(package.name, release, python) for python in self.pythons]
-            known[key] = any(any(need.get(f, ())) for need in needs for f in frameworks)
-        return known[key]
 
     def _best_of(
         self, candidate: CandidateBuilds, options: Mapping[str, Sequence[PackageRelease]]
@@ -182,10 +145,10 @@ class JointSearch:
         self, name: str, releases: Sequence[PackageRelease], candidate: CandidateBuilds
     ) -> Sequence[PackageRelease]:
         """Return the releases that need not be compiled. Pages of wheels differ by the builds."""
-        place = candidate.place if self.by_name[name].paged else None
+        place = candidate.place if self.fit.by_name[name].paged else None
         key = (id(releases), candidate.python, place)
         if key not in self._shared.without_compiled:
-            wheels = [r for r in releases if not self.compiles(name, r, candidate)]
+            wheels = [r for r in releases if not self.fit.compiles(name, r, candidate)]
             self._shared.without_compiled[key] = self._shared.share(name, wheels)
         return self._shared.without_compiled[key]
 
@@ -193,7 +156,11 @@ class JointSearch:
         self, candidate: CandidateBuilds, options: Mapping[str, Sequence[PackageRelease]]
     ) -> Mapping[str, PackageRelease] | None:
         """Return the best releases among options. Equal options of other builds have the same result."""
-        key = (candidate.python, tuple(self._refused_together(candidate)), tuple(map(id, options.values())))
+        key = (
+            candidate.python,
+            tuple(self.fit.refused_together(candidate)),
+            tuple(map(id, options.values())),
+        )
         if key not in self._shared.assigned:
             self._shared.assigned[key] = self._assignments(candidate).best(options)
         return self._shared.assigned[key]
@@ -208,150 +175,24 @@ class JointSearch:
     def _least_age(self, name: str, releases: Sequence[PackageRelease]) -> int:
         known, key = self._shared.least_ages, id(releases)
         if key not in known:
-            known[key] = min(self.age(name, r) for r in releases)
+            known[key] = min(self.fit.age(name, r) for r in releases)
         return known[key]
 
     def _assignments(self, candidate: CandidateBuilds) -> Assignments:
-        refused = tuple(self._refused_together(candidate))
+        refused = tuple(self.fit.refused_together(candidate))
         key = (candidate.python, refused)
         if key not in self._known_assignments:
             self._known_assignments[key] = Assignments(
-                needs=lambda name, release: self.needs(name, release, candidate.python), age=self.age,
+                needs=lambda name, release: self.fit.needs(name, release, candidate.python), age=self.fit.age,
                 refused=[dict(versions) for versions in refused],
                 pairs=self.memory.pairs.setdefault(candidate.python, {}),
             )  # fmt: skip
         return self._known_assignments[key]
 
-    def _refused_of(self, candidate: CandidateBuilds) -> Iterator[Refused]:
-        """Yield the refusals of a solver that concern these builds."""
-        return (r for r in self.refused if r.cuda not in candidate.cudas)
-
-    def _refused_together(self, candidate: CandidateBuilds) -> Iterator[tuple[tuple[str, str], ...]]:
-        """Yield the versions of several packages that a solver refused together with these frameworks."""
-        for refused in self._refused_of(candidate):
-            rest = {n: v for n, v in refused.versions.items() if candidate.versions.get(n) != v}
-            if len(rest) > 1 and rest.keys() <= self.by_name.keys():
-                yield tuple(rest.items())
-
-    def objection(
-        self, package: NamedPackage, release: PackageRelease, candidate: CandidateBuilds
-    ) -> str | None:
-        """Return why a release does not fit builds and a Python, or None if it fits."""
-        if candidate.python not in release.pythons:
-            return f"{package.name} {release.version} has no wheel for Python {candidate.python}"
-        if not release.version:
-            return None  # represents older releases that were not read
-        key = (package.name, release.version, candidate.place)
-        if key not in self._objections:
-            self._objections[key] = self._objection(package, release, candidate)
-        return self._objections[key]
-
-    def _objection(
-        self, package: NamedPackage, release: PackageRelease, candidate: CandidateBuilds
-    ) -> str | None:
-        key = (package.name, release.version, candidate.place)
-        if key not in self.memory.unfit:
-            self.memory.unfit[key] = self._unfit(package, release, candidate)
-        if why := self.memory.unfit[key]:
-            return why
-        for refused in self._refused_of(candidate):
-            rest = dict(refused.versions)
-            if rest.pop(package.name, None) == release.version and rest.items() <= candidate.versions.items():
-                return refused.because
-        return None
-
-    def _unfit(
-        self, package: NamedPackage, release: PackageRelease, candidate: CandidateBuilds
-    ) -> str | None:
-        """Return the objection of metadata and measured rows to a release with builds, or None."""
-        if not (release.sourced or release.wheels or self.prebuilt_for(release, candidate)):
-            return lacks_prebuilt(release, candidate.builds, candidate.python)
-        needs = self.needs(package.name, release, candidate.python)
-        for framework, planned in candidate.versions.items():
-            for bound in needs.get(framework, ()):
-                if not meets(planned, bound):
-                    return f"{package.name} {release.version} requires {framework}{bound}"
-        if why := requirement_of_builds(package.name, release.version, candidate.builds):
-            return why
-        if comes_along(package.name, release.version, candidate.builds):
-            return None
-        if why := companion_objection(package.name, release.version, candidate.builds, self._companion_names):
-            return why
-        rows = self.rows.rows(package.name, release.version, release.measured)
-        compiled_for = self._compiled_for.get((package.name, f"=={release.version}"))
-        if compiled_for and not rows:
-            return f"{package.name} {release.version} is compiled for {compiled_for}"
-        ignored = self.without_kernels[package.name]
-        return objection(self.question, rows, candidate.builds, ignore_gpus_of=ignored)
-
-    @cached_property
-    def _companion_names(self) -> frozenset[str]:
-        return companion_names(self.question.profiles.builds)
-
-    @cached_property
-    def _compiled_for(self) -> Mapping[tuple[str, str], str]:
-        return companions_of_builds(self.question.profiles.builds)
-
-    @cached_property
-    def without_kernels(self) -> Mapping[str, Sequence[Question]]:
-        """The targets for whose GPUs a package has kernels in no release."""
-        rows = self.rows.packages
-        return {p.name: without_kernels(self.question, rows.get(p.name, {})) for p in self.packages}
-
-    def requirements(
-        self, package: NamedPackage, release: PackageRelease, python: str
-    ) -> tuple[Requirement, ...]:
-        """Return the requirements of a release on frameworks and other named packages, for a Python."""
-        return select_requirements(release.requires, package.extras, python, self.question.target.platform)
-
-    def needs(self, name: str, release: PackageRelease, python: str) -> Mapping[str, Sequence[str]]:
-        """Return the bounds of a release on frameworks and other named packages, by name."""
-        key = (name, release.version, python)
-        if key not in self.memory.needs:
-            bounds: dict[str, list[str]] = {}
-            for need in self.requirements(self.by_name[name], release, python):
-                bounds.setdefault(str(canonicalize_name(need.name)), []).append(str(need.specifier))
-            self.memory.needs[key] = bounds
-        return self.memory.needs[key]
-
-    def compiles(self, name: str, release: PackageRelease, candidate: CandidateBuilds) -> bool:
-        """Return whether a release must be compiled although other releases of the package have wheels."""
-        if not release.compiles or candidate.python in release.wheels or name not in self._with_wheels:
-            return False
-        return self.prebuilt_for(release, candidate) is None
-
-    @cached_property
-    def _with_wheels(self) -> frozenset[str]:
-        return frozenset(p.name for p in self.packages if p.paged or any(r.wheels for r in p.releases))
-
-    def prebuilt_for(self, release: PackageRelease, candidate: CandidateBuilds) -> PrebuiltWheel | None:
-        """Return the wheel of a page that is compiled for builds and a Python. A wheel of an index comes before it."""
-        if candidate.python in release.wheels:
-            return None
-        return find_prebuilt(self.question, release, candidate.builds, candidate.python)
-
-    def clash(self, releases: Mapping[str, PackageRelease], candidate: CandidateBuilds) -> Iterator[str]:
-        """Yield the unmet requirements of releases on each other, and a solver's refusals of them."""
-        for name, release in releases.items():
-            for other, bounds in self.needs(name, release, candidate.python).items():
-                for bound in bounds if other in releases else ():
-                    if not meets(releases[other].version, bound):
-                        yield f"{name} {release.version} requires {other}{bound}"
-        taken = {n: r.version for n, r in releases.items()} | dict(candidate.versions)
-        for refused in self._refused_of(candidate):
-            if refused.versions.items() <= taken.items():
-                yield refused.because
-
-    @cached_property
-    def by_name(self) -> Mapping[str, NamedPackage]:
-        return {p.name: p for p in self.packages}
-
-    # --- age of a set ---------------------------------------------------------------------
-
     def _chosen(
         self, candidate: CandidateBuilds, releases: Mapping[str, PackageRelease], *, built: bool
     ) -> Chosen:
-        behind = {n: self.age(n, r) for n, r in releases.items()}
+        behind = {n: self.fit.age(n, r) for n, r in releases.items()}
         ages = tuple(sorted(behind.values(), reverse=True))
         key = (built, ages[:1], self._ranks(candidate), ages, candidate.place)
         return Chosen(candidate, releases, behind, key)
@@ -369,19 +210,3 @@ class JointSearch:
             f: {v: i for i, v in enumerate(sorted(vs, key=version, reverse=True))}
             for f, vs in versions.items()
         }
-
-    def age(self, name: str, release: PackageRelease) -> int:
-        """Return how many days a release is older than the newest one for a possible Python."""
-        if name not in self._newest_days:
-            releases = self.by_name[name].releases
-            self._newest_days[name] = next(
-                (r.day for r in releases if self.pythons.intersection(r.pythons)), 0
-            )
-        return self._newest_days[name] - release.day
-
-    def newest(self, name: str, python: str) -> PackageRelease | None:
-        """Return the newest release with files for a Python, or None."""
-        key = (name, python)
-        if key not in self._newest:
-            self._newest[key] = next((r for r in self.by_name[name].releases if python in r.pythons), None)
-        return self._newest[key]

@@ -21,7 +21,7 @@ def too_old(search: JointSearch, chosen: Chosen) -> Iterator[tuple[PackageReleas
     """Yield the releases of a set that are too old, each with the newest one that the bounds allow."""
     newest = _NewestWithinBounds(search)
     for name, release in chosen.releases.items():
-        package = search.by_name[name]
+        package = search.fit.by_name[name]
         reference = newest.release(package)
         if reference and package.dated and reference.day - release.day > OLD:
             yield release, reference
@@ -48,7 +48,7 @@ class _NewestWithinBounds:
         return None
 
     def _goes_with_some(self, package: NamedPackage, release: PackageRelease, python: str) -> bool:
-        for need in self.search.requirements(package, release, python):
+        for need in self.search.fit.requirements(package, release, python):
             versions = self._versions.get(str(canonicalize_name(need.name)))
             if versions is not None and not any(meets(v, str(need.specifier)) for v in versions):
                 return False

@@ -15,13 +15,13 @@ def list_compiled(search: JointSearch, chosen: Chosen) -> list[str]:
     """Return the packages with a page of wheels that a set takes from source."""
     return [
         p.name for p in search.packages
-        if p.paged and chosen.compiles and search.compiles(p.name, chosen.releases[p.name], chosen.candidate)
+        if p.paged and chosen.compiles and search.fit.compiles(p.name, chosen.releases[p.name], chosen.candidate)
     ]  # fmt: skip
 
 
 def list_prebuilt(search: JointSearch, chosen: Chosen) -> Iterator[PrebuiltWheel]:
     """Return the prebuilt wheels of a set."""
-    wheels = (search.prebuilt_for(r, chosen.candidate) for r in chosen.releases.values())
+    wheels = (search.fit.prebuilt_for(r, chosen.candidate) for r in chosen.releases.values())
     return filter(None, wheels)
 
 
@@ -30,7 +30,7 @@ def describe_prebuilt(search: JointSearch, chosen: Chosen) -> Iterator[str]:
     python, compiled = chosen.candidate.python, list_compiled(search, chosen)
     for package in search.packages:
         release = chosen.releases[package.name]
-        if wheel := search.prebuilt_for(release, chosen.candidate):
+        if wheel := search.fit.prebuilt_for(release, chosen.candidate):
             yield f"{release.package} {release.version} is the wheel {unquote(wheel.url.rpartition('/')[2])}"
         elif package.name in compiled:
             others = builds_with_wheel(search.question, package.releases, python)

@@ -316,7 +316,7 @@ def test_a_companion_that_was_not_measured_goes_only_with_builds_that_name_it():
     found = search(builds, [audio, old])
     assert found.best().candidate.builds[0].version == "2.5.1"
     newest = found.candidates[0]
-    reasons = [found.objection(audio, r, newest) for r in audio.releases]
+    reasons = [found.fit.objection(audio, r, newest) for r in audio.releases]
     assert reasons[1:] == [
         "torchaudio 2.5.1 is compiled for torch 2.5.1",
         "torchaudio 2.5.0 is compiled for torch 2.5.0",
@@ -380,9 +380,10 @@ def test_a_requirement_comes_before_what_a_solver_said():
     asked = search([build("2.15.0"), build("2.14.0")], [serving], refused=refused)
     candidates = asked.candidates
     assert (
-        asked.objection(serving, serving.releases[0], candidates[0]) == "serving 2.0 requires torch==2.14.0"
+        asked.fit.objection(serving, serving.releases[0], candidates[0])
+        == "serving 2.0 requires torch==2.14.0"
     )
-    assert asked.objection(serving, serving.releases[0], candidates[-1]) == "certifi is too old"
+    assert asked.fit.objection(serving, serving.releases[0], candidates[-1]) == "certifi is too old"
 
 
 def test_kernels_that_no_release_has_are_noted():
