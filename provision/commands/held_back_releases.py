@@ -14,8 +14,9 @@ from ..request import environment_paths
 from ..request.options import Choices
 from ..resolve.joint_answer import answer
 from ..wheels.allowed_source_builds import source_builds
+from .best_set import BestSet
 from .functions_for_managers import get_stages
-from .joint_choice import BestSet, JointChoice
+from .joint_choice import JointChoice
 from .search_for_lock import LockSearch
 from .verdict_inputs import get_planned_device
 

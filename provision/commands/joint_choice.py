@@ -6,60 +6,30 @@ It reads the releases that the search needs, and records what refused solves sho
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import LockError
-from ..model import FRAMEWORKS, Emit, Event, HeldBackPackage, JointSolution, Lock, Plan, RequestContext
+from ..model import Emit, Event, JointSolution, Lock, Plan, RequestContext
 from ..resolve.candidate_builds import CandidateBuilds
 from ..resolve.chosen_and_refused_sets import Chosen, Refused
-from ..resolve.companions import companion_names, known_companion
+from ..resolve.companions import companion_names
 from ..resolve.joint_answer import against_newest, answer, why_none
 from ..resolve.joint_search import JointSearch
 from ..resolve.locked_cuda_conflicts import OtherCuda
 from ..resolve.outdated_releases import OLD, too_old
 from ..resolve.question import ask_on_all
 from ..wheels.available_releases import ReleaseReader, RequestedPackage
-from ..wheels.prebuilt_wheels import PrebuiltWheels
+from .best_set import UNKNOWN, BestSet
 from .conflicting_indirect_packages import find_transitive_packages
+from .make_release_reader import make_release_reader
 from .named_packages import read_named_packages
 from .releases_to_read import read_what_matters
 from .solver_refusals import KeptReleases, OtherCudaError, find_reason, is_named, make_age_error
 
 _MOST_REFUSALS = 6
-_UNKNOWN = "the other packages conflict with it"
 
 
-@dataclass(frozen=True)
-class BestSet:
-    """A chosen set with its search, and the packages whose release the solver chooses, with the reason."""
-
-    search: JointSearch
-    chosen: Chosen
-    loose: Mapping[str, str]
-
-    def list_held_back(self, plan: Plan, versions: Mapping[str, str]) -> tuple[HeldBackPackage, ...]:
-        """Return what a plan holds back, with the packages for which a lock has other releases than the newest."""
-        known = {h.package: h for h in plan.held_back}
-        for package in self.search.packages:
-            newest = self.search.fit.newest(package.name, plan.python or "")
-            locked = versions.get(package.name)
-            if newest is None or locked is None or newest.version in (locked, locked.partition("+")[0]):
-                continue
-            earlier = known.get(package.name)
-            because = self.loose.get(package.name) or (earlier.because if earlier else _UNKNOWN)
-            refused = (
-                r.because for r in self.search.refused if r.versions.get(package.name) == newest.version
-            )
-            known[package.name] = HeldBackPackage(
-                package=package.name, locked=locked, newest=newest.version,
-                because=next(refused, because),
-                alternative=earlier.alternative if earlier else None,
-            )  # fmt: skip
-        return tuple(known.values())
-
-
-# The module is longer than 300 lines: the methods share what one choice has read and learned.
 @dataclass
 class JointChoice:
     """The choice of a set for a request that may change.
@@ -213,21 +183,8 @@ class JointChoice:
         builds = tuple({id(b): b for c in candidates for b in c.builds}.values())
         key = (tuple(named), pythons, context.sources, builds)
         if self._reader is None or self._read_for != key:
-            about = frozenset(n.name for n in named) | frozenset(FRAMEWORKS)
-            newest_first = sorted(pythons, key=lambda p: -int(p.split(".")[1]))
+            self._reader = make_release_reader(context, named, pythons, builds, self._warn)
             companions = companion_names(context.profiles.builds)
-            known = [
-                known_companion(n.name, n.specifier, context.profiles, context.target.platform, newest_first)
-                for n in named if n.name in companions and not n.index
-            ]  # fmt: skip
-            self._reader = ReleaseReader(
-                context.sources, context.supply, context.target, newest_first, about, pre=context.request.pre,
-                known=tuple(p for p in known if p.releases),
-                prebuilt=PrebuiltWheels(
-                    context.profiles.pages, builds, context.sources, context.target, newest_first, self._warn,
-                    context.profiles.wheel_glibc,
-                ),
-            )  # fmt: skip
             self._reader.read([n for n in named if n.name not in companions or n.index])
             self._read_for = key
         return self._reader
@@ -276,7 +233,7 @@ class JointChoice:
             unbound = [
                 p.name for p in self._search.packages if p.name not in self._search.fit.bound_to_builds
             ]
-            self._loose = dict.fromkeys(unbound, _UNKNOWN) | self._loose
+            self._loose = dict.fromkeys(unbound, UNKNOWN) | self._loose
         elif not fresh and (self._takes_old or not self._loose):
             return False
         self._takes_old = not fresh
@@ -320,7 +277,7 @@ class JointChoice:
             days = self._reader.behind(package.name, locked) if locked and package.dated else 0
             if locked and days > OLD:
                 why = next((r.because for r in self._refused if package.name in r.versions), None)
-                why = why or self._loose.get(package.name, _UNKNOWN)
+                why = why or self._loose.get(package.name, UNKNOWN)
                 raise make_age_error(package.name, locked, package.releases[0].version, days, why)
         best = self.best_set
         return dataclasses.replace(plan, held_back=best.list_held_back(plan, versions)) if best else plan

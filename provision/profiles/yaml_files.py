@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from provision.system import untrusted_files
 
-from .tables import KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table, check_table, row_key
+from .check_table import check_table
+from .tables import KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table, row_key
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 8
