@@ -1,4 +1,4 @@
-"""Find conda packages in a bundle. Their folders are channels."""
+"""Find conda packages in a bundle, whose folders are channels, and record their original addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Add the extras that packages need for their CUDA libraries.
+"""Add the extras (`name[cuda12]`) that packages need for their CUDA libraries.
 
 They are compared with the lock afterwards.
 """

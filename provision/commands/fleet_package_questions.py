@@ -1,4 +1,4 @@
-"""What the named packages say of the plans of a fleet: which classes no set of releases, or no lock, serves together."""
+"""Find the host classes of a fleet that no set of the named packages, or no lock, serves together."""
 
 from __future__ import annotations
 

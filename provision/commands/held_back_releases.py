@@ -1,4 +1,7 @@
-"""Named packages that an existing lock keeps in older releases, and what holds each one back. No solve is run."""
+"""Find named packages that an existing lock keeps in older releases, and what holds each one back.
+
+No solve is run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan many targets for `resolve`, `lock` and `bundle`."""
+"""Find the fewest plans that serve the hosts of all `--target`, for `resolve`, `lock` and `bundle`."""
 
 from __future__ import annotations
 

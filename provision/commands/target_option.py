@@ -1,4 +1,4 @@
-"""Declare and read --target of commands that accept several machines."""
+"""Declare and read the option `--target` of commands that accept several machines."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..model import Confidence, Evidence, Finding, HardwareDevice, HostContext
-from .findings import make_finding
 from .kernel_files import DeviceFile
+from .make_detect_finding import make_finding
 from .nvml_and_smi import DriverAnswer
 from .uvm import Uvm
 

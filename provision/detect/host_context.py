@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..model import Evidence, Finding, HardwareDevice, HostContext
-from .findings import make_finding
 from .kernel_files import is_there, list_absolute_entries, list_device_files, list_entries, read_text, under
+from .make_detect_finding import make_finding
 
 # PCI vendor numbers and class prefixes: pci.ids, "display controller" and "processing accelerator".
 VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from ..model import PLATFORMS, Evidence, Finding
 from ..system.redaction import redact_text
-from .findings import make_finding
+from .make_detect_finding import make_finding
 
 
 def name_platform(system: str, machine: str, glibc: str | None) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..model import Evidence, Finding
-from .findings import make_finding
 from .kernel_files import read_text, under
+from .make_detect_finding import make_finding
 
 FILE = "/dev/nvidia-uvm"
 _DEVICES = "/proc/devices"

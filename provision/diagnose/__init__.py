@@ -28,7 +28,7 @@ from .filter_by_device import possible, without_notices
 from .gpu_memory_holders import with_holders
 from .installed_facts import Installed, add_facts, applicable, device_of
 from .installer_changes import with_installs
-from .judge_crash import describe
+from .judge_crash_outside_frameworks import describe
 from .log_wrappers import unwrapped
 from .notes import Remarks
 from .pattern_search import Said, without

@@ -1,4 +1,7 @@
-"""Judge limits of the process, and crashes."""
+"""Judge exhausted limits, kills and crashes of a process.
+
+The stack and the loaded frameworks decide the cause of a crash.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import re
 from ..model import Confidence, Evidence
 from .candidates import Case, CauseCandidate
 from .crashes import Crash, read
-from .judge_crash import unexplained
+from .judge_crash_outside_frameworks import unexplained
 from .pattern_search import evidence
 from .program_exit import Ran
 from .tracebacks import raised

@@ -1,4 +1,4 @@
-"""Reads the files of `.gpuenv/`."""
+"""Reads the JSON files of an environment's state folder `.gpuenv/`."""
 
 from __future__ import annotations
 

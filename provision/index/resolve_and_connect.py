@@ -1,4 +1,4 @@
-"""Opens connections to hosts, and resolves each host name once.
+"""Resolves each host name once, and opens connections to hosts.
 
 A search reads dozens of pages of one index, each over a new connection. A lost response of a name server costs five
 seconds each time.

@@ -1,4 +1,4 @@
-"""Findings with the words of profiles/failures.yaml."""
+"""Make a finding with the title and fix that profiles/failures.yaml has for its cause."""
 
 from __future__ import annotations
 

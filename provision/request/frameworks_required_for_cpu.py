@@ -1,4 +1,4 @@
-"""Handle frameworks of which a project requires only the CPU build.
+"""Sort out the frameworks of which a project requires only the CPU build.
 
 They become packages beside the planned frameworks, or make the environment one for the CPU.
 """

@@ -1,4 +1,4 @@
-"""Prebuilt wheels and framework builds: which wheel a build takes, and which builds have one."""
+"""Find the prebuilt wheel that fits a build, and the builds that have one."""
 
 from __future__ import annotations
 

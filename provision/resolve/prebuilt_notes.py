@@ -1,4 +1,4 @@
-"""What a plan says about packages that have a page of prebuilt wheels."""
+"""List the packages of a set with prebuilt wheels or without one, and notes on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requirements of a release that apply to a Python and a platform."""
+"""Select the requirements of a release that apply to a Python and a platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the extras that a release needs for its CUDA libraries."""
+"""Find the extras (`jax[cuda12]`) that a release needs for its CUDA libraries."""
 
 from __future__ import annotations
 

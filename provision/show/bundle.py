@@ -1,4 +1,4 @@
-"""A bundle for people: what it is for, its files and its notes."""
+"""Shows a bundle as text: what it is for, its files and its notes."""
 
 from __future__ import annotations
 

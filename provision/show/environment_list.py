@@ -1,4 +1,4 @@
-"""The environments on this machine for people: a table that fits the terminal."""
+"""Shows the environments on this machine as a table that fits the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of a fleet for people: one row a host."""
+"""Shows the results of a fleet as text: one row for each host."""
 
 from __future__ import annotations
 

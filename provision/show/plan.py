@@ -1,4 +1,4 @@
-"""A plan for people: what was chosen, and why nothing newer, folded. A lock with its packages."""
+"""Shows a plan as text: the chosen builds, and the objections to newer ones. Shows a lock with its packages."""
 
 from __future__ import annotations
 

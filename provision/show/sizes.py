@@ -1,4 +1,4 @@
-"""Bytes for people."""
+"""Formats numbers of bytes as text."""
 
 from __future__ import annotations
 

@@ -266,8 +266,8 @@ def test_tables_parsed_at_build_time_are_read_and_no_cache_is_written(tmp_path, 
 
 
 @pytest.mark.parametrize("changed", [
-    "profiles/yaml_files.py", "profiles/tables.py", "model/catalog.py", "model/failure_catalog.py",
-    "model/profile_package_rows.py", "model/prebuilt_wheels.py",
+    "profiles/yaml_files.py", "profiles/tables.py", "profiles/check_table.py", "model/catalog.py",
+    "model/failure_catalog.py", "model/profile_package_rows.py", "model/prebuilt_wheels.py",
 ])  # fmt: skip
 def test_other_code_parses_again(package, known, changed):
     profiles.prepare()

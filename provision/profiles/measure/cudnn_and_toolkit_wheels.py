@@ -1,5 +1,7 @@
-"""cuDNN's wheels: which GPUs each still serves (its ops library), which sublibraries it has. NVIDIA's
-`cuda-toolkit` package: which version of each library a CUDA release is made of."""
+"""Measures the GPUs and sublibraries of cuDNN's wheels, and the library versions of each CUDA toolkit.
+
+The ops library of cuDNN shows the GPUs. NVIDIA's `cuda-toolkit` package names the versions.
+"""
 
 from __future__ import annotations
 

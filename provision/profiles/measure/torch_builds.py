@@ -1,4 +1,4 @@
-"""torch on the default index: CUDA from torch/version.py, kernels from what torch was compiled with."""
+"""Measures torch on the default index: CUDA from torch/version.py, kernels from its list of architectures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares library files with the lists of their packages."""
+"""Compares library files with the sizes and hashes that their packages list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings of detect. The profiles are read for a finding only: a machine that works has none."""
+"""Make a finding of detect. The profiles are read only then: a machine that works has no finding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def make_finding(
     in_container: bool = False,
     **facts: object,
 ) -> Finding:
-    """Return the finding of a row of profiles/failures.yaml, as `profiles.findings.make_finding` does."""
+    """Return the finding of a row of profiles/failures.yaml, as `profiles.make_failure_finding` does."""
     from ..profiles import make_failure_finding
 
     return make_failure_finding.make_finding(
