@@ -28,7 +28,7 @@ from provision.index.http import Http
 from provision.index.pip_config import default_index, pip_configuration
 from provision.profiles import measure
 from provision.profiles.measure.wheel_reader import Reader, row_name
-from provision.profiles.tables import KINDS, Table, row_key
+from provision.profiles.table_declarations import KINDS, Table, row_key
 from provision.profiles.yaml_files import documents, dump, read_file, replaced
 from provision.system import process
 

@@ -18,7 +18,7 @@ from ..model.command_options import argument, group, option
 from ..profiles import measure
 from ..profiles.check_table import check_table
 from ..profiles.measure.wheel_reader import Reader, row_name
-from ..profiles.tables import FILES, Table
+from ..profiles.table_declarations import FILES, Table
 from ..profiles.yaml_files import difference, documents, dump, read_file
 from ..request import load_profiles
 from ..request.environment_paths import get_cache_dir

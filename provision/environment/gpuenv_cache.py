@@ -1,4 +1,4 @@
-"""Names of the files in gpuenv's cache, which `cache prune` and `cache clean` remove."""
+"""The folders and entries of gpuenv's cache, and their removal by `cache prune` and `cache clean`."""
 
 from __future__ import annotations
 

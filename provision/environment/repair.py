@@ -1,4 +1,4 @@
-"""The packages that a change or a repair of an environment removes and installs."""
+"""Find the packages that a repair or a change of an environment removes and installs."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from provision import model
 from provision.errors import DataError
 from provision.system import untrusted_files
 
+from .table_declarations import FILES, KINDS, Row, Table, row_key
 from .table_mapping import Kind
-from .tables import FILES, KINDS, Row, Table, row_key
 from .yaml_files import MAX_BYTES, read_file
 
 _PACKAGE = Path(__file__).resolve().parent.parent

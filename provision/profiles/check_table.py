@@ -10,9 +10,9 @@ from typing import Any
 
 from provision import model
 
-from .index_tables import find_page_problems
+from .index_table_declarations import find_page_problems
+from .table_declarations import FILES, KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table, row_key
 from .table_mapping import Kind
-from .tables import FILES, KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table, row_key
 
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 _NUMBERS = re.compile(r"\d+(\.\d+)*")

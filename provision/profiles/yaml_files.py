@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from provision.system import untrusted_files
 
 from .check_table import check_table
-from .tables import KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table, row_key
+from .table_declarations import KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table, row_key
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 8

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..model import Build, FrameworkRequest, RejectionReason
 from .available_wheels import local_builds, missing, share_cudnn
 from .objections import fits
-from .pins import conflict
+from .pins_and_conflicts_of_builds import conflict
 from .question import Question
 from .versions import major, version
 

@@ -23,7 +23,7 @@ from ..index.platform_tags import wheel_tags
 from ..index.simple_api import File, allows_python, version_of
 from ..model import AvailableWheels, NamedPackage, PackageRelease, PackageSources, Target
 from .cache_and_disk import own_cache
-from .index_metadata import IndexMetadata
+from .index_metadata_cache import IndexMetadata
 from .measured_rows_cache import MeasuredRows
 from .prebuilt_wheels import PrebuiltWheels
 from .read_source_archives import SourceArchive, SourceArchives, package_of

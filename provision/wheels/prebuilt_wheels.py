@@ -20,7 +20,7 @@ from ..index.platform_tags import wheel_tags
 from ..index.prebuilt_names import FrameworkBuild, find_glibc, label_of, read_name
 from ..index.simple_api import File
 from ..model import PackageSources, PrebuiltWheel, Target, WheelGlibc, WheelPage
-from .index_metadata import IndexMetadata
+from .index_metadata_cache import IndexMetadata
 
 _TIMEOUT = 8.0
 """Seconds for a page: many networks let no request to its host through."""

@@ -23,7 +23,7 @@ from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
 from ..system import scratch_folders
 from ..system.redaction import redact
 from .ask_uv import only_files
-from .index_metadata import IndexMetadata
+from .index_metadata_cache import IndexMetadata
 from .solve_failure import failure
 from .uv_solution import choose_best_wheel, list_target_tags
 

@@ -38,7 +38,7 @@ from ..system.redaction import redact
 from ..system.untrusted_names import UnsafeNameError
 from ..system.write_inside_folder import write_file
 from .cache_and_disk import file_name, own_cache
-from .index_metadata import IndexMetadata
+from .index_metadata_cache import IndexMetadata
 from .needs_compiler import is_building, read_compiling
 from .requirements_stated_in_source import is_stating, read_stated
 

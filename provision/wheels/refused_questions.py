@@ -26,7 +26,7 @@ from ..model import PackageSources
 from ..system import process, untrusted_files
 from ..system.write_inside_folder import write_file
 from .cache_and_disk import own_cache
-from .index_metadata import IndexMetadata
+from .index_metadata_cache import IndexMetadata
 
 _MOST_NAMES = 200
 """The most packages in a remembered refusal. Reading more lists of files takes longer than the solve."""

@@ -33,7 +33,7 @@ from .allowed_source_builds import SourceBuilds, describe_build, source_builds
 from .ask_uv import Ask, only_files
 from .assert_planned import assert_hashes, assert_is_plan, assert_no_other_framework, named_for_cpu
 from .early_solve import EarlySolve
-from .file_indexes import FileIndexes, drop_pages
+from .index_of_each_file import FileIndexes, drop_pages
 from .pylock import file_name, is_source
 from .read_source_archives import SourceArchive
 from .remembered_source_packages import digest_question

@@ -3,7 +3,7 @@
 import pytest
 
 from provision.model import LockedPackage, PackageSources
-from provision.wheels.file_indexes import FileIndexes
+from provision.wheels.index_of_each_file import FileIndexes
 
 WEB = "https://packages.example/simple"
 WEB_FILE = "https://files.example/ab/plain-1.0-py3-none-any.whl"

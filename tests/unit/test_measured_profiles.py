@@ -17,7 +17,7 @@ from provision.profiles.measure import jax_builds, torch_builds, wheel_reader, w
 from provision.profiles.measure.cudnn_and_toolkit_wheels import cudnn_rows
 from provision.profiles.measure.torch_builds import torch_rows
 from provision.profiles.measure.wheel_reader import Reader
-from provision.profiles.tables import Table
+from provision.profiles.table_declarations import Table
 from provision.profiles.yaml_files import dump, read_file
 
 ROOT = Path(__file__).resolve().parents[2]

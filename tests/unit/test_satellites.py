@@ -22,7 +22,7 @@ from provision.profiles import measure
 from provision.profiles.measure import library_symbols, satellites
 from provision.profiles.measure.wheel_libraries import measure_libraries
 from provision.profiles.measure.wheel_reader import Reader, representative
-from provision.profiles.tables import Table
+from provision.profiles.table_declarations import Table
 from provision.profiles.yaml_files import dump, read_file
 from provision.system import process
 from provision.system.elf_symbols import read_defined_symbols, read_undefined_symbols

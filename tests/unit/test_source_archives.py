@@ -14,7 +14,7 @@ from loopback import Index, serving
 from provision.errors import LockError
 from provision.index.simple_api import File
 from provision.model import LockedPackage, PackageSources
-from provision.wheels.index_metadata import IndexMetadata
+from provision.wheels.index_metadata_cache import IndexMetadata
 from provision.wheels.read_source_archives import SourceArchives, package_of, read_archive
 
 SETUP = "from setuptools import setup, Extension\n"

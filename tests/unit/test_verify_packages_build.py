@@ -13,7 +13,7 @@ from provision.verify import Options
 from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages import StageInputs, judge, read_environment
 from provision.verify.packages.compiled_files import Package
-from provision.verify.packages.measured_releases import Beside, beside, find_fitting_release
+from provision.verify.packages.fitting_measured_release import Beside, beside, find_fitting_release
 from provision.verify.packages.wheel_of_library import find_cuda_major, find_wheel
 
 VERSION = "{}.{}.{}".format(*sys.version_info)

@@ -16,14 +16,14 @@ from provision.verify import Options
 from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages import StageInputs, judge, named_and_required, read_environment
 from provision.verify.packages.compiled_files import Package
-from provision.verify.packages.loader_search import Problem
-from provision.verify.packages.remedy import (
+from provision.verify.packages.fix_for_missing_library import (
     LinuxDistribution,
     RemedyRows,
     describe_missing,
     describe_other_build,
     read_distribution,
 )
+from provision.verify.packages.loader_search import Problem
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...model import FRAMEWORKS, Environment, Finding, Profiles, StageResult, Status
-from . import missing_library_findings as named, remedy
+from . import fix_for_missing_library, missing_library_findings as named
 from .compiled_files import Package
+from .fitting_measured_release import beside
 from .import_in_children import Attempt, import_packages
-from .measured_releases import beside
 from .nominate_packages import LibraryRows, Nominated, Reading, read
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def judge(reading: Reading, inputs: StageInputs) -> tuple[StageResult, tuple[Fin
     left.sort(key=lambda n: (n.package not in failing, n.package.name not in _OF_FRAMEWORKS))
     rows = inputs.known() if left else Profiles()
     place = named.FindingContext(
-        env=inputs.env, sites=inputs.paths.sites, here=remedy.read_distribution(),
-        rows=remedy.RemedyRows(
+        env=inputs.env, sites=inputs.paths.sites, here=fix_for_missing_library.read_distribution(),
+        rows=fix_for_missing_library.RemedyRows(
             system=rows.system_libraries, replacements=rows.replacements,
             satellites=rows.satellites, toolkits=rows.toolkits,
         ),

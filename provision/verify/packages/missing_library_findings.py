@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from ...model import Environment, Evidence, Finding
 from ...profiles.make_failure_finding import make_finding
 from ..missing_libraries import name_nvidia_wheel
-from . import remedy
-from .build_fix import describe_build_fix
+from . import fix_for_missing_library
 from .compiled_files import Package
+from .fitting_measured_release import Beside
+from .fix_for_wrong_build import describe_build_fix
 from .import_in_children import Attempt
 from .loader_search import Problem
-from .measured_releases import Beside
 from .nominate_packages import Nominated
 
 MISSING, OLD, OTHER_BUILD, DAMAGED = (
@@ -31,8 +31,8 @@ class FindingContext:
 
     env: Environment
     sites: Sequence[str]
-    rows: remedy.RemedyRows
-    here: remedy.LinuxDistribution
+    rows: fix_for_missing_library.RemedyRows
+    here: fix_for_missing_library.LinuxDistribution
     beside: Beside
 
 
@@ -136,9 +136,13 @@ def _describe_fix(
     packages = list(problems_of)
     problems = [p for rows in problems_of.values() for p in rows]
     if cause == DAMAGED:
-        return remedy.describe_damage(context.env, packages, context.sites)
+        return fix_for_missing_library.describe_damage(context.env, packages, context.sites)
     if cause == OLD:
-        return remedy.describe_versions(packages, list(dict.fromkeys(p.detail for p in problems)))
+        return fix_for_missing_library.describe_versions(
+            packages, list(dict.fromkeys(p.detail for p in problems))
+        )
     if cause == OTHER_BUILD:
         return describe_build_fix(problems_of, context.rows, context.beside, context.env, context.sites)
-    return remedy.describe_missing(problems_of, context.rows, context.env, context.sites, context.here)
+    return fix_for_missing_library.describe_missing(
+        problems_of, context.rows, context.env, context.sites, context.here
+    )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ...model import PROJECT_FRAMEWORKS, DlopenedLibrary, OptionalLibraries, Satellite
 from ...system.elf import Elf, ElfError
 from .compiled_files import Package, list_packages, parse_module
+from .fitting_measured_release import find_other_framework
 from .loader_search import LoadedFile, Loader, Problem, list_names_of, list_reached
-from .measured_releases import find_other_framework
 
 if TYPE_CHECKING:
     from ..locate_environment import PythonPaths

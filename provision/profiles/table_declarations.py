@@ -7,8 +7,8 @@ from typing import Any
 
 from provision import model
 
-from .index_tables import PAGE_TABLES
-from .satellite_tables import SATELLITE_TABLES
+from .index_table_declarations import PAGE_TABLES
+from .satellite_table_declarations import SATELLITE_TABLES
 from .table_mapping import Kind
 
 Row = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Writes the fix for a package that was built for another framework or CUDA.
+"""Writes the fix for a package whose build is for another framework or CUDA.
 
 The fix is an extra, another release, or wheels with the missing libraries.
 """
@@ -11,10 +11,10 @@ from packaging.requirements import Requirement
 
 from ...model import PROJECT_FRAMEWORKS, Environment, Satellite
 from ..missing_libraries import make_pip_command
-from . import remedy
+from . import fix_for_missing_library
 from .compiled_files import Package
+from .fitting_measured_release import Beside, find_fitting_release, parse_framework, select_rows
 from .loader_search import Problem
-from .measured_releases import Beside, find_fitting_release, parse_framework, select_rows
 from .wheel_of_library import find_cuda_major, find_wheel
 
 Step = tuple[list[str], str]
@@ -23,7 +23,7 @@ Step = tuple[list[str], str]
 
 def describe_build_fix(
     problems_of: Mapping[Package, Sequence[Problem]],
-    rows: remedy.RemedyRows,
+    rows: fix_for_missing_library.RemedyRows,
     here: Beside,
     env: Environment,
     sites: Sequence[str],
@@ -50,7 +50,7 @@ def describe_build_fix(
 
 
 def _choose_step(
-    package: Package, libraries: Sequence[str], rows: remedy.RemedyRows, here: Beside
+    package: Package, libraries: Sequence[str], rows: fix_for_missing_library.RemedyRows, here: Beside
 ) -> Step | None:
     measured = select_rows(package, rows.satellites, here)
     extras = next((r.extras for r in measured if r.extras and set(libraries) <= set(r.needs)), ())
@@ -74,7 +74,7 @@ def _suggest_wheels(
     package: Package,
     libraries: Sequence[str],
     measured: Sequence[Satellite],
-    rows: remedy.RemedyRows,
+    rows: fix_for_missing_library.RemedyRows,
     here: Beside,
 ) -> Step | None:
     """Return the NVIDIA wheels with the libraries, unless the environment has another CUDA."""
@@ -91,7 +91,9 @@ def _suggest_wheels(
     )
 
 
-def _describe_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.RemedyRows, here: Beside) -> str:
+def _describe_unknown(
+    left: Mapping[Package, Sequence[str]], rows: fix_for_missing_library.RemedyRows, here: Beside
+) -> str:
     """Return the fix for packages without a known release that fits."""
     libraries = [n for names in left.values() for n in names]
     cuda = find_cuda_major(libraries)
@@ -99,7 +101,9 @@ def _describe_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.Remedy
     required = {r for package in left for r in package.requires}
     meant = (parse_framework(row) for package in left for row in select_rows(package, rows.satellites, here))
     required |= {found.name for found in meant if found}
-    text = remedy.describe_other_build(list(left), [f for f in PROJECT_FRAMEWORKS if f in required], wheels)
+    text = fix_for_missing_library.describe_other_build(
+        list(left), [f for f in PROJECT_FRAMEWORKS if f in required], wheels
+    )
     built = [
         f"{p} was built for {words}"
         for p in left

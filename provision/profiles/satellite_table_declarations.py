@@ -1,4 +1,4 @@
-"""The tables of satellites.yaml: measured rows, and manual rows for facts that no wheel contains."""
+"""The declared tables of satellites.yaml: measured rows, and manual rows for facts that no wheel contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of indexes.yaml: addresses of indexes, pages of wheels, the string ABI of builds, and the glibc of the wheels."""
+"""The declared tables of indexes.yaml: addresses of indexes, pages of wheels, ABIs of builds and glibc of wheels."""
 
 from __future__ import annotations
 
