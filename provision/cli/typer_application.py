@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__, show
-from ..model import RunResult, command_options
+from ..model import command_options
 from ..model.command_options import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
 from ..system import process
 from . import exit_codes, typer_signatures
@@ -141,8 +141,8 @@ def _run_command(function: Any, options: Any, output: Any) -> int:
     value = function(options, show.make_emitter(screen))
     code = exit_codes.get_exit_code(value, options)
     show.show_result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
-    if isinstance(value, RunResult) and value.signal:
-        return process.die_of(value.signal)
+    if signal_name := exit_codes.get_signal(value):
+        return process.die_of(signal_name)
     return code
 
 
