@@ -14,7 +14,7 @@ from ..system import process
 from .read_request import LOOKING
 
 _NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
-_INSTALL = "`apt install g++` (Debian, Ubuntu) or `dnf install gcc-c++` (Fedora, RHEL)"
+_INSTALL = "`sudo apt install g++` (Debian, Ubuntu) or `sudo dnf install gcc-c++` (Fedora, RHEL)"
 _TIMEOUT = 10.0
 
 

@@ -148,7 +148,7 @@ def _judge_wanted(name: str, package: str, where: tuple[Evidence, ...]) -> Cause
     return CauseCandidate(
         cause=_MISSING, weight=55, confidence="possible", evidence=where,
         title=f"The module {name} is not installed; the installed package {package} imports it",
-        fix=f"Find the package of {name} in the documentation of {package}, then `gpuenv add` it.",
+        fix=f"Find the package of {name} in the documentation of {package}, and add it: `gpuenv add NAME`.",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The commands in the fixes of profiles/failures.yaml, and the tables of tests/data/fix_programs.yaml for them."""
+"""The commands in fixes of profiles/failures.yaml and of the stages, and the tables of tests/data/fix_programs.yaml."""
 
 import re
 import shlex
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 from diagnosed import KNOWN
+from fix_texts_in_code import texts_in_code
 
 from provision.profiles.make_failure_finding import fill_text
 
@@ -13,6 +14,7 @@ FACTS = {
     "driver": "535.129.03", "gpu": "Tesla T4", "cuda_build": "12.4", "floor": "525.60.13", "missing": "libcudnn.so.9",
     "visible": "1", "library_path": "/opt/lib", "cudnn_built": "9.1.0", "cudnn_loaded": "8.9.7", "jax": "0.6.2",
     "release": "torch 2.6.0", "advice": "", "cudnn_upgrade": "", "cudnn_package": "cu12", "cuda": "12.4",
+    "index": "0", "name": "torch", "package": "torchvision", "folder": "/opt/lib",
 }  # fmt: skip
 DATA = Path(__file__).parents[1] / "data" / "fix_programs.yaml"
 TABLES = {t["table"]: t["rows"] for t in yaml.safe_load(DATA.read_text(encoding="utf-8"))}
@@ -20,20 +22,21 @@ ROWS = TABLES["commands"]
 WORDS = {row["text"] for row in TABLES["words"]}
 
 _SETTING = re.compile(r"[A-Z_]+=\S*")
-_REDIRECTION = re.compile(r"\d?>&\d|\d?>\s*\S+")
+_REDIRECTION = re.compile(r"(?<!\S)(?:\d?>&\d|\d?>\s*\S+)")
 _PARTS = re.compile(r"\|\||&&|[|;]")
 _KERNEL = "6.8.0-45-generic"  # a release of Ubuntu's kernel, in place of $(uname -r)
 
 
 def fix_texts():
-    """Every text of the tables that proposes something, with its facts filled in."""
+    """Every text of the tables and of the code that proposes something, with its facts filled in."""
+    yield from texts_in_code()
     for cause in KNOWN.causes:
         for text in (cause.fix, cause.decides, cause.in_container, cause.on_windows):
             if text:
                 yield fill_text(text, FACTS)
-    for rule in KNOWN.failures:
-        if rule.fix:
-            yield fill_text(rule.fix, FACTS)
+    for row in (*KNOWN.failures, *KNOWN.findings):
+        if row.fix:
+            yield fill_text(row.fix, FACTS)
 
 
 def is_setting(text):
@@ -48,10 +51,15 @@ GPUENV = [c for c in COMMANDS if c.startswith("gpuenv ")]
 
 def simple_commands(command):
     """The words of each simple command of a line, without sudo, variables in front and redirections."""
-    line = _REDIRECTION.sub(" ", command.replace("$(uname -r)", _KERNEL))
+    line = command.replace("$(uname -r)", _KERNEL)
     if line.startswith("export "):
         return [["export"]]
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
+    return [cut for part in split_line(line) if (cut := _without_prefix(part))]
+
+
+def split_line(line):
+    """The words of each simple command of a line, without redirections."""
+    lexer = shlex.shlex(_REDIRECTION.sub(" ", line), posix=True, punctuation_chars="|&;")
     lexer.whitespace_split = True
     parts, words = [], []
     for token in [*lexer, ";"]:
@@ -59,7 +67,7 @@ def simple_commands(command):
             parts, words = [*parts, words], []
         else:
             words.append(token)
-    return [cut for part in parts if (cut := _without_prefix(part))]
+    return parts
 
 
 def _without_prefix(words):

@@ -5,10 +5,14 @@ import shlex
 import subprocess
 
 import pytest
+import typer
 from diagnosed import KNOWN, found
 from fix_commands import COMMANDS, GPUENV
+from fix_machine import put_examples
 from packaging.requirements import Requirement
 
+from provision.cli import argument_order
+from provision.cli.typer_application import app
 from provision.commands.diagnose import find_causes
 from provision.model import FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import resolve
@@ -40,12 +44,22 @@ def test_the_damaged_cache_is_removed(tmp_path):
 
 
 @pytest.mark.parametrize("command", GPUENV)
-def test_gpuenv_has_the_command_and_its_options(gpuenv, command):
-    words = shlex.split(command.split(" -- ")[0])[1:]
-    helped = gpuenv(words[0], "--help")
-    assert helped.code == 0, helped.err
-    for option in (w for w in words[1:] if w.startswith("--")):
-        assert option in helped.out, option
+def test_gpuenv_reads_the_command(command):
+    """Its own parser reads the whole line: command, options, their values and the program's words."""
+    words = shlex.split(put_examples(command))[1:]
+    of_program = words[words.index("--") + 1 :] if "--" in words else words[1:] if words[0] == "run" else []
+    ours, program, _ = argument_order.read(words)
+    group = typer.main.get_command(app)
+    outer = group.make_context("gpuenv", [*ours], obj=program)
+    name, verb, rest = group.resolve_command(outer, ours)
+    inner = verb.make_context(name, rest, parent=outer)
+    given = {k for k in inner.params if inner.get_parameter_source(k).name == "COMMANDLINE"}
+    assert (name, program) == (words[0], of_program or None)
+    own = words[1 : len(words) - len(of_program)]
+    positional = sum(p.name in given and p.param_type_name == "argument" for p in verb.params)
+    options = {p.name for p in verb.params if set(p.opts) & set(own)}
+    assert options | {p.name for p in verb.params if p.param_type_name == "argument"} >= given
+    assert len(given) == len(options) + positional and (positional or not own or own[0].startswith("-"))
 
 
 @pytest.mark.parametrize(

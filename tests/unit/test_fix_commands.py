@@ -26,6 +26,7 @@ from fix_commands import (
     simple_commands,
 )
 from packaging.requirements import Requirement
+from pip._internal.commands import create_command
 
 CHECKS = ("runs", "options", "deb", "rpm", "pip", "gpuenv", "python")
 DEB = {row["package"]: row for row in TABLES["deb"]}
@@ -102,7 +103,8 @@ def test_a_command_that_reads_ends_well(command, place):
     done = subprocess.run(
         ["bash", "-c", line], env=place, cwd=home, capture_output=True, text=True, check=False
     )
-    missing = [said for said in done.stderr.splitlines() if "No such file or directory" in said]
+    absent = ("No such file or directory", "no packages found matching")
+    missing = [said for said in done.stderr.splitlines() if any(words in said for words in absent)]
     assert done.stderr.splitlines() == missing
     assert done.returncode == 0 or missing or (done.returncode == 1 and "grep" in line), done
 
@@ -237,6 +239,14 @@ def test_the_index_has_what_pip_is_asked_for(words, wanted):
     raise AssertionError(tried)
 
 
+@named(checked_by("pip"))
+def test_pip_has_the_options(line, words, row):
+    """pip's own parser reads them: a wrong one ends the program."""
+    given = words[words.index("pip") + 1 :]
+    options, names = create_command(given[0]).parse_args(given[1:])
+    assert names and options
+
+
 @named(checked_by("gpuenv"))
 def test_gpuenv_s_commands_are_those_that_are_tried(line, words, row):
     assert line in GPUENV
@@ -247,4 +257,4 @@ def test_a_line_of_python_names_a_program_or_compiles(line, words, row):
     if "-c" in words:
         compile(words[words.index("-c") + 1], "fix", "exec")
     else:
-        assert words[1:] in (["PROGRAM"], ["..."])
+        assert words[1:] in (["PROGRAM"], ["..."], ["-X", "faulthandler", "PROGRAM"])

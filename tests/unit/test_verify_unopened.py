@@ -32,7 +32,12 @@ def test_where_nothing_may_be_written_the_loaders_variable_is_the_fix(site):
     finding = missing_libraries.explain_missing(
         "tensorflow", words, locate_environment(site.parents[2]), installed
     )
-    assert f"export LD_LIBRARY_PATH={site}/nvidia/cusolver/lib" in finding.fix
+    folder = f"{site}/nvidia/cusolver/lib"
+    assert f"export LD_LIBRARY_PATH={folder}" in finding.fix
+    line = f"{finding.fix[finding.fix.index('export ') :]}; printenv LD_LIBRARY_PATH"
+    for before, after in ({}, folder), ({"LD_LIBRARY_PATH": "/mine"}, f"{folder}:/mine"):
+        done = subprocess.run(["sh", "-c", line], env=before, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == after
 
 
 def test_a_library_that_is_not_installed_is_named_with_the_command(judge, env, site):

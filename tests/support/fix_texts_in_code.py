@@ -1,0 +1,54 @@
+"""Texts of provision/ that propose commands in backticks, read from its source."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "provision"
+# The stages that give fixes, and the text that names a compiler.
+PLACES = ("detect", "diagnose", "verify", "commands/nvcc_host_compiler.py")
+# It checks the rows of profiles, and names their keys.
+NO_FIXES = PACKAGE / "diagnose" / "rules.py"
+
+# An example of each expression inside a command.
+EXAMPLES = {
+    "framework": "torch", "minor": "2.8", "name": "NAME", "row.package": "tensorboard", "row.deb": "libgl1",
+    "rpm": "mesa-libGL", "package": "nvidia-cudnn-cu12", "wanted": "9.1.0", "above": "10",
+    "shlex.quote(names[0])": "libportaudio.so.2",
+}  # fmt: skip
+
+
+def texts_in_code():
+    """The texts of the stages, without docstrings and patterns, with an example of each expression."""
+    for place in PLACES:
+        path = PACKAGE / place
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            if file != NO_FIXES:
+                yield from _texts(ast.parse(file.read_text(encoding="utf-8")))
+
+
+def _texts(tree):
+    left_out = set(_inside_patterns_and_docstrings(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            left_out |= {id(part) for part in ast.walk(node) if part is not node}
+    for node in ast.walk(tree):
+        if id(node) in left_out:
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(map(_fill, node.values))
+
+
+def _fill(part):
+    if isinstance(part, ast.Constant):
+        return part.value
+    return EXAMPLES.get(ast.unparse(part.value), "{" + ast.unparse(part.value) + "}")
+
+
+def _inside_patterns_and_docstrings(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield id(node.value)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
+            yield from (id(part) for part in ast.walk(node))
