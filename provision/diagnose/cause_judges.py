@@ -21,6 +21,7 @@ JUDGES: tuple[Judge, ...] = (
     judge_libraries.cudnn_pair,
     judge_libraries.cudnn_missing,
     judge_libraries.cuda_missing,
+    judge_libraries.unopened,
     judge_system_libraries.missing,
     judge_missing_and_damaged.module,
     judge_missing_and_damaged.damaged,

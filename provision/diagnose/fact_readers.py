@@ -12,6 +12,7 @@ from ..model import Evidence, GpuModel
 from .board_names import Boards
 from .facts import Facts
 from .key_value_lines import KEYED, keyed
+from .library_inventory import add_inventory
 from .pattern_search import evidence
 from .relevant_log_lines import Line
 from .version_texts import VERSION, dotted, package, spelled
@@ -49,6 +50,7 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
         for name, capability in boards.named(low):
             facts.add("gpu", name, where)
             facts.add("board_capability", capability, where)
+    add_inventory(facts, lines)
     return facts
 
 

@@ -6,6 +6,7 @@ import re
 
 from packaging.version import InvalidVersion, Version
 
+from ..model import Confidence
 from .candidates import Case, CauseCandidate
 from .facts import meets
 from .version_texts import spelled
@@ -44,9 +45,7 @@ def cudnn_pair(case: Case) -> list[CauseCandidate]:
                 cause="cudnn_major_mismatch", weight=92, confidence="certain", evidence=evidence, title=title
             )
         ]
-    adequate = any(_is_at_least(v, built) for v in facts.all("cudnn")) or bool(
-        case.said.group("conda_or_path")
-    )
+    adequate = _has_adequate_cudnn(case, built)
     older = CauseCandidate(
         cause="cudnn_older_than_compiled", weight=60 if adequate else 76, confidence="likely", evidence=evidence,
         title=f"cuDNN {loaded} is loaded; the build requires {built} or newer of the same major",
@@ -56,6 +55,16 @@ def cudnn_pair(case: Case) -> list[CauseCandidate]:
         title=f"cuDNN {loaded} is loaded instead of a newer copy on this machine" if adequate else None,
     )  # fmt: skip
     return [older, shadowed]
+
+
+def _has_adequate_cudnn(case: Case, built: str) -> bool:
+    """Return whether a copy that suits the build is installed. Without a list of copies, words decide."""
+    facts = case.facts
+    wheels = (f"nvidia-cudnn-cu{major}" for major in range(11, 20))
+    versions = [v for name in ("cudnn", *wheels) for v in facts.all(name)]
+    if any(_is_at_least(v, built) and v.split(".")[0] == built.split(".", maxsplit=1)[0] for v in versions):
+        return True
+    return not facts.all("cudnn_listed") and bool(case.said.group("conda_or_path"))
 
 
 def _judge_loaded(case: Case) -> tuple[str | None, str | None]:
@@ -96,8 +105,12 @@ def cudnn_missing(case: Case) -> list[CauseCandidate]:
     evidence = (*shows, *facts.where("cudnn", "ctranslate2", "torch", "present"))
     other = sorted(installed - {wanted}) if wanted and wanted not in installed else []
     linux_wsl = bool(case.said.group("wsl")) and wanted == "8"
+    alone = not _misses_cuda(case)
     found = [
-        CauseCandidate(cause="cudnn_not_found", weight=72 if wanted in installed else 62, confidence="likely", evidence=evidence),
+        CauseCandidate(
+            cause="cudnn_not_found", weight=72 if wanted in installed else 62 if alone else 50, evidence=evidence,
+            confidence="likely" if alone else "possible",
+        ),
         CauseCandidate(cause="nvidia_libs_not_on_loader_path", weight=50 if wanted in installed else 40, confidence="possible", evidence=evidence),
         CauseCandidate(
             cause="cudnn_major_mismatch", weight=84 if other else 52, evidence=evidence,
@@ -105,7 +118,7 @@ def cudnn_missing(case: Case) -> list[CauseCandidate]:
             title=f"cuDNN {wanted} is required; cuDNN {other[0]} is installed" if other else None,
         ),
     ]  # fmt: skip
-    if any(CUDA.match(n) for n in facts.all("missing")) and not installed:  # more than cuDNN alone
+    if not alone and not installed:
         found.append(
             CauseCandidate(
                 cause="nvidia_libs_not_installed", weight=58, confidence="possible", evidence=evidence
@@ -118,6 +131,13 @@ def cudnn_missing(case: Case) -> list[CauseCandidate]:
             )
         )
     return found
+
+
+def _misses_cuda(case: Case) -> bool:
+    """Return whether libraries of CUDA are missing too, and none was opened: then cuDNN alone is not the cause."""
+    missing = [n for n in case.facts.all("missing") if CUDA.match(n) and not DRIVER.match(n)]
+    opened = any(CUDA.match(n) for n in case.facts.all("loaded"))
+    return bool(missing) and not opened
 
 
 def _find_cudnn_major(name: str) -> str | None:
@@ -159,8 +179,10 @@ def cuda_missing(case: Case) -> list[CauseCandidate]:
     title = None
     wanted = next((w for n in names if (w := _find_wanted(n))), None)
     there = _list_installed(case)
-    if any(n in p for n in names for p in facts.all("present")) or case.said.group("found_elsewhere"):
+    if any(_is_installed(case, n) for n in names) or case.said.group("found_elsewhere"):
         weights["nvidia_libs_not_on_loader_path"] = 86
+    elif "cuda" in facts.all("absent") and not there:
+        weights["nvidia_libs_not_installed"] = 84
     elif wanted and there:
         if any(_is_match(wanted, have) for have in there):
             weights["nvidia_libs_not_on_loader_path"], weights["nvidia_libs_not_installed"] = 70, 48
@@ -177,6 +199,38 @@ def cuda_missing(case: Case) -> list[CauseCandidate]:
         )
         for cause, weight in weights.items()
     ]  # fmt: skip
+
+
+def unopened(case: Case) -> list[CauseCandidate]:
+    """Judge libraries that a framework does not open and does not name, by what the text lists as installed."""
+    facts, shows = case.facts, case.said.group("dlopen")
+    if not shows or facts.all("missing") or case.said.group("libcuda_missing"):
+        return []
+    has_libraries = [p for p in facts.all("present") if CUDA.match(p.replace("\\", "/").rsplit("/", 1)[-1])]
+    if has_libraries or facts.all("wheel"):
+        cause, weight = "nvidia_libs_not_on_loader_path", 66
+        where = facts.where("wheel", "present")
+    elif "cuda" in (*facts.all("absent"), *facts.all("searched")) or facts.all("no_wheels"):
+        cause, weight = (
+            "nvidia_libs_not_installed",
+            84 if facts.all("absent") or facts.all("searched") else 64,
+        )
+        where = facts.where("absent", "searched", "no_wheels")
+    else:
+        return []
+    confidence: Confidence = "likely" if weight >= 66 else "possible"
+    return [CauseCandidate(cause=cause, weight=weight, confidence=confidence, evidence=(*shows[:2], *where))]
+
+
+def _is_installed(case: Case, name: str) -> bool:
+    """Return whether the text lists the file, or the package with it."""
+    if any(name in path for path in case.facts.all("present")):
+        return True
+    match, wanted = _BY_CUDA.match(name), _find_wanted(name)
+    if not match or not wanted:
+        return False
+    family = match.group(1).lower().replace("cublaslt", "cublas").replace("cudart", "cuda-runtime")
+    return f"{family}-cu{wanted}" in case.facts.all("wheel")
 
 
 def _find_wanted(name: str) -> str | None:
