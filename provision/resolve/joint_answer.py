@@ -75,7 +75,8 @@ def _impossible(search: JointSearch, candidate: CandidateBuilds) -> str:
     for package in search.packages:
         reasons = [search.fit.objection(package, r, candidate) for r in package.releases]
         if reasons and None not in reasons:
-            return reasons[0] or ""
+            newest_companion = search.fit.of_another_build(package.releases[0], candidate)
+            return newest_companion or reasons[0] or ""
         if not reasons:
             return f"no release of {package.name} is within the bounds"
     newest = {

@@ -107,15 +107,28 @@ class ReleaseFit:
         if why := companion_objection(package.name, release.version, candidate.builds, self._companion_names):
             return why
         rows = self.rows.rows(package.name, release.version, release.measured)
-        compiled_for = self._compiled_for.get((package.name, f"=={release.version}"))
-        if compiled_for and not rows:
-            return f"{package.name} {release.version} is compiled for {compiled_for}"
+        if why := self.of_another_build(release, candidate):
+            return why
         ignored = self.without_kernels[package.name]
         return objection(self.question, rows, candidate.builds, ignore_gpus_of=ignored)
 
     @cached_property
     def _companion_names(self) -> frozenset[str]:
         return companion_names(self.question.profiles.builds)
+
+    def of_another_build(self, release: PackageRelease, candidate: CandidateBuilds) -> str | None:
+        """Return for which framework release a companion is compiled that does not fit these builds, or None.
+
+        A measured companion can fit builds that name no companion.
+        """
+        name, text = release.package, release.version
+        compiled_for = self._compiled_for.get((name, f"=={text}"))
+        if compiled_for is None or compiled_for in {f"{f} {v}" for f, v in candidate.versions.items()}:
+            return None
+        measured = bool(self.rows.rows(name, text, release.measured))
+        if measured and companion_objection(name, text, candidate.builds, frozenset()) is None:
+            return None
+        return f"{name} {text} is compiled for {compiled_for}"
 
     @cached_property
     def _compiled_for(self) -> Mapping[tuple[str, str], str]:

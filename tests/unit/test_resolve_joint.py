@@ -327,6 +327,33 @@ def test_a_companion_that_was_not_measured_goes_only_with_builds_that_name_it():
     assert (best.candidate.builds[0].version, best.releases["torchaudio"].version) == ("2.15.0", "2.11.0")
 
 
+def test_an_old_companion_is_one_reason_against_all_other_frameworks():
+    builds = [build(f"2.{minor}.0", companions=(f"audio==2.{minor}.0",)) for minor in (11, 10, 9, 8)]
+    builds.insert(0, build("2.15.0", "13.2"))
+    rows = [
+        satellite(
+            "audio",
+            "2.11.0",
+            abi="stable",
+            built_for="torch>=2.11",
+            cuda="13.0",
+            cuda_by="needed",
+            needs=("libcudart",),
+        )
+    ]
+    old = package("audio", release("audio", "2.8.0", 900))
+    found = search(builds, [old], satellites=rows)
+    assert {p.because for p in answer(found, found.best()).passed_over} == {
+        "audio 2.8.0 is compiled for torch 2.8.0"
+    }
+    both = package("audio", *(release("audio", v, 0) for v in ("2.11.0", "2.8.0")))
+    found = search(builds, [both], satellites=rows)
+    assert (
+        found.fit.objection(both, both.releases[0], found.candidates[0])
+        == "audio 2.11.0 needs CUDA 13.0; torch has CUDA 13.2"
+    )
+
+
 def test_a_companion_that_is_no_longer_released_is_noted():
     builds = [build("2.15.0"), build("2.11.0", companions=("torchaudio==2.11.0",))]
     row = satellite("torchaudio", "2.11.0", built_for="torch>=2.11", abi="stable", cuda="13")
