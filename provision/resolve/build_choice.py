@@ -118,7 +118,7 @@ def against(question: Question, taken: list[Build], build: Build) -> RejectionRe
         served = f"{build.python[0]} to {build.python[-1]}"
         return RejectionReason(
             code="python_unsupported",
-            text=f"has wheels for Python {served}, and {taken[0].framework} has wheels for none of the usable versions",
+            text=f"has wheels for Python {served}; {taken[0].framework} has none for these Python versions",
         )
     return None
 
