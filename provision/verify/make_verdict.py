@@ -95,7 +95,7 @@ def _make_hint(run: Verification, outcome: Outcome, findings: Sequence[Finding])
         return "There are only warnings. To accept warnings, verify without --strict."
     if first.stage == "framework" and not run.paths.frameworks:
         return _suggest_framework(run.env)
-    return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {run.env.path}."
+    return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {shlex.quote(run.env.path)}."
 
 
 def _suggest_framework(env: Environment) -> str:

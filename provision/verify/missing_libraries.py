@@ -160,7 +160,7 @@ def make_install_command(
     It installs the requirement itself, or the framework's extra if more packages are missing.
     """
     if env.made_by_gpuenv:
-        return f"gpuenv repair {shlex.quote(env.path)}"
+        return make_repair_command(env)
     extra = _EXTRAS.get(framework)
     sites, packages = installed.paths.sites, installed.packages
     version = next((p.version for p in packages if p.name == framework), None)
@@ -279,7 +279,7 @@ def _explain_unrecorded(env: Environment, refused: str) -> Finding:
 
 def _describe_reinstallation(env: Environment) -> str:
     if env.made_by_gpuenv:
-        return f"gpuenv repair {env.path}"
+        return make_repair_command(env)
     return "Reinstall the package of that library without the installer's cache."
 
 
@@ -293,7 +293,8 @@ def make_reinstall_command(env: Environment, package: LibraryPackage) -> str:
     if env.made_by_gpuenv:
         return make_repair_command(env)
     if env.manager == "conda" and not package.name.startswith("nvidia-"):
-        return f"conda install --force-reinstall {package.name}={package.version}"
+        prefix = shlex.quote(env.path)
+        return f"conda install --prefix {prefix} --force-reinstall {package.name}={package.version}"
     match = re.match(r".*/(site|dist)-packages(?=/)", package.files[0].path) if package.files else None
     what = f"{package.name}=={package.version}"
     return make_pip_command(env, [match.group(0)] if match else [], [what], again=True)

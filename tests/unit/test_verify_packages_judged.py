@@ -230,8 +230,12 @@ def test_the_system_package_is_that_of_the_distribution(here, sonames, says):
 def test_the_distribution_is_read_from_os_release(tmp_path, text, family, t64):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "os-release").write_text(text)
-    assert read_distribution(tmp_path) == LinuxDistribution(family=family, t64=t64)
-    assert read_distribution(tmp_path / "none") == LinuxDistribution(family=None)
+    assert read_distribution(tmp_path) == LinuxDistribution(
+        family=family, t64=t64, needs_sudo=os.geteuid() != 0
+    )
+    assert read_distribution(tmp_path / "none") == LinuxDistribution(
+        family=None, needs_sudo=os.geteuid() != 0
+    )
 
 
 def test_another_build_names_the_framework():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,26 +34,30 @@ class RemedyRows:
 class LinuxDistribution:
     """A Linux distribution. `family` is "deb", "rpm", or None if /etc/os-release does not show it.
 
-    `t64` is true if its packages are named after a 64-bit time_t.
+    `t64` is true if its packages are named after a 64-bit time_t. `needs_sudo` is true if this user is not root, so a
+    command that installs a package requires `sudo`.
     """
 
     family: str | None
     t64: bool = False
+    needs_sudo: bool = False
 
 
 def read_distribution(root: Path = Path("/")) -> LinuxDistribution:
     """Return the distribution of this machine."""
+    needs_sudo = hasattr(os, "geteuid") and os.geteuid() != 0
     try:
         text = untrusted_files.read_text(root / "etc" / "os-release")
     except OSError:
-        return LinuxDistribution(family=None)
+        return LinuxDistribution(family=None, needs_sudo=needs_sudo)
     words = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', text, re.MULTILINE))
     ids = [words.get("ID", ""), *words.get("ID_LIKE", "").split()]
     version = re.match(r"\d+(\.\d+)?", words.get("VERSION_ID", ""))
     if any(i in _DEB for i in ids):
         newest = _T64.get(ids[0])
-        return LinuxDistribution(family="deb", t64=bool(newest and version and float(version[0]) >= newest))
-    return LinuxDistribution(family="rpm" if any(i in _RPM for i in ids) else None)
+        t64 = bool(newest and version and float(version[0]) >= newest)
+        return LinuxDistribution(family="deb", t64=t64, needs_sudo=needs_sudo)
+    return LinuxDistribution(family="rpm" if any(i in _RPM for i in ids) else None, needs_sudo=needs_sudo)
 
 
 def describe_missing(
@@ -97,11 +102,11 @@ def _suggest_replacements(missing: Mapping[str, Collection[str]], replacements: 
 def _make_commands(rows: Sequence[SystemLibrary], here: LinuxDistribution) -> list[str]:
     deb = _join_names((row.deb_t64 if here.t64 else None) or row.deb for row in rows)
     rpm = _join_names(row.rpm or _format_capability(row.soname) for row in rows)
-    steps = []
+    steps, sudo = [], "sudo " if here.needs_sudo else ""
     if deb and here.family != "rpm":
-        steps.append(f"{'' if here.family else 'Debian, Ubuntu: '}apt-get install {deb}")
+        steps.append(f"{'' if here.family else 'Debian, Ubuntu: '}{sudo}apt-get install {deb}")
     if rpm and here.family != "deb":
-        steps.append(f"{'' if here.family else 'Fedora, RHEL: '}dnf install {rpm}")
+        steps.append(f"{'' if here.family else 'Fedora, RHEL: '}{sudo}dnf install {rpm}")
     return steps
 
 
@@ -116,7 +121,7 @@ def _join_names(names: Iterable[str | None]) -> str:
 
 def _make_search_step(names: Sequence[str], here: LinuxDistribution) -> str:
     if here.family == "rpm":
-        return f"dnf install {' '.join(map(_format_capability, names))}"
+        return f"{'sudo ' if here.needs_sudo else ''}dnf install {' '.join(map(_format_capability, names))}"
     shown = f" (`apt-file search {shlex.quote(names[0])}` names it)" if here.family else ""
     return f"Install the system package that contains {', '.join(names)}{shown}"
 

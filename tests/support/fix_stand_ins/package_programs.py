@@ -13,6 +13,7 @@ def conda(machine, words):
     parser.values("-c", "--channel")
     parser.flags("--force-reinstall", "-y")
     parser.add_argument("-n", "--name")
+    parser.add_argument("-p", "--prefix")
     parser.add_argument("packages", nargs="*")
     given = parser.parse_intermixed_args(words)
     if given.command == "install" and not given.packages:

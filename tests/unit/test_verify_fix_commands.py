@@ -1,0 +1,136 @@
+"""Commands that verify writes for an environment and a machine: programs read them, also for an odd path."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fix_machine import SYSTEM, FixMachine, make_apt, stand_in_names
+from pip._internal.commands import create_command
+
+from provision.model import Environment, SystemLibrary
+from provision.verify.locate_environment import PythonPaths
+from provision.verify.missing_libraries import explain_damaged, make_pip_command, make_reinstall_command
+from provision.verify.packages.compiled_files import Package
+from provision.verify.packages.fix_for_missing_library import (
+    LinuxDistribution,
+    RemedyRows,
+    describe_missing,
+    read_distribution,
+)
+from provision.verify.packages.loader_search import Problem
+from provision.verify.read_libraries import LibraryPackage
+
+ODD = "it's one; env"
+CLOSED = "http://127.0.0.1:9"
+WHEEL = "nvidia-cusparse-cu12<13.0,>=12.5.1.3"
+PACKAGE = LibraryPackage(name="nvidia-cudnn-cu12", version="9.19.0.56")
+ROWS = RemedyRows(
+    system=(
+        SystemLibrary(soname="libGL.so.1", deb="libgl1", rpm="mesa-libGL"),
+        SystemLibrary(soname="libsndfile.so.1", deb="libsndfile1", rpm="libsndfile"),
+    )
+)
+
+
+@pytest.fixture
+def env(tmp_path):
+    path = tmp_path / ODD
+    return Environment(path=str(path), manager="venv", python=str(path / "bin" / "python"))
+
+
+@pytest.fixture
+def machine(tmp_path):
+    (tmp_path / "machine").mkdir()
+    return FixMachine(tmp_path / "machine", stand_in_names())
+
+
+def install_line(here, *sonames):
+    found = Package("opencv-python", "4.11", "/site", ())
+    problems = [Problem(kind="missing", file="/site/cv2.so", library=s) for s in sonames]
+    env = Environment(path="/env", manager="venv", python="/env/bin/python")
+    return describe_missing({found: problems}, ROWS, env, ["/site"], here).removesuffix(".")
+
+
+# --- packages of Python -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_uv_reads_the_command_for_an_odd_path(tmp_path, env, again):
+    """uv itself, in a real environment and with an index that is closed: it reads all options before it asks."""
+    tools = Path(sys.executable).parent
+    subprocess.run([tools / "uv", "venv", "-q", "--python", sys.executable, env.path], check=True)
+    command = make_pip_command(env, [], [WHEEL], again=again)
+    environ = {"PATH": f"{tools}:{SYSTEM}", "HOME": str(tmp_path), "UV_DEFAULT_INDEX": f"{CLOSED}/simple",
+               "UV_HTTP_RETRIES": "0", "UV_NO_CONFIG": "1",
+               "UV_CACHE_DIR": str(tmp_path / "cache")}  # fmt: skip
+    done = subprocess.run(["sh", "-c", command], env=environ, capture_output=True, text=True, check=False)
+    assert f"{CLOSED}/simple/nvidia-cusparse-cu12/" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_pip_reads_the_command_for_an_odd_path(tmp_path, env, again):
+    (tmp_path / "site" / "pip").mkdir(parents=True)
+    words = shlex.split(make_pip_command(env, [str(tmp_path / "site")], [WHEEL], again=again))
+    assert words[:4] == [env.python, "-m", "pip", "install"]
+    options, names = create_command("install").parse_args(words[4:])
+    assert names == [WHEEL] and (options.force_reinstall or False) == again
+
+
+def test_conda_installs_into_the_environment_that_was_verified(machine, tmp_path):
+    """Without --prefix it changes the active environment."""
+    env = Environment(
+        path=str(tmp_path / ODD), manager="conda", python=str(tmp_path / ODD / "bin" / "python")
+    )
+    command = make_reinstall_command(env, LibraryPackage(name="cudnn", version="9.10.1"))
+    assert machine.run(command).returncode == 0
+    (call,) = machine.calls()
+    assert shlex.split(call)[1:] == [
+        "conda", "install", "--prefix", env.path, "--force-reinstall", "cudnn=9.10.1"
+    ]  # fmt: skip
+
+
+def test_gpuenv_repairs_the_environment_of_an_odd_path(tmp_path):
+    path = str(tmp_path / ODD)
+    env = Environment(path=path, manager="venv", python=f"{path}/bin/python", made_by_gpuenv=True)
+    refused = explain_damaged(
+        "torch",
+        "/lib/libodd.so: file too short",
+        env,
+        PythonPaths(prefix=path, version="3.11.0", sites=(), roots=()),
+    )
+    for command in (refused.fix, make_reinstall_command(env, PACKAGE)):
+        assert shlex.split(command) == ["gpuenv", "repair", path]
+
+
+# --- packages of the system --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("needs_sudo", [False, True])
+def test_dnf_gets_the_packages(machine, needs_sudo):
+    here = LinuxDistribution(family="rpm", needs_sudo=needs_sudo)
+    line = install_line(here, "libGL.so.1", "libsndfile.so.1")
+    assert machine.run(line).returncode == (0 if needs_sudo else 1), "this user is not root"
+    assert machine.calls() == [f"{'#' if needs_sudo else '$'} dnf install mesa-libGL libsndfile"]
+    machine.run(install_line(here, "libodd.so.3"))
+    assert machine.calls()[1:] == [f"{'#' if needs_sudo else '$'} dnf install 'libodd.so.3()(64bit)'"]
+
+
+def test_apt_gets_the_packages(tmp_path):
+    if not shutil.which("apt-get", path=SYSTEM):
+        pytest.skip("apt is not installed here")
+    for name in ("apt", "machine"):
+        (tmp_path / name).mkdir()
+    machine = FixMachine(tmp_path / "machine", ["sudo"], make_apt(tmp_path / "apt"))
+    line = install_line(LinuxDistribution(family="deb", needs_sudo=True), "libGL.so.1", "libsndfile.so.1")
+    done = machine.run(line)
+    assert done.returncode == 0 and line.startswith("sudo "), done.stderr
+    assert re.findall(r"^Inst (\S+)", done.stdout, re.MULTILINE) == ["libgl1", "libsndfile1"]
+
+
+def test_this_user_needs_sudo_unless_it_is_root():
+    assert read_distribution().needs_sudo == (os.geteuid() != 0)
