@@ -214,5 +214,6 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
         lock = None
         emit(Event(kind="warning", stage="verify", text=error.message))
     verdict = run_verification(emit, located, lock, choices)
-    examined = Examination(env=located, lock=lock, choices=choices, options=make_options(choices, {}))
+    options = make_options(choices, {})
+    examined = Examination(env=located, lock=lock, choices=choices, options=options, always_read=True)
     return add_later_stages(examined, verdict, emit)

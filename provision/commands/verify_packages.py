@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Examination:
-    """An environment to verify, its lock, and the options of the command and of the stage."""
+    """An environment to verify, its lock, and the options of the command and of the stage.
+
+    With `always_read` the packages' files are read also if a stage before the frameworks failed.
+    """
 
     env: Environment
     lock: Lock | None
     choices: Choices
     options: verify.Options
+    always_read: bool = False
 
 
 def make_reader(
@@ -56,10 +60,10 @@ def add_later_stages(
             return add_later_stages(examined, verdict, emit, started)
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
     findings: Sequence[Finding] = ()
-    if failed and not failed.framework:
+    if failed and not failed.framework and not examined.always_read:
         stage = StageResult(stage="packages", status="skip", detail=f"the {failed.stage} stage failed")
     else:
-        # After a failed framework nothing is imported: it could fail too. The files may show the reason.
+        # After a failed stage nothing is imported: it could fail too. The files may show the reason.
         if failed:
             examined = dataclasses.replace(
                 examined, options=dataclasses.replace(examined.options, quick=True)

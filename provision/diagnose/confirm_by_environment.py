@@ -8,7 +8,9 @@ from dataclasses import replace
 from ..model import Evidence, Finding
 from .candidates import Case
 
-_BY_LIBRARY = frozenset(("extension_built_for_other_torch_or_cuda", "system_library_missing"))
+_BY_LIBRARY = frozenset(
+    ("extension_built_for_other_torch_or_cuda", "system_library_missing", "nvidia_libs_not_on_loader_path")
+)
 
 
 def confirm(findings: Iterable[Finding], case: Case) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ..model import CudnnRelease, Environment, Evidence, Lock
 from ..profiles.make_failure_finding import make_finding
-from . import missing_libraries
+from . import install_commands
 from .compiled_mismatch import judge_cudnn_version
 from .drift.check_listed_files import DIFFERENCES, FileProblem, check_files, find_worst
 from .options import Baseline, Options
@@ -42,7 +42,7 @@ def judge_libraries(
     bundled = [f for f in installed.files if os.path.basename(f).startswith("libcudnn")]
     if not owners and not bundled:
         framework = installed.cuda_framework
-        fix = missing_libraries.make_install_command(framework, ("cudnn",), env, installed)
+        fix = install_commands.make_install_command(framework, ("cudnn",), env, installed)
         return _judge_absent(installed.builds, installed.files, elsewhere, fix)
     wanted = _list_wanted(packages, lock)
     checked = {p.name: check_files(p.files, not options.quick) for p in owners}
@@ -102,7 +102,7 @@ def _judge_cudnn_packages(
                     confidence="certain",
                     package=package,
                     libraries=names,
-                    command=missing_libraries.make_reinstall_command(env, package),
+                    command=install_commands.make_reinstall_command(env, package),
                 )
             )
     return None
@@ -150,7 +150,7 @@ def _judge_broken(env: Environment, package: LibraryPackage, bad: Sequence[FileP
             tuple(Evidence(text=p.text, source=p.path) for p in bad),
             confidence="certain",
             files=title,
-            command=missing_libraries.make_reinstall_command(env, package),
+            command=install_commands.make_reinstall_command(env, package),
         )
     )
 
@@ -182,7 +182,7 @@ def _judge_locked(env: Environment, owners: Sequence[LibraryPackage], lock: Lock
                 confidence="certain",
                 package=package,
                 locked=want,
-                command=missing_libraries.make_repair_command(env),
+                command=install_commands.make_repair_command(env),
             )
         )
     return None
@@ -215,7 +215,7 @@ def _judge_others(env: Environment, packages: Sequence[LibraryPackage], hashes: 
             library=os.path.basename(first.path),
             package=package,
             difference=first.text,
-            command=missing_libraries.make_reinstall_command(env, package),
+            command=install_commands.make_reinstall_command(env, package),
         )
         return fail_with(finding)
     return None

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..environment.distributions import list_distributions
-from ..model import FRAMEWORKS, Environment, Evidence, Finding
+from ..model import Environment, Evidence, Finding
 from ..profiles.make_failure_finding import make_finding
 from .drift.check_listed_files import DIFFERENCES, FileProblem, ListedFile, check_files
+from .install_commands import list_needed, make_install_command, make_reinstall_command, make_repair_command
 from .locate_environment import PythonPaths
-from .read_libraries import InstalledLibraries, LibraryPackage, read_requirements
+from .read_libraries import InstalledLibraries, LibraryPackage
 
 _UNOPENED = re.compile(r"\b(lib[A-Za-z0-9_]+\.so[\d.]*): cannot open shared object file")
 _OPENED = re.compile(r"Successfully opened dynamic library (lib[A-Za-z0-9_]+\.so[\d.]*)")
@@ -29,7 +30,6 @@ _WHEELS = {
     "nvrtc": "cuda-nvrtc", "nvJitLink": "nvjitlink", "nccl": "nccl", "nvshmem": "nvshmem",
     "cufile": "cufile", "nvjpeg": "nvjpeg", "npp": "npp",
 }  # fmt: skip
-_EXTRAS = {"tensorflow": "and-cuda"}
 
 
 def explain_missing(
@@ -121,21 +121,19 @@ def _explain_not_installed(
 ) -> Finding:
     """Return the finding for libraries of which at least one is not in the environment."""
     wheels = tuple(dict.fromkeys(w for n in lacking if (w := _find_wheel(n))))
-    brings = ", ".join(re.split(r"[^\w-]", r)[0] for r in _list_needed(framework, wheels, installed.paths))
-    others = {
-        o
-        for n in lacking
-        for f in _list_folders(installed.paths)
-        for o in f.glob(n.partition(".so")[0] + ".so.*")
-    }
+    brings = ", ".join(re.split(r"[^\w-]", r)[0] for r in list_needed(framework, wheels, installed.paths))
+    others = {name: _list_other_versions(name, installed.paths) for name in lacking}
     evidence = [Evidence(text="the loader did not find it", source=name) for name in lacking]
-    evidence += [Evidence(text="of another version", source=str(p)) for p in sorted(others)]
+    evidence += [
+        Evidence(text="of another version", source=str(p)) for found in others.values() for p in found
+    ]
     return make_finding(
-        "cudnn_not_in_environment" if wheels == ("cudnn",) else "libraries_not_in_environment",
+        _name_not_installed(others, of_cudnn=wheels == ("cudnn",)),
         (*evidence, *_list_unreached(here)),
         confidence="certain",
         framework=_get_display_name(framework),
         libraries=", ".join(lacking),
+        installed=", ".join(dict.fromkeys(p.name for found in others.values() for p in found)),
         wheels=f"{brings} {'contain' if ', ' in brings else 'contains'} {'it' if len(lacking) == 1 else 'them'}"
         if brings
         else None,
@@ -143,53 +141,24 @@ def _explain_not_installed(
     )
 
 
-def _list_needed(framework: str, wheels: Sequence[str], paths: PythonPaths) -> list[str]:
-    """Return the framework's requirements of some wheels, in pip's form."""
-    required = read_requirements(paths.sites, framework)
-    return [r for w in wheels for r in required if re.match(rf"nvidia-{w}(-cu\d+)?([^\w-]|$)", r)]
+def _list_other_versions(name: str, paths: PythonPaths) -> list[Path]:
+    """Return the files of a library in other versions than the one of a soname."""
+    pattern = name.partition(".so")[0] + ".so.*"
+    return sorted({path for folder in _list_folders(paths) for path in folder.glob(pattern)})
 
 
-def make_install_command(
-    framework: str,
-    wheels: Sequence[str],
-    env: Environment,
-    installed: InstalledLibraries,
-) -> str:
-    """Return the command that installs some NVIDIA wheels ("cudnn").
-
-    It installs the requirement itself, or the framework's extra if more packages are missing.
-    """
-    if env.made_by_gpuenv:
-        return make_repair_command(env)
-    extra = _EXTRAS.get(framework)
-    sites, packages = installed.paths.sites, installed.packages
-    version = next((p.version for p in packages if p.name == framework), None)
-    needed = _list_needed(framework, wheels, installed.paths)
-    required = {re.split(r"[^\w-]", r)[0] for r in read_requirements(sites, framework)}
-    missing = required - {p.name for p in packages}
-    if extra and version and len(missing) > 1 and needed:
-        what = [f"{framework}[{extra}]=={version}"]
-    elif needed:
-        what = needed
-    else:  # a release that does not state its wheels
-        named = framework or "|".join(FRAMEWORKS)
-        return f"gpuenv create NEW --framework {named}, a new environment with matching libraries"
-    return make_pip_command(env, sites, what)
+def _name_not_installed(others: Mapping[str, Sequence[Path]], *, of_cudnn: bool) -> str:
+    """Return the row for missing libraries. `others` are the files of each library in other versions."""
+    differ = all(
+        any(_read_major(p.name) != _read_major(name) for p in found) for name, found in others.items()
+    )
+    if of_cudnn:
+        return "cudnn_of_other_major" if differ else "cudnn_not_in_environment"
+    return "libraries_of_other_cuda" if differ else "libraries_not_in_environment"
 
 
-def make_pip_command(
-    env: Environment, sites: Sequence[str], what: Sequence[str], *, again: bool = False
-) -> str:
-    """Return the command that installs packages into an environment, with pip if it is installed, else with uv.
-
-    `again` installs the packages again to restore their files.
-    """
-    python, names = shlex.quote(env.python), " ".join(map(shlex.quote, what))
-    if any((Path(s) / "pip").is_dir() for s in sites):
-        options = " --force-reinstall --no-deps --no-cache-dir" if again else ""
-        return f"{python} -m pip install{options} {names}"
-    options = " --reinstall --no-deps --refresh" if again else ""
-    return f"uv pip install --python {python}{options} {names}"
+def _read_major(name: str) -> str:
+    return name.partition(".so.")[2].partition(".")[0]
 
 
 # --- damaged libraries ---
@@ -281,20 +250,3 @@ def _describe_reinstallation(env: Environment) -> str:
     if env.made_by_gpuenv:
         return make_repair_command(env)
     return "Reinstall the package of that library without the installer's cache."
-
-
-def make_repair_command(env: Environment) -> str:
-    """Return the command that restores an environment of gpuenv from its lock."""
-    return f"gpuenv repair {shlex.quote(env.path)}"
-
-
-def make_reinstall_command(env: Environment, package: LibraryPackage) -> str:
-    """Return the command that restores the files of a package."""
-    if env.made_by_gpuenv:
-        return make_repair_command(env)
-    if env.manager == "conda" and not package.name.startswith("nvidia-"):
-        prefix = shlex.quote(env.path)
-        return f"conda install --prefix {prefix} --force-reinstall {package.name}={package.version}"
-    match = re.match(r".*/(site|dist)-packages(?=/)", package.files[0].path) if package.files else None
-    what = f"{package.name}=={package.version}"
-    return make_pip_command(env, [match.group(0)] if match else [], [what], again=True)

@@ -96,3 +96,21 @@ def test_what_is_no_library_of_nvidias_is_left_to_others(site):
             )
             is None
         )
+
+
+def test_a_library_of_which_another_major_is_installed_is_another_cuda_s(site):
+    found = PythonPaths(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
+    installed = read_libraries.InstalledLibraries(paths=found)
+    env = locate_environment(site.parents[2])
+
+    def cause(name):
+        words = f"{name}: cannot open shared object file"
+        finding = missing_libraries.explain_missing("tensorflow", words, env, installed)
+        assert name in finding.title and finding.confidence == "certain"
+        return finding.cause, finding.title
+
+    assert cause("libcudnn.so.8")[0] == "cudnn_major_mismatch"
+    assert "libcudnn.so.9" in cause("libcudnn.so.8")[1]
+    assert cause("libcublas.so.11")[0] == "cuda_major_mismatch"
+    assert cause("libcublas.so.12.9")[0] == "nvidia_libs_not_installed", "the same major"
+    assert cause("libcufft.so.11")[0] == "nvidia_libs_not_installed"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ...model import Environment, Replacement, Satellite, SystemLibrary, ToolkitRelease
 from ...system import untrusted_files
-from ..missing_libraries import make_pip_command, name_nvidia_wheel
+from ..install_commands import make_pip_command
+from ..missing_libraries import name_nvidia_wheel
 from .compiled_files import Package
 from .loader_search import Problem
 
@@ -138,6 +139,13 @@ def describe_other_build(
         f" ({', '.join(alone)} install{'s' if len(alone) == 1 else ''} only the libraries)" if alone else ""
     )
     return f"Install the release of {named} that was built for the installed {beside}{brings}."
+
+
+def describe_unsearched(folders: Sequence[str]) -> str:
+    """Return how to make the loader search folders of the environment."""
+    value = shlex.quote(":".join(dict.fromkeys(folders)))
+    export = f'export LD_LIBRARY_PATH={value}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'
+    return f"First run: {export}"
 
 
 def describe_versions(packages: Sequence[Package], versions: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from .import_in_children import Attempt
 from .loader_search import Problem
 from .nominate_packages import Nominated
 
-MISSING, OLD, OTHER_BUILD, DAMAGED = (
+MISSING, OLD, OTHER_BUILD, DAMAGED, UNSEARCHED = (
     "system_library_missing", "system_libs_too_old", "extension_built_for_other_torch_or_cuda",
-    "package_files_damaged",
+    "package_files_damaged", "nvidia_libs_not_on_loader_path",
 )  # fmt: skip
 _OF_FRAMEWORKS = re.compile(r"lib(torch|c10|tensorflow|shm|caffe2|jax)")
 _MOST_EVIDENCE = 12
@@ -40,6 +41,8 @@ def choose_cause(problem: Problem) -> str:
     """Return the cause of one problem."""
     if problem.kind == "damaged":
         return DAMAGED
+    if problem.kind == "unsearched":
+        return UNSEARCHED
     if problem.kind == "version":
         return OLD
     if problem.kind == "framework":
@@ -110,6 +113,8 @@ def describe_problem(problem: Problem) -> str:
         return f"was built for {problem.library}, and {problem.found} is installed"
     if problem.kind == "version":
         return f"needs {problem.detail} of {problem.library}, which {problem.found} does not define"
+    if problem.kind == "unsearched":
+        return f"needs {problem.library}, which is installed in {os.path.dirname(problem.found or '')}"
     return f"needs {problem.library}, which is missing"
 
 
@@ -123,6 +128,8 @@ def describe_problems(package: Package, problems: Sequence[Problem]) -> str:
     if kinds == {"version"}:
         versions = list(dict.fromkeys(p.detail for p in problems))
         return f"{package} needs {', '.join(versions[:3])} of {shown}, but the installed version is older"
+    if kinds == {"unsearched"}:
+        return f"{package} does not find {shown}, which this environment contains"
     if kinds == {"framework"}:
         return f"{package} {describe_problem(problems[0])}"
     if all(p.any_of for p in problems):
@@ -137,6 +144,10 @@ def _describe_fix(
     problems = [p for rows in problems_of.values() for p in rows]
     if cause == DAMAGED:
         return fix_for_missing_library.describe_damage(context.env, packages, context.sites)
+    if cause == UNSEARCHED:
+        return fix_for_missing_library.describe_unsearched(
+            [os.path.dirname(p.found) for p in problems if p.found]
+        )
     if cause == OLD:
         return fix_for_missing_library.describe_versions(
             packages, list(dict.fromkeys(p.detail for p in problems))

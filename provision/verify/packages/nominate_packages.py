@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...model import PROJECT_FRAMEWORKS, DlopenedLibrary, OptionalLibraries, Satellite
 from ...system.elf import Elf, ElfError
+from ..missing_libraries import name_nvidia_wheel
 from .compiled_files import Package, list_packages, parse_module
 from .fitting_measured_release import find_other_framework
 from .loader_search import LoadedFile, Loader, Problem, list_names_of, list_reached
@@ -99,6 +100,7 @@ class _Work:
         self._others: dict[str, list[LoadedFile]] = {}
         self._damaged: dict[str, list[tuple[str | None, Problem]]] = {}
         self._of_modules: set[str] | None = None
+        self._paths: dict[str, str] | None = None
         self._brought: dict[str, frozenset[str]] = {}
         self._requirements: dict[str, frozenset[str]] = {}
         self.count = 0
@@ -159,7 +161,7 @@ class _Work:
         if not problems:
             return None
         return Nominated(
-            package=package, problems=tuple(dict.fromkeys(problems)), modules=tuple(dict.fromkeys(modules)),
+            package=package, problems=tuple(dict.fromkeys(map(self._locate, problems))), modules=tuple(dict.fromkeys(modules)),
             frameworks=tuple(f for f in PROJECT_FRAMEWORKS if f != package.name and f in frameworks),
         )  # fmt: skip
 
@@ -232,6 +234,15 @@ class _Work:
         """Return the NVIDIA wheels in which a package searches libraries: all, if it requires cuda-pathfinder."""
         searches = _PATHFINDER in package.requires_always(self._version)
         return [n for n in self._packages if n.startswith("nvidia-")] if searches else []
+
+    def _locate(self, problem: Problem) -> Problem:
+        """Return the problem with the path of the library, if a package here contains it and it is NVIDIA's."""
+        if problem.kind != "missing" or not name_nvidia_wheel(problem.library):
+            return problem
+        if self._paths is None:
+            self._paths = {f.rpartition("/")[2]: f for p in self._packages.values() for f in p.files}
+        path = self._paths.get(problem.library)
+        return replace(problem, kind="unsearched", found=path) if path and os.path.exists(path) else problem
 
     # --- libraries that a package opens ------------------------------------------------------------
 
