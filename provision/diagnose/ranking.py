@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..model import Evidence, FailureCause, Finding, Machine
@@ -39,7 +39,7 @@ def findings(
     best = sorted(_merge(candidates, case), key=lambda c: _make_sort_key(c, causes))
     machine = place.machine
     concerned = replace(place, machine=None) if best and _is_beside(best[0], causes) else place
-    proved = _list_proved(concerned, case, {c.cause for c in best})
+    proved = _list_proved(concerned, case, best)
     best = [c for c in best if c.cause not in {f.cause for f in proved}]
     if best and best[0].confidence == "certain":
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
@@ -79,14 +79,15 @@ def _merge(candidates: Iterable[CauseCandidate], case: Case) -> list[CauseCandid
     return [c for c in by_cause.values() if c.weight >= _FAINT]
 
 
-def _list_proved(place: Circumstances, case: Case, named: Collection[str]) -> list[Finding]:
+def _list_proved(place: Circumstances, case: Case, best: Sequence[CauseCandidate]) -> list[Finding]:
     """Return the findings of verify and detect that come before those of the text.
 
     A machine with another driver than the text's is not the text's machine. Of a machine that may be, certain
-    findings count. Likely ones count if it has GPUs and the text allows the cause too (`named`).
+    findings count. Likely ones count if it has GPUs and the text allows the cause too (`best`).
     """
     machine, verdict = place.machine, place.verdict
-    found = list(confirm(verdict.findings, case)) if verdict else []
+    named = {c.cause for c in best}
+    found = list(confirm(verdict.findings, case, best)) if verdict else []
     said = case.facts.first("driver")
     if machine and (place.here or not case.said.lines):
         found += machine.findings

@@ -6,10 +6,11 @@ every count and length is bounded, and an invalid file raises ElfError.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +32,7 @@ _FLAGS_1, _DEFINED, _DEFINED_COUNT, _NEED, _NEED_COUNT = (
 )  # fmt: skip
 _GNU_HASH = 0x6FFFFEF5
 _NO_DEFAULT_FOLDERS = 0x800
-_WEAK = 2
-_BASE = 1
+_WEAK, _BASE = 2, 1
 # Bounds. The files of real packages have less than a tenth of each.
 _MOST_SEGMENTS, _MOST_ENTRIES, _MOST_VERSIONS, _MOST_CHAIN = 512, 1 << 14, 1 << 14, 1 << 16
 _LONGEST = 1 << 14
@@ -80,6 +80,13 @@ class Elf:
 
 def read_elf(path: str | Path, symbol: str | None = None) -> Elf:
     """Read a file's dynamic section, and whether it exports `symbol`. Raises ElfError."""
+    with open_elf(path) as (read, size):
+        return parse(read, size, symbol)
+
+
+@contextlib.contextmanager
+def open_elf(path: str | Path) -> Iterator[tuple[Read, int]]:
+    """Open a regular file to be read in pieces. Yield a function that reads it, and its size. Raises ElfError."""
     try:
         number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError) as error:
@@ -88,7 +95,7 @@ def read_elf(path: str | Path, symbol: str | None = None) -> Elf:
         status = os.fstat(number)
         if not stat.S_ISREG(status.st_mode):
             raise ElfError("is not a regular file")
-        return parse(lambda start, size: os.pread(number, size, start), status.st_size, symbol)
+        yield lambda start, size: os.pread(number, size, start), status.st_size
     except OSError as error:
         raise ElfError(error.strerror or str(error)) from error
     finally:
@@ -205,8 +212,6 @@ class ElfFile:
     def _maybe(self, tag: int) -> str | None:
         return self._text(self._dynamic[tag][0]) if tag in self._dynamic else None
 
-    # --- versions ----------------------------------------------------------------------------------
-
     def _required(self) -> list[Version]:
         versions: list[Version] = []
         if _NEED not in self._dynamic:
@@ -243,8 +248,6 @@ class ElfFile:
             if not following:
                 break
         return names
-
-    # --- one symbol --------------------------------------------------------------------------------
 
     def _exports(self, symbol: str) -> bool:
         if _SYMBOLS not in self._dynamic:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import struct
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .elf import ElfError, ElfFile
+from .elf import ElfError, ElfFile, open_elf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +38,17 @@ def read_defined_symbols(read: Read, size: int) -> tuple[str, ...]:
         raise ElfError("is truncated: its tables are incomplete") from error
 
 
+def list_unexported(path: str, providers: Iterable[str], pattern: re.Pattern[str]) -> tuple[str, ...]:
+    """Return the symbols with a pattern that a file requires and none of the providers exports. Raises ElfError."""
+    with contextlib.ExitStack() as stack:
+        files = [_Symbols(*stack.enter_context(open_elf(p))) for p in (path, *providers)]
+        try:
+            required = [name for name in files[0].undefined() if pattern.match(name)]
+            return tuple(name for name in required if not any(f.exports(name) for f in files))
+        except (struct.error, OverflowError) as error:
+            raise ElfError("is truncated: its tables are incomplete") from error
+
+
 class _Symbols(ElfFile):
     """A file with its table of dynamic symbols."""
 
@@ -43,6 +57,10 @@ class _Symbols(ElfFile):
         for name, binding, section in self._named(0, self._end_of_undefined()):
             if section == 0 and binding == _GLOBAL:
                 yield name
+
+    def exports(self, symbol: str) -> bool:
+        """Return whether the file exports a symbol. Its hash table is used."""
+        return self._exports(symbol)
 
     def defined(self) -> Iterator[str]:
         """Yield symbols with a definition. A GNU hash table lists only these."""

@@ -80,3 +80,67 @@ def test_the_environment_decides_why_a_library_is_missing(diagnosed, site, tmp_p
 def test_an_environment_whose_libraries_are_found_proves_nothing(diagnosed, site):
     (site / "nvidia" / "cublas" / "lib" / NAME).symlink_to(f"../../cusolver/lib/{NAME}")
     assert "certain" not in {f["confidence"] for f in diagnosed(MISSING)}
+
+
+NMS = "RuntimeError: operator torchvision::nms does not exist"
+SYMBOLS = ("_ZN2at4_ops5eventE", "_ZNK3c105Error4whatEv")
+
+
+def install_torchvision(site, tmp_path, exported=()):
+    """Torch with a library that exports some symbols, and torchvision whose library requires two of them."""
+    source = "".join(f"void {name}(void) {{}}\n" for name in (*exported, "_ZN3c104initEv"))
+    lib = library(site / "torch" / "lib" / "libc10.so", source=source)
+    torch = {
+        "torch/__init__.py": "raise ImportError('not this one')\n",
+        "torch/version.py": "cuda = '12.8'\n",
+    }
+    package(site, "torch", "2.9.0", [lib], modules=torch)
+    source = "".join(f"extern void {name}(void);\nvoid *p{i} = {name};\n" for i, name in enumerate(SYMBOLS))
+    mine = library(site / "torchvision" / "_C.so", source=source, needs=[lib], runpath="$ORIGIN/../torch/lib")
+    package(
+        site, "torchvision", "0.24.0", [mine], requires=["torch"], modules={"torchvision/__init__.py": ""}
+    )
+    miss_the_framework(site)
+    return mine
+
+
+def have_another_torch(site, tmp_path):
+    install_torchvision(site, tmp_path)
+
+
+def have_a_torch_without_one_symbol(site, tmp_path):
+    install_torchvision(site, tmp_path, exported=SYMBOLS[:1])
+
+
+def have_its_library_cut_short(site, tmp_path):
+    mine = install_torchvision(site, tmp_path, exported=SYMBOLS)
+    mine.write_bytes(mine.read_bytes()[:5000])
+
+
+@pytest.mark.parametrize(
+    ("made", "cause", "says"),
+    [
+        (have_another_torch, "extension_built_for_other_torch_or_cuda", SYMBOLS[0]),
+        (have_a_torch_without_one_symbol, "extension_built_for_other_torch_or_cuda", SYMBOLS[1]),
+        (have_its_library_cut_short, "package_files_damaged", "_C.so"),
+    ],
+)
+def test_the_environment_decides_why_a_package_s_code_does_not_load(
+    diagnosed, site, tmp_path, made, cause, says
+):
+    made(site, tmp_path)
+    findings = diagnosed(NMS)
+    assert leading(findings) == (cause, "certain"), findings
+    assert "torchvision 0.24.0" in findings[0]["title"] and says in str(findings[0]["evidence"])
+    assert NMS in [e["text"] for e in findings[0]["evidence"]]
+
+
+def test_a_torch_that_exports_the_symbols_proves_nothing(diagnosed, site, tmp_path):
+    install_torchvision(site, tmp_path, exported=SYMBOLS)
+    assert "certain" not in {f["confidence"] for f in diagnosed(NMS)}
+
+
+def test_a_text_about_another_package_proves_nothing(diagnosed, site, tmp_path):
+    install_torchvision(site, tmp_path)
+    first = diagnosed("ImportError: cannot import name '_C' from 'xformers'")[0]
+    assert (first["cause"], first["confidence"]) == ("extension_built_for_other_torch_or_cuda", "likely")

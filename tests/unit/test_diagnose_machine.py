@@ -154,3 +154,16 @@ def test_an_install_is_no_reason_for_a_missing_driver():
     finding = found(*COLAB[:5], "RuntimeError: Found no NVIDIA driver on your system.")[0]
     assert finding.title == "The notebook's runtime has no GPU"
     assert finding.fix.startswith("In the notebook, select Runtime > Change runtime type")
+
+
+def test_a_likely_finding_of_an_environment_is_certain_where_the_text_proves_it():
+    likely = Finding(
+        cause="extension_built_for_other_torch_or_cuda", title="fa 1.0 was built for another torch", fix="f",
+        evidence=(Evidence(text="fa 1.0: needs the symbol x"),), confidence="likely",
+    )  # fmt: skip
+    verdict = Verdict(env="e", python="p", verdict="fails", findings=(likely,))
+    line = "ImportError: fa.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
+    (first,) = found(line, verdict=verdict)
+    assert (first.cause, first.confidence, first.title) == (likely.cause, "certain", likely.title)
+    assert [e.text for e in first.evidence] == ["fa 1.0: needs the symbol x", line]
+    assert found("Could not locate zlibwapi.dll", verdict=verdict)[0].confidence == "likely"

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -25,7 +26,8 @@ from provision.profiles.measure.wheel_reader import Reader, representative
 from provision.profiles.table_declarations import Table
 from provision.profiles.yaml_files import dump, read_file
 from provision.system import process
-from provision.system.elf_symbols import read_defined_symbols, read_undefined_symbols
+from provision.system.elf import ElfError
+from provision.system.elf_symbols import list_unexported, read_defined_symbols, read_undefined_symbols
 
 ROOT = Path(__file__).resolve().parents[2]
 STABLE = ("aoti_torch_abi_version", "torch_call_dispatcher", "_ZN5mylib3runEN5torch6stable6TensorE")
@@ -221,6 +223,27 @@ def test_undefined_symbols_are_those_that_the_linker_lists(tmp_path):
         assert "run" in read_defined_symbols(lambda at, n, d=data: d[at : at + n], len(data))
     data = (tmp_path / "made.so").read_bytes()
     assert read_undefined_symbols(lambda at, n: data[at : at + n], len(data)) == ("one",)
+
+
+@pytest.mark.parametrize("style", ["gnu", "sysv"])
+def test_symbols_that_no_library_exports_are_listed(tmp_path, style):
+    more = [f"-Wl,--hash-style={style}"]
+    calls = "".join(
+        f"extern void {n}(void);\nvoid *p{i} = {n};\n" for i, n in enumerate(("ab_x", "ab_y", "other"))
+    )
+    user = library(tmp_path / "user.so", source=calls, more=more)
+    first = library(tmp_path / "first.so", source="void ab_x(void) {}", more=more)
+    second = library(tmp_path / "second.so", source="void ab_y(void) {}", more=more)
+    wanted = re.compile("ab_")
+    assert list_unexported(user, [], wanted) == ("ab_x", "ab_y")
+    assert list_unexported(user, [first], wanted) == ("ab_y",)
+    assert list_unexported(user, [first, second], wanted) == ()
+    for size in (0, 100, 5000):
+        second.write_bytes(second.read_bytes()[:size])
+        with pytest.raises(ElfError):
+            list_unexported(user, [first, second], wanted)
+    with pytest.raises(ElfError):
+        list_unexported(user, [tmp_path / "missing.so"], wanted)
 
 
 def test_the_symbols_of_real_libraries_are_those_that_nm_lists():

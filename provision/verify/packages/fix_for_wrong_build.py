@@ -14,7 +14,7 @@ from ..install_commands import make_pip_command
 from . import fix_for_missing_library
 from .compiled_files import Package
 from .fitting_measured_release import Beside, find_fitting_release, parse_framework, select_rows
-from .loader_search import Problem
+from .loader_search import OF_FRAMEWORK, Problem
 from .wheel_of_library import find_cuda_major, find_wheel
 
 Step = tuple[list[str], str]
@@ -34,7 +34,7 @@ def describe_build_fix(
     reasons: list[str] = []
     left: dict[Package, list[str]] = {}
     for package, problems in problems_of.items():
-        libraries = list(dict.fromkeys(p.library for p in problems if p.kind != "framework"))
+        libraries = list(dict.fromkeys(p.library for p in problems if p.kind not in OF_FRAMEWORK))
         step = _choose_step(package, libraries, rows, here)
         if step:
             wanted += step[0]

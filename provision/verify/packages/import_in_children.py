@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ...model import Evidence
 from .. import run_probe
 from .compiled_files import Package
+from .loader_search import OF_FRAMEWORK
 from .nominate_packages import Nominated
 
 SECONDS = 120.0
@@ -45,7 +46,7 @@ class Attempt:
     @property
     def loads(self) -> bool:
         """Whether every nominated module can be imported after all."""
-        built_for_other = all(p.kind == "framework" for p in self.nominated.problems)
+        built_for_other = all(p.kind in OF_FRAMEWORK for p in self.nominated.problems)
         return (bool(self.nominated.modules) or built_for_other) and not self.errors and not self.death
 
     def _names_library(self, error: str) -> bool:

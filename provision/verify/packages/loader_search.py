@@ -16,14 +16,18 @@ _MULTIARCH = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 _TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?!\w))")
 
 
+OF_FRAMEWORK = ("framework", "symbol")
+"""The kinds of problems of files that were built for another release of a framework."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """Why the loader refuses a file. `file` needs `library`. `kind` is missing, unsearched, version, damaged, or
-    framework.
+    """Why the loader refuses a file. `file` needs `library`. `kind` is missing, unsearched, version, damaged,
+    framework, or symbol.
 
-    The kind unsearched is a library of the environment in a folder that the loader does not search. The kind framework
-    is a file that was built for another release of a framework. `found` is the path of the library, or the installed
-    framework. `detail` is the missing version, or the damage. With `any_of` the file
+    The kind unsearched is a library of the environment in a folder that the loader does not search. The kinds
+    framework and symbol are files that were built for another release of a framework. `found` is the path of the
+    library, or the installed framework. `detail` is the missing version or symbol, or the damage. With `any_of` the file
     is one of several alternatives.
     """
 

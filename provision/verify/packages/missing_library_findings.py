@@ -15,7 +15,7 @@ from .compiled_files import Package
 from .fitting_measured_release import Beside
 from .fix_for_wrong_build import describe_build_fix
 from .import_in_children import Attempt
-from .loader_search import Problem
+from .loader_search import OF_FRAMEWORK, Problem
 from .nominate_packages import Nominated
 
 MISSING, OLD, OTHER_BUILD, DAMAGED, UNSEARCHED = (
@@ -45,7 +45,7 @@ def choose_cause(problem: Problem) -> str:
         return UNSEARCHED
     if problem.kind == "version":
         return OLD
-    if problem.kind == "framework":
+    if problem.kind in OF_FRAMEWORK:
         return OTHER_BUILD
     built_for = _OF_FRAMEWORKS.match(problem.library) or name_nvidia_wheel(problem.library)
     return OTHER_BUILD if built_for else MISSING
@@ -111,6 +111,8 @@ def describe_problem(problem: Problem) -> str:
         return f"{problem.found} {problem.detail}"
     if problem.kind == "framework":
         return f"was built for {problem.library}, and {problem.found} is installed"
+    if problem.kind == "symbol":
+        return f"needs the symbol {problem.detail}, which {problem.found} does not export"
     if problem.kind == "version":
         return f"needs {problem.detail} of {problem.library}, which {problem.found} does not define"
     if problem.kind == "unsearched":
@@ -130,7 +132,7 @@ def describe_problems(package: Package, problems: Sequence[Problem]) -> str:
         return f"{package} needs {', '.join(versions[:3])} of {shown}, but the installed version is older"
     if kinds == {"unsearched"}:
         return f"{package} does not find {shown}, which this environment contains"
-    if kinds == {"framework"}:
+    if kinds <= set(OF_FRAMEWORK):
         return f"{package} {describe_problem(problems[0])}"
     if all(p.any_of for p in problems):
         return f"{package} includes several alternative libraries, but none can be loaded: {shown} missing"

@@ -16,6 +16,7 @@ from ...system.elf import Elf, ElfError
 from ..missing_libraries import name_nvidia_wheel
 from .compiled_files import Package, list_packages, parse_module
 from .fitting_measured_release import find_other_framework
+from .framework_symbols import find_undefined
 from .loader_search import LoadedFile, Loader, Problem, list_names_of, list_reached
 
 if TYPE_CHECKING:
@@ -220,7 +221,9 @@ class _Work:
         that only optional modules need.
         """
         optional = self._optional.get(package.name, frozenset())
+        roots = list(roots)
         problems = [p for node in list_reached(roots) for p in node.problems if not _is_optional(p, optional)]
+        problems += [p for node in roots for p in find_undefined(node, self._packages.get("torch"))]
         if not problems:
             return []
         required = self._get_required(package)
