@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Evidence, Finding
+from ..model import Confidence, Evidence, Finding
 from .broken_driver_facts import DriverFacts
 
 _STARTED_OTHERWISE = ("kubernetes", "podman", "apptainer")
@@ -20,11 +20,14 @@ def judge_wsl(facts: DriverFacts) -> Finding | None:
     """Return the finding for WSL without a driver. WSL gets its driver from Windows."""
     if not facts.context.wsl:
         return None
-    if _is_offered(facts) and facts.cuda.code is None and not facts.libcuda:
-        return facts.make_finding("wsl_folder_not_on_path", "likely")
+    offered = _is_offered(facts)
+    if offered and facts.cuda.code is None and not facts.libcuda:
+        return facts.make_finding("wsl_folder_not_on_path", "certain")
     dxg = any(node.path == "/dev/dxg" for node in facts.nodes)
     evidence = Evidence(text="present" if dxg else "absent", source="/dev/dxg")
-    return facts.make_finding("wsl_without_working_driver", "likely", evidence)
+    hidden = facts.context.container is not None  # a container gets this folder only by an option
+    confidence: Confidence = "likely" if offered or hidden else "certain"
+    return facts.make_finding("wsl_without_working_driver", confidence, evidence)
 
 
 def _is_offered(facts: DriverFacts) -> bool:

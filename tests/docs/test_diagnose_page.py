@@ -10,7 +10,7 @@ TEXT = (ROOT / "docs" / "reference" / "causes.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| `(test_\w+)` \|$", TEXT, re.MULTILINE)
 TESTS = "\n".join(
     (ROOT / "tests" / "unit" / f"test_diagnose_{part}.py").read_text(encoding="utf-8")
-    for part in ("decides", "env_decides", "library_decides", "uvm_decides")
+    for part in ("decides", "env_decides", "library_decides", "machine_decides", "uvm_decides")
 )
 
 

@@ -152,6 +152,30 @@ def test_the_code_of_the_environment_s_own_runtime_decides(diagnosed, what, caus
     assert leading(diagnosed(CUDNN, what, driver=driver)) == (cause, "certain")
 
 
+NO_GPUS = "RuntimeError: No CUDA GPUs are available"
+
+
+@pytest.mark.parametrize(
+    ("what", "variables", "cause"),
+    [
+        (on(), {"CUDA_VISIBLE_DEVICES": ""}, "visible_devices_invalid"),
+        (on(), {"CUDA_VISIBLE_DEVICES": "-1"}, "visible_devices_invalid"),
+        (on(), {"CUDA_VISIBLE_DEVICES": "7"}, "visible_devices_invalid"),
+        (on(cu_init=803), {}, "driver_library_mismatch"),
+        (on(cu_init=304, nvml_init=4), {}, "gpu_device_access_denied"),
+        (on(cuda_error=35, cudart=14000), {}, "driver_too_old_for_runtime"),
+        (on(cuda_error=802), {}, "fabricmanager_not_running"),
+    ],
+)
+def test_the_environment_decides_why_no_gpu_is_seen(diagnosed, what, variables, cause):
+    assert leading(diagnosed(NO_GPUS, what, **variables)) == (cause, "certain")
+
+
+def test_a_variable_that_names_a_gpu_proves_nothing(diagnosed):
+    findings = diagnosed(NO_GPUS, on(), CUDA_VISIBLE_DEVICES="0")
+    assert "certain" not in {f["confidence"] for f in findings}
+
+
 @pytest.mark.parametrize(
     ("what", "cause"),
     [
