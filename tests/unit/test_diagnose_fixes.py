@@ -37,10 +37,22 @@ def test_a_command_of_the_shell_itself_runs(command):
 def test_the_damaged_cache_is_removed(tmp_path):
     assert "rm -rf ~/.nv" in COMMANDS
     (tmp_path / ".nv" / "ComputeCache").mkdir(parents=True)
+    (tmp_path / ".nvm").mkdir()
     subprocess.run(
         ["bash", "-c", "rm -rf ~/.nv"], env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, check=True
     )
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / ".nvm"]
+
+
+@pytest.mark.parametrize(("limit", "low"), [("n", "64"), ("u", "4000"), ("v", "9000000")])
+def test_a_limit_is_raised(limit, low):
+    """Where root set no lower hard limit, which only root raises again."""
+    (command,) = (c for c in COMMANDS if re.match(rf"ulimit -{limit} (?!-)\S", c))
+    command = command.replace("65536", "$(ulimit -H -n)").replace("unlimited", "$(ulimit -H -v)")
+    line = f"ulimit -S -{limit} {low} && {command} && ulimit -S -{limit} && ulimit -H -{limit}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    soft, hard = done.stdout.split()
+    assert soft == hard != low
 
 
 @pytest.mark.parametrize("command", GPUENV)
@@ -75,7 +87,14 @@ def test_pip_gets_requirements_that_it_reads(command):
     words = shlex.split(command.removeprefix("python -m "))[2:]
     address = words.index("--index-url") if "--index-url" in words else len(words)
     for word in words[address + 1 : address + 2]:
-        assert any(word.startswith(row.url.rstrip("/").rsplit("/", 1)[0]) for row in KNOWN.indexes), word
+        folder, label = word.rsplit("/", 1)
+        assert folder in {row.url.rstrip("/") for row in KNOWN.indexes}, word
+        released = {
+            f"cu{b.cuda.replace('.', '')}"
+            for b in KNOWN.builds
+            if b.framework == words[address - 1] and b.cuda
+        }
+        assert label in released, word
     for word in words[:address]:
         if not word.startswith("-") and not word.startswith("NAME"):
             Requirement(word)
