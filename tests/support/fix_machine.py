@@ -94,7 +94,14 @@ def make_apt(folder):
         + (f"Depends: {needs[n]}\n" if n in needs else "")
         for n in sorted(names)
     }
-    for path in ("repo", "etc/apt.conf.d", "state/lists/partial", "cache/archives/partial", "log"):
+    for path in (
+        "repo",
+        "etc/apt.conf.d",
+        "etc/preferences.d",
+        "state/lists/partial",
+        "cache/archives/partial",
+        "log",
+    ):
         (folder / path).mkdir(parents=True)
     (folder / "repo" / "Packages").write_text(
         "".join(f"{text}Filename: ./{n}.deb\nSize: 1\nSHA256: {'0' * 64}\n\n" for n, text in about.items())

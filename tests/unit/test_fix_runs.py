@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from elf_files import library
 from fix_commands import COMMANDS, QUOTED, TABLES, checked_by, split_line
 from fix_machine import EXAMPLES, SYSTEM, FixMachine, make_apt, put_examples, stand_in_names
 
@@ -209,11 +210,11 @@ def test_a_stale_device_file_is_replaced(machine):
 
 def test_the_loader_finds_the_driver_of_windows(machine):
     """The real ldconfig, with a configuration and a cache of the machine."""
-    shutil.copy(next(Path("/lib64").glob("ld-linux*.so.2")), machine.wsl / "libcuda.so.1")
+    library(machine.wsl / "libcuda.so.1")
     assert machine.run(propose("tee /etc/ld.so.conf.d")).returncode == 0
     (written,) = (machine.root / "etc" / "ld.so.conf.d").iterdir()
     assert written.read_text() == f"{machine.wsl}\n" and written.name == "ld.wsl.conf"
-    assert str(machine.wsl) in machine.run("ldconfig -p").stdout
+    assert f"=> {machine.wsl}/libcuda.so.1\n" in machine.run("ldconfig -p | grep libcuda").stdout
 
 
 def test_podman_needs_the_specification_that_the_fix_writes(machine):
