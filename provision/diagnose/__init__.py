@@ -31,6 +31,7 @@ from .installer_changes import with_installs
 from .judge_crash_outside_frameworks import describe
 from .log_wrappers import unwrapped
 from .notes import Remarks
+from .optional_parts import without_optional_parts
 from .pattern_search import Said, without
 from .program_exit import Ran
 from .ranking import findings
@@ -55,6 +56,7 @@ def diagnose(
     check(profiles)
     lines: list[Line] = [line for name, chunks in texts for line in unwrapped(read(name, chunks))]
     lines = without(lines, profiles.messages, "harmless")
+    lines = without_optional_parts(lines, profiles.messages)
     facts = read_facts(lines, profiles.gpus) if lines else Facts()
     installed = applicable(circumstances.installed, lines, facts, remarks)
     device = circumstances.device or device_of(installed, lines)

@@ -157,6 +157,8 @@ READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
     (("(sm_",), re.compile(r"\(sm_(\d{2,3})\)"), _read_capability),
     (("compute_capability",), re.compile(r"compute_capability = (\d)\d0\b"), _make_reader("major")),
     (("bytes free",), re.compile(r"(\d{1,14}) bytes free"), _make_reader("free_bytes")),
+    (("limit:",), re.compile(r"^Limit: {1,40}(\d{1,14})$"), _make_reader("bfc_limit")),
+    (("inuse:",), re.compile(r"^InUse: {1,40}(\d{1,14})$"), _make_reader("bfc_in_use")),
     (("bytes total",), re.compile(r"(\d{1,14}) bytes total"), _make_reader("total_bytes")),
     (("gib is free", "gib free", "mib free", "mib is free"), re.compile(r"(\d{1,5}(?:\.\d{1,3})? [GM]iB)(?: is)? free"), _make_reader("free")),
     (("used to build pytorch",), re.compile(r"CUDA used to build PyTorch: (\d{1,2}\.\d)", _I), _make_reader("cuda_build")),

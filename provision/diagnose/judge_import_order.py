@@ -10,7 +10,7 @@ from .candidates import Case, CauseCandidate
 from .pattern_search import evidence
 from .relevant_log_lines import Line
 
-_ON_ONE_LINE = re.compile(r"python\S{0,6} (?:-\S{1,20} ){0,3}-c ['\"]([^'\"]{1,400})")
+_ON_ONE_LINE = re.compile(r"python\S{0,6} (?:-\S{1,20} (?:[a-z]\w{1,20} )?){0,3}-c ['\"]([^'\"]{1,400})")
 _STATEMENT = re.compile(
     r"^\s{0,12}(?:>>> |In \[\d{1,5}\]: |\d{1,3}\. )?(?:import|from) ([A-Za-z_][\w., ]{0,200})"
 )

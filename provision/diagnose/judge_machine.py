@@ -8,6 +8,7 @@ from .candidates import Case, CauseCandidate
 
 _STARVED = 0.06  # of the card's memory; cuDNN's handle and workspace need some hundred MiB
 _PLENTY = 0.12
+_FILLED = 0.7  # of the reserved memory that tensors of the job use when it runs out
 
 
 def driver(case: Case) -> list[CauseCandidate]:
@@ -106,4 +107,18 @@ def memory(case: Case) -> list[CauseCandidate]:
         CauseCandidate(cause="cudnn_major_mismatch", weight=66, confidence="possible", evidence=evidence,
                   title=f"{text}, which is enough memory: the cuDNN found is not the one that this build requires"),
         CauseCandidate(cause="cudnn_not_found", weight=60, confidence="possible", evidence=evidence),
+    ]  # fmt: skip
+
+
+def reserved_memory(case: Case) -> list[CauseCandidate]:
+    """Judge the statistics that the allocator of TensorFlow and XLA prints when a tensor does not fit."""
+    limit, used = case.facts.first("bfc_limit"), case.facts.first("bfc_in_use")
+    shows = case.said.group("oom") or case.said.group("oom_xla")
+    if not limit or not used or not int(limit) or not shows or int(used) < _FILLED * int(limit):
+        return []
+    case.ruled_out.add("preallocation_leaves_no_memory")
+    return [
+        CauseCandidate(cause="gpu_memory_exhausted", weight=84, confidence="likely",
+                  evidence=(*shows[:1], *case.facts.where("bfc_limit", "bfc_in_use")),
+                  title=f"The job's own tensors use {int(used) >> 20} of the {int(limit) >> 20} MiB that it reserved"),
     ]  # fmt: skip

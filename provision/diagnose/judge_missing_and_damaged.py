@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..model import FRAMEWORKS, Evidence, ImportName
+from ..model import FRAMEWORKS, Evidence, ImportName, normalize_name
 from .candidates import Case, CauseCandidate
 from .pattern_search import evidence
 from .tracebacks import Raised, package_of, raised
@@ -12,6 +12,8 @@ from .tracebacks import Raised, package_of, raised
 _MISSING, _DAMAGED = "python_package_missing", "package_files_damaged"
 _MODULE = re.compile(r"No module named ['\"]?([A-Za-z_][\w.]{0,200})['\"]?(;.*)?$")
 _UNKNOWN = re.compile(r"cannot import name '.{1,80}' from '([A-Za-z_][\w.]{0,200})' \(unknown location\)")
+_ABSENT = re.compile(r"module '(\w{1,60})' has no attribute|from '(\w{1,60})' \(unknown location\)")
+_INVALID = re.compile(r"[Ii]gnoring invalid distribution [-~]([\w.-]{1,60})")
 _ASKS_FOR = (
     re.compile(r"Missing optional dependency ['\"]([\w.-]{1,80})['\"]"),
     re.compile(r"packages that were not found in your environment: ([\w.-]{1,80})"),
@@ -150,6 +152,35 @@ def _judge_wanted(name: str, package: str, where: tuple[Evidence, ...]) -> Cause
         title=f"The module {name} is not installed; the installed package {package} imports it",
         fix=f"Find the package of {name} in the documentation of {package}, and add it: `gpuenv add NAME`.",
     )  # fmt: skip
+
+
+def half_removed(case: Case) -> list[CauseCandidate]:
+    """Find a package that an interrupted pip left behind: a folder without __init__.py, or one that begins with ~."""
+    errors = raised(case.said.lines)
+    match = next((m for e in reversed(errors) if (m := _ABSENT.search(e.message))), None)
+    name = next((g for g in match.groups() if g), None) if match else None
+    if name is None or not _STACK.match(name):
+        return []
+    left = [line for line in case.said.lines if _is_left(line.text, name)]
+    if not left:
+        return []
+    shows = (evidence(left[0]), evidence(errors[-1].line))
+    return [
+        CauseCandidate(
+            cause=_DAMAGED, weight=84, confidence="likely", evidence=shows,
+            title=f"{name} is incomplete: pip was interrupted while it replaced or removed the package",
+            fix="Delete the folders in site-packages whose names begin with a tilde. Then reinstall the package: `gpuenv repair`, "
+            f"or `python -m pip install --force-reinstall --no-cache-dir {name}`.",
+        )
+    ]  # fmt: skip
+
+
+def _is_left(text: str, name: str) -> bool:
+    """Return whether a line shows what is left of a module's package."""
+    invalid = _INVALID.search(text)
+    if invalid and normalize_name(invalid.group(1)).startswith(name[1:].lower()):
+        return True
+    return "has no attribute '__version__'" in text or ("_NamespacePath(" in text and name in text)
 
 
 def damaged(case: Case) -> list[CauseCandidate]:
