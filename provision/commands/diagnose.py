@@ -48,7 +48,7 @@ class DiagnoseOptions:
     logs: list[Path] = argument(list, metavar="[LOG...|-]", help="Log files; - reads standard input.")
     env: Path | None = option(None, help="Verify this environment too.")
     no_machine: bool = option(False, help="Read only the logs, not this machine.")
-    machine: Path | None = option(None, help="Read another machine from a file of `gpuenv detect --json`.")
+    machine: Path | None = option(None, help="Read the logs' machine from a file of `gpuenv detect --json`.")
     choices: Choices = group(Choices, "profiles", "cache_dir")
 
 
@@ -76,6 +76,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         here,
         verdict,
         device=read_device(where.make_absolute(env)) if env else None,
+        is_named=machine is not None,
         holders=not (machine or options.no_machine),
         remarks=remarks,
         installed=installed,
@@ -113,8 +114,8 @@ def _offer_environment(emit: Emit) -> None:
         emit(Event(kind="note", stage="diagnose", text=text))
 
 
-# Ten parameters: each is one optional fact, and callers know two or three. The stage's Circumstances group them here,
-# because no caller may import the stage before it needs a cause.
+# Eleven parameters: each is one optional fact, and callers know two or three. The stage's Circumstances group them
+# here, because no caller may import the stage before it needs a cause.
 def find_causes(
     texts: Sequence[tuple[str, Iterable[bytes]]],
     known: Profiles,
@@ -122,6 +123,7 @@ def find_causes(
     verdict: Verdict | None = None,
     *,
     here: bool = False,
+    is_named: bool = False,
     device: Device | None = None,
     holders: bool = False,
     ran: Ran | None = None,
@@ -130,8 +132,8 @@ def find_causes(
 ) -> tuple[Finding, ...]:
     """Return the findings of the diagnose stage, which gets resolve's plans and its kernel rule.
 
-    `holders` allows it to list the processes that use this machine's GPUs. `device` is the device of the
-    environment. `ran` is how a program ended that gpuenv ran. `remarks` receives notes that are not findings.
+    `is_named` is true if the user named the machine of the texts. `holders` allows it to list the processes that use
+    this machine's GPUs. `device` is the device of the environment. `ran` is how a program ended that gpuenv ran. `remarks` receives notes that are not findings.
     `installed` is the environment that the texts are probably from.
     """
     from .. import resolve as resolving
@@ -150,7 +152,7 @@ def find_causes(
         texts,
         Knowledge(profiles=known, serves=serves, advise=advise),
         Circumstances(
-            machine=machine, verdict=verdict, here=here, device=device, ran=ran, installed=installed,
+            machine=machine, verdict=verdict, here=here, is_named=is_named, device=device, ran=ran, installed=installed,
             holders=detect.read_holders if holders else None,
         ),
         remarks,

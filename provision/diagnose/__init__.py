@@ -74,7 +74,7 @@ def diagnose(
         serves=knowledge.serves,
         for_cpu=device == "cpu",
         ran=circumstances.ran,
-        ruled_out=contradicted(facts, machine) if lines and circumstances.here else set(),
+        ruled_out=contradicted(facts, machine) if lines and circumstances.is_of_machine else set(),
     )
     place = replace(circumstances, machine=machine)
     candidates = _find_candidates(case, place, from_here)
@@ -95,12 +95,12 @@ def _add_context(
 def _find_candidates(case: Case, place: Circumstances, from_here: Sequence[Evidence]) -> list[CauseCandidate]:
     """Return the candidates of judges, rules and the catalogue.
 
-    A log without `here` may be from another machine, so facts of this machine (`from_here`) prove nothing then.
+    A log can be from another machine, so facts of this machine (`from_here`) prove nothing then.
     """
     judged = [*(c for judge in JUDGES for c in judge(case)), *by_rules(case)]
     judged += hidden_gpus(case, place.machine) if place.here else []
     candidates = possible([*judged, *by_catalogue(case, judged)], case)
-    if place.here:
+    if place.is_of_machine:
         return candidates
     return [_lower_confidence(c) if set(from_here) & set(c.evidence) else c for c in candidates]
 

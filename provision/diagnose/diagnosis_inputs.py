@@ -30,16 +30,22 @@ class Knowledge:
 class Circumstances:
     """The machine, the environment and the program of a failure, as far as they are known.
 
-    `here` is true if the program ran on `machine` just now. `device` is that of the environment: with "cpu", no
-    cause requires a GPU. `holders` lists the processes that use the memory of the machine's GPUs; it is called only
-    if they matter. `ran` is how the program ended, if gpuenv ran it. `installed` is the environment that the texts
-    are probably from.
+    `here` is true if the program ran on `machine` just now, `is_named` if the user named the machine of the texts.
+    `device` is that of the environment: with "cpu", no cause requires a GPU. `holders` lists the processes that use
+    the memory of the machine's GPUs; it is called only if they matter. `ran` is how the program ended, if gpuenv ran
+    it. `installed` is the environment that the texts are probably from.
     """
 
     machine: Machine | None = None
     verdict: Verdict | None = None
     here: bool = False
+    is_named: bool = False
     device: Device | None = None
     holders: Callable[[], Sequence[GpuMemoryHolder]] | None = None
     ran: Ran | None = None
     installed: Installed | None = None
+
+    @property
+    def is_of_machine(self) -> bool:
+        """Whether the texts are of `machine`, so that its facts prove causes."""
+        return self.here or self.is_named

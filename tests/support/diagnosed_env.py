@@ -4,7 +4,7 @@
 import shutil
 
 import pytest
-from diagnosed import KNOWN
+from diagnosed import KNOWN, found
 from verify_stub import cudnn, env, pristine, record  # noqa: F401
 
 from driver_stub import build, scenario
@@ -31,8 +31,8 @@ def diagnosed(gpuenv, env, whole, tmp_path):
 
     def run(text, what="580-h200", **variables):
         (gpuenv.work / "a.log").write_text(text)
-        alone = gpuenv("diagnose", "a.log", "--no-machine", "--json").json["findings"]
-        assert alone and "certain" not in {f["confidence"] for f in alone}
+        alone = found(*text.splitlines())
+        assert alone and "certain" not in {f.confidence for f in alone}
         driver = variables.pop("driver", "580.159.04")
         answers = dict(scenario(build(tmp_path / "driver", driver), what))
         gpuenv.env |= {**answers, **variables}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from diagnosed import found
 from verify_stub import env, pristine  # noqa: F401
 
 from driver_stub import H200, build, scenario, spec
@@ -42,7 +43,7 @@ def diagnosed(gpuenv, tmp_path):
     Libraries that are left out cannot be loaded, and detect searches no folder for them.
     """
 
-    def run(what, files, leave_out=(), *, text=NO_DRIVER, env=None, uvm=None):
+    def run(what, files, leave_out=(), *, text=NO_DRIVER, env=None, uvm=None, driver="580.159.04"):
         root = tmp_path / "root"
         for path, content in files.items():
             file = root / path.lstrip("/")
@@ -52,15 +53,14 @@ def diagnosed(gpuenv, tmp_path):
             (root / "dev").mkdir()
             (root / "dev" / "nvidia-uvm").symlink_to(uvm)
         kept = {k: v for k, v in os.environ.items() if k in ("HOME", "PYTHONPATH", "LANG")}
-        answers = scenario(build(tmp_path / "driver", leave_out=leave_out), what)
+        answers = scenario(build(tmp_path / "driver", driver, leave_out=leave_out), what)
         done = subprocess.run(
             [sys.executable, "-c", CHILD, str(root), *leave_out[:1]],
             env={**kept, "PATH": "/nowhere", **answers}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         (gpuenv.work / "machine.json").write_text(done.stdout)
         (gpuenv.work / "a.log").write_text(text)
-        alone = gpuenv("diagnose", "a.log", "--no-machine", "--json").json["findings"]
-        assert {f["confidence"] for f in alone} <= {"possible", "likely"}
+        assert {f.confidence for f in found(*text.splitlines())} <= {"possible", "likely"}
         gpuenv.env |= answers
         named = ["--env", str(env)] if env else []
         return gpuenv("diagnose", "a.log", "--machine", "machine.json", "--json", *named).json["findings"]
@@ -131,3 +131,39 @@ def test_a_code_999_on_a_machine_without_a_fault_proves_nothing(diagnosed, env):
     listed = {"/proc/devices": "Character devices:\n195 nvidia\n1 nvidia-uvm\n"}
     findings = diagnosed(answers, {**MODULE, **listed}, text=UNKNOWN, env=env, uvm="/dev/null")
     assert "certain" not in {f["confidence"] for f in findings}
+
+
+NO_KERNEL = (
+    "RuntimeError: CUDA error: no kernel image is available for execution on the device\ntorch: 2.6.0+cu124"
+)
+FALSE = "CUDA available: False\ntorch: 2.11.0+cu130"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "driver", "expected"),
+    [
+        (NO_KERNEL, "470-k80", "470.256.02", ("arch_dropped_too_old", "certain")),
+        (NO_KERNEL, "590-b200", "590.48.01", ("arch_not_in_wheel_too_new", "certain")),
+        (NO_KERNEL, "580-h200", "580.159.04", ("extension_built_for_other_torch_or_cuda", "likely")),
+        (NO_KERNEL + "\nDriver Version: 550.54.14", "590-b200", "590.48.01", None),
+        (FALSE, "535-v100-t4", "535.129.03", ("driver_too_old_for_runtime", "certain")),
+        (FALSE, "stub-libcuda", "", ("cuda_stub_library_loaded", "certain")),
+        (FALSE, "580-h200", "580.159.04", None),
+    ],
+)
+def test_the_machine_that_is_named_for_a_text_proves_as_this_one_does(
+    diagnosed, text, what, driver, expected
+):
+    """A text with another driver is not of this machine."""
+    findings = diagnosed(what, BOARD, text=text, driver=driver)
+    if expected:
+        assert leading(findings) == expected, findings
+    else:
+        assert "certain" not in {f["confidence"] for f in findings}, findings
+
+
+def test_a_named_machine_with_gpus_excludes_a_missing_driver(diagnosed):
+    findings = diagnosed("580-h200", BOARD)
+    assert not {"driver_missing", "driver_module_not_loaded", "container_without_gpu"} & {
+        f["cause"] for f in findings
+    }
