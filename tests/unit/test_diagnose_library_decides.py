@@ -144,3 +144,28 @@ def test_a_text_about_another_package_proves_nothing(diagnosed, site, tmp_path):
     install_torchvision(site, tmp_path)
     first = diagnosed("ImportError: cannot import name '_C' from 'xformers'")[0]
     assert (first["cause"], first["confidence"]) == ("extension_built_for_other_torch_or_cuda", "likely")
+
+
+CUDA_SYMBOL = "ImportError: libx.so: undefined symbol: cudaGetDriverEntryPointByVersion"
+SPARSE = "nvidia/cusparse/lib/libcusparse.so.12"
+
+
+def have_a_library_of_another_release(site, tmp_path):
+    (site / SPARSE).write_bytes((site / SPARSE).read_bytes() + b"of another release")
+
+
+def have_a_library_cut_short(site, tmp_path):
+    (site / SPARSE).write_bytes((site / SPARSE).read_bytes()[:5000])
+
+
+@pytest.mark.parametrize(
+    ("made", "cause"),
+    [
+        (have_a_library_of_another_release, "nvidia_lib_symbol_mismatch"),
+        (have_a_library_cut_short, "package_files_damaged"),
+    ],
+)
+def test_the_environment_decides_why_a_symbol_of_cuda_is_undefined(diagnosed, site, tmp_path, made, cause):
+    made(site, tmp_path)
+    findings = diagnosed(CUDA_SYMBOL)
+    assert leading(findings) == (cause, "certain"), findings
