@@ -35,7 +35,7 @@ from requirement_sets import SETS, RequirementSet, read_sets
 
 from provision.index.uv import Settings, run_uv
 from provision.request import package_sources
-from provision.request.options import Choices
+from provision.request.shared_options import Choices
 
 ROOT = Path(__file__).resolve().parent.parent
 GLIBC = "2.35"

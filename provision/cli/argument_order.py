@@ -84,7 +84,7 @@ def find_python_options(words: CommandWords) -> list[str]:
 
 def _as_path(word: str) -> str:
     """Return `./torch` as an absolute path. Path would shorten it to `torch`, which is a framework too."""
-    from ..commands.framework_as_path import find_framework
+    from ..commands.framework_in_place_of_path import find_framework
 
     return str(Path.cwd() / word) if word.startswith("./") and find_framework(word[2:]) else word
 

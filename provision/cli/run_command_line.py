@@ -146,7 +146,7 @@ def _as_usage_error(error: Exception, words: argument_order.CommandWords) -> Usa
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "gpuenv"
-    from ..commands.framework_as_path import suggest_options
+    from ..commands.framework_in_place_of_path import suggest_options
 
     if "No such command" in message and (meant := OF_OTHER_TOOLS.get(_find_command_name(ours))):
         return UsageError(message, hint=meant)

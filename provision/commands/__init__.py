@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers see all names
-    from ..request.options import Choices as Choices
+    from ..request.shared_options import Choices as Choices
     from . import cache as cache, profiles as profiles
     from .add import AddOptions as AddOptions, add as add
     from .bundle import BundleOptions as BundleOptions, bundle as bundle

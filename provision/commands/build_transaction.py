@@ -30,11 +30,11 @@ from ..model import (
     from_plain,
 )  # fmt: skip
 from ..request import environment_paths as where
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..wheels.build_failure import hint_dependencies_alone
 from . import (
-    add_requirement_extras,
     create_from_bundle,
+    insert_missing_cuda_extras,
     missing_library_warnings,
     nvcc_host_compiler,
     project_checks,
@@ -155,7 +155,7 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
     verdict = None
     create_from_bundle.check_files(job.choices, job.emit)
     nvcc_host_compiler.warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
-    add_requirement_extras.warn_of_extras(job.emit, job.lock, job.choices)
+    insert_missing_cuda_extras.warn_of_extras(job.emit, job.lock, job.choices)
     job.missing_libraries.warn()
     with get_planned_device(device), _hints_for_project(job.choices.project):
         if work.packages:

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..model import Bundle, Emit, Event, Fleet, Plan, Preview, drop_event
 from ..model.command_options import argument, group, option
 from ..request import environment_paths as where
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from . import bundle_fleet, bundle_lock, interruption_message, target_option
 from .bundle_fleet import LocksForBundle
 from .bundle_writer import BundleWriter

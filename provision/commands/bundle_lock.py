@@ -21,8 +21,8 @@ from ..model import (
     make_lock_name,
 )
 from ..request import load_profiles, package_sources, project_options as inproject
-from ..request.options import Choices
 from ..request.project_folder import locate_project_file
+from ..request.shared_options import Choices
 from ..request.target import read_target
 from .existing_lock import solve_or_read_lock
 from .lock_acceptance import read_lock, virtual_packages

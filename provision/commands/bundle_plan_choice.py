@@ -11,7 +11,7 @@ from ..errors import LockError
 from ..fleet.host_classes import is_same_class
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Target
 from ..request import environment_paths as where
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..wheels import pylock
 from .bundled_package_addresses import get_bundle_path
 from .lock_acceptance import check_lock

@@ -31,7 +31,7 @@ from ..model import Emit, Event, Lock, LockedPackage, Plan
 from ..request import environment_paths as where
 from ..system import process
 from ..system.redaction import redact, redact_text
-from ..system.untrusted_names import file_name_of_url
+from ..system.untrusted_names_to_paths import file_name_of_url
 from ..wheels import pythons_with_wheels, solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds
 from .bundle_lock import LockForBundle

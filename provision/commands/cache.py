@@ -10,7 +10,7 @@ from ..environment import gpuenv_cache
 from ..model import CacheUsage, Emit, Event, drop_event
 from ..model.command_options import group
 from ..request.environment_paths import get_cache_dir
-from ..request.options import Choices
+from ..request.shared_options import Choices
 
 
 @dataclass(frozen=True, kw_only=True)

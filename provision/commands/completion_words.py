@@ -23,7 +23,7 @@ def versions(framework: str) -> list[tuple[str, str]]:
     from packaging.version import Version
 
     from ..request import load_profiles
-    from ..request.options import Choices
+    from ..request.shared_options import Choices
 
     known: dict[str, set[str]] = {}
     try:
@@ -41,8 +41,8 @@ def targets() -> list[tuple[str, str]]:
     """Return the targets that the project names, each with a description."""
     from ..project.config.file_digests import read_cached_config
     from ..request.environment_paths import get_cache_dir
-    from ..request.options import Choices
     from ..request.project_folder import locate_project_file
+    from ..request.shared_options import Choices
 
     try:
         file = locate_project_file()
@@ -58,7 +58,7 @@ def targets() -> list[tuple[str, str]]:
 def gpus() -> list[tuple[str, str]]:
     """Return boards with their compute capability, and capabilities with their generation."""
     from ..request import load_profiles
-    from ..request.options import Choices
+    from ..request.shared_options import Choices
 
     try:
         models = load_profiles.load_all(Choices()).gpus

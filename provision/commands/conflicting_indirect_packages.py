@@ -10,7 +10,7 @@ from ..resolve.question import ask_on_all
 from ..resolve.satellite_fit import SatelliteRows
 from ..wheels.cache_and_disk import own_cache
 from ..wheels.measured_rows_cache import MeasuredRows
-from .named_packages import read_named_packages
+from .packages_named_beside_frameworks import read_named_packages
 
 
 def find_transitive_packages(context: RequestContext, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:

@@ -14,7 +14,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     from ..request import environment_paths as where, recorded_options
     from . import up_to_date
     from .default_env import choose_env_to_change
-    from .framework_as_path import refuse_framework_as_path
+    from .framework_in_place_of_path import refuse_framework_as_path
 
     if options.locked and options.frozen:
         raise UsageError(

@@ -12,7 +12,7 @@ from .. import detect
 from ..errors import LockError, UsageError
 from ..managers.protocol import locking
 from ..model import Bundle, Emit, Event, Lock, Plan
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..wheels.cache_and_disk import size
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model.command_options import BUILD, SOURCES, argument, group, option
-from ..request.options import Choices
+from ..request.shared_options import Choices
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from ..environment import draft_and_replace_folder, state
-from ..environment.repair import compare_locks, describe_changes
+from ..environment.packages_to_replace import compare_locks, describe_changes
 from ..errors import BuildError, ResolveError, UsageError
 from ..managers import venv
 from ..managers.protocol import manager
@@ -27,12 +27,12 @@ from ..model import (
 from ..request import (
     environment_paths as where,
     load_profiles,
+    options_to_request,
     package_sources,
     project_options as inproject,
-    read_options,
     recorded_options,
 )
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..wheels import pylock
 from . import create_from_bundle, interruption_message, keep_device_cuda_and_python, read_request
 from .build_transaction import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
@@ -85,7 +85,7 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
         matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(lock)
     else:
         # An invalid option is reported before a damaged environment.
-        read_options.read_named(choices, load_profiles.load_all(choices))
+        options_to_request.read_named(choices, load_profiles.load_all(choices))
         matches = recorded_options.is_same(before, wanted)
     if state.interpreter(env) is None or not matches:
         if state.interpreter(env) is not None and _can_change_in_place(env, choices, before, wanted):

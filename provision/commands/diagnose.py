@@ -28,7 +28,7 @@ from ..model import (
 )
 from ..model.command_options import argument, group, option
 from ..request import environment_paths as where, load_profiles
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..request.target import read_json
 from ..system import untrusted_files
 from .diagnosed_environment import find_default_env, read_device, read_installed

@@ -15,8 +15,8 @@ from ..errors import LockError, OtherPlatformError, ResolveError
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..request import load_profiles, project_options as inproject, recorded_options, upload_limits
-from ..request.options import Choices
 from ..request.project_folder import find_project_folder
+from ..request.shared_options import Choices
 from ..wheels import pylock
 from . import keep_device_cuda_and_python
 from .create_options import CreateOptions

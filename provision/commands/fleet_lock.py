@@ -21,15 +21,15 @@ from ..model import (
     make_lock_name,
 )
 from ..request import project_options as inproject
-from ..request.options import Choices
 from ..request.project_folder import find_project_folder
+from ..request.shared_options import Choices
 from ..system.output_file import refuse_to_replace
 from ..wheels import pylock
-from .fleet_package_questions import FleetPackages, SolvedPlan
+from .fewest_plans_of_targets import plan_targets
+from .host_classes_not_served_together import FleetPackages, SolvedPlan
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries
-from .plan_targets import plan_targets
 from .read_request import get_locking
 
 _SHOWN = 3

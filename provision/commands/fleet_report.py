@@ -12,7 +12,7 @@ from pathlib import Path
 from .. import __version__
 from ..errors import UsageError
 from ..model import Emit, Event, FleetResults, from_plain
-from ..request.options import STDIN
+from ..request.shared_options import STDIN
 from ..system import untrusted_files
 from ..system.output_file import refuse_to_replace, signed, write_output
 from ..system.redaction import redact_text, redact_value

@@ -13,7 +13,7 @@ from .. import resolve
 from ..model import AvailableWheels, Plan, Profiles, Request, RequestContext, Target
 from ..resolve.kernels import how_they_run
 from ..resolve.question import Question
-from .add_requirement_extras import add_extras
+from .insert_missing_cuda_extras import add_extras
 from .read_request import find_interpreter
 
 if TYPE_CHECKING:

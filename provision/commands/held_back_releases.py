@@ -14,10 +14,10 @@ from ..errors import LockError, ResolveError
 from ..managers.protocol import Task, locking
 from ..model import HeldBackPackage, Lock, Plan, RequestContext, drop_event
 from ..request import environment_paths
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..resolve.joint_answer import answer
 from ..wheels.allowed_source_builds import source_builds
-from .best_set import BestSet
+from .chosen_set_with_search import BestSet
 from .functions_for_managers import get_stages
 from .joint_choice import JointChoice
 from .search_for_lock import LockSearch

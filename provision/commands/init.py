@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from ..model import Emit, Event, InitResult, Profiles, drop_event
 from ..model.command_options import group, option
-from ..request.options import Choices
+from ..request.shared_options import Choices
 
 
 @dataclass(frozen=True, kw_only=True)

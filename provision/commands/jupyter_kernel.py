@@ -16,7 +16,7 @@ from ..environment import draft_and_replace_folder, kernel, state
 from ..errors import GpuenvError
 from ..model import CreateResult, Emit, Event, Plan, StepFailure
 from ..request import recorded_options
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from .create_options import CreateOptions
 from .create_steps import create
 from .verdict_inputs import is_good

@@ -10,7 +10,7 @@ from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError, MachineError, UsageError
 from ..managers.protocol import locking
 from ..model import Plan, RequestContext
-from ..request.options import Choices
+from ..request.shared_options import Choices
 
 Judge = Callable[[Choices], RequestContext]
 RECREATE = "rebuild the environment with --recreate. The old environment is kept until the new one works"

@@ -13,13 +13,13 @@ from ..errors import LockError, UsageError
 from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, make_lock_name
 from ..model.command_options import argument, group, option
 from ..request import project_options as inproject
-from ..request.options import Choices
 from ..request.project_folder import find_project_folder
+from ..request.shared_options import Choices
 from ..system.output_file import is_stdout, refuse_to_replace
 from . import target_option
-from .add_requirement_extras import warn_of_extras
 from .default_env import note_project
-from .framework_as_path import suggest_options
+from .framework_in_place_of_path import suggest_options
+from .insert_missing_cuda_extras import warn_of_extras
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, explain_kept, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries

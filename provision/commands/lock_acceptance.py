@@ -11,8 +11,8 @@ from .. import detect
 from ..errors import LockError, MachineError
 from ..managers.protocol import locking
 from ..model import AvailableWheels, Lock, Machine, PackageSources, Plan, Request, RequestContext, Target
-from ..request import environment_paths as where, load_profiles, read_options
-from ..request.options import Choices
+from ..request import environment_paths as where, load_profiles, options_to_request
+from ..request.shared_options import Choices
 from .functions_for_managers import get_stages
 from .read_request import described_target, get_locking
 
@@ -70,7 +70,7 @@ def _check_frameworks(plan: Plan, choices: Choices) -> None:
     """Raise LockError if a requested framework is not in the lock's plan."""
     if not choices.framework:
         return
-    wanted, _ = read_options.read_named(choices, load_profiles.load_all(choices))
+    wanted, _ = options_to_request.read_named(choices, load_profiles.load_all(choices))
     locked = {b.framework: b.version for b in plan.builds}
     for one in wanted:
         if one.name not in locked or not SpecifierSet(one.specifier).contains(

@@ -9,7 +9,7 @@ from ..errors import LockError, UsageError
 from ..managers.protocol import Near, locking
 from ..model import Emit, Event, Lock, Plan, RequestContext, VersionBound
 from ..request import upload_limits
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..system.output_file import is_stream
 from ..wheels.pylock import is_source
 from .lock_acceptance import read_lock

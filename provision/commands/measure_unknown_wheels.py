@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from ..environment.distributions import find_distribution, find_sites
 from ..model import Emit, Event, Lock, LockedPackage, Satellite, normalize_name
 from ..request import environment_paths, load_profiles
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..wheels.measured_rows_cache import MeasuredRows
 from ..wheels.system_needs import is_compiled_wheel
 

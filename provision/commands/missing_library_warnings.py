@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..model import Emit, Event, Lock, LockedPackage, PackageSources
 from ..request import load_profiles
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..system import process
 from ..wheels.system_needs import SystemNeeds, needs_of, needs_of_installed
 

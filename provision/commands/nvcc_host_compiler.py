@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 
 from ..model import CudaCompiler, Emit, Event, Plan
 from ..request import load_profiles
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..system import process
 from .read_request import LOOKING
 

@@ -22,9 +22,9 @@ from ..request import (
     project_options as inproject,
     recorded_options,
 )
-from ..request.options import Choices
 from ..request.project_folder import find_project_folder, locate_project_file
 from ..request.recorded_options import others
+from ..request.shared_options import Choices
 from ..wheels import pylock
 from . import interruption_message
 from .create_options import CreateOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..environment import draft_and_replace_folder
 from ..model import Emit, Event, Lock, LockedPackage, PackageChange, Plan, Preview
 from ..request import load_profiles
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..wheels import pylock
 from ..wheels.cache_and_disk import size
 

@@ -22,7 +22,7 @@ from ..profiles.table_declarations import FILES, Table
 from ..profiles.yaml_files import difference, documents, dump, read_file
 from ..request import load_profiles
 from ..request.environment_paths import get_cache_dir
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..system import process, write_inside_folder
 
 

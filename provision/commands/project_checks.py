@@ -16,7 +16,7 @@ from ..system import process
 
 if TYPE_CHECKING:
     from ..model import Environment, Finding, Verdict
-    from ..request.options import Choices
+    from ..request.shared_options import Choices
     from ..verify import Options
     from ..verify.checks.run_checks import CheckOutcome, PlacedCheck
     from ..verify.checks.torch_compile_check import MissingTool

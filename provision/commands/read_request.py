@@ -22,8 +22,8 @@ from ..model import (
     Target,
     TransitiveFrameworks,
 )
-from ..request import check_option_values, load_profiles, read_options, target as targets, upload_limits
-from ..request.options import Choices
+from ..request import check_option_values, load_profiles, options_to_request, target as targets, upload_limits
+from ..request.shared_options import Choices
 from ..request.target import MachineReader
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _judged(choices: Choices, emit: Emit, *, reading: bool) -> RequestContext:
         )
 
     plans_first = get_locking(choices).PLANS_FIRST
-    return read_options.read_context(choices, LOOKING, bring, reading=reading, plans_first=plans_first)
+    return options_to_request.read_context(choices, LOOKING, bring, reading=reading, plans_first=plans_first)
 
 
 def described_target(choices: Choices) -> Target | None:

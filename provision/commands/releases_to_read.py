@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ..model import NamedPackage, PackageRelease
 from ..resolve.chosen_and_refused_sets import Chosen, Refused
-from ..resolve.joint_search import JointSearch
 from ..resolve.question import Question
+from ..resolve.search_builds_and_packages import JointSearch
 from ..resolve.shared_search_results import SearchMemory
 from ..wheels.available_releases import ReleaseReader
 

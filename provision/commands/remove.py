@@ -12,7 +12,7 @@ from ..errors import GpuenvError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..model.command_options import argument, group, option
 from ..request import environment_paths as where
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..system import process
 from . import interruption_message
 

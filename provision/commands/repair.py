@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..environment import draft_and_replace_folder, repair as repairs, state
+from ..environment import draft_and_replace_folder, packages_to_replace as repairs, state
 from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
 from ..model.command_options import argument, group, option
 from ..request import environment_paths as where, package_sources, project_options as inproject
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..system import process
 from ..wheels import pylock
 from .activate_command import activate_line

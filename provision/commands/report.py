@@ -16,7 +16,7 @@ from ..environment import draft_and_replace_folder, state
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
 from ..model.command_options import argument, option
-from ..request import environment_paths as where, options as o, package_sources
+from ..request import environment_paths as where, package_sources, shared_options as o
 from ..request.project_folder import find_project_env
 from ..system import process
 from ..system.output_file import is_stdout

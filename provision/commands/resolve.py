@@ -12,7 +12,7 @@ from ..errors import ResolveError
 from ..model import Emit, Event, Fleet, Plan, RequestContext, drop_event
 from ..model.command_options import group, option
 from ..request import project_options as inproject
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from . import target_option
 from .default_env import note_project
 from .functions_for_managers import resolve_plan
@@ -51,10 +51,10 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
 
 
 def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
-    from . import fleet_package_questions, plan_targets
+    from . import fewest_plans_of_targets, host_classes_not_served_together
 
-    packages = fleet_package_questions.FleetPackages(options.choices.allow_old, emit)
-    answer = plan_targets.plan_targets(
+    packages = host_classes_not_served_together.FleetPackages(options.choices.allow_old, emit)
+    answer = fewest_plans_of_targets.plan_targets(
         options.targets, options.choices, emit, reading=True, packages=packages
     )
     planned_fleet = answer.fleet

@@ -16,11 +16,11 @@ from ..errors import BuildError, UsageError
 from ..model import Emit, Event, Finding, RunResult, drop_event
 from ..model.command_options import argument, group, option
 from ..request import environment_paths as where, load_profiles
-from ..request.options import Choices
 from ..request.project_folder import find_project_env, locate_project_file
+from ..request.shared_options import Choices
 from ..system import process
-from ..system.process import resource_limits
-from . import recovery, tensorflow_library_folders
+from ..system.process import read_limits_and_oom_kills
+from . import find_unsearched_tensorflow_folders, recovery
 from .default_env import choose_env_to_read
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     explains = options.diagnose and not options.exec_
     if explains and not options.keep_env:
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # a crash of Python then prints a traceback
-    before = resource_limits.oom_kills()
+    before = read_limits_and_oom_kills.oom_kills()
     ended = _run_to_end(options, environ, emit)
     if isinstance(ended, int):
         return RunResult(env=str(root), command=tuple(command), code=ended)
@@ -192,7 +192,7 @@ def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choi
     """Add the folders that TensorFlow needs and does not search to LD_LIBRARY_PATH, and note it."""
     if not sys.platform.startswith("linux"):
         return
-    version, missing = tensorflow_library_folders.find_folders(
+    version, missing = find_unsearched_tensorflow_folders.find_folders(
         root, environ, lambda: load_profiles.load_all(choices)
     )
     if missing:

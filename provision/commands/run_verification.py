@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import verify
 from ..model import Emit
 from ..request import environment_paths as where
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from .verdict_inputs import machine_for_verdict
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def run_verification(
     verdict = verify.verify(env, wanted, baseline, emit=emit, early_probes=begun)
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed) if lock else ()
     if verdict.findings:
-        from . import add_rebuild_commands
+        from . import insert_rebuild_commands
 
-        verdict = add_rebuild_commands.add_rebuild_commands(verdict, env, lock)
+        verdict = insert_rebuild_commands.add_rebuild_commands(verdict, env, lock)
     return dataclasses.replace(verdict, unhashed=loose, made_for=lock.plan.device if lock else None)
 
 

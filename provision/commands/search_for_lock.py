@@ -25,7 +25,7 @@ from ..model import (
     VersionBound,
 )
 from ..request import environment_paths as where
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..resolve.locked_cuda_conflicts import sentence_of
 from ..wheels import pythons_with_wheels, solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds, source_builds

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..model.command_options import TARGET, option
-from ..request.options import STDIN, Choices
+from ..request.shared_options import STDIN, Choices
 
 NOT_SHARED = ("target",)
 """The options that commands for several targets declare themselves."""

@@ -17,8 +17,8 @@ from ..model import CreateResult, Emit, Event, Lock
 from ..project.config.file_digests import digest_files
 from ..request import project_options as inproject, recorded_options
 from ..request.environment_paths import get_cache_dir, make_absolute
-from ..request.options import Choices
 from ..request.recorded_project import read_own_project
+from ..request.shared_options import Choices
 from ..system import process, untrusted_files
 from ..system.redaction import redact_value
 from .activate_command import activate_line

@@ -10,7 +10,7 @@ from ..errors import GpuenvError
 
 if TYPE_CHECKING:
     from ..model import CreateResult, Device, Emit, Lock, Machine, Plan, Verdict
-    from ..request.options import Choices
+    from ..request.shared_options import Choices
 
 
 def machine_for_verdict(*, seconds: float = 30.0) -> Machine:

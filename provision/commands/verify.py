@@ -14,7 +14,7 @@ from ..errors import BuildError, GpuenvError, UsageError
 from ..model import FRAMEWORKS, Emit, Environment, Event, Lock, NodeVerdict, Verdict, drop_event
 from ..model.command_options import argument, group, option
 from ..request import environment_paths as where
-from ..request.options import Choices
+from ..request.shared_options import Choices
 from ..system import process
 from ..system.output_file import refuse_to_replace, signed, write_output
 from ..system.redaction import redact_text

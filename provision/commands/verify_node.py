@@ -21,7 +21,7 @@ from .default_env import choose_env_to_read
 from .run_verification import make_lock_reader, make_options, run_verification
 
 if TYPE_CHECKING:
-    from ..request.options import Choices
+    from ..request.shared_options import Choices
 
 _ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
 """What a machine without a GPU shows too."""

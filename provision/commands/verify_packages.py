@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import verify
 from ..model import Emit, Event, StageResult
 from ..request import load_profiles
-from ..request.options import Choices
+from ..request.shared_options import Choices
 
 if TYPE_CHECKING:
     from ..model import Environment, Finding, Lock, Profiles, Verdict

@@ -20,12 +20,12 @@ from ..model import Evidence, Finding, Machine
 from .candidates import Case, CauseCandidate
 from .catalogue_messages import by_catalogue
 from .cause_judges import JUDGES
-from .diagnosis_inputs import Circumstances, Knowledge
 from .evidence_from_machine import contradicted, hidden_gpus, machine_facts
 from .fact_readers import read_facts
 from .facts import Facts
 from .filter_by_device import possible, without_notices
 from .gpu_memory_holders import with_holders
+from .how_run_program_ended import Ran
 from .installed_facts import Installed, add_facts, applicable, device_of
 from .installer_changes import with_installs
 from .judge_crash_outside_frameworks import describe
@@ -33,10 +33,10 @@ from .log_wrappers import unwrapped
 from .notes import Remarks
 from .optional_parts import without_optional_parts
 from .pattern_search import Said, without
-from .program_exit import Ran
 from .ranking import findings
-from .relevant_log_lines import Line, read
+from .read_relevant_log_lines import Line, read
 from .rules import by_rules, check
+from .tables_rules_and_place import Circumstances, Knowledge
 
 __all__ = ["Circumstances", "Installed", "Knowledge", "Ran", "Remarks", "diagnose"]
 

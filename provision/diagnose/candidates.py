@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from ..model import Confidence, Evidence, Profiles
 from .facts import Facts
+from .how_run_program_ended import Ran
 from .pattern_search import Said
-from .program_exit import Ran
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from .facts import Facts
 from .key_value_lines import KEYED, keyed
 from .library_inventory import add_inventory
 from .pattern_search import evidence
-from .relevant_log_lines import Line
+from .read_relevant_log_lines import Line
 from .version_texts import VERSION, dotted, package, spelled
 
 _PACKAGES = (

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from ..model import FailureCause, FailureMessage, Finding
 from .candidates import Case, CauseCandidate
 from .pattern_search import without
-from .relevant_log_lines import Line
+from .read_relevant_log_lines import Line
 
 _NOTICES = "notices_without_gpu"
 _DEMANDS = (

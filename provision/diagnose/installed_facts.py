@@ -14,7 +14,7 @@ from pathlib import Path
 from ..model import Device, Evidence
 from .facts import Facts
 from .notes import Remarks
-from .relevant_log_lines import Line
+from .read_relevant_log_lines import Line
 from .version_texts import package
 
 _DECIDING = ("torch", "tensorflow", "jax", "jaxlib", "python", "cuda_build")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ..model import Evidence, FailureCause, Finding
 from .candidates import Case
 from .pattern_search import evidence
-from .relevant_log_lines import Line
+from .read_relevant_log_lines import Line
 
 _NAMES = (
     r"(torch|torchvision|torchaudio|tensorflow(?:-gpu|-cpu)?|keras|jax|jaxlib|jax-cuda1\d-plugin|jax-cuda1\d-pjrt|"

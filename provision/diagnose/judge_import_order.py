@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ..model import Evidence
 from .candidates import Case, CauseCandidate
 from .pattern_search import evidence
-from .relevant_log_lines import Line
+from .read_relevant_log_lines import Line
 
 _ON_ONE_LINE = re.compile(r"python\S{0,6} (?:-\S{1,20} (?:[a-z]\w{1,20} )?){0,3}-c ['\"]([^'\"]{1,400})")
 _STATEMENT = re.compile(

@@ -10,9 +10,9 @@ import re
 from ..model import Confidence, Evidence
 from .candidates import Case, CauseCandidate
 from .crashes import Crash, read
+from .how_run_program_ended import Ran
 from .judge_crash_outside_frameworks import unexplained
 from .pattern_search import evidence
-from .program_exit import Ran
 from .tracebacks import raised
 
 _LIMIT = "process_limit_reached"

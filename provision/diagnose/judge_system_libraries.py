@@ -8,7 +8,7 @@ from ..model import SystemLibrary
 from .candidates import Case, CauseCandidate
 from .judge_libraries import CUDA, CUDNN, DRIVER
 from .pattern_search import evidence
-from .relevant_log_lines import Line
+from .read_relevant_log_lines import Line
 from .tracebacks import Raised, raised
 
 _CAUSE = "system_library_missing"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .facts import Facts
 from .pattern_search import evidence
-from .relevant_log_lines import Line
+from .read_relevant_log_lines import Line
 from .shell_commands import ShellCommand, shell_commands
 from .version_texts import package
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from ..model import FailureMessage
 from .pattern_search import without
-from .relevant_log_lines import Line
+from .read_relevant_log_lines import Line
 from .tracebacks import Raised, raised
 
 _GROUP = "optional_part_failed"

@@ -9,9 +9,9 @@ from dataclasses import replace
 from ..model import Evidence, FailureCause, Finding, Machine
 from ..profiles.make_failure_finding import fill_text
 from .candidates import Case, CauseCandidate
-from .confirm_by_environment import confirm
-from .diagnosis_inputs import Advise, Circumstances
+from .environment_findings_in_text import confirm
 from .filter_by_device import remaining
+from .tables_rules_and_place import Advise, Circumstances
 from .version_advice import advice
 
 _RANK = {"certain": 0, "likely": 1, "possible": 2}

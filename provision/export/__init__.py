@@ -7,7 +7,7 @@ from collections.abc import Callable, Sized
 from importlib import import_module
 
 from ..errors import UsageError
-from .export_source import GpuenvSource, InstalledPart, Subject
+from .export_subject_and_shared_texts import GpuenvSource, InstalledPart, Subject
 
 __all__ = [
     "FORMATS",
@@ -93,7 +93,7 @@ def known(form: str) -> tuple[str, str]:
 
 def warnings(form: str, subject: Subject) -> list[str]:
     """Return what to do before an export works on another machine, as sentences."""
-    from . import export_source as s
+    from . import export_subject_and_shared_texts as s
 
     lock, sentences = subject.lock, []
     loose = [p.name for p in s.pip_packages(lock) if not s.hashed(p)]

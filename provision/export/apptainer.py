@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..model import Lock, make_lock_name
-from . import base_images, export_source as s
+from . import base_images, export_subject_and_shared_texts as s
 from .dockerfile import ENV, EXACTLY, local
-from .export_source import Subject
+from .export_subject_and_shared_texts import Subject
 
 FORM = "apptainer"
 _HELD = "/opt/lock"

@@ -6,8 +6,8 @@ import re
 
 from ..errors import UsageError
 from ..model import BaseImage, Lock
-from . import export_source as s
-from .export_source import Subject
+from . import export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 
 # The older names of manylinux tags (PEP 600)
 _OLD_NAMES = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}

@@ -18,8 +18,8 @@ from packaging.utils import canonicalize_name
 
 from .. import __version__
 from ..model import Lock, LockedPackage
-from . import export_source as s
-from .export_source import InstalledPart, Subject
+from . import export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import InstalledPart, Subject
 
 FORM = "cyclonedx"
 _ROOT = "environment"

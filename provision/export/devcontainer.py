@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from ..model import Lock
-from . import base_images, export_source as s
-from .export_source import Subject
+from . import base_images, export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 
 FORM = "devcontainer"
 

@@ -9,8 +9,8 @@ import json
 from pathlib import PurePosixPath
 
 from ..model import BaseImage, Lock
-from . import base_images, export_source as s
-from .export_source import Subject
+from . import base_images, export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 
 FORM = "dockerfile"
 ENV = "/opt/env"

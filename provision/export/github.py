@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 
 from ..errors import UsageError
 from ..model import find_lock_target
-from . import base_images, export_source as s
-from .export_source import Subject
+from . import base_images, export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 
 FORM = "github"
 _ENV = ".venv"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from . import base_images, export_source as s
-from .export_source import Subject
+from . import base_images, export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 from .node_check import PATH, examine, settings
 
 _SCRIPT = """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import UsageError
-from . import export_source as s
-from .export_source import Subject
+from . import export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 
 
 def pylock(subject: Subject) -> str:

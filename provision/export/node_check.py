@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import UsageError
-from . import export_source as s
-from .export_source import Subject
+from . import export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 
 SECONDS = 4
 """For all environments together. With what Slurm's own commands take it stays below 5."""

@@ -7,8 +7,8 @@ from typing import Any
 import tomli_w
 
 from ..model import Lock, LockedPackage
-from . import export_source as s
-from .export_source import Subject
+from . import export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 
 FORM = "pixi"
 _PLATFORMS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}

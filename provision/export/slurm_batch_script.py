@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import export_source as s
-from .export_source import Subject
+from . import export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 
 FORM = "sbatch"
 

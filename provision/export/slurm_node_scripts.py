@@ -5,8 +5,8 @@ They also end jobs if their environment is broken.
 
 from __future__ import annotations
 
-from . import export_source as s
-from .export_source import Subject
+from . import export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 from .node_check import examine, settings
 
 _NODE_CHECK = """

@@ -14,8 +14,8 @@ import tomli_w
 
 from ..index import pytorch_index
 from ..model import LockedPackage
-from . import export_source as s
-from .export_source import Subject
+from . import export_subject_and_shared_texts as s
+from .export_subject_and_shared_texts import Subject
 
 FORM = "uv"
 _MARKERS = {

@@ -7,14 +7,14 @@ import urllib.error
 
 from ..errors import LockError
 from ..system.redaction import redact
-from . import connections
+from . import open_and_read_bounded
 from .http_refusals import NETWORK_HINT, Refusal
 
 
 def is_permanent(error: Exception) -> bool:
     """Return whether the same request would fail again."""
     final = (
-        connections.AnswerError,
+        open_and_read_bounded.AnswerError,
         FileNotFoundError,
         PermissionError,
         IsADirectoryError,
@@ -28,9 +28,9 @@ def is_permanent(error: Exception) -> bool:
 def read_error(url: str, error: Exception) -> LockError:
     """Return the error for a URL whose request failed with a status or an exception."""
     if isinstance(error, urllib.error.HTTPError):
-        refusal: Refusal | None = connections.explain_refusal(error)
+        refusal: Refusal | None = open_and_read_bounded.explain_refusal(error)
     else:
-        refusal = connections.explain_error(error)
+        refusal = open_and_read_bounded.explain_error(error)
     if refusal:
         return unreadable(url, f"the server {refusal.words}", refusal.hint)
     return unreadable(url, str(getattr(error, "reason", None) or error or type(error).__name__))

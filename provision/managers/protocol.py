@@ -18,7 +18,7 @@ from ..errors import LockError
 from ..model import Emit, Event, Lock, Plan
 
 if TYPE_CHECKING:
-    from ..environment.repair import RepairWork
+    from ..environment.packages_to_replace import RepairWork
     from ..model import Emit, LockedPackage, Machine, PackageSources, Plan, Profiles, RequestContext, Target
     from ..wheels.allowed_source_builds import SourceBuilds
 

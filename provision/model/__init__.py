@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # type checkers need all names
     from provision.model.joint_search_values import *
     from provision.model.lock_names import *
     from provision.model.machine import *
-    from provision.model.package_names import *
+    from provision.model.package_names_and_build_packages import *
     from provision.model.plan_and_lock import *
     from provision.model.prebuilt_wheels import *
     from provision.model.profile_package_rows import *
@@ -50,7 +50,7 @@ _MODULES = {
     "satellites": "Satellite PackageTrap",
     "prebuilt_wheels": "WheelPage CxxAbi WheelGlibc BuiltFor PrebuiltWheel",
     "cpu_build_packages": "CPU_PACKAGES is_cpu_build",
-    "package_names": "FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package",
+    "package_names_and_build_packages": "FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package",
     "requests": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources",
     "joint_search_values": "PackageRelease NamedPackage PassedOverBuild HeldBackPackage PackageSet JointSolution",
     "request_target_and_sources": "TransitiveFrameworks RequestContext",

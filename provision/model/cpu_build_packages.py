@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from .package_names import normalize_name
+from .package_names_and_build_packages import normalize_name
 
 # Package -> the framework of this CPU build
 CPU_PACKAGES = {"jax": "jax", "jaxlib": "jax", "tensorflow-cpu": "tensorflow"}

@@ -7,7 +7,7 @@ import re
 
 from ..errors import UsageError
 from ..model import MANAGERS, PLATFORMS
-from .options import Choices
+from .shared_options import Choices
 
 _MEANT = {"gpu": "cuda", "nvidia": "cuda", "none": "cpu", "virtualenv": "venv", "mamba": "conda"}
 """Words that are no value of an option, and the value that they mean."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .options import Choices
+from .shared_options import Choices
 
 
 def make_absolute(env: Path) -> Path:

@@ -14,7 +14,7 @@ from ..errors import MachineError, UsageError
 from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts, from_plain
 from ..system import untrusted_files
 from . import project_options
-from .options import STDIN, Choices
+from .shared_options import STDIN, Choices
 from .target import MachineReader, read_request_target
 
 _MOST = 16 << 20  # bytes per line

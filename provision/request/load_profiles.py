@@ -9,7 +9,7 @@ from .. import profiles
 from ..errors import UsageError
 from ..model import Profiles
 from .environment_paths import get_cache_dir
-from .options import Choices
+from .shared_options import Choices
 
 _FOR_VERDICT = (
     "cudnn",

@@ -10,7 +10,7 @@ from ..model import AvailableWheels, Lock, PackageSources, Profiles
 from ..system import process, variable_references
 from . import project_options as inproject, upload_limits
 from .load_profiles import load_all
-from .options import Choices
+from .shared_options import Choices
 
 
 def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:

@@ -16,8 +16,8 @@ from ..project.config.key_forms import CONFIG_NAME
 from ..system import process
 from . import upload_limits
 from .environment_paths import get_cache_dir
-from .options import Choices
 from .project_folder import locate_project_file
+from .shared_options import Choices
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DEFAULT_MANAGER = Choices().manager

@@ -16,8 +16,8 @@ from ..errors import BuildError
 from ..model import ProjectConfig
 from ..project.config.file_digests import digest_files, read_cached_config
 from . import environment_paths as where, project_options as inproject
-from .options import Choices
 from .project_folder import locate_project_file
+from .shared_options import Choices
 
 KERNEL = "kernel.json"
 _TARGET = frozenset({"target", "driver", "driver_os", "gpu", "gpus", "platform", "glibc"})

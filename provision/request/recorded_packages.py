@@ -11,7 +11,7 @@ from ..environment import state
 from ..errors import GpuenvError
 from ..model import Lock
 from . import load_profiles, project_options as inproject
-from .options import Choices
+from .shared_options import Choices
 
 
 def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:

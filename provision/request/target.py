@@ -14,7 +14,7 @@ from ..model import PLATFORMS, Device, Machine, Profiles, Target, TargetGpu, fro
 from ..resolve import gpu_named
 from ..system import untrusted_files
 from . import environment_paths as where
-from .options import Choices
+from .shared_options import Choices
 
 _DEFAULT_GLIBC = "2.35"
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from ..errors import UsageError
 from ..model import ExcludeNewer, Lock, PackageSources
 from ..system.redaction import redact
-from .options import Choices
+from .shared_options import Choices
 
 NONE = "false"
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}

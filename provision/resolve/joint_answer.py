@@ -19,11 +19,11 @@ from .candidate_builds import CandidateBuilds
 from .chosen_and_refused_sets import Chosen
 from .companions import companion_names
 from .joint_notes import list_notes
-from .joint_search import JointSearch
 from .objections import objections
 from .prebuilt_fit import lacks_prebuilt, no_prebuilt
 from .prebuilt_notes import describe_prebuilt, list_compiled, list_prebuilt
 from .satellite_fit import unfit_series
+from .search_builds_and_packages import JointSearch
 from .versions import meets, version
 
 _MOST_RUNGS = 12

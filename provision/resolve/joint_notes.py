@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from .chosen_and_refused_sets import Chosen
 from .companions import lone_companions
-from .joint_search import JointSearch
 from .satellite_fit import objection
+from .search_builds_and_packages import JointSearch
 
 
 def list_notes(search: JointSearch, chosen: Chosen) -> Iterator[str]:

@@ -9,8 +9,8 @@ from packaging.utils import canonicalize_name
 
 from ..model import NamedPackage, PackageRelease
 from .chosen_and_refused_sets import Chosen
-from .joint_search import JointSearch
 from .objections import unbounded_versions
+from .search_builds_and_packages import JointSearch
 from .versions import allows, meets
 
 OLD = 2 * 365

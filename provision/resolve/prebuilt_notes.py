@@ -7,8 +7,8 @@ from urllib.parse import unquote
 
 from ..model import PrebuiltWheel
 from .chosen_and_refused_sets import Chosen
-from .joint_search import JointSearch
 from .prebuilt_fit import builds_with_wheel, no_prebuilt
+from .search_builds_and_packages import JointSearch
 
 
 def list_compiled(search: JointSearch, chosen: Chosen) -> list[str]:

@@ -16,10 +16,10 @@ from . import (
     compiled_mismatch,
     culprit_setting,
     early_probes,
+    explain_unopened_nvidia_libraries,
     judge_frameworks,
     judge_loaded,
     judge_lowlevel,
-    missing_libraries,
     read_libraries,
     run_imports,
     run_probe,
@@ -197,7 +197,7 @@ def _ask_framework(
             devices=devices,
             lock=run.lock,
             low_memory=judge_lowlevel.find_low_memory(run.lowlevel) if run.lowlevel else None,
-            explain_unloaded=lambda words: missing_libraries.explain_unloaded(
+            explain_unloaded=lambda words: explain_unopened_nvidia_libraries.explain_unloaded(
                 name, words, run.env, run.installed
             ),
         ),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..model import Environment, Event, Evidence, Finding
 from ..profiles.make_failure_finding import make_finding
-from . import judge_frameworks, judge_loaded, missing_libraries, run_probe
+from . import explain_unopened_nvidia_libraries, judge_frameworks, judge_loaded, run_probe
 from .early_probes import PATTERN
 from .verification_state import (
     FrameworkContext,
@@ -61,7 +61,7 @@ def _ask(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.
 
 def _judge(run: Verification, name: str, report: run_probe.ProbeReport) -> Judgement:
     def missing(words: str) -> Finding | None:
-        return missing_libraries.explain_unloaded(name, words, run.env, run.installed)
+        return explain_unopened_nvidia_libraries.explain_unloaded(name, words, run.env, run.installed)
 
     context = FrameworkContext(device="cpu", roots=run.paths.roots, lock=run.lock, explain_unloaded=missing)
     return judge_frameworks.judge_import(name, report, context)
@@ -122,7 +122,7 @@ def ask_together(
         (
             "report",
             "grade",
-            "framework",
+            "stages_of_every_framework",
             *(part for name in order for part in run_probe.name_framework_probes(name)),
             "together",
         ),
@@ -233,7 +233,7 @@ def ask_framework(
     }
     return run_probe.run_probe(
         env.python,
-        ("report", "grade", "framework", *run_probe.name_framework_probes(name), "alone"),
+        ("report", "grade", "stages_of_every_framework", *run_probe.name_framework_probes(name), "alone"),
         document,
         child.with_variables(
             {**make_child_variables(request.device), **(_TALKATIVE if name == "tensorflow" else {})}

@@ -14,9 +14,9 @@ from typing import Any
 from ..model import Event, Machine
 from . import (
     early_probes,
+    explain_unopened_nvidia_libraries,
     judge_cudnn_files,
     judge_lowlevel,
-    missing_libraries,
     read_libraries,
     run_probe,
 )
@@ -172,7 +172,9 @@ def _judge_runtime_stage(run: Verification, report: run_probe.ProbeReport) -> Ju
     framework = run.installed.cuda_framework
     return judge_lowlevel.judge_runtime(
         report,
-        lambda words: missing_libraries.explain_unloaded(framework, words, run.env, run.installed),
+        lambda words: explain_unopened_nvidia_libraries.explain_unloaded(
+            framework, words, run.env, run.installed
+        ),
     )
 
 

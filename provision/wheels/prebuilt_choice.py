@@ -17,7 +17,7 @@ from ..errors import LockError
 from ..index.prebuilt_names import find_cxx11, serves
 from ..index.simple_api import version_of
 from ..model import LockedPackage, PackageSources, Plan, PrebuiltWheel, Profiles, RequirementLine
-from ..system.untrusted_names import UnsafeNameError, file_name_of_url
+from ..system.untrusted_names_to_paths import UnsafeNameError, file_name_of_url
 from .index_metadata_cache import IndexMetadata
 from .prebuilt_wheels import PrebuiltWheels, read_wheel, ruled_pages
 

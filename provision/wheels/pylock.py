@@ -36,7 +36,7 @@ from ..model import (
 from ..system import untrusted_files
 from ..system.output_file import signed, write_output
 from ..system.redaction import redact, redact_value
-from ..system.untrusted_names import UnsafeNameError, file_name_of_url, last_segments
+from ..system.untrusted_names_to_paths import UnsafeNameError, file_name_of_url, last_segments
 from ..system.write_inside_folder import suggest_fix, write_file
 
 

@@ -17,7 +17,7 @@ from ..errors import LockError
 from ..index.platform_tags import wheel_tags
 from ..model import LockedPackage, Plan
 from ..system.file_digest import hash_file
-from ..system.untrusted_names import file_name_of_url
+from ..system.untrusted_names_to_paths import file_name_of_url
 from ..system.variable_references import escape_references
 from . import pylock
 from .pylock import vcs_url

@@ -15,7 +15,7 @@ from provision.commands import project_checks
 from provision.commands.verify_packages import Examination
 from provision.errors import DataError, UsageError
 from provision.model import StageResult, Verdict, as_document, from_plain
-from provision.request.options import Choices
+from provision.request.shared_options import Choices
 from provision.verify import Options, locate_environment
 
 PASSED = StageResult(stage="framework", framework="jax", status="pass", detail="jax 1", device="cpu")

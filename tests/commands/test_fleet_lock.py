@@ -11,7 +11,7 @@ from test_fleet_command import A100, B200, machine
 
 from provision.commands.lock_acceptance import check_lock
 from provision.errors import LockError
-from provision.request.options import Choices
+from provision.request.shared_options import Choices
 from provision.request.target import read_target
 from provision.wheels import pylock
 

@@ -47,7 +47,7 @@ from provision.project.requirements.sorted_requirements import SortingRules
 from provision.request import target
 from provision.verify import compiled_mismatch, read_libraries
 from provision.verify.drift import check_listed_files, compare_conda, compare_wheels
-from provision.verify.drift.change_of_damaged_package import make_change
+from provision.verify.drift.changed_files_of_package import make_change
 from provision.wheels import pylock
 from provision.wheels.pylock import read_in
 

@@ -8,7 +8,7 @@ from diagnosed import KNOWN, causes, found
 
 from provision import profiles
 from provision.commands.diagnose import find_causes
-from provision.diagnose import pattern_search, relevant_log_lines
+from provision.diagnose import pattern_search, read_relevant_log_lines
 from provision.diagnose.candidates import Case
 from provision.diagnose.fact_readers import read_facts
 from provision.diagnose.rules import by_rules, mistakes
@@ -22,7 +22,7 @@ LABELS = 50
 
 def fired(example):
     """The names of the rules that fire on a text."""
-    lines = relevant_log_lines.read("-", [example.encode()])
+    lines = read_relevant_log_lines.read("-", [example.encode()])
     facts, said = read_facts(lines, KNOWN.gpus), pattern_search.Said(lines, KNOWN.messages, KNOWN.failures)
     case = Case(facts=facts, said=said, profiles=KNOWN, serves=lambda kernels, capability: True)
     return {
@@ -54,7 +54,9 @@ def test_titles_and_fixes_have_no_unfilled_fields(rule):
 
 @pytest.mark.parametrize("message", KNOWN.messages, ids=lambda m: m.name)
 def test_the_example_of_a_message_is_one(message):
-    said = pattern_search.Said(relevant_log_lines.read("-", [message.example.encode()]), KNOWN.messages, ())
+    said = pattern_search.Said(
+        read_relevant_log_lines.read("-", [message.example.encode()]), KNOWN.messages, ()
+    )
     assert said.group(message.name)
     assert message.source
 

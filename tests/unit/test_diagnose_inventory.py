@@ -3,13 +3,13 @@
 import pytest
 from diagnosed import KNOWN, causes, found
 
-from provision.diagnose import relevant_log_lines
+from provision.diagnose import read_relevant_log_lines
 from provision.diagnose.fact_readers import read_facts
 from provision.diagnose.shell_commands import shell_commands
 
 
 def read(*lines):
-    return relevant_log_lines.read("log", ["\n".join(lines).encode()])
+    return read_relevant_log_lines.read("log", ["\n".join(lines).encode()])
 
 
 def facts(*lines):

@@ -11,7 +11,7 @@ from diagnosed import KNOWN, causes, found
 from log_noise import HARMLESS, KINDS, wrapped
 
 from provision.diagnose.log_wrappers import unwrapped
-from provision.diagnose.relevant_log_lines import read
+from provision.diagnose.read_relevant_log_lines import read
 
 EXAMPLES = [(r.name, r.example) for r in KNOWN.failures] + [(r.name, r.says[0]) for r in KNOWN.catalogue]
 

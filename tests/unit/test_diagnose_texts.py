@@ -11,7 +11,7 @@ from diagnosed import KNOWN, causes
 from hypothesis import given, settings, strategies as st
 
 from provision.commands.diagnose import find_causes
-from provision.diagnose import relevant_log_lines
+from provision.diagnose import read_relevant_log_lines
 
 OMP = "OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized."
 
@@ -53,7 +53,7 @@ def test_lines_between_junk_are_found_where_they_are():
     said = b"\nRuntimeError: CUDA error: invalid device ordinal\n"
     junk = random.Random(4).randbytes(3 << 20)
     data = junk[: 1 << 20] + said + junk[1 << 20 :] + b"\n" * 3
-    lines = relevant_log_lines.read("-", [data[i : i + 70_001] for i in range(0, len(data), 70_001)])
+    lines = read_relevant_log_lines.read("-", [data[i : i + 70_001] for i in range(0, len(data), 70_001)])
     [line] = [x for x in lines if "ordinal" in x.text]
     assert line.number == data[: data.index(b"ordinal")].count(b"\n") + 1
     assert line.text == said.decode().strip()
@@ -65,7 +65,7 @@ def test_words_of_any_script_are_no_junk(words):
     data = (
         "обучение, шаг: потери уменьшаются 训练步骤\n" * 40_000 + f"{words}\n" + "шаг 训练\n" * 40_000
     ).encode()
-    assert words in [x.text for x in relevant_log_lines.read("-", [data])]
+    assert words in [x.text for x in read_relevant_log_lines.read("-", [data])]
 
 
 @pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
@@ -143,8 +143,8 @@ def test_memory_and_lines_kept_are_bounded():
     generator = random.Random(1)
     block = b"".join(b"cuda error %x gpu cannot open\n" % generator.getrandbits(200) for _ in range(15_000))
     assert (
-        len(relevant_log_lines.read("-", [block] * 30))
-        <= 2 * relevant_log_lines.LINES + relevant_log_lines.BETWEEN
+        len(read_relevant_log_lines.read("-", [block] * 30))
+        <= 2 * read_relevant_log_lines.LINES + read_relevant_log_lines.BETWEEN
     )
 
 

@@ -9,7 +9,7 @@ from resolve_rules import BUILDS
 from test_fleet import plans_of, smallest_partition
 
 from provision import fleet
-from provision.commands.fleet_package_questions import FleetPackages
+from provision.commands.host_classes_not_served_together import FleetPackages
 from provision.model import (
     AvailableWheels,
     FleetHost,
@@ -25,8 +25,8 @@ from provision.model import (
     drop_event,
 )
 from provision.resolve.joint_answer import why_none
-from provision.resolve.joint_search import JointSearch
 from provision.resolve.question import ask_on_all
+from provision.resolve.search_builds_and_packages import JointSearch
 
 PYTHON = "3.11"
 CAPABILITIES = ["7.0", "7.5", "8.0", "9.0", "10.0"]

@@ -11,7 +11,7 @@ import urllib.error
 
 import pytest
 
-from provision.index import connections, http_refusals, uv_failures
+from provision.index import http_refusals, open_and_read_bounded, uv_failures
 from provision.index.http_refusals import CONDA_CHANNEL, PACKAGE_INDEX
 from provision.index.request_errors import read_error
 
@@ -58,7 +58,7 @@ def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
     assert failure.message.startswith(f"the package index {INDEX} {words}")
     assert f"(HTTP {code} {reason})" in failure.message
     error = urllib.error.HTTPError(INDEX, code, reason, email.message.Message(), None)
-    refusal = connections.explain_refusal(error)
+    refusal = open_and_read_bounded.explain_refusal(error)
     assert refusal.words.replace("the file", "numpy") == f"{words} (HTTP {code} {reason})"
     assert refusal.hint == failure.hint
 
@@ -83,7 +83,7 @@ def test_an_error_of_its_own_keeps_its_text():
     )
     assert (
         "head of the answer"
-        in read_error("http://h/a", connections.DeadlineError("the head of the answer")).message
+        in read_error("http://h/a", open_and_read_bounded.DeadlineError("the head of the answer")).message
     )
 
 
@@ -95,7 +95,7 @@ def test_a_wait_that_the_server_requests_is_part_of_the_message():
     headers = email.message.Message()
     headers["Retry-After"] = "3600"
     error = urllib.error.HTTPError(INDEX, 429, "Too Many Requests", headers, None)
-    assert connections.explain_refusal(error).words.endswith(
+    assert open_and_read_bounded.explain_refusal(error).words.endswith(
         "(HTTP 429 Too Many Requests; retry after 3600 s)"
     )
 

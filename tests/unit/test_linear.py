@@ -5,7 +5,7 @@ import time
 import pytest
 
 from provision.diagnose import board_names, crashes, tracebacks
-from provision.diagnose.relevant_log_lines import Line
+from provision.diagnose.read_relevant_log_lines import Line
 from provision.errors import UsageError
 from provision.index import uv_failures
 from provision.project.requirements import conda_environment, poetry
@@ -13,7 +13,7 @@ from provision.project.requirements.project_requirements import ProjectFiles, re
 from provision.project.requirements.sorted_requirements import SortingRules
 from provision.report import anonymize
 from provision.system import loader_cache
-from provision.verify import message_causes, missing_libraries
+from provision.verify import explain_unopened_nvidia_libraries, message_causes
 from provision.verify.locate_environment import PythonPaths
 from provision.wheels import build_failure, package_named_in_refusal, solve_failure, uv_log
 
@@ -53,7 +53,7 @@ READERS = {
     "a missing library": (lambda t: message_causes.explain_loader_message(t, ()), ("lib", "lib-", "liba.so")),
     "a refused setting": (lambda t: message_causes.explain_setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),
     "a file that the loader refuses": (
-        lambda t: missing_libraries.explain_damaged("torch", t, None, PythonPaths(prefix="", version="", sites=(), roots=())), ("file ", "ended by SIG", "lib"),
+        lambda t: explain_unopened_nvidia_libraries.explain_damaged("torch", t, None, PythonPaths(prefix="", version="", sites=(), roots=())), ("file ", "ended by SIG", "lib"),
     ),
     "the end of a traceback": (
         lambda t: tracebacks.raised([Line("-", 1, t)]), ("a.", "aError", "E  ", "rank0: ", "x-| ", "File '"),

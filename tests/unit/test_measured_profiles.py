@@ -13,7 +13,7 @@ import pytest
 from index_server import web, wheel, zipped  # noqa: F401  # fixtures
 
 from provision.index import scan_library_stream
-from provision.profiles.measure import jax_builds, torch_builds, wheel_reader, wheel_requirements
+from provision.profiles.measure import evaluate_wheel_requirements, jax_builds, torch_builds, wheel_reader
 from provision.profiles.measure.cudnn_and_toolkit_wheels import cudnn_rows
 from provision.profiles.measure.torch_builds import torch_rows
 from provision.profiles.measure.wheel_reader import Reader
@@ -114,11 +114,11 @@ def test_requirements_of_a_platform_keep_a_marker_only_for_some_pythons():
         "numpy",
     ]
     minors = ("3.11", "3.12", "3.13")
-    held = wheel_requirements.required(lines, "linux-x86_64", minors, ("and-cuda",))
+    held = evaluate_wheel_requirements.required(lines, "linux-x86_64", minors, ("and-cuda",))
     assert [
-        wheel_requirements.written(r, w, minors)
+        evaluate_wheel_requirements.written(r, w, minors)
         for r, w in held
-        if wheel_requirements.GPU_NAMES.fullmatch(r.name)
+        if evaluate_wheel_requirements.GPU_NAMES.fullmatch(r.name)
     ] == [
         'triton==3.1.0; python_version < "3.13"',
         "nvidia-x<2,>=1",

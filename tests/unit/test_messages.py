@@ -62,7 +62,7 @@ def test_line_numbers_are_those_of_the_file() -> None:
         ("error", "provision/request/", "unknown framework"),
         ("error", "provision/commands/", "--locked and --frozen cannot be used together"),
         ("hint", "provision/cli/", "ulimit"),
-        ("help", "provision/request/options.py", "Python"),
+        ("help", "provision/request/shared_options.py", "Python"),
         ("screen", "provision/show/", "possible fix"),
         ("file", "provision/export/", "FROM"),
         ("profile", "profiles/failures.yaml", "driver"),

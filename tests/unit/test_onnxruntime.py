@@ -133,7 +133,7 @@ def test_a_cuda_provider_that_silently_is_the_cpu_fails_with_the_loaders_words(f
         "cases": ["conv2d"],
         "pattern": "^libcu",
     }
-    report = run_probe.run_probe(str(falls_back / "bin/python"), ("report", "grade", "framework", *run_probe.name_framework_probes("onnxruntime"), "alone"), request, run_probe.ChildSettings(environ={"PATH": "/usr/bin"}, timeout=60))  # fmt: skip
+    report = run_probe.run_probe(str(falls_back / "bin/python"), ("report", "grade", "stages_of_every_framework", *run_probe.name_framework_probes("onnxruntime"), "alone"), request, run_probe.ChildSettings(environ={"PATH": "/usr/bin"}, timeout=60))  # fmt: skip
     (failed,) = report.all("failed")
     assert failed["stage"] == "framework"
     assert (

@@ -13,7 +13,7 @@ from project_config import path  # noqa: F401  # fixtures
 from provision.errors import DataError
 from provision.project.config.file_digests import digest_files as digest_of, read_cached_config
 from provision.request import project_options, recorded_options
-from provision.request.options import Choices
+from provision.request.shared_options import Choices
 
 
 def test_the_second_read_needs_no_yaml(path, tmp_path):

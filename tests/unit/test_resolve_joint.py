@@ -24,9 +24,9 @@ from provision.model import (
 )
 from provision.resolve.chosen_and_refused_sets import Refused
 from provision.resolve.joint_answer import against_newest, answer
-from provision.resolve.joint_search import JointSearch
 from provision.resolve.outdated_releases import too_old
 from provision.resolve.question import Question
+from provision.resolve.search_builds_and_packages import JointSearch
 
 PYTHONS = ("3.12", "3.11")
 TODAY = (dt.date(2026, 11, 1) - dt.date(1970, 1, 1)).days

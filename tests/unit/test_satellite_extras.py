@@ -4,7 +4,7 @@ import pytest
 from resolve_questions import SHIPPED
 
 from provision.model import Satellite
-from provision.resolve.requirement_extras import ExtraRows, disagreements, missing_extras, named_in
+from provision.resolve.extras_for_cuda_libraries import ExtraRows, disagreements, missing_extras, named_in
 
 LINUX = "linux-x86_64"
 

@@ -13,9 +13,9 @@ from fix_machine import SYSTEM, FixMachine, make_apt, stand_in_names
 from pip._internal.commands import create_command
 
 from provision.model import Environment, SystemLibrary
+from provision.verify.explain_unopened_nvidia_libraries import explain_damaged
 from provision.verify.install_commands import make_pip_command, make_reinstall_command
 from provision.verify.locate_environment import PythonPaths
-from provision.verify.missing_libraries import explain_damaged
 from provision.verify.packages.compiled_files import Package
 from provision.verify.packages.fix_for_missing_library import (
     LinuxDistribution,

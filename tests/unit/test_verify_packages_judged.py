@@ -10,8 +10,8 @@ from framework_envs import venv
 
 from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
 from provision.profiles import load
-from provision.request.options import Choices
 from provision.request.recorded_packages import list_named_packages
+from provision.request.shared_options import Choices
 from provision.verify import Options
 from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages import StageInputs, judge, named_and_required, read_environment

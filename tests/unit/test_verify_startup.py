@@ -6,7 +6,13 @@ import pytest
 from verify_stub import env, healthy, judge, pristine, record, stage  # noqa: F401 - fixtures
 
 from provision.system import process
-from provision.verify import Options, culprit_setting, locate_environment, message_causes, missing_libraries
+from provision.verify import (
+    Options,
+    culprit_setting,
+    explain_unopened_nvidia_libraries,
+    locate_environment,
+    message_causes,
+)
 
 TORCH = """
 import os, types
@@ -148,7 +154,7 @@ def torch_library(site):
 
 def looked_for(site, text):
     here = locate_environment(site.parents[2])
-    return missing_libraries.explain_damaged("torch", text, here, _Found((str(site),)))
+    return explain_unopened_nvidia_libraries.explain_damaged("torch", text, here, _Found((str(site),)))
 
 
 class _Found:

@@ -7,7 +7,7 @@ import subprocess
 from tensorflow_stub import site  # noqa: F401
 from verify_stub import env, healthy, judge, pristine, stage  # noqa: F401
 
-from provision.verify import Options, locate_environment, missing_libraries, read_libraries
+from provision.verify import Options, explain_unopened_nvidia_libraries, locate_environment, read_libraries
 from provision.verify.locate_environment import FoundFramework, PythonPaths
 
 FULL = Options(frameworks=("tensorflow",), timeout=300)
@@ -29,7 +29,7 @@ def test_where_nothing_may_be_written_the_loaders_variable_is_the_fix(site):
     found = PythonPaths(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
     words = "Could not load dynamic library 'libcusolver.so.11'; dlerror: libcusolver.so.11: cannot open shared object file"
     installed = read_libraries.InstalledLibraries(paths=found)
-    finding = missing_libraries.explain_missing(
+    finding = explain_unopened_nvidia_libraries.explain_missing(
         "tensorflow", words, locate_environment(site.parents[2]), installed
     )
     folder = f"{site}/nvidia/cusolver/lib"
@@ -88,7 +88,7 @@ def test_what_is_no_library_of_nvidias_is_left_to_others(site):
         "",
     ):
         assert (
-            missing_libraries.explain_missing(
+            explain_unopened_nvidia_libraries.explain_missing(
                 "tensorflow",
                 words,
                 locate_environment(site.parents[2]),
@@ -105,7 +105,7 @@ def test_a_library_of_which_another_major_is_installed_is_another_cuda_s(site):
 
     def cause(name):
         words = f"{name}: cannot open shared object file"
-        finding = missing_libraries.explain_missing("tensorflow", words, env, installed)
+        finding = explain_unopened_nvidia_libraries.explain_missing("tensorflow", words, env, installed)
         assert name in finding.title and finding.confidence == "certain"
         return finding.cause, finding.title
 

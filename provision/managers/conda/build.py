@@ -12,7 +12,7 @@ from typing import Any
 
 from ...environment import draft_and_replace_folder, state, transaction as transactions
 from ...environment.distributions import read_distributions
-from ...environment.repair import RepairWork, compare_locks
+from ...environment.packages_to_replace import RepairWork, compare_locks
 from ...errors import BuildError
 from ...index.http_refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
 from ...model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name

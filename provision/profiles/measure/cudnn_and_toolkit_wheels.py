@@ -12,7 +12,7 @@ from typing import Any
 from provision.index.remote_wheels import member
 from provision.index.scan_library_stream import from_binaries, read_fatbins
 
-from . import wheel_requirements as rq
+from . import evaluate_wheel_requirements as rq
 from .wheel_reader import Documents, Reader, nothing_more, number, releases, representative, yanked
 
 OLDEST_CUDNN = "8.5"

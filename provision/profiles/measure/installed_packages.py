@@ -15,7 +15,7 @@ from provision.model import FRAMEWORKS, Satellite, from_plain
 from provision.system import untrusted_files
 from provision.system.elf import ElfError, read_elf
 
-from . import library_symbols, wheel_requirements as rq
+from . import evaluate_wheel_requirements as rq, library_symbols
 from .satellites import WheelContext, framework_of, wheel_rows
 from .wheel_libraries import LIBRARY, measure_files
 

@@ -18,7 +18,7 @@ from provision.index.bounded_archive import MOST_LIBRARY, read_member
 from provision.index.remote_wheels import member
 from provision.index.scan_library_stream import from_binaries, read_fatbins
 
-from . import wheel_requirements as rq
+from . import evaluate_wheel_requirements as rq
 from .wheel_reader import (
     Documents,
     Reader,

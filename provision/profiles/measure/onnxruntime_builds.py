@@ -13,7 +13,7 @@ from provision.index.bounded_archive import read_member
 from provision.index.remote_wheels import member
 from provision.index.scan_library_stream import FatBinaries, from_binaries
 
-from . import library_symbols, wheel_requirements as rq
+from . import evaluate_wheel_requirements as rq, library_symbols
 from .wheel_libraries import measure_libraries
 from .wheel_reader import Documents, Reader, WheelFile, nothing_more, pythons, representative, row_of
 

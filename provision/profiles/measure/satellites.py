@@ -16,7 +16,7 @@ from packaging.version import Version
 from provision import model
 from provision.index.scan_library_stream import FatBinaries, from_binaries
 
-from . import library_symbols, wheel_requirements as rq
+from . import evaluate_wheel_requirements as rq, library_symbols
 from .source_archive_facts import Source, source_facts, sources
 from .wheel_libraries import measure_libraries
 from .wheel_reader import Documents, Reader, WheelFile, number, representative

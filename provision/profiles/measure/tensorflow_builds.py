@@ -21,7 +21,7 @@ from provision.index.scan_library_stream import (
     read_nvidia_folders,
 )
 
-from . import wheel_requirements as rq
+from . import evaluate_wheel_requirements as rq
 from .wheel_reader import Documents, Reader, WheelFile, pythons, representative, row_of
 
 OLDEST = "2.4"

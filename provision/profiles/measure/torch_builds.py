@@ -16,7 +16,7 @@ from provision.index.remote_wheels import member
 from provision.index.scan_library_stream import from_words, machine_code, read_fatbins
 
 from ...model import TORCH_COMPANIONS
-from . import wheel_requirements as rq
+from . import evaluate_wheel_requirements as rq
 from .wheel_reader import (
     Documents,
     Reader,

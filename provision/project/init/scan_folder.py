@@ -17,8 +17,8 @@ from ..requirements.sorted_requirements import SortingRules, sort_requirements
 from .folder_findings import FolderFindings, PackageFacts, list_first
 from .imported_packages import add_imports, find_framework_users
 from .imports import find_imports
+from .read_uv_project import read_uv
 from .unbuildable import find_reason, states_requirements
-from .uv_project import read_uv
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

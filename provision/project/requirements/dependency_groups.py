@@ -9,7 +9,7 @@ from typing import Any
 from provision.errors import UsageError
 from provision.model import normalize_name
 
-from ..quote_and_parse_project_text import parse_requirement, quote_text
+from ..quote_text_and_parse_requirement import parse_requirement, quote_text
 from . import poetry
 from .project_text import TomlLocations, table_at
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from provision.errors import UsageError
 
-from ..quote_and_parse_project_text import quote_text
+from ..quote_text_and_parse_requirement import quote_text
 from .project_text import TomlLocations
 
 _LONGEST = 1_000

@@ -17,7 +17,7 @@ from typing import Any
 from provision.errors import UsageError
 from provision.model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name
 
-from ..quote_and_parse_project_text import parse_requirement, quote_text
+from ..quote_text_and_parse_requirement import parse_requirement, quote_text
 from .dependency_groups import leading_name
 from .poetry import find_address
 from .project_text import TomlLocations, table_at

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...model import Check, CheckResult, Environment, Event, Evidence, Finding, StageResult, Verdict
 from ...system import process, scratch_folders
-from ...system.process import resource_limits
+from ...system.process import read_limits_and_oom_kills
 from ...system.redaction import redact_text
 from ..make_verdict import add_stages
 from . import torch_compile_check
@@ -55,7 +55,7 @@ class CheckOutcome:
     finished: process.Finished | None = None
     missing: tuple[MissingTool, ...] = ()
     placed: PlacedCheck | None = None
-    before: resource_limits.OomKills | None = None
+    before: read_limits_and_oom_kills.OomKills | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -79,7 +79,7 @@ def run_checks(
 def _run(
     env: Environment, placed: PlacedCheck, environ: Mapping[str, str], how: CheckSettings
 ) -> CheckOutcome:
-    check, start, before = placed.check, time.perf_counter(), resource_limits.oom_kills()
+    check, start, before = placed.check, time.perf_counter(), read_limits_and_oom_kills.oom_kills()
     timeout = check.timeout or how.timeout
     missing: tuple[MissingTool, ...] = ()
     try:

@@ -15,7 +15,7 @@ from typing import Any
 from ...environment.distributions import RecordRow, compare_file
 from ...model import EnvironmentChange, LockedPackage, UnlockedPackage
 from ...system import untrusted_files
-from .change_of_damaged_package import make_change
+from .changed_files_of_package import make_change
 
 
 def list_files(meta: Any) -> list[dict[str, Any]]:

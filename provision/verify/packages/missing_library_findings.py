@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...model import Environment, Evidence, Finding
 from ...profiles.make_failure_finding import make_finding
-from ..missing_libraries import name_nvidia_wheel
+from ..explain_unopened_nvidia_libraries import name_nvidia_wheel
 from . import fix_for_missing_library
 from .compiled_files import Package
 from .fitting_measured_release import Beside

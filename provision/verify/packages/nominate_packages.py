@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...model import PROJECT_FRAMEWORKS, DlopenedLibrary, OptionalLibraries, Satellite
 from ...system.elf import Elf, ElfError
-from ..missing_libraries import name_nvidia_wheel
+from ..explain_unopened_nvidia_libraries import name_nvidia_wheel
 from .compiled_files import Package, list_packages, parse_module
 from .fitting_measured_release import find_other_framework
 from .framework_symbols import find_undefined

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ...model import ToolkitRelease
-from ..missing_libraries import name_nvidia_wheel
+from ..explain_unopened_nvidia_libraries import name_nvidia_wheel
 
 _LIBRARY = re.compile(r"lib([A-Za-z0-9_-]+?)\.so(?:\.(\d+))?")
 

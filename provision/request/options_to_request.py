@@ -28,12 +28,12 @@ from ..model import (
     normalize_name,
 )
 from ..project.config.key_forms import CONFIG_NAME
-from ..project.quote_and_parse_project_text import suggest_version
-from . import frameworks_required_for_cpu, misleading_package_names, project_options as inproject
+from ..project.quote_text_and_parse_requirement import suggest_version
+from . import misleading_package_names, project_options as inproject, sort_out_cpu_builds
 from .check_option_values import check_values, suggest_value
 from .load_profiles import load_all
-from .options import Choices
 from .package_sources import list_available_wheels, read_sources
+from .shared_options import Choices
 from .target import MachineReader, choose_device, get_minor_version, list_pythons, read_request_target
 
 _ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
@@ -69,7 +69,7 @@ def read_context(
     named = {w.name for w in wanted}
     frameworks = demands.frameworks
     if plans_first and device == "cuda":
-        sorted_builds = frameworks_required_for_cpu.sort_cpu_builds(
+        sorted_builds = sort_out_cpu_builds.sort_cpu_builds(
             demands,
             named,
             lambda needs: _frameworks_in(needs, target, python, lambda plan: bring(plan, where, needs)),
@@ -85,7 +85,7 @@ def read_context(
         )
         wanted = tuple(FrameworkRequest(name=n) for n in brought.frameworks)
     if plans_first and device == "cuda":
-        notes = frameworks_required_for_cpu.list_notes(packages, [w.name for w in wanted])
+        notes = sort_out_cpu_builds.list_notes(packages, [w.name for w in wanted])
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
@@ -136,7 +136,7 @@ def _require_transitive_frameworks(
         raise UsageError(
             f"no --framework given, and the packages of {files} require none",
             hint="; ".join(
-                filter(None, (frameworks_required_for_cpu.make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))
+                filter(None, (sort_out_cpu_builds.make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))
             ),
         )
     return brought
@@ -185,7 +185,7 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
     _refuse_bounds_of_nvcc(along)
     packages += [str(need) for need in along if not need.url]  # a URL is one of the project's requirements
     if not wanted and not (c.requirement or c.project):
-        hint = frameworks_required_for_cpu.make_cpu_hint([str(need) for need in along])
+        hint = sort_out_cpu_builds.make_cpu_hint([str(need) for need in along])
         raise UsageError(
             f"{_no_framework(c)}, and no --framework given",
             hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),

@@ -15,7 +15,7 @@ from provision.errors import UsageError
 from provision.model import PROJECT_FRAMEWORKS
 from provision.system import untrusted_files
 
-from ..quote_and_parse_project_text import quote_text
+from ..quote_text_and_parse_requirement import quote_text
 from ..requirements.project_text import read_toml, table_at
 
 _LABEL = re.compile(r"(?:[/+]|%2B)(?:cu(\d{2,3})|(cpu))(?=$|[-/.\s])", re.IGNORECASE)

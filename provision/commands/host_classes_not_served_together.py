@@ -22,7 +22,7 @@ from ..model import (
 )
 from .functions_for_managers import resolve_plan
 from .joint_choice import JointChoice
-from .named_packages import read_named_packages
+from .packages_named_beside_frameworks import read_named_packages
 from .solver_refusals import find_reason, is_named
 
 _SHOWN = 3

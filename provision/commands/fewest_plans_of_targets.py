@@ -11,8 +11,8 @@ from ..errors import UsageError
 from ..model import Device, Emit, Event, HostClass
 from ..request import load_profiles
 from ..request.fleet_targets import FleetHosts, read_hosts
-from ..request.options import Choices
-from .fleet_package_questions import FleetPackages
+from ..request.shared_options import Choices
+from .host_classes_not_served_together import FleetPackages
 from .read_request import LOOKING, get_locking, judge_request
 
 

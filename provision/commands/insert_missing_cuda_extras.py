@@ -1,4 +1,4 @@
-"""Add the extras (`name[cuda12]`) that packages need for their CUDA libraries.
+"""Insert the extras (`name[cuda12]`) that packages need for their CUDA libraries.
 
 They are compared with the lock afterwards.
 """
@@ -12,8 +12,8 @@ from packaging.utils import canonicalize_name
 
 from ..model import Emit, Event, Lock, Plan, Profiles, RequestContext, RequirementLine
 from ..request import load_profiles
-from ..request.options import Choices
-from ..resolve.requirement_extras import ExtraRows, disagreements, missing_extras, named_in
+from ..request.shared_options import Choices
+from ..resolve.extras_for_cuda_libraries import ExtraRows, disagreements, missing_extras, named_in
 
 
 def add_extras(plan: Plan, context: RequestContext) -> Plan:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..model import HeldBackPackage, Plan
 from ..resolve.chosen_and_refused_sets import Chosen
-from ..resolve.joint_search import JointSearch
+from ..resolve.search_builds_and_packages import JointSearch
 
 UNKNOWN = "the other packages conflict with it"
 
