@@ -127,6 +127,15 @@ def _read_kernels(facts: Facts, match: re.Match[str], where: Evidence) -> None:
         facts.add("kernels", " ".join(f"{n[:-1]}.{n[-1]}" for n in names), where)
 
 
+def _read_plain_kernels(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    """Read the architectures of llama.cpp (700, 750) or PaddlePaddle (70 75), and that of the GPU."""
+    gpu, listed = match.group("gpu"), re.findall(r"\d{2,4}", match.group("kernels"))
+    scale = 100 if any(len(n) > 2 and int(n) >= 300 for n in (gpu, *listed)) else 10
+    facts.add("capability", f"{int(gpu) // scale}.{int(gpu) % scale // (scale // 10)}", where)
+    names = (f"{int(n) // scale}.{int(n) % scale // (scale // 10)}" for n in listed)
+    facts.add("kernels", " ".join(names), where)
+
+
 def _read_capability(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     text = match.group(1)
     facts.add("capability", text if "." in text else f"{text[:-1]}.{text[-1]}", where)
@@ -150,6 +159,8 @@ READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
     (("e. process", "e. thread", "prohibited"), re.compile(r"\b(E\. (?:Process|Thread)|Prohibited)\b"), _make_reader("compute_mode")),
     (("mib /", "mib/"), re.compile(r"(\d{1,7}) ?MiB {0,2}/ {0,4}\d{1,7} ?MiB"), _make_reader("used_mib")),
     (("sm_", "compute_"), re.compile(r"sm_\d{2,3}(?:[ ,'\"\]\[]{1,4}(?:sm|compute)_\d{2,3}){1,40}"), _read_kernels),
+    (("compiled for",), re.compile(r"CUDA arch (?P<gpu>\d{2,4})\b.{0,40}compiled for: {0,2}(?P<kernels>\d[\d, ]{1,120})"), _read_plain_kernels),
+    (("compiled for",), re.compile(r"was compiled for (?P<kernels>\d[\d, ]{1,120}), but your current GPU is (?P<gpu>\d{2,4})\b"), _read_plain_kernels),
     (("capability",), re.compile(r"(?:capability:?|capability of) (?:sm_)?(\d{1,2}\.\d|\d{2,3})\b", _I), _read_capability),
     (("(cc)",), re.compile(r"compute capability \(CC\) (\d{1,2}\.\d)\b"), _read_capability),
     (("hardware cc",), re.compile(r"- (\d{1,2}\.\d) which supports hardware CC\b"), _make_reader("kernel")),

@@ -175,7 +175,8 @@ def cuda_missing(case: Case) -> list[CauseCandidate]:
     weights = dict.fromkeys(
         ("cuda_major_mismatch", "nvidia_libs_not_installed", "nvidia_libs_not_on_loader_path"), 44
     )
-    weights["cuda_major_mismatch"] = 52
+    numbered = any(re.search(r"\d", n) for n in names)
+    weights["cuda_major_mismatch" if numbered else "nvidia_libs_not_on_loader_path"] = 52
     title = None
     wanted = next((w for n in names if (w := _find_wanted(n))), None)
     there = _list_installed(case)
