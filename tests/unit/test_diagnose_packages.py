@@ -220,3 +220,18 @@ def test_what_follows_an_exception_s_first_line_belongs_to_it():
         "FFmpeg version 7: " + unopened("libavutil.so.59"),
     )
     assert found(USERS, *lines)[0].cause == "system_library_missing"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "there is no version of torchaudio==99 and your project depends on torchaudio==99, we can conclude",
+        "torchvision==0.29.2 depends on torch==2.15.0 and you require torch==2.10.0, we can conclude",
+    ],
+)
+def test_a_conflict_of_the_solver_is_no_missing_gpu_build(reason):
+    lines = (
+        "error: No solution found when resolving dependencies",
+        f"  cause: Because {reason} that your requirements are unsatisfiable.",
+    )
+    assert found(*lines) == ()
