@@ -63,6 +63,8 @@ def _read_command_output(facts: Facts, low: str, following: str, where: Evidence
         facts.add("cuda_build", answer, where)
     elif "torch.version.cuda" in low and answer == "None":
         facts.add("cpu_build", "yes", where)
+    elif "get_device_capability" in low and (pair := re.fullmatch(r"\((\d{1,2}), (\d)\)", answer)):
+        facts.add("capability", ".".join(pair.groups()), where)
     elif "echo $ld_library_path" in low and answer.startswith(("/", ":")):
         facts.add("library_path", answer, where)
 

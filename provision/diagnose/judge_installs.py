@@ -30,12 +30,15 @@ def jax_build(case: Case) -> list[CauseCandidate]:
     """Exclude a CPU build of JAX if its CUDA plugin is installed: then the plugin did not start."""
     facts, shows = case.facts, case.said.group("jax_fell_back")
     plugin = next((n for n in facts.seen if _PLUGIN.fullmatch(n)), None)
-    if not shows or plugin is None:
+    failed = shows or case.said.group("jax_backend_failed")
+    if not failed or plugin is None:
         return []
     case.ruled_out.add("cpu_only_build")
-    where = (*shows[:1], *facts.where(plugin, "jaxlib"))
+    where = (*failed[:1], *facts.where(plugin, "jaxlib"))
     jaxlib, release = facts.first("jaxlib"), facts.first(plugin)
     differs = bool(jaxlib and release and jaxlib != release)
+    if not shows and not differs:
+        return []
     weight, confidence = (72, "likely") if differs else (38, "possible")
     title = f"{plugin} {release} and jaxlib {jaxlib} have different releases" if differs else None
     return [
