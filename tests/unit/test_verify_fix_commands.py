@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fix_machine import SYSTEM, FixMachine, make_apt, stand_in_names
-from pip._internal.commands import create_command
+from pip_options import read_pip_options
 
 from provision.model import Environment, SystemLibrary
 from provision.verify.explain_unopened_nvidia_libraries import explain_damaged
@@ -78,8 +78,7 @@ def test_pip_reads_the_command_for_an_odd_path(tmp_path, env, again):
     (tmp_path / "site" / "pip").mkdir(parents=True)
     words = shlex.split(make_pip_command(env, [str(tmp_path / "site")], [WHEEL], again=again))
     assert words[:4] == [env.python, "-m", "pip", "install"]
-    options, names = create_command("install").parse_args(words[4:])
-    assert names == [WHEEL] and (options.force_reinstall or False) == again
+    assert read_pip_options([words[3:]]) == [{"names": [WHEEL], "force_reinstall": again}]
 
 
 def test_conda_installs_into_the_environment_that_was_verified(machine, tmp_path):
