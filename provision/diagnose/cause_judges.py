@@ -31,6 +31,7 @@ JUDGES: tuple[Judge, ...] = (
     judge_installs.pins,
     judge_installs.tried_releases,
     judge_installs.emptied,
+    judge_installs.known_bad,
     judge_system_libraries.missing,
     judge_missing_and_damaged.half_removed,
     judge_missing_and_damaged.module,

@@ -139,3 +139,21 @@ def emptied(case: Case) -> list[CauseCandidate]:
 
 def _list_wheels(case: Case, folder: str) -> Iterator[str]:
     return (n for n in case.facts.seen if n.startswith(f"nvidia-{folder.replace('_', '-')}-cu"))
+
+
+def known_bad(case: Case) -> list[CauseCandidate]:
+    """Find an installed release of a package that known_bad.yaml lists, if cuDNN fails."""
+    failures = ("cudnn_status", "sublibrary_mismatch", "sublibrary_loading", "cudnn_missing", "cudnn_symbol", "dnn_library", "dnn_handle")  # fmt: skip
+    shows = next((s for name in failures if (s := case.said.group(name))), ())
+    for row in case.profiles.known_bad if shows else ():
+        if any(
+            f"{row.version}.".startswith(f"{v}.") and v.count(".") > 1 for v in case.facts.all(row.package)
+        ):
+            return [
+                CauseCandidate(
+                    cause="framework_bug_upgrade", weight=86, confidence="likely",
+                    evidence=(*shows[:1], *case.facts.where(row.package)),
+                    title=f"{row.package} {row.version} has a known fault", fix=f"Install another release of {row.package}. {row.why}",
+                )
+            ]  # fmt: skip
+    return []

@@ -163,7 +163,7 @@ def half_removed(case: Case) -> list[CauseCandidate]:
         return []
     left = [line for line in case.said.lines if _is_left(line.text, name)]
     if not left:
-        return []
+        return _judge_namespace(name, errors[-1]) if match and match.group(2) else []
     shows = (evidence(left[0]), evidence(errors[-1].line))
     return [
         CauseCandidate(
@@ -171,6 +171,16 @@ def half_removed(case: Case) -> list[CauseCandidate]:
             title=f"{name} is incomplete: pip was interrupted while it replaced or removed the package",
             fix="Delete the folders in site-packages whose names begin with a tilde. Then reinstall the package: `gpuenv repair`, "
             f"or `python -m pip install --force-reinstall --no-cache-dir {name}`.",
+        )
+    ]  # fmt: skip
+
+
+def _judge_namespace(name: str, error: Raised) -> list[CauseCandidate]:
+    """Judge a framework that Python reads as an empty namespace: its __init__.py is missing."""
+    return [
+        CauseCandidate(
+            cause=_DAMAGED, weight=62, confidence="possible", evidence=(evidence(error.line),),
+            title=f"Python found a folder {name} without __init__.py: the package is incomplete, or the program has a folder of that name",
         )
     ]  # fmt: skip
 

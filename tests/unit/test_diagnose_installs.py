@@ -1,7 +1,7 @@
 """Installed packages, their pins, releases that were tried, and DLLs that load but do not match."""
 
 import pytest
-from diagnosed import causes, found
+from diagnosed import KNOWN, causes, found
 
 FELL_BACK = "WARNING:jax._src.xla_bridge:969: An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu."
 NO_CUDNN = "RuntimeError: Unable to load cuDNN. Is it installed?"
@@ -211,3 +211,23 @@ def test_an_optional_part_that_does_not_load_is_no_cause_if_the_program_goes_on(
 )
 def test_an_optional_part_is_the_cause_if_nothing_else_failed(then):
     assert causes(IMAGE, *then)[0] == "extension_built_for_other_torch_or_cuda"
+
+
+# --- releases with a known fault ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", [r for r in KNOWN.known_bad if "cudnn" in r.package], ids=lambda r: r.package)
+def test_an_installed_release_with_a_known_fault_is_the_cause(row):
+    lines = ("RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", "$ pip list")
+    first = found(*lines, f"{row.package}  {row.version}")[0]
+    assert first.cause == "framework_bug_upgrade"
+    assert row.version in first.title
+    assert "known fault" not in found(*lines, f"{row.package}  9.5.1.17")[0].title
+    assert causes(f"$ pip list\n{row.package}  {row.version}") == []
+
+
+def test_a_framework_without_its_init_file_may_be_damaged():
+    assert causes("ImportError: cannot import name 'Tensor' from 'torch' (unknown location)") == [
+        "package_files_damaged"
+    ]
+    assert causes("ImportError: cannot import name 'x' from 'helpers' (unknown location)") == []
