@@ -89,7 +89,7 @@ def _canonical(name: str) -> str:
 
 def tried_releases(case: Case) -> list[CauseCandidate]:
     """Find a release that failed, and another release of the same framework that then worked on the same machine."""
-    errors = raised(case.said.lines)
+    errors = raised(case.said.lines) if any("install" in line.text for line in case.said.lines) else []
     if not errors:
         return []
     for command in shell_commands(case.said.lines):
@@ -123,6 +123,8 @@ def _make_tried(name: str, failed: str, works: str, where: tuple[Evidence, ...])
 
 def emptied(case: Case) -> list[CauseCandidate]:
     """Find an NVIDIA package that is installed, and whose folder is listed without libraries."""
+    if not any(name.startswith("nvidia-") for name in case.facts.seen):
+        return []
     for command in shell_commands(case.said.lines):
         folder = _EMPTY_FOLDER.search(command.typed.replace("\\", "/"))
         if not folder or not re.search(r"\b(?:ls|dir|find|gci)\b", command.typed) or not command.ended:

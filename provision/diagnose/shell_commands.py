@@ -24,6 +24,8 @@ _PROMPTS = tuple(
         r"(?:>>>|In \[\d{1,5}\]:) ?(?P<typed>.*)$",
     )
 )
+_MARK = re.compile("[$#%>!+\u276f\u279c]")
+_PROMPT_WIDTH = 320  # characters that a prompt can have
 _PLAIN = re.compile(r"(?:[#%>+] |)(?P<typed>\S.*)$")  # a prompt that output can have too
 _PROGRAMS = (
     r"find|ls|ldconfig|locate|where|whereis|dir|dpkg|rpm|apt|pip3?|conda|mamba|micromamba|uv|ldd|"
@@ -60,6 +62,8 @@ def shell_commands(lines: Sequence[Line]) -> list[ShellCommand]:
 
 def _read_typed(text: str) -> str | None:
     """Return the command of a line with a prompt, or None for a line of output."""
+    if not _MARK.search(text, 0, _PROMPT_WIDTH):
+        return None
     for prompt in _PROMPTS:
         if match := prompt.match(text):
             return match.group("typed").strip()
