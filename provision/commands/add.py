@@ -14,7 +14,7 @@ from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
 from ..model.command_options import argument
 from ..project.config.edit_packages import add_packages
 from ..project.config.key_forms import CONFIG_NAME
-from ..request.recorded_options import others
+from ..request.recall_and_record_options import others
 from .package_edit import EditOptions, PackageEdit, apply_edit
 
 

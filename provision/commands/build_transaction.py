@@ -29,7 +29,7 @@ from ..model import (
     as_plain,
     from_plain,
 )  # fmt: skip
-from ..request import environment_paths as where
+from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..wheels.build_failure import hint_dependencies_alone
 from . import (
@@ -245,7 +245,7 @@ def prove_and_keep(job: BuildJob, prefix: Path) -> Verdict:
 
     `prefix` may be a draft of the environment. Everything shown and kept names the final place.
     """
-    from ..environment.bytecode_cache_folder import move_bytecode
+    from ..environment.bytecode_outside_environment import move_bytecode
 
     def settled(text: str) -> str:
         return text.replace(str(prefix), str(job.env))

@@ -10,12 +10,12 @@ from ..environment import draft_and_replace_folder
 from ..errors import UsageError
 from ..model import Bundle, Emit, Event, Fleet, Plan, Preview, drop_event
 from ..model.command_options import argument, group, option
-from ..request import environment_paths as where
+from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
-from . import bundle_fleet, bundle_lock, interruption_message, target_option
-from .bundle_fleet import LocksForBundle
+from . import bundle_lock, interruption_message, lock_fleet_for_bundle, target_option
 from .bundle_writer import BundleWriter
 from .default_env import note_project
+from .lock_fleet_for_bundle import LocksForBundle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,6 @@ def _find_locks(
                 "--lock is the lock of one target, and --target names several",
                 hint="leave --lock out, or give one --target",
             )
-        return bundle_fleet.find_locks(folder, before, options.targets, options.choices, emit)
+        return lock_fleet_for_bundle.find_locks(folder, before, options.targets, options.choices, emit)
     locked = bundle_lock.of(emit, folder, before, choices, options.lock, allow_md5=options.allow_md5)
     return locked if isinstance(locked, Plan) else LocksForBundle((locked,))

@@ -21,7 +21,7 @@ from ..wheels.allowed_source_builds import SourceBuilds
 from ..wheels.uv_install import format_unhashed
 from . import missing_library_warnings
 from .bundle_lock import LockForBundle
-from .bundled_package_addresses import BundledPackages, get_bundle_path
+from .package_paths_and_download_addresses import BundledPackages, get_bundle_path
 from .read_request import find_interpreter
 
 

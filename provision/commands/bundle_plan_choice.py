@@ -10,11 +10,11 @@ from ..bundle.wheel_glibc import find_newer_glibc
 from ..errors import LockError
 from ..fleet.host_classes import is_same_class
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Target
-from ..request import environment_paths as where
+from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..wheels import pylock
-from .bundled_package_addresses import get_bundle_path
 from .lock_acceptance import check_lock
+from .package_paths_and_download_addresses import get_bundle_path
 from .read_request import described_target
 
 _PARTS = ("driver", "gpus", "context", "hardware", "environment")

@@ -10,7 +10,7 @@ from ..bundle.collect_files import Item, needed
 from ..model import Emit, Preview
 from .bundle_contents import merge_items
 from .bundle_lock import LockForBundle, one_of_each_platform
-from .bundled_package_addresses import BundledPackages, solve_own_packages
+from .package_paths_and_download_addresses import BundledPackages, solve_own_packages
 
 
 def preview(folder: Path, locks: Sequence[LockForBundle], emit: Emit) -> Preview:

@@ -28,7 +28,7 @@ from ..wheels.cache_and_disk import size
 from . import interruption_message
 from .bundle_contents import BundleContents, BundlePythons, merge_items
 from .bundle_lock import LockForBundle, one_of_each_platform
-from .bundled_package_addresses import BundledPackages, solve_own_packages
+from .package_paths_and_download_addresses import BundledPackages, solve_own_packages
 
 # The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
 _PYTHON_ROOM = 250_000_000

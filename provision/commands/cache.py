@@ -9,7 +9,7 @@ from typing import ClassVar
 from ..environment import gpuenv_cache
 from ..model import CacheUsage, Emit, Event, drop_event
 from ..model.command_options import group
-from ..request.environment_paths import get_cache_dir
+from ..request.paths_of_environment_and_cache import get_cache_dir
 from ..request.shared_options import Choices
 
 

@@ -39,8 +39,8 @@ def versions(framework: str) -> list[tuple[str, str]]:
 
 def targets() -> list[tuple[str, str]]:
     """Return the targets that the project names, each with a description."""
-    from ..project.config.file_digests import read_cached_config
-    from ..request.environment_paths import get_cache_dir
+    from ..project.config.digests_and_cached_config import read_cached_config
+    from ..request.paths_of_environment_and_cache import get_cache_dir
     from ..request.project_folder import locate_project_file
     from ..request.shared_options import Choices
 

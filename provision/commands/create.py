@@ -11,7 +11,7 @@ from .create_options import CreateOptions
 
 def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
     """Build an environment that fits this machine, and prove it. With `dry_run` return the plan."""
-    from ..request import environment_paths as where, recorded_options
+    from ..request import paths_of_environment_and_cache as where, recall_and_record_options
     from . import up_to_date
     from .default_env import choose_env_to_change
     from .framework_in_place_of_path import refuse_framework_as_path
@@ -25,7 +25,9 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         refuse_framework_as_path(options.env)
     env = choose_env_to_change(emit, options.env)
     lock, recreate = options.takes_lock, options.recreate
-    choices = recorded_options.record_create_options(env, options.choices, lock=lock, recreate=recreate)
+    choices = recall_and_record_options.record_create_options(
+        env, options.choices, lock=lock, recreate=recreate
+    )
     if options.is_plain and (
         there := up_to_date.describe_up_to_date(emit, env, choices, brief=options.brief)
     ):

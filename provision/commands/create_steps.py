@@ -25,12 +25,12 @@ from ..model import (
     find_lock_manager,
 )
 from ..request import (
-    environment_paths as where,
     load_profiles,
     options_to_request,
     package_sources,
+    paths_of_environment_and_cache as where,
     project_options as inproject,
-    recorded_options,
+    recall_and_record_options,
 )
 from ..request.shared_options import Choices
 from ..wheels import pylock
@@ -86,7 +86,7 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
     else:
         # An invalid option is reported before a damaged environment.
         options_to_request.read_named(choices, load_profiles.load_all(choices))
-        matches = recorded_options.is_same(before, wanted)
+        matches = recall_and_record_options.is_same(before, wanted)
     if state.interpreter(env) is None or not matches:
         if state.interpreter(env) is not None and _can_change_in_place(env, choices, before, wanted):
             return change_in_place(emit, env, choices, how, lock)
@@ -128,7 +128,7 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
     old, new = before.get("choices") or {}, wanted["choices"]
     differ = [
         f"{name.rstrip('_')}: {old.get(name) or 'none'}, now {new.get(name) or 'none'}"
-        for name in sorted(recorded_options.list_differing(before, wanted) - {"config"})
+        for name in sorted(recall_and_record_options.list_differing(before, wanted) - {"config"})
     ]
     refusal = f"{env} ({words}) was built with other options"
     return UsageError(
@@ -230,7 +230,7 @@ def _can_change_in_place(env: Path, choices: Choices, before: dict[str, Any], wa
     if not before.get("choices"):
         return False
     old, new, plan = before["choices"], wanted["choices"], state.plan_of(env)
-    differs = recorded_options.list_differing(before, wanted)
+    differs = recall_and_record_options.list_differing(before, wanted)
     differs -= {
         k for k in ("device", "cuda", "python") if keep_device_cuda_and_python.is_kept(plan, k, new.get(k))
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..environment import draft_and_replace_folder
 from ..model import Emit, Event
-from ..request import environment_paths, project_folder as projects
+from ..request import paths_of_environment_and_cache, project_folder as projects
 
 
 def is_environment(word: str) -> bool:
@@ -18,7 +18,7 @@ def is_environment(word: str) -> bool:
     if path.is_dir():
         return projects.holds_python(path) or draft_and_replace_folder.made_by_gpuenv(path)
     return not path.exists() and not draft_and_replace_folder.is_settled(
-        environment_paths.make_absolute(path)
+        paths_of_environment_and_cache.make_absolute(path)
     )
 
 

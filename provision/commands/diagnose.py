@@ -27,7 +27,7 @@ from ..model import (
     from_plain,
 )
 from ..model.command_options import argument, group, option
-from ..request import environment_paths as where, load_profiles
+from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..request.target import read_json
 from ..system import untrusted_files

@@ -14,7 +14,7 @@ from ..environment import draft_and_replace_folder
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
-from ..request import load_profiles, project_options as inproject, recorded_options, upload_limits
+from ..request import load_profiles, project_options as inproject, recall_and_record_options, upload_limits
 from ..request.project_folder import find_project_folder
 from ..request.shared_options import Choices
 from ..wheels import pylock
@@ -156,12 +156,12 @@ def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
     the lock was solved with the same ones.
     """
     if lock is None:
-        return recorded_options.without_own_packages(env_choices)
-    plain = recorded_options.without_machine(env_choices)
+        return recall_and_record_options.without_own_packages(env_choices)
+    plain = recall_and_record_options.without_machine(env_choices)
     now = inproject.apply_project(plain)
     demands = inproject.read_requirements(now, load_profiles.load_all(now), lock.plan.target)
     same = inproject.is_same_inputs(lock.inputs, now, inproject.list_files(now, demands))
-    return plain if same else recorded_options.without_own_packages(plain)
+    return plain if same else recall_and_record_options.without_own_packages(plain)
 
 
 def _judged(

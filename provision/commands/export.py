@@ -24,7 +24,7 @@ from ..model import (
 )
 from ..model.command_options import REQUIRED, argument, group, option
 from ..project.config.project_file import find_in_folder
-from ..request import environment_paths as where, load_profiles, project_folder as projects
+from ..request import load_profiles, paths_of_environment_and_cache as where, project_folder as projects
 from ..request.shared_options import Choices
 from ..system import scratch_folders
 from ..system.output_file import (

@@ -13,11 +13,11 @@ from packaging.version import Version
 from ..errors import LockError, ResolveError
 from ..managers.protocol import Task, locking
 from ..model import HeldBackPackage, Lock, Plan, RequestContext, drop_event
-from ..request import environment_paths
+from ..request import paths_of_environment_and_cache
 from ..request.shared_options import Choices
 from ..resolve.joint_answer import answer
 from ..wheels.allowed_source_builds import source_builds
-from .chosen_set_with_search import BestSet
+from .best_set import BestSet
 from .functions_for_managers import get_stages
 from .joint_choice import JointChoice
 from .search_for_lock import LockSearch
@@ -50,7 +50,7 @@ def _find_best_set(context: RequestContext, choices: Choices, plan: Plan) -> Bes
     if builds.refusals:
         builds.refusals.runs_uv = False
     context = dataclasses.replace(context, request=dataclasses.replace(context.request, python=plan.python))
-    stages = get_stages(environment_paths.get_cache_dir(choices))
+    stages = get_stages(paths_of_environment_and_cache.get_cache_dir(choices))
     no_early_solve = dataclasses.replace(context, reading=True)
     task = Task(emit=drop_event, first=no_early_solve, stages=stages, builds=builds)
     joint = JointChoice(drop_event, allow_old=True)

@@ -20,10 +20,10 @@ from ..model import (
     Target,
     drop_event,
 )
+from .facts_from_refused_solves import find_reason, is_named
 from .functions_for_managers import resolve_plan
 from .joint_choice import JointChoice
 from .packages_named_beside_frameworks import read_named_packages
-from .solver_refusals import find_reason, is_named
 
 _SHOWN = 3
 """Named packages that a reason lists."""

@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 
 from ..errors import LockError
 from ..model import Emit, Event, JointSolution, Lock, Plan, RequestContext
-from ..resolve.candidate_builds import CandidateBuilds
 from ..resolve.chosen_and_refused_sets import Chosen, Refused
-from ..resolve.companions import companion_names
+from ..resolve.companion_objections import companion_names
+from ..resolve.compatible_build_sets import CandidateBuilds
 from ..resolve.joint_answer import against_newest, answer, why_none
 from ..resolve.locked_cuda_conflicts import OtherCuda
 from ..resolve.outdated_releases import OLD, too_old
 from ..resolve.question import ask_on_all
 from ..resolve.search_builds_and_packages import JointSearch
 from ..wheels.available_releases import ReleaseReader, RequestedPackage
-from .chosen_set_with_search import UNKNOWN, BestSet
+from .best_set import UNKNOWN, BestSet
 from .conflicting_indirect_packages import find_transitive_packages
+from .facts_from_refused_solves import KeptReleases, OtherCudaError, find_reason, is_named, make_age_error
 from .make_release_reader import make_release_reader
 from .packages_named_beside_frameworks import read_named_packages
 from .releases_to_read import read_what_matters
-from .solver_refusals import KeptReleases, OtherCudaError, find_reason, is_named, make_age_error
 
 _MOST_REFUSALS = 6
 

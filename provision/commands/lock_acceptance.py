@@ -11,7 +11,7 @@ from .. import detect
 from ..errors import LockError, MachineError
 from ..managers.protocol import locking
 from ..model import AvailableWheels, Lock, Machine, PackageSources, Plan, Request, RequestContext, Target
-from ..request import environment_paths as where, load_profiles, options_to_request
+from ..request import load_profiles, options_to_request, paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from .functions_for_managers import get_stages
 from .read_request import described_target, get_locking

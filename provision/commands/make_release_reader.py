@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set as AbstractSet
 
 from ..model import FRAMEWORKS, Build, RequestContext
-from ..resolve.companions import companion_names, known_companion
+from ..resolve.companion_objections import companion_names, known_companion
 from ..wheels.available_releases import ReleaseReader, RequestedPackage
 from ..wheels.prebuilt_wheels import PrebuiltWheels
 

@@ -17,13 +17,13 @@ from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..model.command_options import BUILD, group, option
 from ..project.config.key_forms import CONFIG_NAME
 from ..request import (
-    environment_paths as where,
     load_profiles,
+    paths_of_environment_and_cache as where,
     project_options as inproject,
-    recorded_options,
+    recall_and_record_options,
 )
 from ..request.project_folder import find_project_folder, locate_project_file
-from ..request.recorded_options import others
+from ..request.recall_and_record_options import others
 from ..request.shared_options import Choices
 from ..wheels import pylock
 from . import interruption_message
@@ -131,10 +131,12 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
 
 def _as_made(env: Path, base: Choices) -> Choices:
     """Return the options that the environment was made with. Folders of wheels that are named now are added."""
-    recorded = recorded_options.recall_options(env, base, {name for name in _OWN if getattr(base, name)})
+    recorded = recall_and_record_options.recall_options(
+        env, base, {name for name in _OWN if getattr(base, name)}
+    )
     links = list(dict.fromkeys([*recorded.find_links, *base.find_links]))
     binary = list(dict.fromkeys([*recorded.only_binary, *base.only_binary]))
-    more = recorded_options.record(Choices(find_links=links, only_binary=binary))
+    more = recall_and_record_options.record(Choices(find_links=links, only_binary=binary))
     return dataclasses.replace(recorded, find_links=links, only_binary=binary, typed=recorded.typed | more)
 
 
@@ -156,7 +158,7 @@ def _in_project(
     solved = existing_lock.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
     edit.write(file)
     choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.chosen([text])])
-    choices = dataclasses.replace(choices, typed=recorded_options.record(choices))
+    choices = dataclasses.replace(choices, typed=recall_and_record_options.record(choices))
     return inproject.apply_project(choices), solved.write()
 
 
@@ -172,7 +174,7 @@ def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
         choices = _of_its_lock(choices, pylock.read_in(env / draft_and_replace_folder.MARK))
     edit.check(choices.with_, None)
     changed = dataclasses.replace(choices, with_=edit.chosen(choices.with_))
-    return dataclasses.replace(changed, typed=recorded_options.record(changed))
+    return dataclasses.replace(changed, typed=recall_and_record_options.record(changed))
 
 
 def _of_its_lock(choices: Choices, lock: Lock) -> Choices:

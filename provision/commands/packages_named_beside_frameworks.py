@@ -9,7 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ..index.platform_tags import CPYTHON, markers_of
+from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
 from ..model import FRAMEWORKS, RequestContext
 from ..wheels.available_releases import RequestedPackage
 

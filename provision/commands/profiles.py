@@ -17,11 +17,11 @@ from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
 from ..model.command_options import argument, group, option
 from ..profiles import measure
 from ..profiles.check_table import check_table
-from ..profiles.measure.wheel_reader import Reader, row_name
+from ..profiles.measure.cached_wheel_facts import Reader, row_name
+from ..profiles.read_and_write_yaml_files import difference, documents, dump, read_file
 from ..profiles.table_declarations import FILES, Table
-from ..profiles.yaml_files import difference, documents, dump, read_file
 from ..request import load_profiles
-from ..request.environment_paths import get_cache_dir
+from ..request.paths_of_environment_and_cache import get_cache_dir
 from ..request.shared_options import Choices
 from ..system import process, write_inside_folder
 

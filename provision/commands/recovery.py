@@ -7,7 +7,7 @@ from pathlib import Path
 from ..environment import draft_and_replace_folder
 from ..errors import BuildError
 from ..model import Emit, Event
-from ..request import environment_paths as where
+from ..request import paths_of_environment_and_cache as where
 
 
 def roll_back_interrupted(emit: Emit, env: Path) -> None:

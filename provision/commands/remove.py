@@ -11,7 +11,7 @@ from ..environment import draft_and_replace_folder, kernel, registry, removal
 from ..errors import GpuenvError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..model.command_options import argument, group, option
-from ..request import environment_paths as where
+from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..system import process
 from . import interruption_message

@@ -13,7 +13,7 @@ from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
 from ..model.command_options import argument, group, option
-from ..request import environment_paths as where, package_sources, project_options as inproject
+from ..request import package_sources, paths_of_environment_and_cache as where, project_options as inproject
 from ..request.shared_options import Choices
 from ..system import process
 from ..wheels import pylock

@@ -16,7 +16,7 @@ from ..environment import draft_and_replace_folder, state
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
 from ..model.command_options import argument, option
-from ..request import environment_paths as where, package_sources, shared_options as o
+from ..request import package_sources, paths_of_environment_and_cache as where, shared_options as o
 from ..request.project_folder import find_project_env
 from ..system import process
 from ..system.output_file import is_stdout
@@ -54,7 +54,7 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
     if options.hosts is not None:
         if options.env is not None:
             raise UsageError("ENV and --hosts are both given", hint="give one of them")
-        from .fleet_report import report_hosts
+        from .report_fleet_results import report_hosts
 
         return report_hosts(options.hosts, options.output, emit, force=options.force)
     if options.output is not None:

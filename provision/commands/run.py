@@ -15,7 +15,7 @@ from .. import detect
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, Finding, RunResult, drop_event
 from ..model.command_options import argument, group, option
-from ..request import environment_paths as where, load_profiles
+from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..request.project_folder import find_project_env, locate_project_file
 from ..request.shared_options import Choices
 from ..system import process

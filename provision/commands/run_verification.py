@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import verify
 from ..model import Emit
-from ..request import environment_paths as where
+from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from .verdict_inputs import machine_for_verdict
 

@@ -24,7 +24,7 @@ from ..model import (
     RequestContext,
     VersionBound,
 )
-from ..request import environment_paths as where
+from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..resolve.locked_cuda_conflicts import sentence_of
 from ..wheels import pythons_with_wheels, solve_wheels

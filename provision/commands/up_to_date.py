@@ -14,9 +14,9 @@ from typing import Any
 from ..environment import draft_and_replace_folder, registry, state
 from ..errors import BuildError
 from ..model import CreateResult, Emit, Event, Lock
-from ..project.config.file_digests import digest_files
-from ..request import project_options as inproject, recorded_options
-from ..request.environment_paths import get_cache_dir, make_absolute
+from ..project.config.digests_and_cached_config import digest_files
+from ..request import project_options as inproject, recall_and_record_options
+from ..request.paths_of_environment_and_cache import get_cache_dir, make_absolute
 from ..request.recorded_project import read_own_project
 from ..request.shared_options import Choices
 from ..system import process, untrusted_files
@@ -38,11 +38,11 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
     if state.interpreter(env) is None:
         return None
     before = state.read(env, "request.json") or {}
-    if not before or (env / draft_and_replace_folder.MARK / recorded_options.KERNEL).exists():
+    if not before or (env / draft_and_replace_folder.MARK / recall_and_record_options.KERNEL).exists():
         return None  # a kernel may have to be registered again
     choices = inproject.apply_project(choices)
     wanted = make_record(choices, None, (before.get("files") or {}).get("names", []))
-    if not recorded_options.is_same(before, wanted):
+    if not recall_and_record_options.is_same(before, wanted):
         return None
     machine = machine_for_verdict()
     digest = (state.read(env, "lock.json") or {}).get("digest")

@@ -13,7 +13,7 @@ from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import FRAMEWORKS, Emit, Environment, Event, Lock, NodeVerdict, Verdict, drop_event
 from ..model.command_options import argument, group, option
-from ..request import environment_paths as where
+from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..system import process
 from ..system.output_file import refuse_to_replace, signed, write_output
@@ -59,7 +59,7 @@ class VerifyOptions:
 def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVerdict:
     """Return the verdict on a venv, a conda prefix or the environment of a python executable."""
     if options.node:
-        from .verify_node import verify_node
+        from .check_node_for_fault import verify_node
 
         _assert_alone(options)
         return verify_node(options.env, options.choices, options.timeout, emit)

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from ..model import Evidence, Finding, Machine
 from .candidates import Case, CauseCandidate
-from .catalogue_messages import by_catalogue
+from .candidates_from_catalogue import by_catalogue
 from .cause_judges import JUDGES
 from .evidence_from_machine import contradicted, hidden_gpus, machine_facts
 from .fact_readers import read_facts

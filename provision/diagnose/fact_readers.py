@@ -12,7 +12,7 @@ from ..model import Evidence, GpuModel
 from .board_names import Boards
 from .facts import Facts
 from .key_value_lines import KEYED, keyed
-from .library_inventory import add_inventory
+from .libraries_listed_in_text import add_inventory
 from .pattern_search import evidence
 from .read_relevant_log_lines import Line
 from .version_texts import VERSION, dotted, package, spelled

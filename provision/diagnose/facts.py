@@ -36,7 +36,7 @@ class Facts:
     Names: driver, driver_cuda, gpu, capability, kernels (a whole list), kernel (one of a list of lines),
     cuda_build, cuda (installed), cudnn_built, cudnn_loaded, cudnn, python, os, missing, loaded, present,
     free_bytes, total_bytes, library_path, visible, glibc, device_in, oom_kills (of the kernel, while the
-    program ran), packages by their names, and those of library_inventory.py.
+    program ran), packages by their names, and those of libraries_listed_in_text.py.
     """
 
     seen: dict[str, list[Fact]] = field(default_factory=dict)

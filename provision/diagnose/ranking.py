@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..model import Evidence, FailureCause, Finding, Machine
 from ..profiles.make_failure_finding import fill_text
 from .candidates import Case, CauseCandidate
-from .environment_findings_in_text import confirm
+from .confirm_environment_findings import confirm
 from .filter_by_device import remaining
 from .tables_rules_and_place import Advise, Circumstances
 from .version_advice import advice

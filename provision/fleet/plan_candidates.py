@@ -15,7 +15,7 @@ from functools import cached_property
 from packaging.version import Version
 
 from ..model import AvailableWheels, Build, CudaMajor, CudaRelease, Profiles, Request, Target
-from ..resolve.available_wheels import cudnn_objections, serving_releases
+from ..resolve.available_wheels_and_cudnn import cudnn_objections, serving_releases
 from ..resolve.build_choice import candidates, fit, in_order
 from ..resolve.objections import fits
 from ..resolve.question import Question

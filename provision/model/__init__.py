@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # type checkers need all names
     from provision.model.drift import *
     from provision.model.environment import *
     from provision.model.failure_catalog import *
-    from provision.model.finding_texts import *
-    from provision.model.fleet import *
+    from provision.model.finding_text_rows import *
     from provision.model.fleet_classes import *
+    from provision.model.fleet_plans_and_locks import *
     from provision.model.fleet_results import *
     from provision.model.joint_search_values import *
     from provision.model.lock_names import *
@@ -46,7 +46,7 @@ _MODULES = {
     "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress Profiles ProfileTable ProfileTables",
     "failure_catalog": "CatalogueMessage FailureCause FailureMessage FailureRule",
     "profile_package_rows": "ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement",
-    "finding_texts": "FindingText",
+    "finding_text_rows": "FindingText",
     "satellites": "Satellite PackageTrap",
     "prebuilt_wheels": "WheelPage CxxAbi WheelGlibc BuiltFor PrebuiltWheel",
     "cpu_build_packages": "CPU_PACKAGES is_cpu_build",
@@ -57,7 +57,7 @@ _MODULES = {
     "plan_and_lock": "RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock",
     "lock_names": "VENV_LOCK CONDA_LOCK LOCK_NAMES VENV_LOCKS VENV_CLASS_LOCKS UV_LOCK_FORMAT make_lock_name find_lock_target find_lock_manager is_venv_lock",
     "fleet_classes": "FleetHost HostClass",
-    "fleet": "FleetPlan PlanDifference UnservedHosts Fleet FleetLock FleetLocks",
+    "fleet_plans_and_locks": "FleetPlan PlanDifference UnservedHosts Fleet FleetLock FleetLocks",
     "fleet_results": "HostVerdict HostResult FleetResults",
     "bundle": "BundleFile BundlePython BundlePlan Bundle",
     "environment": "Environment InstalledPackage InstallRecord",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.model.fleet import UnservedHosts
 from provision.model.fleet_classes import HostClass
+from provision.model.fleet_plans_and_locks import UnservedHosts
 from provision.model.machine import Target
 from provision.model.shared_words import Device, Manager
 

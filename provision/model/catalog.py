@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .failure_catalog import CatalogueMessage, FailureCause, FailureMessage, FailureRule
-from .finding_texts import FindingText
+from .finding_text_rows import FindingText
 from .prebuilt_wheels import CxxAbi, WheelGlibc, WheelPage
 from .profile_package_rows import (
     CondaName,

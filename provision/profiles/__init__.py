@@ -21,9 +21,9 @@ from provision import model
 from provision.errors import DataError
 from provision.system import untrusted_files
 
+from .read_and_write_yaml_files import MAX_BYTES, read_file
 from .table_declarations import FILES, KINDS, Row, Table, row_key
 from .table_mapping import Kind
-from .yaml_files import MAX_BYTES, read_file
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -107,7 +107,7 @@ def _hash_folders(folders: Sequence[Path]) -> str:
     names = (
         "catalog",
         "failure_catalog",
-        "finding_texts",
+        "finding_text_rows",
         "profile_package_rows",
         "prebuilt_wheels",
         "satellites",

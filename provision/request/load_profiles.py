@@ -8,7 +8,7 @@ from pathlib import Path
 from .. import profiles
 from ..errors import UsageError
 from ..model import Profiles
-from .environment_paths import get_cache_dir
+from .paths_of_environment_and_cache import get_cache_dir
 from .shared_options import Choices
 
 _FOR_VERDICT = (

@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..index.platform_tags import markers_of
+from ..index.markers_and_tags_of_platform import markers_of
 from ..model import (
     FRAMEWORK_ALIASES,
     FRAMEWORKS,
@@ -28,7 +28,7 @@ from ..model import (
     normalize_name,
 )
 from ..project.config.key_forms import CONFIG_NAME
-from ..project.quote_text_and_parse_requirement import suggest_version
+from ..project.quote_for_messages_and_parse_requirement import suggest_version
 from . import misleading_package_names, project_options as inproject, sort_out_cpu_builds
 from .check_option_values import check_values, suggest_value
 from .load_profiles import load_all

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..environment import draft_and_replace_folder
 from ..project.config.project_file import find_project_file
 from ..system import process
-from .environment_paths import make_absolute
+from .paths_of_environment_and_cache import make_absolute
 
 DEFAULT_ENV = Path(".venv")
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")

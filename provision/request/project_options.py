@@ -11,11 +11,11 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model import PackageSources, Profiles, ProjectConfig, ProjectRequirements, Target
-from ..project.config.file_digests import digest_files, name_watched_file, read_cached_config
+from ..project.config.digests_and_cached_config import digest_files, name_watched_file, read_cached_config
 from ..project.config.key_forms import CONFIG_NAME
 from ..system import process
 from . import upload_limits
-from .environment_paths import get_cache_dir
+from .paths_of_environment_and_cache import get_cache_dir
 from .project_folder import locate_project_file
 from .shared_options import Choices
 
@@ -112,7 +112,7 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
     """Return the requirements of the project's files, and packages named with a URL. Raises UsageError."""
     from packaging.requirements import Requirement
 
-    from ..index.platform_tags import markers_of
+    from ..index.markers_and_tags_of_platform import markers_of
 
     addressed = [(text, f"--with {text}") for text in c.with_ if Requirement(text).url]
     if not (c.requirement or c.project or addressed):

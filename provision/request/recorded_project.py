@@ -11,7 +11,7 @@ from pathlib import Path
 from ..environment import draft_and_replace_folder, state
 from ..errors import DataError
 from ..model import Check, as_plain
-from ..project.config.file_digests import read_cached_config
+from ..project.config.digests_and_cached_config import read_cached_config
 from ..project.config.key_forms import PYPROJECT, YAML_NAMES
 from ..project.config.yaml_tree import MAX_BYTES
 from ..system import untrusted_files

@@ -13,7 +13,7 @@ from ..errors import ResolveError, UsageError
 from ..model import PLATFORMS, Device, Machine, Profiles, Target, TargetGpu, from_plain
 from ..resolve import gpu_named
 from ..system import untrusted_files
-from . import environment_paths as where
+from . import paths_of_environment_and_cache as where
 from .shared_options import Choices
 
 _DEFAULT_GLIBC = "2.35"

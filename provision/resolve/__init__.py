@@ -28,7 +28,7 @@ from ..model import (
 from .build_choice import candidates, clash, fit
 from .kernels import gpu_named
 from .objections import objections
-from .pins_and_conflicts_of_builds import planned, toolkit_note
+from .pin_builds_and_find_conflicts import planned, toolkit_note
 from .question import Question
 from .relaxation_hint import hint_for
 from .toolkit import is_toolkit_part, toolkit_packages

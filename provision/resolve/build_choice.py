@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..model import Build, FrameworkRequest, RejectionReason
-from .available_wheels import local_builds, missing, share_cudnn
+from .available_wheels_and_cudnn import local_builds, missing, share_cudnn
 from .objections import fits
-from .pins_and_conflicts_of_builds import conflict
+from .pin_builds_and_find_conflicts import conflict
 from .question import Question
 from .versions import major, version
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..model import PackageRelease
-from .candidate_builds import CandidateBuilds
+from .compatible_build_sets import CandidateBuilds
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from ..model import (
     PackageSet,
     PassedOverBuild,
 )
-from .candidate_builds import CandidateBuilds
 from .chosen_and_refused_sets import Chosen
-from .companions import companion_names
+from .companion_objections import companion_names
+from .compatible_build_sets import CandidateBuilds
 from .joint_notes import list_notes
 from .objections import objections
 from .prebuilt_fit import lacks_prebuilt, no_prebuilt

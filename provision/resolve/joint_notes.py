@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .chosen_and_refused_sets import Chosen
-from .companions import lone_companions
+from .companion_objections import lone_companions
 from .satellite_fit import objection
 from .search_builds_and_packages import JointSearch
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from packaging.requirements import Requirement
 
 from ..model import Build, FrameworkRequest, RejectionReason, TargetGpu
-from .available_wheels import at_hand, cudnn_objections, missing, wheels_for
+from .available_wheels_and_cudnn import at_hand, cudnn_objections, missing, wheels_for
 from .kernels import how_they_run, named, needs_cuda
 from .question import Question
 from .toolkit import compiler_objections

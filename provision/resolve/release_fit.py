@@ -13,9 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import NamedPackage, PackageRelease, PrebuiltWheel
-from .candidate_builds import CandidateBuilds
 from .chosen_and_refused_sets import Refused
-from .companions import (
+from .companion_objections import (
     comes_along,
     companion_names,
     companion_objection,
@@ -23,10 +22,11 @@ from .companions import (
     required_names,
     requirement_of_builds,
 )
+from .compatible_build_sets import CandidateBuilds
 from .prebuilt_fit import find_prebuilt, lacks_prebuilt
 from .question import Question
-from .release_requirements import select_requirements
 from .satellite_fit import SatelliteRows, objection, without_kernels
+from .select_release_requirements import select_requirements
 from .shared_search_results import SearchMemory
 from .versions import meets
 

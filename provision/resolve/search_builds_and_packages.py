@@ -18,8 +18,8 @@ from functools import cached_property
 
 from ..model import NamedPackage, PackageRelease
 from .assign_releases import Assignments, Options
-from .candidate_builds import CandidateBuilds, candidates_of
 from .chosen_and_refused_sets import Chosen, Refused
+from .compatible_build_sets import CandidateBuilds, candidates_of
 from .question import Question
 from .release_fit import ReleaseFit
 from .shared_search_results import SearchMemory, SharedLists

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..model import PackageRelease
 from .assign_releases import Pairs
-from .candidate_builds import CandidateBuilds
+from .compatible_build_sets import CandidateBuilds
 
 Releases = Sequence[PackageRelease]
 

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease
-from .pins_and_conflicts_of_builds import toolkit_parts, toolkits
+from .pin_builds_and_find_conflicts import toolkit_parts, toolkits
 from .question import Question
 from .versions import meets
 

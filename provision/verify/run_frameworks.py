@@ -17,11 +17,11 @@ from . import (
     culprit_setting,
     early_probes,
     explain_unopened_nvidia_libraries,
+    import_frameworks_and_judge_together,
     judge_frameworks,
     judge_loaded,
     judge_lowlevel,
     read_libraries,
-    run_imports,
     run_probe,
 )
 from .drift import installs_after_image
@@ -103,7 +103,7 @@ def run_frameworks(run: Verification) -> None:
 
 def import_frameworks(run: Verification) -> None:
     """Import the frameworks without a computation (`--quick` on the CPU)."""
-    run_imports.run_imports(run, _choose_names(run))
+    import_frameworks_and_judge_together.run_imports(run, _choose_names(run))
 
 
 def _choose_names(run: Verification) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ def _run_together(run: Verification, names: Sequence[str]) -> None:
     tried = [
         (
             order,
-            run_imports.ask_together(
+            import_frameworks_and_judge_together.ask_together(
                 run.env,
                 order,
                 device=run.device,
@@ -144,7 +144,12 @@ def _run_together(run: Verification, names: Sequence[str]) -> None:
         )
         for order in (tuple(names), tuple(reversed(names)))
     ]
-    run.add("framework", run_imports.judge_together(tried), time.perf_counter() - start, ", ".join(names))
+    run.add(
+        "framework",
+        import_frameworks_and_judge_together.judge_together(tried),
+        time.perf_counter() - start,
+        ", ".join(names),
+    )
 
 
 def _run_probe(
@@ -154,10 +159,10 @@ def _run_probe(
     later_input: Callable[[], Mapping[str, Any] | None] | None = None,
     on_start: Callable[[], None] | None = None,
 ) -> run_probe.ProbeReport:
-    return run_imports.ask_framework(
+    return import_frameworks_and_judge_together.ask_framework(
         run.env,
         name,
-        run_imports.FrameworkProbeRequest(
+        import_frameworks_and_judge_together.FrameworkProbeRequest(
             device=run.device,
             ordinals=() if run.ordinal is None else (run.ordinal,),
             deep=run.options.deep,
@@ -255,7 +260,7 @@ def _run_on_device(run: Verification, name: str, uuid: str | None) -> FrameworkV
     """Run the three stages of a framework, on the MIG device `uuid` if there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
     report, outcome = _ask_framework(run, name, {**run.environ, **hidden})
-    times = run_imports.measure_stages(report)
+    times = import_frameworks_and_judge_together.measure_stages(report)
     later = _list_later_installs(run)
     for stage, as_judged in outcome.stages:
         judged = dataclasses.replace(as_judged, findings=tuple(add_later_installs(as_judged.findings, later)))

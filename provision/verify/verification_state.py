@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..environment import bytecode_cache_folder
+from ..environment import bytecode_outside_environment
 from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
@@ -159,7 +159,7 @@ def child_environ(early_probes: EarlyProbes, options: Options) -> dict[str, str]
     """Return the variables of children that import packages: the user's, and a folder for bytecode."""
     origins = [str(Path(f.origin).parent) for f in early_probes.python_paths.result().frameworks]
     return {
-        **bytecode_cache_folder.choose_bytecode_folder(origins, options.cache_dir),
+        **bytecode_outside_environment.choose_bytecode_folder(origins, options.cache_dir),
         **early_probes.environ,
     }
 

@@ -19,7 +19,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from ..index.http import AT_ONCE
-from ..index.platform_tags import wheel_tags
+from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.simple_api import File, allows_python, version_of
 from ..model import AvailableWheels, NamedPackage, PackageRelease, PackageSources, Target
 from .cache_and_disk import own_cache

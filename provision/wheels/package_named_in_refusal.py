@@ -13,7 +13,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from ..index.platform_tags import wheel_tags
+from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.simple_api import allows_python
 from ..model import LockedPackage, Plan
 from .read_source_archives import SourceArchives

@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from ..errors import LockError
 from ..index.http import AT_ONCE
-from ..index.platform_tags import wheel_tags
+from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.prebuilt_names import FrameworkBuild, find_glibc, label_of, read_name
 from ..index.simple_api import File
 from ..model import PackageSources, PrebuiltWheel, Target, WheelGlibc, WheelPage

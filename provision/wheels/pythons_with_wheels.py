@@ -18,7 +18,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from ..errors import LockError
 from ..index import uv
-from ..index.platform_tags import CPYTHON, markers_of, wheel_tags
+from ..index.markers_and_tags_of_platform import CPYTHON, markers_of, wheel_tags
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
 from ..system import scratch_folders
 from ..system.redaction import redact

@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
 from ..index.http import AT_ONCE
-from ..index.platform_tags import CPYTHON, markers_of
+from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
 from ..model import Emit, Event, LockedPackage, Plan, RequirementLine
 from .package_named_in_refusal import find_unusable
 from .read_source_archives import SourceArchive, SourceArchives

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..index.scan_library_stream import read_nvidia_folders
+from ..index.read_architectures_from_stream import read_nvidia_folders
 
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+")
 

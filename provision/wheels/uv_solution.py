@@ -14,7 +14,7 @@ from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..index.platform_tags import wheel_tags
+from ..index.markers_and_tags_of_platform import wheel_tags
 from ..model import LockedPackage, Plan
 from ..system.file_digest import hash_file
 from ..system.untrusted_names_to_paths import file_name_of_url

@@ -25,7 +25,7 @@ from provision.model import (
     Target,
     TargetGpu,
 )
-from provision.resolve.available_wheels import serving_releases
+from provision.resolve.available_wheels_and_cudnn import serving_releases
 from provision.resolve.build_choice import candidates
 from provision.resolve.objections import objections
 from provision.resolve.question import Question

@@ -17,7 +17,7 @@ from provision.managers import venv
 from provision.managers.conda import foreign_locks as conda_foreign
 from provision.model import Lock, LockedPackage, PackageSources, Plan, Target, from_plain
 from provision.profiles import load
-from provision.project.config.file_digests import read_cached_config
+from provision.project.config.digests_and_cached_config import read_cached_config
 from provision.project.config.gpuenv_yaml import read_config
 from provision.request import target
 from provision.system import process, untrusted_files

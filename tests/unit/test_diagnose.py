@@ -15,7 +15,7 @@ from provision.diagnose.rules import by_rules, mistakes
 from provision.errors import DataError
 from provision.model import Evidence
 from provision.profiles.make_failure_finding import fill_text
-from provision.profiles.yaml_files import dump, read_file
+from provision.profiles.read_and_write_yaml_files import dump, read_file
 
 LABELS = 50
 

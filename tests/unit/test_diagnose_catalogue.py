@@ -5,7 +5,7 @@ import re
 import pytest
 from diagnosed import KNOWN, causes, found
 
-from provision.diagnose import catalogue_messages
+from provision.diagnose import candidates_from_catalogue
 from provision.diagnose.rules import catalogue_mistakes
 from provision.model import CatalogueMessage
 
@@ -112,7 +112,7 @@ def test_each_row_names_its_program_releases_and_source():
 
 
 def test_the_numbers_are_searched_in_bounded_time():
-    assert catalogue_messages.by_catalogue.__module__ == "provision.diagnose.catalogue_messages"
+    assert candidates_from_catalogue.by_catalogue.__module__ == "provision.diagnose.candidates_from_catalogue"
     assert not causes(("cudaa" * 700 + " ") * 50)
 
 

@@ -12,13 +12,18 @@ from pathlib import Path
 import pytest
 from index_server import web, wheel, zipped  # noqa: F401  # fixtures
 
-from provision.index import scan_library_stream
-from provision.profiles.measure import evaluate_wheel_requirements, jax_builds, torch_builds, wheel_reader
+from provision.index import read_architectures_from_stream
+from provision.profiles.measure import (
+    cached_wheel_facts,
+    evaluate_wheel_requirements,
+    jax_builds,
+    torch_builds,
+)
+from provision.profiles.measure.cached_wheel_facts import Reader
 from provision.profiles.measure.cudnn_and_toolkit_wheels import cudnn_rows
 from provision.profiles.measure.torch_builds import torch_rows
-from provision.profiles.measure.wheel_reader import Reader
+from provision.profiles.read_and_write_yaml_files import dump, read_file
 from provision.profiles.table_declarations import Table
-from provision.profiles.yaml_files import dump, read_file
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,49 +35,57 @@ def fatbin(*entries):
         payload = bytes(40)
         header = struct.pack("<HHIQ", kind, 0x101, 64, len(payload)) + bytes(12) + struct.pack("<I", arch)
         body += header + bytes(64 - len(header)) + payload
-    return scan_library_stream.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+    return read_architectures_from_stream.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
 
 
 def test_kernels_are_read_from_fat_binaries():
     library = bytes(1000) + fatbin((2, 70), (2, 90), (1, 90)) + bytes(77) + fatbin((2, 120))
-    found = scan_library_stream.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
-    assert scan_library_stream.from_binaries(found) == "7.0 9.0+PTX 12.0"
+    found = read_architectures_from_stream.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
+    assert read_architectures_from_stream.from_binaries(found) == "7.0 9.0+PTX 12.0"
     assert found.fatbins == 2
-    first = scan_library_stream.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
-    assert scan_library_stream.from_binaries(first) == "7.0 9.0+PTX"
+    first = read_architectures_from_stream.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
+    assert read_architectures_from_stream.from_binaries(first) == "7.0 9.0+PTX"
 
 
 def test_the_magic_alone_is_no_fat_binary():
     for junk in (
-        scan_library_stream.MAGIC,
-        scan_library_stream.MAGIC + bytes(100),
-        scan_library_stream.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
+        read_architectures_from_stream.MAGIC,
+        read_architectures_from_stream.MAGIC + bytes(100),
+        read_architectures_from_stream.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
     ):
         assert (
-            scan_library_stream.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds == frozenset()
+            read_architectures_from_stream.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds
+            == frozenset()
         )
     half = fatbin((2, 80))[:50]
-    assert scan_library_stream.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
+    assert (
+        read_architectures_from_stream.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
+    )
 
 
 def test_the_magic_across_two_reads_is_seen():
-    library = bytes(scan_library_stream.CHUNK - 2) + fatbin((2, 86))
+    library = bytes(read_architectures_from_stream.CHUNK - 2) + fatbin((2, 86))
     assert (
-        scan_library_stream.from_binaries(
-            scan_library_stream.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
+        read_architectures_from_stream.from_binaries(
+            read_architectures_from_stream.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
         )
         == "8.6"
     )
 
 
 def test_reading_ends_with_the_budget():
-    library = bytes(3 * scan_library_stream.CHUNK) + fatbin((2, 86))
-    found = scan_library_stream.read_fatbins(io.BytesIO(library), enough=1, budget=scan_library_stream.CHUNK)
-    assert (found.fatbins, found.read) == (0, scan_library_stream.CHUNK)
+    library = bytes(3 * read_architectures_from_stream.CHUNK) + fatbin((2, 86))
+    found = read_architectures_from_stream.read_fatbins(
+        io.BytesIO(library), enough=1, budget=read_architectures_from_stream.CHUNK
+    )
+    assert (found.fatbins, found.read) == (0, read_architectures_from_stream.CHUNK)
 
 
 def test_kernels_are_read_from_architecture_names():
-    assert scan_library_stream.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
+    assert (
+        read_architectures_from_stream.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"])
+        == "7.5 9.0a 12.0+PTX"
+    )
 
 
 def test_the_cuda_of_a_build_is_read_from_its_machine_code():
@@ -102,7 +115,7 @@ def test_the_cuda_of_a_build_is_read_from_its_machine_code():
     ],
 )
 def test_a_platform_tag_gives_platform_and_glibc(tag, told):
-    assert wheel_reader.platform_of(tag) == told
+    assert cached_wheel_facts.platform_of(tag) == told
 
 
 def test_requirements_of_a_platform_keep_a_marker_only_for_some_pythons():

@@ -10,8 +10,8 @@ from profile_folders import SHIPPED, folder, known, ours, package  # noqa: F401 
 from provision import profiles
 from provision.cli import exit_codes
 from provision.errors import DataError
+from provision.profiles.read_and_write_yaml_files import difference, dump, read_file, replaced
 from provision.profiles.table_declarations import FILES, Table
-from provision.profiles.yaml_files import difference, dump, read_file, replaced
 
 
 def overlay(tmp_path, name, text):
@@ -266,7 +266,7 @@ def test_tables_parsed_at_build_time_are_read_and_no_cache_is_written(tmp_path, 
 
 
 @pytest.mark.parametrize("changed", [
-    "profiles/yaml_files.py", "profiles/table_declarations.py", "profiles/check_table.py", "model/catalog.py",
+    "profiles/read_and_write_yaml_files.py", "profiles/table_declarations.py", "profiles/check_table.py", "model/catalog.py",
     "model/failure_catalog.py", "model/profile_package_rows.py", "model/prebuilt_wheels.py",
 ])  # fmt: skip
 def test_other_code_parses_again(package, known, changed):

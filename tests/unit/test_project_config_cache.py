@@ -11,8 +11,8 @@ import pytest
 from project_config import path  # noqa: F401  # fixtures
 
 from provision.errors import DataError
-from provision.project.config.file_digests import digest_files as digest_of, read_cached_config
-from provision.request import project_options, recorded_options
+from provision.project.config.digests_and_cached_config import digest_files as digest_of, read_cached_config
+from provision.request import project_options, recall_and_record_options
 from provision.request.shared_options import Choices
 
 
@@ -21,7 +21,7 @@ def test_the_second_read_needs_no_yaml(path, tmp_path):
     cache = tmp_path / "cache"
     first = read_cached_config(path, cache)
     code = (
-        "import sys; from pathlib import Path; from provision.project.config.file_digests import read_cached_config\n"
+        "import sys; from pathlib import Path; from provision.project.config.digests_and_cached_config import read_cached_config\n"
         f"found = read_cached_config(Path({str(path)!r}), Path({str(cache)!r}))\n"
         "print(found.targets['a'].gpus, 'yaml' in sys.modules, 'packaging' in sys.modules)"
     )
@@ -61,7 +61,7 @@ def test_comments_and_checks_do_not_change_what_is_asked_for(path):
     named = {"choices": {}, "lock": None, "files": {"names": files, "digest": before}}
     for digest, expected in ((before, True), (exact, True), ("0" * 64, False)):
         assert (
-            recorded_options.is_same({**named, "files": {"names": files, "digest": digest}}, named)
+            recall_and_record_options.is_same({**named, "files": {"names": files, "digest": digest}}, named)
             is expected
         )
     counted = hashlib.sha256((_counted(choices) + exact).encode()).hexdigest()

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from provision.errors import DataError
+from provision.project.config.digests_and_cached_config import (
+    digest_files,
+    name_watched_file,
+    read_cached_config,
+)
 from provision.project.config.edit_packages import add_packages, drop_packages
-from provision.project.config.file_digests import digest_files, name_watched_file, read_cached_config
 from provision.project.config.gpuenv_yaml import parse_config, read_config
 from provision.project.config.project_file import find_in_folder, find_project_file
 from provision.system.write_inside_folder import suggest_fix

@@ -7,7 +7,7 @@ import pytest
 from framework_envs import framework_env, venv
 
 from provision.model import Environment
-from provision.verify import compiled_mismatch, run_imports
+from provision.verify import compiled_mismatch, import_frameworks_and_judge_together
 from provision.verify.run_probe import ChildSettings
 
 CHILD = ChildSettings(environ={"PATH": "/usr/bin:/bin"}, timeout=120)
@@ -49,9 +49,9 @@ def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
     good, bad = library(tmp_path, "_C"), library(tmp_path, "_Cbad", "built_for_another_torch")
 
     def ask(*files):
-        return run_imports.ask_framework(
+        return import_frameworks_and_judge_together.ask_framework(
             env, "torch",
-            run_imports.FrameworkProbeRequest(device="cpu", extensions=[("torchvision 0.1", f) for f in files]),
+            import_frameworks_and_judge_together.FrameworkProbeRequest(device="cpu", extensions=[("torchvision 0.1", f) for f in files]),
             CHILD,
         )  # fmt: skip
 
@@ -70,9 +70,9 @@ def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(tmp_pat
     source = tmp_path / "boom.c"
     source.write_text("__attribute__((constructor)) static void boom(void) { *(volatile int *)0 = 1; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "boom.so", source], check=True)
-    report = run_imports.ask_framework(
+    report = import_frameworks_and_judge_together.ask_framework(
         env, "torch",
-        run_imports.FrameworkProbeRequest(device="cpu", extensions=[("other 2.0", str(tmp_path / "boom.so"))]),
+        import_frameworks_and_judge_together.FrameworkProbeRequest(device="cpu", extensions=[("other 2.0", str(tmp_path / "boom.so"))]),
         CHILD,
     )  # fmt: skip
     judged = compiled_mismatch.judge_extensions("torch", report)

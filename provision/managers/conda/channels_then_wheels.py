@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ...errors import LockError, ResolveError
-from ...index.platform_tags import CPYTHON, markers_of
+from ...index.markers_and_tags_of_platform import CPYTHON, markers_of
 from ...model import Event, Lock, LockedPackage, Plan, Request, RequestContext, RequirementLine, VersionBound
 from ...wheels import solve_wheels
 from ..protocol import Near, Preferred, Task

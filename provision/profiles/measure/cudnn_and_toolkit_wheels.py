@@ -9,11 +9,11 @@ import re
 import zipfile
 from typing import Any
 
+from provision.index.read_architectures_from_stream import from_binaries, read_fatbins
 from provision.index.remote_wheels import member
-from provision.index.scan_library_stream import from_binaries, read_fatbins
 
 from . import evaluate_wheel_requirements as rq
-from .wheel_reader import Documents, Reader, nothing_more, number, releases, representative, yanked
+from .cached_wheel_facts import Documents, Reader, nothing_more, number, releases, representative, yanked
 
 OLDEST_CUDNN = "8.5"
 PACKAGES = {"11": "nvidia-cudnn-cu11", "12": "nvidia-cudnn-cu12", "13": "nvidia-cudnn-cu13"}

@@ -11,9 +11,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from provision.index.platform_tags import CPYTHON, markers_of
+from provision.index.markers_and_tags_of_platform import CPYTHON, markers_of
 
-from .wheel_reader import Reader, number
+from .cached_wheel_facts import Reader, number
 
 GPU_NAMES = re.compile(r"(nvidia|cuda|tensorrt)-.*|tensorrt|triton|pytorch-triton|jax-cuda\d+-(plugin|pjrt)")
 """The requirements that a build's row keeps: what is, or brings, code for GPUs."""

@@ -15,7 +15,7 @@ from provision.model import FRAMEWORKS, Satellite, from_plain
 from provision.system import untrusted_files
 from provision.system.elf import ElfError, read_elf
 
-from . import evaluate_wheel_requirements as rq, library_symbols
+from . import evaluate_wheel_requirements as rq, interpret_library_symbols
 from .satellites import WheelContext, framework_of, wheel_rows
 from .wheel_libraries import LIBRARY, measure_files
 
@@ -94,7 +94,7 @@ def _is_linked(library: Path) -> bool:
         needed = read_elf(str(library)).needed
     except (ElfError, OSError):
         return False
-    return any(library_symbols.NVIDIA.fullmatch(n) or n.startswith(_OF_FRAMEWORKS) for n in needed)
+    return any(interpret_library_symbols.NVIDIA.fullmatch(n) or n.startswith(_OF_FRAMEWORKS) for n in needed)
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -15,11 +15,11 @@ from packaging.version import Version
 
 from provision import model
 from provision.index.bounded_archive import MOST_LIBRARY, read_member
+from provision.index.read_architectures_from_stream import from_binaries, read_fatbins
 from provision.index.remote_wheels import member
-from provision.index.scan_library_stream import from_binaries, read_fatbins
 
 from . import evaluate_wheel_requirements as rq
-from .wheel_reader import (
+from .cached_wheel_facts import (
     Documents,
     Reader,
     WheelFile,

@@ -10,12 +10,12 @@ from typing import Any
 from packaging.version import Version
 
 from provision.index.bounded_archive import read_member
+from provision.index.read_architectures_from_stream import FatBinaries, from_binaries
 from provision.index.remote_wheels import member
-from provision.index.scan_library_stream import FatBinaries, from_binaries
 
-from . import evaluate_wheel_requirements as rq, library_symbols
+from . import evaluate_wheel_requirements as rq, interpret_library_symbols
+from .cached_wheel_facts import Documents, Reader, WheelFile, nothing_more, pythons, representative, row_of
 from .wheel_libraries import measure_libraries
-from .wheel_reader import Documents, Reader, WheelFile, nothing_more, pythons, representative, row_of
 
 GPU_PACKAGE = "onnxruntime-gpu"
 EXTRAS = ("cuda", "cudnn")
@@ -33,8 +33,8 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
     names = {n for library in libraries for n in (*library["needed"], *library["opened"])}
     return {
         "cuda": match[1] if match else None,
-        "majors": sorted(library_symbols.cuda_majors(names)),
-        "cudnn": sorted(library_symbols.cudnn_majors(names)),
+        "majors": sorted(interpret_library_symbols.cuda_majors(names)),
+        "cudnn": sorted(interpret_library_symbols.cudnn_majors(names)),
         "kernels": from_binaries(FatBinaries(kinds, 0, 0)),
     }
 

@@ -14,12 +14,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from provision import model
-from provision.index.scan_library_stream import FatBinaries, from_binaries
+from provision.index.read_architectures_from_stream import FatBinaries, from_binaries
 
-from . import evaluate_wheel_requirements as rq, library_symbols
+from . import evaluate_wheel_requirements as rq, interpret_library_symbols
+from .cached_wheel_facts import Documents, Reader, WheelFile, number, representative
 from .source_archive_facts import Source, source_facts, sources
 from .wheel_libraries import measure_libraries
-from .wheel_reader import Documents, Reader, WheelFile, number, representative
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -149,7 +149,9 @@ def wheel_rows(known: WheelContext, fact: dict[str, Any]) -> list[dict[str, Any]
     own_libraries = {n: lib for n, lib in fact["libraries"].items() if _is_own(n, lib)}
     shared = [lib for n, lib in own_libraries.items() if not _ALTERNATIVE.fullmatch(n)]
     here = {n.rsplit("/", 1)[-1] for n in fact["libraries"]}
-    bundles = sorted(n for n in here if (m := library_symbols.NVIDIA.fullmatch(n)) and m["stem"] != "cuda")
+    bundles = sorted(
+        n for n in here if (m := interpret_library_symbols.NVIDIA.fullmatch(n)) and m["stem"] != "cuda"
+    )
     by_release: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for name, library in own_libraries.items():
         if match := _ALTERNATIVE.fullmatch(name):
@@ -169,23 +171,23 @@ def wheel_rows(known: WheelContext, fact: dict[str, Any]) -> list[dict[str, Any]
 
 def _is_own(member: str, library: dict[str, Any]) -> bool:
     """Return whether a library is neither a copy of NVIDIA's nor made for other vendors' GPUs."""
-    other = any(library_symbols.OTHER_GPU.fullmatch(name) for name in library["needed"])
-    return not other and not library_symbols.NVIDIA.fullmatch(member.rsplit("/", 1)[-1])
+    other = any(interpret_library_symbols.OTHER_GPU.fullmatch(name) for name in library["needed"])
+    return not other and not interpret_library_symbols.NVIDIA.fullmatch(member.rsplit("/", 1)[-1])
 
 
 def _make_row(libraries: list[dict[str, Any]], here: set[str], known: WheelContext) -> dict[str, Any]:
     row: dict[str, Any] = {}
     needed = {n for lib in libraries for n in lib["needed"]} - here - {lib["soname"] for lib in libraries}
-    of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := library_symbols.NVIDIA.fullmatch(n))}
+    of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := interpret_library_symbols.NVIDIA.fullmatch(n))}
     needs = [n for n, stem in of_nvidia.items() if stem not in known.optional]
     optional = [n for n in of_nvidia if n not in needs]
     row |= ({"needs": needs} if needs else {}) | ({"optional": optional} if optional else {})
     opened = {n for lib in libraries for n in lib["opened"]} - here
     row |= _find_cuda(needs, opened, known.package) | _find_cudnn(needs, opened)
     symbols = [s for lib in libraries for s in lib["symbols"]]
-    if kind := library_symbols.abi_of(symbols):
+    if kind := interpret_library_symbols.abi_of(symbols):
         row["abi"] = kind
-    if kind == "exact" and (strings := library_symbols.cxx11_of(symbols)):
+    if kind == "exact" and (strings := interpret_library_symbols.cxx11_of(symbols)):
         row["cxx11"] = strings
     kinds = frozenset((kind, arch) for lib in libraries for kind, arch in lib["kernels"])
     if kernels := from_binaries(FatBinaries(kinds, 0, 0)):
@@ -197,21 +199,21 @@ def _make_row(libraries: list[dict[str, Any]], here: set[str], known: WheelConte
 
 def _find_cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dict[str, str]:
     """Return the CUDA major version: from needs, else from names in the code, else from the package's name."""
-    needed = library_symbols.cuda_majors(needs)
+    needed = interpret_library_symbols.cuda_majors(needs)
     if len(needed) > 1:
         raise ValueError(f"its libraries need CUDA {' and '.join(sorted(needed))}")
     if needed:
         return {"cuda": needed.pop(), "cuda_by": "needed"}
-    named = library_symbols.named_cuda(package)
+    named = interpret_library_symbols.named_cuda(package)
     if named:
         return {"cuda": named, "cuda_by": "name"}
-    majors = library_symbols.cuda_majors(opened)
+    majors = interpret_library_symbols.cuda_majors(opened)
     return {"cuda": majors.pop(), "cuda_by": "dlopen"} if len(majors) == 1 else {}
 
 
 def _find_cudnn(needs: Iterable[str], opened: Iterable[str]) -> dict[str, str]:
     for names, by in ((needs, "needed"), (opened, "dlopen")):
-        majors = library_symbols.cudnn_majors(names)
+        majors = interpret_library_symbols.cudnn_majors(names)
         if len(majors) == 1:
             return {"cudnn": f"=={majors.pop()}.*", "cudnn_by": by}
     return {}
@@ -236,7 +238,7 @@ def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documen
 def framework_of(fact: dict[str, Any]) -> str | None:
     """Return the requirement on the framework that a wheel's code calls, or on its only one, or None."""
     symbols = [s for lib in fact.get("libraries", {}).values() for s in lib["symbols"]]
-    called = library_symbols.framework_called(symbols)
+    called = interpret_library_symbols.framework_called(symbols)
     minors = _list_minors(fact)
     python = _PYTHON if _PYTHON in minors else minors[-1]
     stated: dict[str, str] = {

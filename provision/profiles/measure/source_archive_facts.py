@@ -17,7 +17,7 @@ from provision.index.bounded_archive import DAMAGED, read_of_sdist
 if TYPE_CHECKING:
     from provision.index.simple_api import File
 
-    from .wheel_reader import Reader
+    from .cached_wheel_facts import Reader
 
 MOST = 64 << 20
 """Bytes of a source archive. Those of the packages that are measured have up to 10 MB."""

@@ -11,8 +11,7 @@ from typing import Any
 from packaging.version import Version
 
 from provision.index.bounded_archive import read_member
-from provision.index.remote_wheels import member
-from provision.index.scan_library_stream import (
+from provision.index.read_architectures_from_stream import (
     ELF,
     PTX,
     capability,
@@ -20,9 +19,10 @@ from provision.index.scan_library_stream import (
     read_fatbins,
     read_nvidia_folders,
 )
+from provision.index.remote_wheels import member
 
 from . import evaluate_wheel_requirements as rq
-from .wheel_reader import Documents, Reader, WheelFile, pythons, representative, row_of
+from .cached_wheel_facts import Documents, Reader, WheelFile, pythons, representative, row_of
 
 OLDEST = "2.4"
 LIBRARY = r"tensorflow/(libtensorflow_cc\.so\.2|python/_pywrap_tensorflow_internal\.(so|pyd))"

@@ -12,7 +12,7 @@ import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
 from provision.index.bounded_archive import DAMAGED
-from provision.index.scan_library_stream import read_fatbins
+from provision.index.read_architectures_from_stream import read_fatbins
 from provision.system.elf import Elf, ElfError, parse
 from provision.system.elf_symbols import read_undefined_symbols
 

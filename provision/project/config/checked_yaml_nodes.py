@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..quote_text_and_parse_requirement import quote_text
+from ..quote_for_messages_and_parse_requirement import quote_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

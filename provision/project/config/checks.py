@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from provision.model import Check, CheckKind
 
-from ..quote_text_and_parse_requirement import LONGEST, quote_text
+from ..quote_for_messages_and_parse_requirement import LONGEST, quote_text
 from .checked_yaml_nodes import read_table, read_text
 from .key_forms import ValueForm
 

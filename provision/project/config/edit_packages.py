@@ -13,7 +13,7 @@ from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, ProjectConfig
 from provision.system.write_inside_folder import Draft, resolve, suggest_fix, write_file
 
-from ..quote_text_and_parse_requirement import parse_requirement, quote_text, take_first_line
+from ..quote_for_messages_and_parse_requirement import parse_requirement, quote_text, take_first_line
 from . import key_forms
 from .edit_pyproject import NotEditableError, edit_table
 from .gpuenv_yaml import parse_config, read_bytes

@@ -12,7 +12,7 @@ from provision.errors import DataError
 from provision.model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, ProjectConfig, ProjectTarget, is_cpu_build
 from provision.system import untrusted_files
 
-from ..quote_text_and_parse_requirement import quote_text, take_first_line
+from ..quote_for_messages_and_parse_requirement import quote_text, take_first_line
 from . import key_forms
 from .checked_yaml_nodes import Mistakes, read_list, read_table, read_text
 from .checks import read_checks
@@ -136,7 +136,7 @@ def _check_requirements(key: str, entries: list[tuple[str, YamlNode]], mistakes:
     """Record entries that are not requirements, belong to another list, or repeat a package."""
     from packaging.utils import canonicalize_name
 
-    from ..quote_text_and_parse_requirement import parse_requirement, suggest_version
+    from ..quote_for_messages_and_parse_requirement import parse_requirement, suggest_version
 
     seen: dict[str, int] = {}
     for i, (text, node) in enumerate(entries):

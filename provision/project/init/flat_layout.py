@@ -10,7 +10,7 @@ import os
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from ..requirements.project_text import read_setup_arguments, read_setup_cfg, table_at
+from ..requirements.read_project_toml_and_setup_files import read_setup_arguments, read_setup_cfg, table_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

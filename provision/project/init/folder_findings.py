@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from provision.model import FRAMEWORKS, CondaName, ImportName
 
-from ..quote_text_and_parse_requirement import quote_text
+from ..quote_for_messages_and_parse_requirement import quote_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

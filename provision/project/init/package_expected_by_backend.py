@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..requirements.project_text import table_at
+from ..requirements.read_project_toml_and_setup_files import table_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,8 +15,8 @@ from provision.errors import UsageError
 from provision.model import PROJECT_FRAMEWORKS
 from provision.system import untrusted_files
 
-from ..quote_text_and_parse_requirement import quote_text
-from ..requirements.project_text import read_toml, table_at
+from ..quote_for_messages_and_parse_requirement import quote_text
+from ..requirements.read_project_toml_and_setup_files import read_toml, table_at
 
 _LABEL = re.compile(r"(?:[/+]|%2B)(?:cu(\d{2,3})|(cpu))(?=$|[-/.\s])", re.IGNORECASE)
 """The build that an address or a version names: "/whl/cu126", "2.7.1+cpu", "torch-2.7.1%2Bcu126-cp312-..."."""

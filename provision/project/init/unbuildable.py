@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import UsageError
 
-from ..requirements.project_text import read_setup_cfg, read_toml, table_at
+from ..requirements.read_project_toml_and_setup_files import read_setup_cfg, read_toml, table_at
 from ..requirements.uv_keys import SUPPORTED_KEYS
 from .flat_layout import find_several
 from .package_expected_by_backend import find_missing_package

@@ -14,7 +14,12 @@ from ..config.edit_packages import write_files
 from ..config.gpuenv_yaml import read_config
 from ..config.key_forms import CONFIG_NAME, LISTS
 from ..config.project_file import find_in_folder
-from ..quote_text_and_parse_requirement import parse_requirement, quote_text, suggest_version, take_first_line
+from ..quote_for_messages_and_parse_requirement import (
+    parse_requirement,
+    quote_text,
+    suggest_version,
+    take_first_line,
+)
 from . import edit_makefile
 from .folder_findings import FolderFindings, PackageFacts
 from .scan_folder import scan_folder

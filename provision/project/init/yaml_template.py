@@ -9,7 +9,7 @@ from provision.model import ProjectConfig
 
 from ..config.gpuenv_yaml import parse_config
 from ..config.key_forms import CONFIG_NAME
-from ..quote_text_and_parse_requirement import quote_text
+from ..quote_for_messages_and_parse_requirement import quote_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from provision.errors import UsageError
 from provision.model import CondaName, normalize_name
 
 from ..config.yaml_tree import NotReadError, YamlNode, decode_yaml, parse_yaml
-from ..quote_text_and_parse_requirement import parse_requirement, quote_text
+from ..quote_for_messages_and_parse_requirement import parse_requirement, quote_text
 from .requirement import SourceLine
 from .requirements_files import ReadingState, read_line
 from .requirements_text import read_bytes

@@ -9,9 +9,9 @@ from typing import Any
 from provision.errors import UsageError
 from provision.model import normalize_name
 
-from ..quote_text_and_parse_requirement import parse_requirement, quote_text
+from ..quote_for_messages_and_parse_requirement import parse_requirement, quote_text
 from . import poetry
-from .project_text import TomlLocations, table_at
+from .read_project_toml_and_setup_files import TomlLocations, table_at
 
 Listed = list[tuple[str, str]]  # requirements as (text, origin)
 _MOST_DEEP = 40

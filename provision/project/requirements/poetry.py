@@ -8,8 +8,8 @@ from typing import Any
 
 from provision.errors import UsageError
 
-from ..quote_text_and_parse_requirement import quote_text
-from .project_text import TomlLocations
+from ..quote_for_messages_and_parse_requirement import quote_text
+from .read_project_toml_and_setup_files import TomlLocations
 
 _LONGEST = 1_000
 

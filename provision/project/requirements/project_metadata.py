@@ -13,7 +13,7 @@ from provision.model import normalize_name
 
 from . import poetry, uv_keys
 from .dependency_groups import collect_extras, collect_groups, leading_name
-from .project_text import (
+from .read_project_toml_and_setup_files import (
     ComputedValue,
     TomlLocations,
     find_project_name,

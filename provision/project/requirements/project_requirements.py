@@ -9,7 +9,7 @@ from pathlib import Path
 from provision.errors import UsageError
 from provision.model import PROJECT_FOLDER, ProjectRequirements, RequirementLine, normalize_name
 
-from ..quote_text_and_parse_requirement import quote_text
+from ..quote_for_messages_and_parse_requirement import quote_text
 from .cpu_packages import find_cpu_frameworks
 from .project_metadata import StatedRequirements
 from .requirement import BUILDABLE, SourceLine, parse_line

@@ -13,7 +13,7 @@ from provision.errors import UsageError
 from provision.model import RequirementLine
 from provision.system.untrusted_names_to_paths import file_name_of_url
 
-from .. import quote_text_and_parse_requirement
+from .. import quote_for_messages_and_parse_requirement
 
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 BUILDABLE = ("pyproject.toml", "setup.py", "setup.cfg")
@@ -39,7 +39,8 @@ class SourceLine:
 
     def error(self, what: str, hint: str) -> UsageError:
         return UsageError(
-            f"{self.origin}: {quote_text_and_parse_requirement.quote_text(self.text)!r}: {what}", hint=hint
+            f"{self.origin}: {quote_for_messages_and_parse_requirement.quote_text(self.text)!r}: {what}",
+            hint=hint,
         )
 
 
@@ -91,7 +92,7 @@ def parse_line(line: SourceLine) -> ParsedRequirement:
 
 def _parse_forms(line: SourceLine) -> ParsedRequirement:
     text = line.text
-    if len(text) > quote_text_and_parse_requirement.LONGEST:
+    if len(text) > quote_for_messages_and_parse_requirement.LONGEST:
         raise line.error(
             f"the requirement is too long: {len(text)} characters", "write a shorter requirement"
         )
@@ -99,7 +100,7 @@ def _parse_forms(line: SourceLine) -> ParsedRequirement:
     body = text[: marked.start()].strip() if marked else text
     if _SCP.match(body):
         raise line.error("scp-style git addresses are not supported", "write git+ssh://git@HOST/PATH")
-    if "@" in body and (meant := quote_text_and_parse_requirement.suggest_version(body)):
+    if "@" in body and (meant := quote_for_messages_and_parse_requirement.suggest_version(body)):
         raise line.error("a version follows ==, not @", f"write {meant}")
     if named := _NAMED.fullmatch(body):
         name, extras, place = named["name"], _split_words(named["extras"]), named["url"]
@@ -137,7 +138,7 @@ def _parse_marker(line: SourceLine, text: str) -> Marker | None:
         return Marker(text) if text else None
     except (ValueError, RecursionError) as error:
         raise line.error(
-            f"invalid marker: {quote_text_and_parse_requirement.take_first_line(error)}",
+            f"invalid marker: {quote_for_messages_and_parse_requirement.take_first_line(error)}",
             "correct the marker (PEP 508), or remove it",
         ) from error
 
@@ -148,10 +149,10 @@ def _parse_plain(line: SourceLine) -> ParsedRequirement:
     if conda:
         raise line.error("a single = is conda syntax", f"write {conda[1]}=={conda[2]}")
     try:
-        need = quote_text_and_parse_requirement.parse_requirement(line.text)
+        need = quote_for_messages_and_parse_requirement.parse_requirement(line.text)
     except ValueError as error:
         raise line.error(
-            quote_text_and_parse_requirement.take_first_line(error),
+            quote_for_messages_and_parse_requirement.take_first_line(error),
             "write it as name==1.0, or as a path ./name",
         ) from error
     return ParsedRequirement(
@@ -217,7 +218,7 @@ def _parse_path(
     line: SourceLine, path: Path, name: str | None, extras: tuple[str, ...], marker: Marker | None
 ) -> ParsedRequirement:
     """Parse the path of a folder, wheel or archive."""
-    from .project_text import find_project_name
+    from .read_project_toml_and_setup_files import find_project_name
 
     if path.is_dir():
         return ParsedRequirement(
@@ -248,7 +249,9 @@ def _resolve_path(line: SourceLine, text: str) -> Path:
         there = [path for path in paths if path.exists()]
         good = [path for path in there if path.is_file() or any((path / b).is_file() for b in BUILDABLE)]
     except (OSError, ValueError) as error:
-        raise line.error(quote_text_and_parse_requirement.take_first_line(error), "check the path") from error
+        raise line.error(
+            quote_for_messages_and_parse_requirement.take_first_line(error), "check the path"
+        ) from error
     if good:
         return good[0].resolve()
     if there:

@@ -13,7 +13,7 @@ from provision.errors import UsageError
 from provision.system import variable_references
 
 from ...model import CONDA_LOCK, is_venv_lock
-from ..quote_text_and_parse_requirement import quote_text
+from ..quote_for_messages_and_parse_requirement import quote_text
 from .requirement import SourceLine
 from .requirements_text import decode_text, has_file_options, read_bytes, split_lines, split_options
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from provision.errors import UsageError
 from provision.system import variable_references
 
-from ..quote_text_and_parse_requirement import LONGEST, quote_text
+from ..quote_for_messages_and_parse_requirement import LONGEST, quote_text
 
 MAX_BYTES = 8 << 20
 _BOMS = (

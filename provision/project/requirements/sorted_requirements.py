@@ -16,7 +16,7 @@ from provision.model import (
     normalize_name,
 )
 
-from ..quote_text_and_parse_requirement import quote_text
+from ..quote_for_messages_and_parse_requirement import quote_text
 from .markers import may_apply
 from .requirement import ParsedRequirement, parse_archive_name
 

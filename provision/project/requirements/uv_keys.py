@@ -17,10 +17,10 @@ from typing import Any
 from provision.errors import UsageError
 from provision.model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name
 
-from ..quote_text_and_parse_requirement import parse_requirement, quote_text
+from ..quote_for_messages_and_parse_requirement import parse_requirement, quote_text
 from .dependency_groups import leading_name
 from .poetry import find_address
-from .project_text import TomlLocations, table_at
+from .read_project_toml_and_setup_files import TomlLocations, table_at
 from .requirement import SourceLine
 from .requirements_files import ReadingState
 

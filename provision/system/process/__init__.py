@@ -31,7 +31,7 @@ from .child_cleanup import (
     unwind,
 )
 from .foreground import ForegroundResult, attend
-from .hide_own_credentials_and_check_setuid import has_borrowed_rights, hide_credentials
+from .hide_credentials_from_users_and_check_setuid import has_borrowed_rights, hide_credentials
 from .user_folders import is_anothers, settle_home
 
 __all__ = [

@@ -30,7 +30,7 @@ from ...model import (
 )
 from ...system import untrusted_files
 from ...system.file_digest import hash_readable
-from . import changed_compiled_modules, compare_conda
+from . import changed_bytecode, compare_conda
 from .changed_files_of_package import MAX_PATHS, make_change
 
 Distributions = Mapping[str, Sequence[Distribution]]
@@ -74,7 +74,7 @@ def find_drift(
     here = {n: seen[n][0] for n in wheels if n not in named and n in seen}
     if thorough:
         changes += _compare_files(
-            here, since, here if deep else fresh, changed_compiled_modules.find_changed(env, here)
+            here, since, here if deep else fresh, changed_bytecode.find_changed(env, here)
         )
     else:
         changes += _drop_shared(here, sizes.wheels if sizes else _find_wrong_sizes(here))

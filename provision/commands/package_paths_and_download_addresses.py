@@ -28,7 +28,7 @@ from ..index.wheel_folders import expand_address
 from ..managers.conda import engine as conda
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, LockedPackage, Plan
-from ..request import environment_paths as where
+from ..request import paths_of_environment_and_cache as where
 from ..system import process
 from ..system.redaction import redact, redact_text
 from ..system.untrusted_names_to_paths import file_name_of_url

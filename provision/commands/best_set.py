@@ -1,4 +1,4 @@
-"""The set that was chosen with its search, and the releases that a plan with it holds back."""
+"""Hold the set that was chosen with its search, and the releases that a plan with it holds back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds compiled modules that differ from those that gpuenv compiled.
+"""Finds bytecode that differs from what gpuenv compiled.
 
 RECORD does not list them, and Python runs them without reading the source. Their digests were recorded when the
 environment was built. Python writes another file if a source was touched, so another digest proves nothing.

@@ -9,7 +9,7 @@ from functools import cache
 from packaging.requirements import Requirement
 
 from ..model import Build, PlannedBuild, ToolkitRelease
-from .available_wheels import carries_cudnn, cudnn_choice, wheels_for
+from .available_wheels_and_cudnn import carries_cudnn, cudnn_choice, wheels_for
 from .question import Question
 from .versions import is_exact, major, meets, version
 

@@ -10,7 +10,7 @@ from functools import cache
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..index.platform_tags import wheel_tags
+from ..index.markers_and_tags_of_platform import wheel_tags
 from ..model import AvailableWheel, AvailableWheels, Build, CudnnRelease, RejectionReason
 from .kernels import how_they_run, named
 from .question import Question

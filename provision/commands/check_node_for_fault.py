@@ -12,7 +12,7 @@ from ..detect.cuda_or_cpu import list_nvidia_traces
 from ..environment import draft_and_replace_folder
 from ..errors import UsageError
 from ..model import Emit, NodeVerdict
-from ..request import environment_paths as where, load_profiles
+from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..system.ownership import ChangeableError, assert_unchangeable
 from ..verify import begin, locate_environment
 from ..verify.make_verdict import judge_node, shorten_line

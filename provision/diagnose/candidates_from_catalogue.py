@@ -1,4 +1,4 @@
-"""Candidates from the table `catalogue`, which lists messages and their possible causes.
+"""Make candidates from the table `catalogue`, which lists messages and their possible causes.
 
 They are used if no rule and no judge found a cause.
 """

@@ -14,8 +14,8 @@ from typing import Any
 from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError
 from ..model import ProjectConfig
-from ..project.config.file_digests import digest_files, read_cached_config
-from . import environment_paths as where, project_options as inproject
+from ..project.config.digests_and_cached_config import digest_files, read_cached_config
+from . import paths_of_environment_and_cache as where, project_options as inproject
 from .project_folder import locate_project_file
 from .shared_options import Choices
 

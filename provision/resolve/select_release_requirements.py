@@ -6,7 +6,7 @@ from functools import cache
 
 from packaging.requirements import Requirement
 
-from ..index.platform_tags import CPYTHON, markers_of
+from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
 
 
 @cache
