@@ -59,7 +59,7 @@ _HOME = (
     | {f"Profiles{verb}Options": ".profiles" for verb in ("Check", "List", "Show", "Update")}
     | {f"Cache{verb}Options": ".cache" for verb in ("Clean", "Dir", "Prune")}
     | {verb: f".{verb}" for verb in VERBS}
-    | {"Choices": "..request.options", **dict.fromkeys(_GROUPS, "")}
+    | {"Choices": "..request.shared_options", **dict.fromkeys(_GROUPS, "")}
 )
 __all__ = tuple(_HOME)  # the names above, written once
 
