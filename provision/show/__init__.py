@@ -11,7 +11,7 @@ from ..errors import DataError, GpuenvError
 from ..model import Event, as_document, as_plain
 from .terminal_output import Screen, clean_text
 
-__all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
+__all__ = ["Screen", "make_emitter", "show_bug", "show_error", "show_event", "show_result"]
 
 
 # The function that shows a value, by the value's name. Only the needed module is loaded.

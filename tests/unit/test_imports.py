@@ -1,6 +1,7 @@
 """The import rules of the design: who may know whom, and what is imported where."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -206,3 +207,17 @@ def test_a_branch_on_the_name_of_a_manager_is_found():
         "a.manager == b.manager",
     )
     assert [names_a_manager(ast.parse(line).body[0].value) for line in lines] == [True, True, True, False]
+
+
+PACKAGES = sorted(
+    ".".join(path.relative_to(ROOT.parent).parent.parts)
+    for path in ROOT.rglob("__init__.py")
+    if "worker" not in path.parts and "probes" not in path.parts
+)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_name_that_a_package_states_exists(package):
+    module = importlib.import_module(package)
+    missing = [name for name in dir(module) if not hasattr(module, name)]
+    assert missing == [] and all(hasattr(module, name) for name in getattr(module, "__all__", ()))
