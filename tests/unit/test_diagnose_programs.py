@@ -154,6 +154,18 @@ PROGRAMS = [
         "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp:60: cudaErrorMemoryAllocation out of memory",
     ),
     (
+        "arch_dropped_too_old",
+        "`fa3B@0.0.0` is not supported because:\n    requires device with capability >= (8, 0) but your GPU has capability (7, 5) (too old)",
+    ),
+    (
+        "arch_not_in_wheel_too_new",
+        "`cutlassF-pt` is not supported because:\n    requires device with capability <= (9, 0) but your GPU has capability (12, 0) (too new)",
+    ),
+    (
+        "visible_devices_invalid",
+        "No available node types can fulfill resource requests {'GPU': 1.0}*2. Add suitable node types to this cluster to resolve this issue.",
+    ),
+    (
         "process_limit_reached",
         "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node (IP: 10.1.2.3, ID: abc) where the task was running was 60.82GB / 62.78GB (0.968), which exceeds the memory usage threshold of 0.95.",
     ),

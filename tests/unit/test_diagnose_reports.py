@@ -108,7 +108,7 @@ REPORTS = [
         "process_limit_reached",
         "/var/spool/slurmd/job123/slurm_script: line 12: 4711 Killed                  python train.py\nslurmstepd: error: Detected 1 oom-kill event(s) in StepId=123.batch.",
     ),
-    ("framework_bug_upgrade", "RuntimeError: Expected is_sm80 to be true, but got false.\ntorch 1.13.1"),
+    ("framework_bug_upgrade", "RuntimeError: Expected is_sm80 to be true, but got false.\ntorch 2.0.0"),
     (
         "forked_after_cuda_init",
         'RuntimeError: CUDA error: initialization error\n  File "/e/torch/utils/data/_utils/worker.py", line 302, in _worker_loop',
