@@ -5,7 +5,6 @@ They are used if no rule and no judge found a cause.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ..model import CatalogueMessage, Confidence, Evidence
@@ -17,27 +16,24 @@ _ONE, _FIRST, _STEP = (
     34,
     3,
 )  # weights: of an only cause, of the first of several, and from one to the next
-_NUMBERED = re.compile(
-    r"\bcu(?:da|Init|dart)\w{0,40}(?:\(\w{0,20}\))?[\w ,:'\"-]{0,40}?"
-    r"(?:error|failure|failed|returned|code|status)\b[ :=#(]{1,4}(\d{1,3})\b(?! ?(?:mi?b|gi?b|%|\.\d))",
-    re.IGNORECASE,
-)
-_SHOWN = 3
 
 
 def by_catalogue(case: Case, candidates: Sequence[CauseCandidate]) -> list[CauseCandidate]:
     """Return candidates for messages of the text, if none of their causes was found."""
     causes = {c.cause for c in candidates}
-    numbered = _numbered(case)
     rows = [
         r for r in case.profiles.catalogue if not causes & set(r.causes) and not _has_other_meaning(case, r)
     ]
     return [
         candidate
         for row in rows
-        if (shows := case.said(row.says) or numbered.get(row.code or "", ()))
+        if (shows := case.said(row.says) or _list_numbered(case, row))
         for candidate in _make_candidates(row, shows)
     ]
+
+
+def _list_numbered(case: Case, row: CatalogueMessage) -> tuple[Evidence, ...]:
+    return tuple(evidence(line) for line in case.said.numbered.get(row.code or "", ()))
 
 
 def _has_other_meaning(case: Case, row: CatalogueMessage) -> bool:
@@ -52,15 +48,3 @@ def _make_candidates(row: CatalogueMessage, shows: tuple[Evidence, ...]) -> list
         CauseCandidate(cause=cause, weight=first - _STEP * i, confidence=confidence, evidence=shows)
         for i, cause in enumerate(row.causes)
     ]
-
-
-def _numbered(case: Case) -> dict[str, tuple[Evidence, ...]]:
-    """Return the lines with a numbered CUDA error, such as "cudaGetDeviceCount returned 35"."""
-    known = {row.code for row in case.profiles.catalogue if row.code}
-    where: dict[str, tuple[Evidence, ...]] = {}
-    for line in case.said.lines:
-        for match in _NUMBERED.finditer(line.text):
-            number = match.group(1)
-            if number in known and len(where.get(number, ())) < _SHOWN:
-                where[number] = (*where.get(number, ()), evidence(line))
-    return where

@@ -115,6 +115,20 @@ def _read_required(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     facts.add("cudnn_required", match.group(1) or match.group(2), where)
 
 
+def _read_built_and_loaded(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    """Read the compiled and the loaded cuDNN of Paddle or TensorRT. A newer one than the compiled is no failure."""
+    built, loaded = match.groups()
+    if _cut(loaded, built) < _cut(built, loaded):
+        facts.add("cudnn_built", built, where)
+        facts.add("cudnn_loaded", loaded, where)
+        facts.add("cudnn_older", loaded, where)
+
+
+def _cut(version: str, other: str) -> list[int]:
+    """Return the numbers of a version, as many as both versions have."""
+    return [int(n) for n in version.split(".")][: other.count(".") + 1]
+
+
 def _read_torch_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     """Read the compiled and the loaded cuDNN of PyTorch: (8, 3, 2), or 7102."""
     built, found = (g.strip("() ") for g in match.groups())
@@ -183,6 +197,7 @@ READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
     (("release",), re.compile(r"tools, release (\d{1,2}\.\d)", _I), _make_reader("cuda")),
     (("/cuda-", "\\cuda\\v"), re.compile(r"(?:/cuda-|\\cuda\\v)(\d{1,2}\.\d)", _I), _make_reader("cuda_path")),
     (("compiled with",), re.compile(r"library: (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _I), _read_pair),
+    (("cudnn",), re.compile(r"(?:compiled|built|linked) (?:with|against|for) cudnn (?:version )?v?(\d{1,2}(?:\.\d{1,3}){1,2})\b.{0,60}?cudnn(?: version)?(?: in your machine)?(?: is|:)? v?(\d{1,2}(?:\.\d{1,3}){1,2})", _I), _read_built_and_loaded),
     (("found cudnn version",), re.compile(r"Found cuDNN version (\d{4,6}).{0,60}built against version (\d{4,6})", _I), _read_pair),
     (("minimum supported",), re.compile(r"minimum supported:? (\d{4,6})", _I), _make_reader("minimum")),
     (("installed version",), re.compile(r"installed version:? (\d{4,6})", _I), _make_reader("installed")),

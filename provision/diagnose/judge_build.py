@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from packaging.version import Version
@@ -9,10 +10,15 @@ from packaging.version import Version
 from ..model import Build, Confidence, Evidence, GpuModel
 from .candidates import Case, CauseCandidate
 from .facts import meets
+from .pattern_search import evidence
 
 _NEW, _OLD = "arch_not_in_wheel_too_new", "arch_dropped_too_old"
 _SAYS = ("not_compatible", "no_kernel", "too_old_gpu", "needs_newer_cuda")
 _PTX_ONLY = "The build has only PTX for this GPU ({}), and the driver failed to compile it"
+_NO_GPUS = re.compile(
+    r"\bgpus?\b[\w ]{0,30}[:=(] {0,3}\[\]|\bgpus? count ?[:=] ?0\b|\b(?:number|num|count)\b.{0,20}\bgpus?\b[\w ]{0,12}[:=] {0,3}0\b",
+    re.IGNORECASE,
+)
 _WEAK = ("cudnn_status", "dnn_handle", "dnn_library")
 
 
@@ -158,6 +164,11 @@ def _by_age(case: Case, capability: str, evidence: Sequence[Evidence]) -> list[C
     ]
 
 
+def _find_empty_list(case: Case) -> tuple[Evidence, ...]:
+    """Return the first line in which the program prints that it has no GPU: an empty list, or a count of 0."""
+    return tuple(evidence(line) for line in case.said.lines if _NO_GPUS.search(line.text))[:1]
+
+
 def platform(case: Case) -> list[CauseCandidate]:
     """Find a release without a GPU build for its system."""
     facts = case.facts
@@ -168,7 +179,7 @@ def platform(case: Case) -> list[CauseCandidate]:
             for n in ("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back")
             if case.said.group(n)
         ),
-        (),
+        _find_empty_list(case),
     )
     if not shows or not native or facts.holds("os=wsl"):
         return []

@@ -22,6 +22,10 @@ CUDA = re.compile(
     re.IGNORECASE,
 )
 CUDNN = re.compile(r"(?:lib)?cudnn", re.IGNORECASE)
+_OTHER = re.compile(
+    r"(?:lib)?(?:nvinfer|nvonnxparser|nvparsers|nvjpeg|cutensor|cudss|nvshmem|nvcomp|nvimgcodec|nvvm)",
+    re.IGNORECASE,
+)
 DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
 
 
@@ -29,7 +33,8 @@ def cudnn_pair(case: Case) -> list[CauseCandidate]:
     """Compare the loaded cuDNN with the one that the build was compiled with."""
     facts, shows = case.facts, case.said.group("loaded_older") or case.said.group("cudnn_older_jax")
     loaded, built = _judge_loaded(case)
-    shows = shows or facts.where("cudnn_required")
+    stated = ("cudnn_required", "cudnn_older") if facts.all("cudnn_listed") else ("cudnn_required",)
+    shows = shows or facts.where(*stated)
     if not shows:
         return []
     evidence = (*shows[:2], *facts.where("cudnn_loaded", "cudnn", "library_path"))
@@ -61,7 +66,9 @@ def _has_adequate_cudnn(case: Case, built: str) -> bool:
     """Return whether a copy that suits the build is installed. Without a list of copies, words decide."""
     facts = case.facts
     wheels = (f"nvidia-cudnn-cu{major}" for major in range(11, 20))
-    versions = [v for name in ("cudnn", *wheels) for v in facts.all(name)]
+    required = facts.where("cudnn_built", "cudnn_required")  # a version in these lines is not installed
+    versions = [f.value for f in facts.seen.get("cudnn", ()) if f.evidence not in required]
+    versions += [v for name in ("cudnn_listed", *wheels) for v in facts.all(name)]
     if any(_is_at_least(v, built) and v.split(".")[0] == built.split(".", maxsplit=1)[0] for v in versions):
         return True
     return not facts.all("cudnn_listed") and bool(case.said.group("conda_or_path"))
@@ -200,6 +207,22 @@ def cuda_missing(case: Case) -> list[CauseCandidate]:
         )
         for cause, weight in weights.items()
     ]  # fmt: skip
+
+
+def listed(case: Case) -> list[CauseCandidate]:
+    """Find missing libraries of NVIDIA beside CUDA, such as TensorRT, of which the text lists the file."""
+    facts = case.facts
+    files = {re.split(r"[/\\]", p)[-1].lower(): p for p in facts.all("present")}
+    names = [n for n in facts.all("missing") if _OTHER.match(n) and n.lower() in files]
+    if not names:
+        return []
+    where = (
+        *facts.said("missing", re.compile(re.escape(names[0]))),
+        *facts.said("present", re.compile(re.escape(files[names[0].lower()]))),
+    )
+    return [
+        CauseCandidate(cause="nvidia_libs_not_on_loader_path", weight=88, confidence="likely", evidence=where)
+    ]
 
 
 def unopened(case: Case) -> list[CauseCandidate]:

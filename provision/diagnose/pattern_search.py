@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..model import CatalogueMessage, Evidence, FailureMessage, FailureRule
+from .numbered_errors import find_numbered
 from .read_relevant_log_lines import Line
 
 _SLOTS = {"#": r"\d{1,12}", "{v}": r"\d{1,5}(?:\.\d{1,6}){0,4}", "{w}": r"[\w.+-]{1,80}"}
@@ -98,6 +99,8 @@ class Said:
         }
         wanted |= {p for row in catalogue for p in row.says}
         self._where = _search_lines(lines, sorted(wanted))
+        self.numbered = find_numbered(lines, {row.code for row in catalogue if row.code})
+        self._add_numbered(catalogue, wanted)
 
     def __call__(self, says: Iterable[str]) -> tuple[Evidence, ...]:
         """Return the first lines with any of the patterns or groups ("@name"), each once."""
@@ -107,6 +110,13 @@ class Said:
                 for line in self._where.get(one, ()):
                     found.setdefault((line.source, line.number), line)
         return tuple(evidence(line) for line in sorted(found.values(), key=lambda x: x.number)[:3])
+
+    def _add_numbered(self, catalogue: Iterable[CatalogueMessage], wanted: Iterable[str]) -> None:
+        """Add the lines with an error's number to the patterns that are its name."""
+        names = {row.name.lower(): row.code for row in catalogue if row.code in self.numbered}
+        for text in wanted:
+            if code := names.get(text.lower()):
+                self._where[text] = [*self._where.get(text, ()), *self.numbered[code]]
 
     def group(self, name: str) -> tuple[Evidence, ...]:
         """Return the first lines with a pattern of a group."""

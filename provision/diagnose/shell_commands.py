@@ -29,6 +29,7 @@ _PROMPT_WIDTH = 320  # characters that a prompt can have
 _PLAIN = re.compile(r"(?:[#%>+] |)(?P<typed>\S.*)$")  # a prompt that output can have too
 _PROGRAMS = (
     r"find|ls|ldconfig|locate|where|whereis|dir|dpkg|rpm|apt|pip3?|conda|mamba|micromamba|uv|ldd|"
+    r"uname|lsmod|dkms|modinfo|"
     r"python3?(?:\.\d{1,2})? -m pip|Get-ChildItem|gci"
 )
 _LISTS = re.compile(rf"(?:sudo )?(?:\S{{0,200}}[/\\])?(?:{_PROGRAMS})(?:\.exe)? ", re.IGNORECASE)
