@@ -106,6 +106,7 @@ def _decided_by_builds(plan: dict[str, Any], held_back: dict[str, str]) -> set[s
     return {str(canonicalize_name(Requirement(r).name)) for b in builds for r in b["requirements"]}
 
 
+# Longer than most functions: a quarter of it is the command line.
 def _lock(
     requirement_set: RequirementSet, wanted: Path, result: Compared, checkout: Checkout
 ) -> dict[str, Any] | None:

@@ -64,6 +64,7 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
     return stage.write_report(_known(emit, options.env), _whose())
 
 
+# Longer than most functions: half of it is the list of facts.
 def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
     """Return the facts for the report. Raises UsageError if ENV is not an environment."""
     problems: list[str] = []

@@ -99,6 +99,7 @@ def _is_at_least(version: str, bound: str) -> bool:
         return False
 
 
+# Longer than most functions: all candidates share the facts of the missing file.
 def cudnn_missing(case: Case) -> list[CauseCandidate]:
     """Judge a missing cuDNN file: not installed, or another major is installed."""
     facts = case.facts
