@@ -75,8 +75,7 @@ def _impossible(search: JointSearch, candidate: CandidateBuilds) -> str:
     for package in search.packages:
         reasons = [search.fit.objection(package, r, candidate) for r in package.releases]
         if reasons and None not in reasons:
-            newest_companion = search.fit.of_another_build(package.releases[0], candidate)
-            return newest_companion or reasons[0] or ""
+            return search.fit.of_another_build(package.releases[0], candidate) or reasons[0] or ""
         if not reasons:
             return f"no release of {package.name} is within the bounds"
     newest = {

@@ -4,12 +4,12 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from debian import need_programs
 from elf_files import library
 from fix_commands import COMMANDS, QUOTED, TABLES, checked_by, split_line
 from fix_machine import EXAMPLES, SYSTEM, FixMachine, make_apt, put_examples, stand_in_names
@@ -24,8 +24,7 @@ TOOLS = Path(sys.executable).parent
 
 @pytest.fixture(scope="module")
 def apt(tmp_path_factory):
-    if not shutil.which("apt-get", path=SYSTEM):
-        pytest.skip("apt is not installed here")
+    need_programs("apt-get", packages="apt")
     return make_apt(tmp_path_factory.mktemp("apt"))
 
 
@@ -105,8 +104,7 @@ def test_uv_reads_the_command(tmp_path):
 @pytest.mark.parametrize("line", [c for c in LINES if c.startswith("docker run")])
 def test_docker_itself_reads_the_options(tmp_path, line):
     """It reads all options before it looks for its daemon."""
-    if not shutil.which("docker", path=SYSTEM):
-        pytest.skip("docker is not installed here")
+    need_programs("docker", packages="docker.io")
     env = {"PATH": SYSTEM, "HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none"}
     done = subprocess.run(
         ["bash", "-c", complete(line)], env=env, capture_output=True, text=True, check=False, timeout=60
@@ -117,8 +115,7 @@ def test_docker_itself_reads_the_options(tmp_path, line):
 def test_gdb_shows_the_stack_of_a_crash(tmp_path):
     (line,) = {c.partition(" -- ")[2] for c in COMMANDS if " gdb " in c and " -- " in c}
     assert {c.split(" gdb ")[1] for c in COMMANDS if " gdb " in c} == {line.removeprefix("gdb ")}
-    if not shutil.which("gdb", path=SYSTEM):
-        pytest.skip("gdb is not installed here")
+    need_programs("gdb", packages="gdb")
     (tmp_path / "program.py").write_text(
         "import ctypes, sys\nprint(sys.prefix, flush=True)\nctypes.string_at(0)\n"
     )

@@ -3,12 +3,12 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from debian import need_programs
 from fix_machine import SYSTEM, FixMachine, make_apt, stand_in_names
 from pip_options import read_pip_options
 
@@ -121,8 +121,7 @@ def test_dnf_gets_the_packages(machine, needs_sudo):
 
 
 def test_apt_gets_the_packages(tmp_path):
-    if not shutil.which("apt-get", path=SYSTEM):
-        pytest.skip("apt is not installed here")
+    need_programs("apt-get", packages="apt")
     for name in ("apt", "machine"):
         (tmp_path / name).mkdir()
     machine = FixMachine(tmp_path / "machine", ["sudo"], make_apt(tmp_path / "apt"))
