@@ -6,17 +6,15 @@ import dataclasses
 import json
 import sys
 from collections import Counter
-from datetime import datetime, timezone
 from pathlib import Path
 
-from .. import __version__
 from ..errors import UsageError
 from ..model import Emit, Event, FleetResults, from_plain
 from ..request.shared_options import STDIN
 from ..system import untrusted_files
-from ..system.output_file import refuse_to_replace, signed, write_output
-from ..system.redaction import redact_text, redact_value
-from ..system.write_inside_folder import suggest_fix
+from ..system.output_file import refuse_to_replace
+from ..system.redaction import redact_value
+from .write_html_page import write_html_page
 
 _MOST = 64 << 20  # bytes; a hundred thousand hosts take 20 MB
 
@@ -61,10 +59,4 @@ def _stdin() -> str:
 def _write(output: Path, results: FleetResults) -> None:
     from ..export.fleet_page import page
 
-    footer = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
-    try:
-        write_output(output, signed(redact_text(page(results, footer)), "<!--"))
-    except OSError as error:
-        raise UsageError(
-            f"--output {output}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
-        ) from error
+    write_html_page(output, "--output", lambda footer: page(results, footer))

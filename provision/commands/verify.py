@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import FRAMEWORKS, Emit, Environment, Event, Lock, NodeVerdict, Verdict, drop_event
@@ -16,9 +15,7 @@ from ..model.command_options import argument, group, option
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..system import process
-from ..system.output_file import refuse_to_replace, signed, write_output
-from ..system.redaction import redact_text
-from ..system.write_inside_folder import suggest_fix
+from ..system.output_file import refuse_to_replace
 from ..verify import begin, locate_environment
 from . import project_checks, recovery
 from .activate_command import activate_line
@@ -167,17 +164,10 @@ def _next(env: Path) -> str | None:
 
 
 def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
-    from datetime import datetime, timezone
-
     from ..export.verdict_page import page
+    from .write_html_page import write_html_page
 
-    footer = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
-    try:
-        write_output(report, signed(redact_text(page(verdict, footer)), "<!--"))
-    except OSError as error:
-        raise UsageError(
-            f"--report {report}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
-        ) from error
+    write_html_page(report, "--report", lambda footer: page(verdict, footer))
     emit(Event(kind="note", stage="verify", text=f"report written to {report}"))
 
 
