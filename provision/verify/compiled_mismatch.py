@@ -18,7 +18,7 @@ from ..environment.distributions import Distribution, list_distributions
 from ..model import TORCH_COMPANIONS, Environment, Evidence, Finding
 from ..profiles.make_failure_finding import make_finding
 from . import run_probe
-from .install_commands import make_pip_command
+from .drift.install_commands import make_pip_command
 from .read_libraries import CUDNN_PACKAGE, LibraryPackage, read_requirements
 from .verification_state import Judgement
 

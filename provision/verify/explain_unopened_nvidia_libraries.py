@@ -17,7 +17,12 @@ from ..environment.distributions import list_distributions
 from ..model import Environment, Evidence, Finding
 from ..profiles.make_failure_finding import make_finding
 from .drift.check_listed_files import DIFFERENCES, FileProblem, ListedFile, check_files
-from .install_commands import list_needed, make_install_command, make_reinstall_command, make_repair_command
+from .drift.install_commands import (
+    list_needed,
+    make_install_command,
+    make_reinstall_command,
+    make_repair_command,
+)
 from .locate_environment import PythonPaths
 from .read_libraries import InstalledLibraries, LibraryPackage
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from ..model import CudnnRelease, Environment, Evidence, Lock
 from ..profiles.make_failure_finding import make_finding
-from . import install_commands
 from .compiled_mismatch import judge_cudnn_version
+from .drift import install_commands
 from .drift.check_listed_files import DIFFERENCES, FileProblem, check_files, find_worst
 from .options import Baseline, Options
 from .read_libraries import InstalledLibraries, LibraryPackage, find_other_cudnn

@@ -13,8 +13,8 @@ from fix_machine import SYSTEM, FixMachine, make_apt, stand_in_names
 from pip_options import read_pip_options
 
 from provision.model import Environment, SystemLibrary
+from provision.verify.drift.install_commands import make_pip_command, make_reinstall_command
 from provision.verify.explain_unopened_nvidia_libraries import explain_damaged
-from provision.verify.install_commands import make_pip_command, make_reinstall_command
 from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages.compiled_files import Package
 from provision.verify.packages.fix_for_missing_library import (

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ...model import Environment, Replacement, Satellite, SystemLibrary, ToolkitRelease
 from ...system import untrusted_files
+from ..drift.install_commands import make_pip_command
 from ..explain_unopened_nvidia_libraries import name_nvidia_wheel
-from ..install_commands import make_pip_command
 from .compiled_files import Package
 from .loader_search import Problem
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from packaging.requirements import Requirement
 
 from ...model import PROJECT_FRAMEWORKS, Environment, Satellite
-from ..install_commands import make_pip_command
+from ..drift.install_commands import make_pip_command
 from . import fix_for_missing_library
 from .compiled_files import Package
 from .fitting_measured_release import Beside, find_fitting_release, parse_framework, select_rows

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..model import FRAMEWORKS, Environment
-from .locate_environment import PythonPaths
-from .read_libraries import InstalledLibraries, LibraryPackage, read_requirements
+from ...model import FRAMEWORKS, Environment
+from ..locate_environment import PythonPaths
+from ..read_libraries import InstalledLibraries, LibraryPackage, read_requirements
 
 _EXTRAS = {"tensorflow": "and-cuda"}
 
