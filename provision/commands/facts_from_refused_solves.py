@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
 from ..errors import LockError
 from ..model import Lock, Plan
 from ..resolve.locked_cuda_conflicts import OtherCuda, sentence_of
@@ -51,3 +53,12 @@ def find_reason(error: LockError) -> str:
     text = " ".join(re.sub(r"[^\x20-\x7e]", " ", error.log or "").split())
     because = re.search(r"Because (.{1,240}?)(?:, we can conclude|\.(?: |$)|$)", text)
     return f"the solver finds no compatible set: {because[1]}" if because else error.message
+
+
+def find_bounds_without_wheel(name: str, log: str) -> str:
+    """Return the versions without a wheel in the solver's log ("fire>=4.9,<=4.9.3 has no usable wheels")."""
+    match = re.search(rf"{re.escape(name)}([<>=!~]\S*) has no usable wheels", " ".join(log.split()))
+    try:
+        return str(SpecifierSet(match[1])) if match else ""
+    except InvalidSpecifier:
+        return ""

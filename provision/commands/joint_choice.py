@@ -26,6 +26,7 @@ from .facts_from_refused_solves import KeptReleases, OtherCudaError, find_reason
 from .make_release_reader import make_release_reader
 from .packages_named_beside_frameworks import read_named_packages
 from .releases_to_read import read_what_matters
+from .remembered_conflicts import ConflictMemory
 
 _MOST_REFUSALS = 6
 
@@ -42,6 +43,7 @@ class JointChoice:
     fixed: frozenset[str] = frozenset()
     off: bool = False
     kept: KeptReleases | None = None
+    memory: ConflictMemory = field(default_factory=lambda: ConflictMemory(off=True))
     _said_of: set[str] = field(default_factory=set)
     _named: frozenset[str] = frozenset()
     _refused: list[Refused] = field(default_factory=list)
@@ -66,6 +68,9 @@ class JointChoice:
         if self._answered and not self.off and self._answered[:2] == (context, learnt):
             return self._answered[2]  # only the allowed source builds changed
         changed = self._applied(context)
+        while (known := self.memory.recall(changed)) and self._refuse(known):
+            changed = self._applied(context)
+            learnt = (len(self._refused), len(self._loose), self._takes_old)
         self._answered = (context, learnt, changed)
         return changed
 
@@ -247,9 +252,12 @@ class JointChoice:
         conflicts with the builds.
         """
         plan = self._with_ages(plan, lock)
-        if conflicts := tuple(find_transitive_packages(context, plan, lock)):
+        if conflicts := find_transitive_packages(context, plan.builds, lock.packages, lock.required_by):
             self.kept = self.kept or KeptReleases(plan, lock, conflicts)
+            if self._answered:
+                self.memory.note(self._answered[2], lock, conflicts)
             raise OtherCudaError(conflicts)
+        self.memory.keep()
         return plan
 
     def _refuse(self, conflicts: Sequence[OtherCuda]) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError, ResolveError
@@ -30,6 +28,7 @@ from ..resolve.locked_cuda_conflicts import sentence_of
 from ..wheels import pythons_with_wheels, solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds, source_builds
 from ..wheels.package_named_in_refusal import OTHER_PYTHONS
+from .facts_from_refused_solves import find_bounds_without_wheel
 from .functions_for_managers import get_stages
 from .verdict_inputs import get_planned_device
 
@@ -62,25 +61,18 @@ def solve_packages(
         emit=emit, first=context, stages=get_stages(where.get_cache_dir(choices)), builds=builds, near=near
     )
     from .joint_choice import JointChoice
+    from .remembered_conflicts import ConflictMemory
 
     fixed = frozenset(p.name for p in near.lock.packages) - near.moving if near.lock else frozenset()
     wheels = locking(context.request.manager).PLANS_FIRST  # conda's solver chooses the releases
-    joint = JointChoice(emit, allow_old=choices.allow_old, fixed=fixed, off=not wheels)
+    memory = ConflictMemory(off=near.lock is not None)  # the versions of a lock change the answer
+    joint = JointChoice(emit, allow_old=choices.allow_old, fixed=fixed, off=not wheels, memory=memory)
     with get_planned_device(context.request.device):
         return LockSearch(context, builds, emit, joint, python_is_given=bool(choices.python)).done(task)
 
 
 def _with_held_back(plan: Plan, lock: Lock) -> Lock:
     return dataclasses.replace(lock, plan=plan, held_back=plan.held_back)
-
-
-def _lacking_bounds(name: str, log: str) -> str:
-    """Return the versions without a wheel in the solver's log ("fire>=4.9,<=4.9.3 has no usable wheels")."""
-    match = re.search(rf"{re.escape(name)}([<>=!~]\S*) has no usable wheels", " ".join(log.split()))
-    try:
-        return str(SpecifierSet(match[1])) if match else ""
-    except InvalidSpecifier:
-        return ""
 
 
 @dataclasses.dataclass
@@ -105,11 +97,19 @@ class LockSearch:
         try:
             return self._found(task)
         except (LockError, ResolveError):
+            if self.joint.memory.used:
+                return self._done_without_memory(task)
             if (kept := self.joint.kept) is None:
                 raise
         for one in kept.conflicts:
             self._note(sentence_of(one), "warning")
         return kept.plan, _with_held_back(kept.plan, kept.lock)
+
+    def _done_without_memory(self, task: Task) -> tuple[Plan, Lock | None]:
+        """Search again without the conflicts of earlier runs, because the sets that they left found no lock."""
+        joint = type(self.joint)(self.emit, allow_old=self.joint.allow_old, fixed=self.joint.fixed)
+        again = LockSearch(task.first, self.builds, self.emit, joint, python_is_given=self.python_is_given)
+        return again.done(task)
 
     def _found(self, task: Task) -> tuple[Plan, Lock | None]:
         """Try until a lock is found or a refusal shows nothing new. Raises LockError, ResolveError."""
@@ -215,7 +215,7 @@ class LockSearch:
         if name := error.no_wheel:
             if name in FRAMEWORKS or name in self.builds.allowed:
                 return False
-            bounds = _lacking_bounds(name, error.log or "") or self._bounds_of(name)
+            bounds = find_bounds_without_wheel(name, error.log or "") or self._bounds_of(name)
             minors = (plan.python or "", *others)
             index = next((n.index for n in self.context.demands.needs if n.name == name and n.index), None)
             others = pythons_with_wheels.find_pythons_with_wheel(

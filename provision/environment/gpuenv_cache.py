@@ -13,8 +13,8 @@ from ..errors import BuildError
 
 _FILES = ("profiles-*", "project-*", "default-index-*", "pythons.json*")
 CacheFolder = Literal[
-    "bytecode", "compiled", "last-questions", "measured", "pages", "refused-questions", "requirements", "satellites",
-    "source-archives", "system-needs", "uv-help", "without-wheels",
+    "bytecode", "compiled", "conflicts", "last-questions", "measured", "pages", "refused-questions", "requirements",
+    "satellites", "source-archives", "system-needs", "uv-help", "without-wheels",
 ]  # fmt: skip
 _OF_INSTALLERS = ("uv", "conda")
 """Folders that exist only in a cache set by --cache-dir. By default uv and rattler have separate caches."""

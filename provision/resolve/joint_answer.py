@@ -68,7 +68,7 @@ def objection_to(search: JointSearch, candidate: CandidateBuilds) -> str:
         return "an older framework that prevents newer packages"
     release = best.releases[name]
     why = against_newest(search, best, name)
-    return f"{why}; it limits {name} to {release.version}"
+    return f"{why}; the newest {name} that fits would be {release.version}"
 
 
 def _impossible(search: JointSearch, candidate: CandidateBuilds) -> str:

@@ -7,14 +7,14 @@ A wheel from NVIDIA states its CUDA major in its name (nvidia-cublas-cu11), or i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Build, Lock, LockedPackage, Satellite, ToolkitRelease
+from ..model import Build, LockedPackage, Satellite, ToolkitRelease
 from .question import Question
 from .satellite_fit import SatelliteRows, brings_its_cuda, objection, targets_of
 from .versions import major, meets
@@ -49,7 +49,7 @@ def sentence_of(conflict: OtherCuda) -> str:
 
 @dataclass(frozen=True)
 class LockedSet:
-    """A lock with the question that it answers.
+    """The packages of a lock with the question that they answer, and the packages that each is `required_by`.
 
     `builds` are those of the plan. `named` are the packages that the user or the project names. `measured`
     returns the rows of a wheel that was measured on this machine.
@@ -58,7 +58,8 @@ class LockedSet:
     question: Question
     rows: SatelliteRows
     builds: Sequence[Build]
-    lock: Lock
+    packages: Sequence[LockedPackage]
+    required_by: Mapping[str, Sequence[str]]
     named: frozenset[str]
     measured: Callable[[str | None], tuple[Satellite, ...]] = lambda _sha256: ()
 
@@ -70,12 +71,12 @@ class LockedSet:
         """
         if self.question.request.device != "cuda" or not self._majors:
             return
-        for package in self.lock.packages:
+        for package in self.packages:
             if package.name in self.named or package.name in self._planned:
                 continue
             other_cuda = self._other_major(package)
             why = self._why(other_cuda) if other_cuda else self._of_measured(package)
-            if why and self.lock.required_by:
+            if why and self.required_by:
                 yield OtherCuda(
                     f"{package.name} {package.version}", why, self._roots(package.name), other_cuda
                 )
@@ -123,15 +124,15 @@ class LockedSet:
         It requires a wheel for the plan's CUDA too, was named with this CUDA in its name, or contains its own
         CUDA.
         """
-        requirers = [r for r in self.lock.required_by.get(name, ()) if r not in seen]
+        requirers = [r for r in self.required_by.get(name, ()) if r not in seen]
         return bool(requirers) and all(self._excuses(r, name, cuda, seen | {name}) for r in requirers)
 
     def _excuses(self, requirer: str, name: str, cuda: str, seen: frozenset[str]) -> bool:
         bare = _SUFFIX.sub("", name)
-        siblings = (n for n, by in self.lock.required_by.items() if requirer in by and n != name)
+        siblings = (n for n, by in self.required_by.items() if requirer in by and n != name)
         if any(_SUFFIX.sub("", n) == bare for n in siblings):
             return True
-        version = next((p.version for p in self.lock.packages if p.name == requirer), "0")
+        version = next((p.version for p in self.packages if p.name == requirer), "0")
         if any(brings_its_cuda(row) for row in self.rows.rows(requirer, version)):
             return True
         match = _SUFFIX.search(requirer)
@@ -146,7 +147,7 @@ class LockedSet:
             one = todo.pop()
             if one not in seen:
                 seen[one] = None
-                todo += self.lock.required_by.get(one, ())
+                todo += self.required_by.get(one, ())
         return tuple(n for n in seen if n in self.named)
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 
@@ -21,12 +21,11 @@ from packaging.utils import canonicalize_name
 from ..environment.gpuenv_cache import cache_folder
 from ..errors import LockError
 from ..index import uv
-from ..index.http import AT_ONCE
 from ..model import PackageSources
 from ..system import process, untrusted_files
 from ..system.write_inside_folder import write_file
 from .cache_and_disk import own_cache
-from .index_metadata_cache import IndexMetadata
+from .page_digests import PageDigests
 
 _MOST_NAMES = 200
 """The most packages in a remembered refusal. Reading more lists of files takes longer than the solve."""
@@ -83,7 +82,7 @@ class UvQuestion:
         texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
         environment = {k: v for k, v in self._environment.items() if k.startswith("UV_")}
         folders = [p for p in environment.get("UV_FIND_LINKS", "").split(",") if p]
-        parts = [metadata.version("uv"), said, texts, environment, dict(self.bound), _list_contents(folders)]
+        parts = [metadata.version("uv"), said, texts, environment, dict(self.bound), list_contents(folders)]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         return cache_folder(own_cache(self.sources), "refused-questions") / f"{digest}.json"
 
@@ -94,7 +93,10 @@ class RefusalMemory:
 
     sources: PackageSources
     runs_uv: bool = True
-    _digests: dict[tuple[str, str | None], str] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def _pages(self) -> PageDigests:
+        return PageDigests(self.sources)
 
     def recall(self, question: UvQuestion) -> str | None:
         """Return the log of the refusal of a question, or None if it was not refused or if releases changed."""
@@ -103,7 +105,7 @@ class RefusalMemory:
         try:
             kept = json.loads(untrusted_files.read_text(question.path()))
             log, before = str(kept["log"]), dict(kept["pages"])
-            return log if self._digest_pages(before, question.bound) == before else None
+            return log if self._pages.of(before, question.bound) == before else None
         except (LockError, OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
@@ -114,25 +116,11 @@ class RefusalMemory:
             return
         try:
             path = question.path()
-            kept = {"log": uv.redacted(log), "pages": self._digest_pages(names, question.bound)}
+            kept = {"log": uv.redacted(log), "pages": self._pages.of(names, question.bound)}
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, json.dumps(kept))
         except (LockError, OSError):
             return
-
-    def _digest_pages(self, names: Iterable[str], bound: Mapping[str, str]) -> dict[str, str]:
-        """Return a digest of the lists of files of each package. Raises LockError if an index does not answer.
-
-        `bound` has the only index of some packages. Each list is read once in a run.
-        """
-        places = {name: bound.get(name) for name in names}
-        missing = [place for place in places.items() if place not in self._digests]
-        indexes = IndexMetadata(self.sources)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            self._digests |= zip(
-                missing, pool.map(lambda place: indexes.digest(*place), missing), strict=True
-            )
-        return {name: self._digests[name, index] for name, index in places.items()}
 
 
 def find_names(log: str) -> list[str]:
@@ -146,7 +134,7 @@ def find_names(log: str) -> list[str]:
     return [name for name in files if name not in ("python", "gpuenv-plan")]
 
 
-def _list_contents(folders: Sequence[str]) -> list[tuple[str, int, int]]:
+def list_contents(folders: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return names, sizes and times of the files in folders of wheels."""
     files = []
     for folder in map(Path, folders):

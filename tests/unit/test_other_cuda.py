@@ -6,9 +6,7 @@ from provision.model import (
     AvailableWheels,
     Build,
     FrameworkRequest,
-    Lock,
     LockedPackage,
-    Plan,
     Profiles,
     Request,
     Satellite,
@@ -53,13 +51,10 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
                   python=("3.12",))  # fmt: skip
     known = Profiles(builds=(build,), satellites=tuple(rows), toolkits=TOOLKITS)
     asked = Request(frameworks=(FrameworkRequest(name="torch"),), device=device)
-    plan = Plan(
-        builds=(), python="3.12", platform="linux-x86_64", manager="venv", device=device, target=TARGET
-    )
     packages = [package(n, versions.get(n.replace("-", "_"), "1.0")) for n in required_by]
-    lock = Lock(manager="venv", target=TARGET, plan=plan, packages=tuple(packages), required_by=required_by)
     question = Question(asked, TARGET, known, AvailableWheels())
-    mine = LockedSet(question, SatelliteRows(known, "linux-x86_64"), (build,), lock, frozenset(named))
+    rows = SatelliteRows(known, "linux-x86_64")
+    mine = LockedSet(question, rows, (build,), packages, required_by, frozenset(named))
     return [(sentence_of(s), s.cuda) for s in mine.strangers()]
 
 

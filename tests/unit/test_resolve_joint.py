@@ -190,7 +190,7 @@ def test_a_package_that_wants_an_older_framework_gets_it():
     over = told.passed_over[0]
     assert (over.version, over.because) == (
         "2.15",
-        "vllm 0.33 requires torch==2.14; it limits vllm to 0.2",
+        "vllm 0.33 requires torch==2.14; the newest vllm that fits would be 0.2",
     )
     held = told.held_back[0]
     assert (held.package, held.locked, held.newest) == ("torch", "2.14", "2.15")
