@@ -93,14 +93,21 @@ class SourceBuilds:
         if self.stated:
             self.stated.note_refusal(log, () if has_pages(sources) else requirements)
 
-    def recall(self, question: str) -> None:
-        """Allow the packages without wheels of the last answer to a question, except for forbidden ones."""
-        if self.stated and not self.reading:
-            archives = self.stated.archives
-            names = remembered_source_packages.recall(question, archives.sources, archives.wheels)
-            self.allowed += [
-                n for n in names if n not in self.allowed and not self._find_forbidding_option(n)
-            ]
+    def recall(self, question: str, plan: Plan) -> None:
+        """Allow the packages without wheels of the last answer to a question, except for forbidden ones.
+
+        Those without stated requirements are announced.
+        """
+        if self.stated is None or self.reading:
+            return
+        known = remembered_source_packages.recall(question, self.stated.archives)
+        for name, unstated in known.items():
+            if self._find_forbidding_option(name):
+                continue
+            if name not in self.allowed:
+                self.allowed.append(name)
+            if unstated is not None:
+                self.stated.build_metadata(name, unstated, plan)
 
     def allow_chosen(self, names: Iterable[str]) -> None:
         """Allow the packages whose chosen releases have no wheel, except for forbidden ones.
@@ -130,13 +137,15 @@ class SourceBuilds:
             self.allowed[:] = before
             raise
 
-    def remember(self, question: str, names: Iterable[str], needs: Iterable[RequirementLine]) -> None:
+    def remember(
+        self, question: str, packages: Iterable[LockedPackage], needs: Iterable[RequirementLine]
+    ) -> None:
         """Store the packages of an answer that came from source because they have no wheel."""
         if self.stated and not self.reading:
-            archives, of_indexes = self.stated.archives, self._select_of_indexes(needs)
-            remembered_source_packages.remember(
-                question, set(names) & set(of_indexes), archives.sources, archives.wheels
-            )
+            stated, of_indexes = self.stated, set(self._select_of_indexes(needs))
+            built = {p.name: p.version if p.name in stated.unstated else None for p in packages}
+            known = {name: version for name, version in built.items() if name in of_indexes}
+            remembered_source_packages.remember(question, known, stated.archives)
 
     def _select_of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
         """Return the allowed packages of indexes, and record packages that only one index has."""

@@ -1,15 +1,16 @@
-"""Remembers which packages had no wheel in the answer to a question.
+"""Remembers which packages had no wheel in the answer to a question, and which of them state no requirements.
 
-Each refusal of uv names one package without a wheel, and takes a complete solve. A question is everything that
-decides an answer: requirements, Python, platform and sources. The memory is valid while the indexes have the same
-wheels of a package. An answer does not depend on earlier questions.
+Each refusal of uv names one package without a wheel, and takes a complete solve. So does a solution with a release
+whose source archive states no requirements. A question is everything that decides an answer: requirements, Python,
+platform and sources. The memory is valid while the indexes have the same wheels of a package, and the same source
+archives if it states no requirements. An answer does not depend on earlier questions.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,9 +20,7 @@ from ..model import PackageSources, Plan, RequirementLine, as_plain
 from ..system import untrusted_files
 from ..system.write_inside_folder import write_file
 from .cache_and_disk import own_cache
-
-Wheels = Callable[[str], tuple[str, ...]]
-"""A function that returns the names of a package's wheels on the indexes."""
+from .read_source_archives import SourceArchives
 
 
 def digest_question(
@@ -35,33 +34,58 @@ def digest_question(
     )
 
 
-def recall(question: str, sources: PackageSources, wheels: Wheels) -> list[str]:
-    """Return the packages that came from source in the last answer, if the indexes have the same wheels of them."""
+def recall(question: str, archives: SourceArchives) -> dict[str, str | None]:
+    """Return the packages that came from source in the last answer, if the indexes have the same files of them.
+
+    Each has its locked version if the archive of that version states no requirements, otherwise None.
+    """
     try:
-        digests = json.loads(untrusted_files.read_text(_get_path(question, sources)))
+        kept = json.loads(untrusted_files.read_text(_get_path(question, archives.sources)))
     except (OSError, ValueError, RecursionError):
-        return []
-    if not isinstance(digests, Mapping) or sources.offline:
-        return []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        now = dict(zip(digests, pool.map(lambda name: _digest(wheels(name)), digests), strict=True))
-    return [name for name, before in digests.items() if now[name] == before]
+        return {}
+    if not isinstance(kept, Mapping) or archives.sources.offline:
+        return {}
+    before = {str(name): one for name, one in kept.items() if isinstance(one, Mapping)}
+    versions = {name: _get_version(one) for name, one in before.items()}
+    now = _describe(versions, archives)
+    return {name: versions[name] for name, one in before.items() if now[name] == one}
 
 
-def remember(question: str, names: Iterable[str], sources: PackageSources, wheels: Wheels) -> None:
-    """Store the packages of an answer that came from source. The cache is optional."""
-    digests = {name: _digest(wheels(name)) for name in names}
-    path = _get_path(question, sources)
-    if sources.offline:
+def remember(question: str, packages: Mapping[str, str | None], archives: SourceArchives) -> None:
+    """Store the packages of an answer that came from source, as `recall` returns them. The cache is optional."""
+    kept = _describe(packages, archives)
+    path = _get_path(question, archives.sources)
+    if archives.sources.offline:
         return
     try:
-        if not digests:
+        if not kept:
             path.unlink(missing_ok=True)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(digests))
+        write_file(path, json.dumps(kept))
     except OSError:
         return
+
+
+def _get_version(kept: Mapping[str, object]) -> str | None:
+    version = kept.get("unstated")
+    return version if isinstance(version, str) else None
+
+
+def _describe(
+    packages: Mapping[str, str | None], archives: SourceArchives
+) -> dict[str, dict[str, str | None]]:
+    """Return digests of the files of each package on the indexes."""
+
+    def describe(name: str, unstated: str | None) -> dict[str, str | None]:
+        wheels = {"wheels": _digest(archives.wheels(name))}
+        if unstated is None:
+            return {**wheels}
+        versions = [(p.version, p.sha256) for p in archives.listed(name)]
+        return {**wheels, "unstated": unstated, "archives": _digest(versions)}
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(packages, pool.map(describe, packages, packages.values()), strict=True))
 
 
 def _get_path(question: str, sources: PackageSources) -> Path:

@@ -72,7 +72,7 @@ def lock(
         ask = Ask(scratch, plan, sources, options.python, tuple(needs), builds)
         pins = _list_pins(plan, sources)
         question = digest_question(plan, pins, needs, sources)
-        builds.recall(question)
+        builds.recall(question, plan)
         packages, solved = _solve(ask, pins, options, emit)
     packages = _add_sizes(drop_pages(packages, sources), sources)
     assert_no_other_framework(plan, packages, {*options.elsewhere, *named_for_cpu(plan, needs)})
@@ -82,7 +82,7 @@ def lock(
     for package, archive in described.values():
         emit(describe_build(package, archive, plan))
     packages = tuple(described[p][0] if p in described else p for p in packages)
-    builds.remember(question, (p.name for p in described), needs)
+    builds.remember(question, described, needs)
     if options.early:
         options.early.keep()
     emit(Event(kind="done", stage="lock", text=f"{len(packages)} packages", done=len(packages)))

@@ -104,7 +104,7 @@ class StatedMetadata:
         for name, version in new.items():
             archive = self.read.get(name, {}).get(version)
             if archive is None or len(self.read[name]) > _MOST_VERSIONS:
-                self._announce(name, version, plan)
+                self.build_metadata(name, version, plan)
         return any(
             name in self.unstated or applying(self.read[name][version].requires or (), plan, None)
             for name, version in new.items()
@@ -128,7 +128,10 @@ class StatedMetadata:
             return None
         return self.read.get(package.name, {}).get(package.version)
 
-    def _announce(self, name: str, version: str, plan: Plan) -> None:
+    def build_metadata(self, name: str, version: str, plan: Plan) -> None:
+        """Let uv run the build code of a package, and announce it once. Raises LockError if no code may run."""
+        if name in self.unstated:
+            return
         if self.runs_no_code:
             raise LockError(f"no file of {name} {version} states its requirements")
         self.unstated.add(name)

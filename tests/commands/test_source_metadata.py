@@ -311,3 +311,46 @@ def test_another_question_is_answered_as_if_it_were_the_first(gpuenv, jax, index
     index.add("brings", "1.0", requires=("stated",))
     ran = gpuenv("lock", *ask(gpuenv, "brings"))
     assert ran.code == 0 and "wheels" in locked(gpuenv)["stated"], ran.err
+
+
+def again(gpuenv, *packages):
+    """The lock of the same question once more, without the one that is there."""
+    (gpuenv.work / "pylock.toml").unlink()
+    ran = gpuenv("lock", "-v", *ask(gpuenv, *packages))
+    assert ran.code == 0, ran.err
+    return ran
+
+
+def test_what_nothing_states_takes_one_run_the_next_time(gpuenv, jax, index, marks):
+    marks.archive(index, "archived")
+    first = gpuenv("lock", "-v", *ask(gpuenv, "archived"))
+    assert len(uv_runs(first)) > 1, first.err
+    before = (gpuenv.work / "pylock.toml").read_text()
+    second = again(gpuenv, "archived")
+    assert len(uv_runs(second)) == 1 and (gpuenv.work / "pylock.toml").read_text() == before, second.err
+    told = " ".join(second.err.split())
+    assert told.count("no file of archived 1.0 states its requirements: running its build code") == 1
+    assert told.index("running its build code") < told.index("uv took")
+    forbidden = gpuenv("lock", *ask(gpuenv, "archived"), "--no-build", "--force")
+    assert forbidden.code == 6, forbidden.err
+
+
+def test_an_archive_that_states_its_requirements_by_now_is_read(gpuenv, jax, index, marks):
+    marks.archive(index, "archived")
+    assert gpuenv("lock", *ask(gpuenv, "archived")).code == 0
+    for mark in marks.folder.glob("mark-*"):
+        mark.unlink()
+    marks.stated(index, "archived", "2.0", ("plain",), **DYNAMIC)
+    ran = again(gpuenv, "archived")
+    assert locked(gpuenv)["archived"]["version"] == "2.0" and marks.left() == [], ran.err
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"archived": "00"}', '{"archived": {"unstated": 1}}'])
+def test_a_damaged_memory_of_sources_is_passed_over(gpuenv, jax, index, marks, text):
+    marks.archive(index, "archived")
+    assert gpuenv("lock", *ask(gpuenv, "archived")).code == 0
+    before = (gpuenv.work / "pylock.toml").read_text()
+    (kept,) = gpuenv.work.parent.rglob("without-wheels/*.json")
+    kept.write_text(text)
+    again(gpuenv, "archived")
+    assert (gpuenv.work / "pylock.toml").read_text() == before
