@@ -20,7 +20,7 @@ def main() -> None:
     """Run the command line and exit with its code."""
     _ignore_pythonpath()
     # A run keeps most of what it makes, so collections find little. They took 5 % of `gpuenv lock`.
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(200_000, 20, 20)
     from .system import standard_streams
 
     standard_streams.guard()

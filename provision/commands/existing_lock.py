@@ -20,8 +20,8 @@ from ..request.shared_options import Choices
 from ..wheels import pylock
 from . import keep_device_cuda_and_python
 from .create_options import CreateOptions
-from .lock import list_differences, lock_name
 from .lock_acceptance import accept_lock, check_lock, read_lock, virtual_packages
+from .lock_one_target import list_differences, lock_name
 from .lock_preferences import Upgrade, solve_like
 from .read_request import get_locking, judge_request
 

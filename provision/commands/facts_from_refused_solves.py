@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
 
 from ..errors import LockError
 from ..model import Lock, Plan
@@ -62,3 +65,15 @@ def find_bounds_without_wheel(name: str, log: str) -> str:
         return str(SpecifierSet(match[1])) if match else ""
     except InvalidSpecifier:
         return ""
+
+
+def find_bounds(name: str, requirements: Iterable[str]) -> str:
+    """Return the version bounds of a package in requirements, or "" without any."""
+    for text in requirements:
+        try:
+            need = Requirement(text)
+        except InvalidRequirement:
+            continue  # a folder or an editable package has no version bounds
+        if canonicalize_name(need.name) == name:
+            return str(need.specifier)
+    return ""

@@ -107,7 +107,7 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
 def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
     from . import existing_lock, preview_changes
-    from .lock import lock_name
+    from .lock_one_target import lock_name
 
     path, file = where.make_absolute(choose_env_to_change(emit, options.env)), locate_project_file()
     draft_and_replace_folder.check_place(path)

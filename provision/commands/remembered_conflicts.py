@@ -23,7 +23,7 @@ from ..system.redaction import redact_value
 from ..system.write_inside_folder import write_file
 from ..wheels.cache_and_disk import own_cache
 from ..wheels.page_digests import PageDigests
-from ..wheels.refused_questions import list_contents
+from ..wheels.uv_question import list_contents
 from .conflicting_indirect_packages import find_transitive_packages
 
 

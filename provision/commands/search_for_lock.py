@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.requirements import Requirement
 
 from ..errors import LockError, ResolveError
 from ..managers.protocol import Near, Task, locking
@@ -21,14 +21,16 @@ from ..model import (
     Request,
     RequestContext,
     VersionBound,
+    as_plain,
 )
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..resolve.locked_cuda_conflicts import sentence_of
 from ..wheels import pythons_with_wheels, solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds, source_builds
+from ..wheels.early_solve import repeated
 from ..wheels.package_named_in_refusal import OTHER_PYTHONS
-from .facts_from_refused_solves import find_bounds_without_wheel
+from .facts_from_refused_solves import find_bounds, find_bounds_without_wheel
 from .functions_for_managers import get_stages
 from .verdict_inputs import get_planned_device
 
@@ -67,8 +69,11 @@ def solve_packages(
     wheels = locking(context.request.manager).PLANS_FIRST  # conda's solver chooses the releases
     memory = ConflictMemory(off=near.lock is not None)  # the versions of a lock change the answer
     joint = JointChoice(emit, allow_old=choices.allow_old, fixed=fixed, off=not wheels, memory=memory)
-    with get_planned_device(context.request.device):
-        return LockSearch(context, builds, emit, joint, python_is_given=bool(choices.python)).done(task)
+    search = LockSearch(context, builds, emit, joint, python_is_given=bool(choices.python))
+    asked = (context.request, context.target, list(context.demands.needs))
+    early = contextlib.nullcontext() if context.reading else repeated(as_plain(asked), context.sources)
+    with get_planned_device(context.request.device), early:
+        return search.done(task)
 
 
 def _with_held_back(plan: Plan, lock: Lock) -> Lock:
@@ -215,7 +220,9 @@ class LockSearch:
         if name := error.no_wheel:
             if name in FRAMEWORKS or name in self.builds.allowed:
                 return False
-            bounds = find_bounds_without_wheel(name, error.log or "") or self._bounds_of(name)
+            bounds = find_bounds_without_wheel(name, error.log or "") or find_bounds(
+                name, self._list_requirements()
+            )
             minors = (plan.python or "", *others)
             index = next((n.index for n in self.context.demands.needs if n.name == name and n.index), None)
             others = pythons_with_wheels.find_pythons_with_wheel(
@@ -244,20 +251,13 @@ class LockSearch:
         origin = request.python_origin or "the project's packages"
         self._ask(dataclasses.replace(request, requires_python=bound, python_origin=origin))
 
+    def _list_requirements(self) -> list[str]:
+        return [*(n.text for n in self.context.demands.needs), *self.context.request.packages]
+
     def _minors(self, plan: Plan) -> tuple[str, ...]:
         """Return the Pythons of all known builds, except the planned one, newest first."""
         known = {p for b in self.context.profiles.builds for p in b.python} - {plan.python or ""}
         return tuple(sorted(known, key=lambda m: -int(m.split(".")[1])))
-
-    def _bounds_of(self, name: str) -> str:
-        for text in (*(n.text for n in self.context.demands.needs), *self.context.request.packages):
-            try:
-                need = Requirement(text)
-            except InvalidRequirement:
-                continue  # a folder or an editable package has no version bounds
-            if canonicalize_name(need.name) == name:
-                return str(need.specifier)
-        return ""
 
     def _other_build(self, plan: Plan, error: LockError) -> bool:
         """Limit the framework to an older version if the project's packages conflict with the planned one."""

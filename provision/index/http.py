@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import http.client
 import io
 import re
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 from provision import __version__
 from provision.errors import LockError
+from provision.system import process
 from provision.system.redaction import redact
 
 from . import open_and_read_bounded
@@ -140,7 +142,9 @@ class Http:
         """Return the TLS context. Certificates of hosts that the user trusts are not checked."""
         if trusted:
             return _make_unchecked_context()
-        return ssl.create_default_context(cafile=self._config.cert if self._config else None)
+        environ = process.environ()
+        variables = tuple(environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+        return _make_checked_context(self._config.cert if self._config else None, variables)
 
     def _retry(
         self, request: urllib.request.Request, missing_ok: bool, most: int = open_and_read_bounded.MOST
@@ -218,6 +222,15 @@ def _read_proxies(config: PipConfig | None) -> dict[str, str] | None:
         return {"http": config.proxy, "https": config.proxy}
     proxies = urllib.request.getproxies()
     return {"http": proxies["all"], "https": proxies["all"], **proxies} if "all" in proxies else None
+
+
+@functools.lru_cache(maxsize=8)
+def _make_checked_context(cert: str | None, _variables: tuple[str | None, ...]) -> ssl.SSLContext:
+    """Return a TLS context with the certificates of a file, otherwise of the variables or the system.
+
+    Clients share it, because reading the certificates of a system takes 20 ms.
+    """
+    return ssl.create_default_context(cafile=cert)
 
 
 def _make_unchecked_context() -> ssl.SSLContext:

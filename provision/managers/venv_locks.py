@@ -31,7 +31,6 @@ from ..system.redaction import redact
 from .protocol import Preferred, Stages, Task
 
 if TYPE_CHECKING:
-    from ..wheels.early_solve import EarlySolve
     from ..wheels.prebuilt_choice import PrebuiltChoice
 
 OPTION = ""
@@ -101,11 +100,9 @@ def check(lock: Lock, context: RequestContext, stages: Stages) -> None:
 
 def search(task: Task) -> VenvSearch:
     """Return a new search for a lock."""
-    from ..wheels.early_solve import begin_early
-
     packages = task.near.lock.packages if task.near.lock else ()
     versions = {p.name: p.version for p in packages if p.name not in task.near.moving and not p.unhashed}
-    return VenvSearch(task, Preferred(versions, task.emit), begin_early(task.first))
+    return VenvSearch(task, Preferred(versions, task.emit))
 
 
 @dataclasses.dataclass
@@ -114,7 +111,6 @@ class VenvSearch:
 
     task: Task
     preferred: Preferred
-    early: EarlySolve | None = None
 
     def solve(self, context: RequestContext) -> tuple[Plan, Lock | None]:
         """Plan, then solve the plan's wheels. Raises LockError."""
@@ -150,7 +146,7 @@ class VenvSearch:
         )
         options = solve_wheels.SolveOptions(
             python=self.task.stages.interpreter(plan.python or "", context.machine),
-            needs=(*needs, *_make_limits(context)), prefer=versions, builds=self.task.builds, early=self.early,
+            needs=(*needs, *_make_limits(context)), prefer=versions, builds=self.task.builds,
         )  # fmt: skip
         lock = solve_wheels.lock(pinned, sources, self.task.emit, options)
         return dataclasses.replace(lock, plan=plan)

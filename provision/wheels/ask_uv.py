@@ -24,11 +24,12 @@ from ..index.uv import without_credentials
 from ..model import UV_LOCK_FORMAT, PackageSources, Plan, RequirementLine
 from ..system import process, scratch_folders, untrusted_files
 from ..system.write_inside_folder import write_file
+from . import early_solve
 from .allowed_source_builds import SourceBuilds
 from .apply_exclude_newer import UploadTimes
 from .cache_and_disk import own_cache
-from .refused_questions import UvQuestion
 from .solve_failure import TIMEOUT, failure
+from .uv_question import UvQuestion
 from .uv_solution import parse_versions
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
@@ -178,7 +179,7 @@ class Ask:
             raise self._explain_refusal(log)
         if self.builds.refusals and not self.builds.refusals.runs_uv:
             raise LockError("uv was not asked this question before")
-        text, done = self._run(words, settings, Path(more[1]) if more[:1] == ("--output-file",) else None)
+        text, done = self._run(question, Path(more[1]) if more[:1] == ("--output-file",) else None)
         if self._times.learn(done.stderr):
             return self._compile_once(source, form, *more)
         if done.ok:
@@ -190,14 +191,19 @@ class Ask:
             memory.remember(question, done.stderr)
         raise error
 
-    def _run(
-        self, words: list[str], settings: uv.Settings, output: Path | None
-    ) -> tuple[str, process.Finished]:
-        """Run uv, and return its solution with what it printed."""
+    def _run(self, question: UvQuestion, output: Path | None) -> tuple[str, process.Finished]:
+        """Run uv, and return its solution with what it printed. An early answer saves the run."""
         before = output.read_text(encoding="utf-8") if output else ""
-        began = time.monotonic()
-        done = uv.run_uv(words, self.sources, python=self.python or sys.executable, settings=settings)
-        self.seconds.append(time.monotonic() - began)
+        began, python = time.monotonic(), self.python or sys.executable
+        repeats = UV_LOCK_FORMAT in question.words and question.is_stable and self._needs_releases_only
+        if repeats and (early := early_solve.answer(question, python)):
+            done, seconds = early
+        else:
+            done = uv.run_uv(question.words, self.sources, python=python, settings=question.settings)
+            seconds = time.monotonic() - began
+        self.seconds.append(seconds)
+        if repeats and done.ok:
+            early_solve.note(question, python)
         text = output.read_text(encoding="utf-8") if output else done.stdout
         if output:
             output.write_text(before, encoding="utf-8")  # otherwise uv would prefer this solution

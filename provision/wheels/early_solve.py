@@ -1,88 +1,97 @@
-"""Solves the last question of a request in the background, before the search needs it.
+"""Repeats the last run of uv of a command in the background, before the search for a lock needs it.
 
-The solution is used only if the search ends with exactly this question. It is then the solution that uv would give. A
-run with the same question as the last run waits only for the slower of search and solve. Nothing is built. Questions
-with credentials in addresses are not stored.
+Its answer is taken only if the search asks uv exactly this question. It is then the answer that uv would give. A run
+with the same question as the last one waits only for the slower of search and solve. Questions with build code, and
+questions with credentials in addresses, are not repeated.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..environment.gpuenv_cache import cache_folder
-from ..errors import LockError
 from ..index import uv
-from ..model import PackageSources, Plan, RequestContext, RequirementLine, as_plain, drop_event, from_plain
-from ..system import scratch_folders, untrusted_files
+from ..model import PackageSources, as_plain
+from ..system import process, scratch_folders, untrusted_files
 from ..system.redaction import redact_value
 from ..system.write_inside_folder import write_file
-from .allowed_source_builds import source_builds
-from .ask_uv import Ask
 from .cache_and_disk import own_cache
+from .uv_question import UvQuestion
+
+_IN_FOLDER = "{folder}"
+_KEYS = {"words", "files", "sources", "bound", "python", "only_wheels", "timeout"}
 
 
 @dataclass
 class EarlySolve:
-    """The question that is solved early, and the one of the search. `path` is the file of the latter for the next
-    run."""
+    """The question of the last run, which is being asked, and the last question of this run."""
 
     path: Path
-    _early: dict[str, Any] | None = None
+    _asked: dict[str, Any] | None = None
     _last: dict[str, Any] | None = None
-    _ask: Ask | None = None
-    _text: str | None = None
+    _digest: str | None = None
+    _done: process.Finished | None = None
+    _seconds: float = 0.0
     _thread: threading.Thread | None = field(default=None, repr=False)
 
     def begin(self, sources: PackageSources) -> None:
-        """Solve the last question in a thread, if these sources can answer it."""
-        self._early = _read(self.path)
-        if self._early is None or self._early["sources"] != as_plain(sources):
+        """Ask the question of the last run in a thread, if these sources can answer it."""
+        self._asked = _read(self.path)
+        if self._asked is None or self._asked["sources"] != as_plain(sources):
             return
         uv.program()  # in this thread: it reads `sysconfig`, whose first use is not thread-safe
-        self._thread = threading.Thread(target=self._solve, args=(self._early, sources), daemon=True)
+        scratch = contextlib.ExitStack()
+        try:
+            folder = scratch.enter_context(scratch_folders.scratch("early"))
+            question = _write(self._asked, folder, sources)
+            self._digest = question.digest()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            scratch.close()
+            return  # the search asks on its own, and says what is wrong
+        self._thread = threading.Thread(
+            target=self._ask, args=(question, self._asked["python"], scratch), daemon=True
+        )
         self._thread.start()
 
-    def _solve(self, question: Mapping[str, Any], sources: PackageSources) -> None:
-        builds = dataclasses.replace(
-            source_builds(sources, drop_event), forbidden_by="the first run of the solver"
-        )
-        try:
-            builds.allowed += map(str, question["allowed"])
-            if builds.stated:
-                builds.stated.runs_no_code = True
-            plan = from_plain(Plan, question["plan"])
-            needs = tuple(from_plain(RequirementLine, need) for need in question["needs"])
-            with scratch_folders.scratch("early") as scratch:
-                ask = Ask(scratch, plan, sources, None, needs, builds)
-                text = ask.solved([*question["pins"]], question["prefer"])
-            self._ask, self._text = ask, text
-        except (LockError, OSError, ValueError, KeyError, TypeError):
-            return  # the search asks on its own, and says what is wrong
+    def _ask(self, question: UvQuestion, python: str, scratch: contextlib.ExitStack) -> None:
+        with scratch:
+            began = time.monotonic()
+            with contextlib.suppress(OSError):
+                self._done = uv.run_uv(
+                    question.words, question.sources, python=python, settings=question.settings
+                )
+            self._seconds = time.monotonic() - began
 
-    def answer(self, ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> str | None:
-        """Return the early solution of a question, or None for another or a refused question."""
-        self._last = _make_question(ask, pins, prefer)
-        if self._thread is None or self._last != self._early:
+    def answer(self, question: UvQuestion, python: str) -> tuple[process.Finished, float] | None:
+        """Return uv's answer to a question with its seconds, or None for another question or a refusal."""
+        if self._thread is None or self._asked is None or self._asked["python"] != python:
+            return None
+        if question.digest() != self._digest:
             return None
         self._thread.join()
-        if self._ask is None:
-            return None
-        if ask.builds.stated and self._ask.builds.stated:
-            ask.builds.stated.add(self._ask.builds.stated)
-        ask.seconds += self._ask.seconds
-        ask.source(self._ask.pins)
-        return self._text
+        return (self._done, self._seconds) if self._done and self._done.ok else None
+
+    def note(self, question: UvQuestion, python: str) -> None:
+        """Note a question that uv answered."""
+        asked = {
+            "words": [word.replace(str(question.folder), _IN_FOLDER) for word in question.words],
+            "files": question.files(), "sources": as_plain(question.sources), "bound": dict(question.bound),
+            "python": python, "only_wheels": question.settings.only_wheels, "timeout": question.settings.timeout,
+        }  # fmt: skip
+        self._last = asked if redact_value(asked) == asked else None
 
     def keep(self) -> None:
-        """Store the question that was answered. The cache is optional."""
-        if self._last is None or self._last == self._early:
+        """Store the last question of this run. The cache is optional."""
+        if self._last is None or self._last == self._asked:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,40 +100,61 @@ class EarlySolve:
             return
 
 
-def begin_early(context: RequestContext) -> EarlySolve | None:
-    """Solve the last question of a request again.
+_current: ContextVar[EarlySolve | None] = ContextVar("early_solve", default=None)
 
-    Returns None if a solve depends on more than its question: on build code, or on the time.
+
+@contextlib.contextmanager
+def repeated(key: object, sources: PackageSources) -> Iterator[None]:
+    """Ask the last question of a command again, and keep the new one if the block succeeds.
+
+    `key` has the inputs of the command, as lists, dicts, sets, paths and scalars. A block inside another one changes nothing.
     """
-    sources = context.sources
-    if sources.offline or sources.no_index or sources.exclude_newer or context.reading:
-        return None
-    if any(n.local or n.vcs or n.name is None for n in context.demands.needs):
-        return None
-    request = [context.request, context.target, list(context.demands.needs), sources]
-    digest = hashlib.sha256(json.dumps([as_plain(v) for v in request], sort_keys=True).encode()).hexdigest()
+    if _current.get() is not None or sources.offline or sources.no_index or sources.exclude_newer:
+        yield
+        return
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=_as_text).encode()).hexdigest()
     early = EarlySolve(cache_folder(own_cache(sources), "last-questions") / f"{digest}.json")
     early.begin(sources)
-    return early
+    token = _current.set(early)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+    early.keep()
 
 
-def _make_question(ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return everything that decides an answer, as JSON, or None for a question that is not stored."""
-    if ask.builds.unread or (ask.builds.allowed and (not ask.builds.stated or ask.builds.stated.unstated)):
-        return None
-    plan = dataclasses.replace(ask.plan, notes=(), hint=None, rejected=(), held_back=(), sets=())
-    question = {
-        "plan": as_plain(plan), "needs": as_plain(ask.needs), "sources": as_plain(ask.sources),
-        "pins": list(pins), "prefer": dict(prefer), "allowed": sorted(ask.builds.allowed),
-    }  # fmt: skip
-    return question if redact_value(question) == question else None
+def _as_text(value: object) -> object:
+    """Return a path as text, and a set in the same order in each run."""
+    return sorted(map(str, value)) if isinstance(value, (set, frozenset)) else str(value)
+
+
+def answer(question: UvQuestion, python: str) -> tuple[process.Finished, float] | None:
+    """Return uv's answer to a question with its seconds, if it was asked early."""
+    early = _current.get()
+    return early.answer(question, python) if early else None
+
+
+def note(question: UvQuestion, python: str) -> None:
+    """Note a question that uv answered, for the next run."""
+    if early := _current.get():
+        early.note(question, python)
+
+
+def _write(asked: Mapping[str, Any], folder: Path, sources: PackageSources) -> UvQuestion:
+    """Write the files of a question into a folder."""
+    for name, text in asked["files"].items():
+        write_file(folder / name, text, root=folder)
+    return UvQuestion(
+        words=[str(word).replace(_IN_FOLDER, str(folder)) for word in asked["words"]],
+        folder=folder, sources=sources, bound=asked["bound"],
+        settings=uv.Settings(only_wheels=bool(asked["only_wheels"]), timeout=float(asked["timeout"])),
+    )  # fmt: skip
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     """Return the question of the last run, or None for a missing or damaged file."""
     try:
-        question = json.loads(untrusted_files.read_text(path))
+        asked = json.loads(untrusted_files.read_text(path))
     except (OSError, ValueError, RecursionError):
         return None
-    keys = {"plan", "needs", "sources", "pins", "prefer", "allowed"}
-    return question if isinstance(question, dict) and set(question) == keys else None
+    return asked if isinstance(asked, dict) and set(asked) == _KEYS else None

@@ -32,7 +32,6 @@ from ..system.redaction import redact
 from .allowed_source_builds import SourceBuilds, describe_build, source_builds
 from .ask_uv import Ask, only_files
 from .assert_planned import assert_hashes, assert_is_plan, assert_no_other_framework, named_for_cpu
-from .early_solve import EarlySolve
 from .index_of_each_file import FileIndexes, drop_pages
 from .pylock import file_name, is_source
 from .read_source_archives import SourceArchive
@@ -45,15 +44,14 @@ class SolveOptions:
     """The inputs of a solve beside the plan and its sources.
 
     `needs` are the requirements of a project. `prefer` are versions to keep if possible. `elsewhere` are packages of
-    another manager. `builds` decides what may be built from source. `early` may have the solution. `python` is the
-    interpreter that starts uv, of any version.
+    another manager. `builds` decides what may be built from source. `python` is the interpreter that starts uv, of any
+    version.
     """
 
     needs: Sequence[RequirementLine] = ()
     prefer: Mapping[str, str] = dataclasses.field(default_factory=dict)
     elsewhere: Collection[str] = ()
     builds: SourceBuilds | None = None
-    early: EarlySolve | None = None
     python: str | None = None
 
 
@@ -83,8 +81,6 @@ def lock(
         emit(describe_build(package, archive, plan))
     packages = tuple(described[p][0] if p in described else p for p in packages)
     builds.remember(question, described, needs)
-    if options.early:
-        options.early.keep()
     emit(Event(kind="done", stage="lock", text=f"{len(packages)} packages", done=len(packages)))
     requirers = Requirers(lambda: ask.annotated(solved))
     return Lock(manager="venv", target=plan.target, plan=plan, packages=packages, required_by=requirers)
@@ -95,8 +91,7 @@ def _solve(
 ) -> tuple[tuple[LockedPackage, ...], str]:
     """Return the packages of a solution with their indexes, and uv's text of it. Raises LockError."""
     try:
-        known = options.early.answer(ask, pins, options.prefer) if options.early else None
-        solved = _take_wheels(known or ask.solved(pins, options.prefer), ask, pins, options.prefer)
+        solved = _take_wheels(ask.solved(pins, options.prefer), ask, pins, options.prefer)
         return _add_indexes(parse_pylock(solved, ask.plan), ask, solved), solved
     finally:
         took = ", ".join(f"{s:.2f} s" for s in ask.seconds)

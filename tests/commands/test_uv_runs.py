@@ -98,15 +98,41 @@ def test_the_last_question_does_not_count_where_the_index_has_something_newer(ag
     assert versions(again())["plain"] == "1.0"
 
 
-def test_a_damaged_question_is_passed_over(again, torches):
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"words": 1, "files": 2}', "[" * 100_000],
+)  # fmt: skip
+def test_a_damaged_question_is_passed_over(again, torches, text):
     (kept,) = torches.work.parent.rglob("last-questions/*.json")
     first = (torches.work / "pylock.toml").read_text()
-    for text in ("{", "[]", '{"plan": 1, "needs": 2, "sources": 3, "pins": 4, "prefer": 5}'):
-        kept.write_text(text)
-        assert runs(again()) == [1] and (torches.work / "pylock.toml").read_text() == first
-    changed = json.loads(json.dumps(json.loads(kept.read_text()))) | {"pins": ["not a requirement !"]}
-    kept.write_text(json.dumps(changed))
+    kept.write_text(text)
     assert runs(again()) == [1] and (torches.work / "pylock.toml").read_text() == first
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"words": ["pip", "compile", "nothing"]}, {"words": 7}, {"files": {"../../outside": "text"}}, {"files": ["text"]},
+        {"bound": 3}, {"sources": None}, {"python": "/no/python"}, {"timeout": "soon"}, {"only_wheels": True},
+    ],
+)  # fmt: skip
+def test_a_changed_question_is_not_the_one_of_the_search(again, torches, damage):
+    (kept,) = torches.work.parent.rglob("last-questions/*.json")
+    first = (torches.work / "pylock.toml").read_text()
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | damage))
+    ran = again()
+    assert ran.code == 0 and runs(ran) == [1], ran.err
+    assert (torches.work / "pylock.toml").read_text() == first
+    assert not list(torches.work.parent.rglob("outside")), "nothing is written elsewhere"
+
+
+def test_an_index_that_is_no_longer_configured_is_not_asked(again, torches, index):
+    with serving(Index()) as other:
+        other.wheels, other.uploaded = index.wheels, index.uploaded
+        torches.env["PIP_INDEX_URL"] = other.url
+        before = sum(index.requests.values())
+        ran = again()
+    assert ran.code == 0, ran.err
+    assert sum(index.requests.values()) == before
 
 
 def test_no_question_with_credentials_is_kept(torches, index):

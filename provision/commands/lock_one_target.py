@@ -1,0 +1,128 @@
+"""Write the lock of one target, or check whether it is up to date."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from ..errors import LockError
+from ..model import Emit, Event, Lock, Plan, make_lock_name
+from ..request import project_options as inproject
+from ..request.project_folder import find_project_folder
+from ..request.shared_options import Choices
+from ..system.output_file import refuse_to_replace
+from .default_env import note_project
+from .insert_missing_cuda_extras import warn_of_extras
+from .lock_acceptance import virtual_packages
+from .lock_preferences import Upgrade, explain_kept, read_old_lock, solve_like
+from .missing_library_warnings import MissingLibraries
+from .nvcc_host_compiler import warn_of_host_compiler
+from .read_request import get_locking, judge_request
+from .resolve import add_notes, explain_cpu_choice
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LockTask:
+    """What to lock, and where. `choices` include those of the project. With `check` nothing is written."""
+
+    choices: Choices
+    output: Path | None
+    check: bool
+    force: bool
+    upgrade: bool
+    packages: Sequence[str]
+
+
+def lock_one_target(task: LockTask, emit: Emit) -> Lock | Plan:
+    """Write the lock, or check it. Return the plan if no build fits."""
+    names = tuple(str(canonicalize_name(n)) for n in task.packages)
+    upgrade = Upgrade(all=task.upgrade and not names, names=names)
+    choices = task.choices
+    way = get_locking(choices)
+    way.require()
+    note_project(emit)
+    output = task.output or _project_lock(choices)
+    if not task.check:
+        refuse_to_replace(output, force=task.force)
+    context = judge_request(choices, emit)
+    if warning := explain_cpu_choice(context, choices):
+        emit(Event(kind="warning", stage="resolve", text=f"target: {warning}"))
+    old_lock = read_old_lock(output, choices, context.target.platform, strict=task.check)
+    plan, new_lock = solve_like(context, choices, emit, old_lock, upgrade)
+    if new_lock is None:
+        return plan
+    files = inproject.list_files(choices, context.demands)
+    new_lock = dataclasses.replace(new_lock, inputs=inproject.digest_inputs(choices, files))
+    if task.check and old_lock:
+        if inproject.is_same_inputs(old_lock.inputs, choices, files):
+            old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
+        return _compare_with_fresh(emit, new_lock, old_lock, output, _describe_next_step(choices, output))
+    new_lock = explain_kept(context, choices, new_lock, old_lock, upgrade)
+    way.write_lock(output, new_lock, virtual_packages(context, choices))
+    MissingLibraries(emit, new_lock, choices, context.sources).warn()
+    warn_of_host_compiler(emit, new_lock.plan, choices)
+    warn_of_extras(emit, new_lock, choices)
+    emit(Event(kind="next", stage="lock", text=_describe_next_step(choices, output)))
+    # The note is on this machine, so it is not in the file.
+    return dataclasses.replace(new_lock, plan=add_notes(new_lock.plan, context, choices))
+
+
+def _project_lock(choices: Choices) -> Path:
+    """Return the path of the project's lock file, relative where the project is this folder."""
+    folder = find_project_folder()
+    return Path(lock_name(choices)) if folder == Path.cwd() else folder / lock_name(choices)
+
+
+def lock_name(choices: Choices) -> str:
+    """Return the name of the project's lock file, or of that of the named target."""
+    return make_lock_name(choices.manager, choices.target_name)
+
+
+def _describe_next_step(choices: Choices, output: Path) -> str:
+    """Return the command that installs the lock on its target."""
+    target = choices.target_name or choices.target
+    named = f" --target {shlex.quote(str(target))}" if target else ""
+    manager = "" if choices.config else get_locking(choices).OPTION
+    is_project_lock = output.name == lock_name(choices)
+    which = f"--locked{manager}" if is_project_lock else f"--lock {shlex.quote(str(output))}"
+    return f"gpuenv create {which}{named}  # installs exactly {output.name}"
+
+
+def _compare_with_fresh(emit: Emit, fresh: Lock, lock: Lock, path: Path, step: str) -> Lock:
+    """Report that the lock is up to date, or raise LockError with the differences from a new one."""
+    if drift := list_differences(lock, fresh):
+        raise LockError(
+            f"{path} is out of date: {_count(len(drift), 'package')} would change",
+            log="\n".join(drift), hint="update it: gpuenv lock",
+        )  # fmt: skip
+    if lock.exclude_newer != fresh.exclude_newer:
+        raise LockError(
+            f"{path} is out of date: it was made with another --exclude-newer; the packages are the same",
+            hint="update it: gpuenv lock",
+        )
+    if lock.inputs and fresh.inputs and lock.inputs != fresh.inputs:
+        raise LockError(
+            f"{path} is out of date: the project's requirements changed; the packages are the same",
+            hint="update it: gpuenv lock",
+        )
+    builds = [f"{b.framework} {b.version}" for b in lock.plan.builds]
+    content = ", ".join([*builds, f"{len(lock.packages)} packages"])
+    emit(Event(kind="summary", stage="lock", text=f"{path} is up to date ({content})"))
+    emit(Event(kind="next", stage="lock", text=step))
+    return lock
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def list_differences(lock: Lock, fresh: Lock) -> list[str]:
+    """Return the packages in which two locks differ: "numpy: 1.26.4 -> 2.1.0"."""
+    before = {p.name: p.version for p in lock.packages}
+    after = {p.name: p.version for p in fresh.packages}
+    return [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"
+            for n in sorted(before.keys() | after.keys()) if before.get(n) != after.get(n)]  # fmt: skip
