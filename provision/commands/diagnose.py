@@ -81,13 +81,25 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         remarks=remarks,
         installed=installed,
     )
-    if findings and remarks.environment:
-        emit(Event(kind="note", stage="diagnose", text=remarks.environment))
+    for note in filter(None, (remarks.environment if findings else None, remarks.elsewhere)):
+        emit(Event(kind="note", stage="diagnose", text=note))
+    if findings and logs and (text := say_that_it_works(verdict)):
+        emit(Event(kind="note", stage="diagnose", text=text))
     if here and here.context.colab and not machine:
         findings = add_later_installs(emit, findings)
     if not findings:
         _say_nothing_found(emit, options, remarks.crash)
     return Findings(findings=findings)
+
+
+def say_that_it_works(verdict: Verdict | None) -> str | None:
+    """Return a note if the environment works here, although a log shows a failure."""
+    if verdict is None or verdict.verdict != "works":
+        return None
+    return (
+        f"{verdict.env} works here now. So the log is from another environment or machine, from before a change, or from "
+        "a program that changes something itself"
+    )
 
 
 def _say_nothing_found(emit: Emit, options: DiagnoseOptions, crash: str | None) -> None:

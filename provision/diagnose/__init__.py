@@ -20,7 +20,7 @@ from ..model import Evidence, Finding, Machine
 from .candidates import Case, CauseCandidate
 from .candidates_from_catalogue import by_catalogue
 from .cause_judges import JUDGES
-from .evidence_from_machine import contradicted, hidden_gpus, machine_facts
+from .evidence_from_machine import contradicted, hidden_gpus, machine_facts, say_that_driver_works
 from .fact_readers import read_facts
 from .facts import Facts
 from .filter_by_device import possible, without_notices
@@ -81,6 +81,8 @@ def diagnose(
     ordered = findings(candidates, case, place, knowledge.advise)
     if remarks and not ordered:
         remarks.crash = describe(lines)
+    elif remarks and lines and not circumstances.is_of_machine:
+        remarks.elsewhere = say_that_driver_works(ordered[0].cause, facts, machine)
     return _add_context(ordered, case, place, lines)
 
 

@@ -46,6 +46,17 @@ def contradicted(facts: Facts, machine: Machine | None) -> set[str]:
     return set(_NO_GPU_HERE) if works and not another else set()
 
 
+def say_that_driver_works(cause: str, facts: Facts, machine: Machine | None) -> str | None:
+    """Return a note if the driver of this machine works, so that a log with this cause is not of its current state."""
+    if machine is None or cause not in contradicted(facts, machine):
+        return None
+    names = ", ".join(dict.fromkeys(gpu.name or "a GPU" for gpu in machine.gpus))
+    return (
+        f"on this machine driver {machine.target.driver} works, with {names}. So the log is from another machine or "
+        "container, or from before a change here"
+    )
+
+
 def hidden_gpus(case: Case, machine: Machine | None) -> list[CauseCandidate]:
     """Find a CUDA_VISIBLE_DEVICES that names no GPU of this machine, and a program without a GPU."""
     visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None

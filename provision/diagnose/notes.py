@@ -9,8 +9,10 @@ from dataclasses import dataclass
 class Remarks:
     """Texts of notes, set by the stage. `crash` describes a crash without a finding, with the next command.
 
-    `environment` names the environment that was read, or why it was not used.
+    `environment` names the environment that was read, or why it was not used. `elsewhere` says that this machine's driver
+    works, against the first finding of a log.
     """
 
     crash: str | None = None
     environment: str | None = None
+    elsewhere: str | None = None

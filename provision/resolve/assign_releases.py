@@ -136,7 +136,7 @@ class Assignments:
         while queue:
             name = queue.pop()
             for other in near[name]:
-                kept = [r for r in left[other] if any(self._fits(other, r, name, m) for m in left[name])]
+                kept = self._supported(other, left[other], name, left[name])
                 if not kept:
                     return None
                 if len(kept) < len(left[other]):
@@ -144,6 +144,22 @@ class Assignments:
                     if other not in queue:
                         queue.append(other)
         return left
+
+    def _supported(
+        self, name: str, releases: Sequence[PackageRelease], other: str, theirs: Sequence[PackageRelease]
+    ) -> list[PackageRelease]:
+        """Return the releases that are compatible with one of another package's.
+
+        Neighbouring releases mostly go with neighbouring ones, so each search begins where the last one ended.
+        """
+        kept, last = [], 0
+        for release in releases:
+            for place in (*range(last, len(theirs)), *range(last)):
+                if self._fits(name, release, other, theirs[place]):
+                    kept.append(release)
+                    last = place
+                    break
+        return kept
 
     def _fits(self, name: str, release: PackageRelease, other: str, theirs: PackageRelease) -> bool:
         """Return whether two releases meet each other's requirements."""

@@ -92,6 +92,27 @@ def test_the_process_that_holds_the_gpu_memory_is_named(gpuenv, tmp_path):
     assert str(holder.pid) not in silent.out
 
 
+NO_DRIVER = "RuntimeError: Found no NVIDIA driver on your system.\n"
+
+
+def test_a_log_that_this_machine_contradicts_is_from_elsewhere_or_from_before(gpuenv, tmp_path):
+    (gpuenv.work / "a.log").write_text(NO_DRIVER)
+    without = gpuenv("diagnose", "a.log")
+    gpuenv.env |= scenario(
+        build(tmp_path / "driver"), spec(driver="580.159.04", cuda=13000, gpus=[H200, H200])
+    )
+    there = gpuenv("diagnose", "a.log")
+    said = " ".join(there.err.split())
+    assert (
+        "note: on this machine driver 580.159.04 works, with NVIDIA H200. So the log is from another" in said
+    )
+    assert there.out == without.out, "the causes of the log are the same"
+    assert "on this machine" not in without.err
+    assert "on this machine" not in gpuenv("diagnose", "a.log", "--no-machine").err
+    (gpuenv.work / "b.log").write_text(FULL)
+    assert "on this machine" not in gpuenv("diagnose", "b.log").err
+
+
 def test_a_machine_can_be_given_as_a_file(gpuenv):
     machine = {"schema": "gpuenv.machine/1", "target": {"platform": "linux-x86_64", "driver": "535.129.03"}}
     (gpuenv.work / "m.json").write_text(json.dumps(machine))

@@ -5,8 +5,9 @@ import sys
 import pytest
 
 from provision import profiles
-from provision.commands.diagnose import find_causes
+from provision.commands.diagnose import find_causes, say_that_it_works
 from provision.diagnose import Installed, Remarks
+from provision.model import Verdict
 
 KNOWN = profiles.load()
 OLD_DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."
@@ -144,3 +145,13 @@ def test_the_projects_environment_comes_before_the_active_one(gpuenv, active):
         in done.err
     )
     assert str(active) not in done.err
+
+
+def test_an_environment_that_works_is_said_beside_the_causes_of_a_log():
+    said = say_that_it_works(Verdict(env="/envs/a", python="p", verdict="works"))
+    assert said and said.startswith(
+        "/envs/a works here now. So the log is from another environment or machine"
+    )
+    for outcome in ("cpu", "unproven", "wrong", "fails"):
+        assert say_that_it_works(Verdict(env="/envs/a", python="p", verdict=outcome)) is None
+    assert say_that_it_works(None) is None
