@@ -81,15 +81,18 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         remarks=remarks,
         installed=installed,
     )
-    for note in filter(None, (remarks.environment if findings else None, remarks.elsewhere)):
+    for note in _list_notes(remarks, verdict if logs else None) if findings else ():
         emit(Event(kind="note", stage="diagnose", text=note))
-    if findings and logs and (text := say_that_it_works(verdict)):
-        emit(Event(kind="note", stage="diagnose", text=text))
     if here and here.context.colab and not machine:
         findings = add_later_installs(emit, findings)
     if not findings:
         _say_nothing_found(emit, options, remarks.crash)
     return Findings(findings=findings)
+
+
+def _list_notes(remarks: Remarks, verdict: Verdict | None) -> list[str]:
+    """Return the notes beside findings: which environment was read, and what works here against the log."""
+    return [*filter(None, (remarks.environment, say_that_it_works(verdict) or remarks.elsewhere))]
 
 
 def say_that_it_works(verdict: Verdict | None) -> str | None:

@@ -90,8 +90,11 @@ def _show_stage(screen: Screen, stage: StageResult) -> None:
     mark = screen.colour(stage.status.ljust(4), _COLOUR[stage.status])
     about = " ".join(x for x in (stage.stage, stage.framework) if x)
     rows = screen.fold(stage.detail, indent=" " * _COLUMN)
-    screen.line(f"  {mark}  {about.ljust(_COLUMN - 8)}{rows[0].strip()}")
-    for row in rows[1:]:
+    if len(about) > _COLUMN - 10:  # no room for a gap
+        screen.line(f"  {mark}  {about}")
+    else:
+        screen.line(f"  {mark}  {about.ljust(_COLUMN - 8)}{rows.pop(0).strip()}")
+    for row in rows:
         screen.line(row)
     if stage.status in ("fail", "warn") or screen.verbose:
         for item in stage.evidence:

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from provision import show
-from provision.model import ConvolutionResult, DeviceVerdict, FrameworkVerdict, Verdict
+from provision.model import ConvolutionResult, DeviceVerdict, FrameworkVerdict, StageResult, Verdict
 
 
 def test_every_value_that_is_shown_has_a_schema_and_a_function_that_shows_it():
@@ -53,3 +53,17 @@ def test_a_summary_replaces_the_text_of_a_value_and_not_its_document():
     screen.json, screen.out = True, io.StringIO()
     show.show_result(screen, cpu_verdict(checks=0))
     assert '"schema": "gpuenv.verdict/1"' in screen.out.getvalue()
+
+
+@pytest.mark.parametrize("framework", ["torch", "onnxruntime, torch", "onnxruntime, tensorflow, torch"])
+def test_a_stage_and_what_it_says_are_apart(framework):
+    said = "all of these work in one process, whichever of them is imported first"
+    stage = StageResult(stage="framework", framework=framework, status="pass", detail=said)
+    out = io.StringIO()
+    show.show_result(show.Screen(out=out), Verdict(env="/e", python="p", verdict="works", stages=(stage,)))
+    text = out.getvalue()
+    assert f"framework {framework}" in text and f"framework {framework}all" not in text
+    rows = text.splitlines()[:-1]
+    (row,) = [row for row in rows if "all of these" in row]
+    assert row.index("all of these") == 33
+    assert max(map(len, rows)) <= 80
