@@ -24,8 +24,8 @@ hypothesis.settings.load_profile("fixed")
 
 
 def pytest_xdist_auto_num_workers(config):
-    """One more than there are processors: a quarter of the time tests wait for servers and the network."""
-    return (os.cpu_count() or 1) + 1
+    """Two more than there are processors: half of the time tests wait for servers and the network."""
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_configure(config):

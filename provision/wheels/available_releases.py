@@ -33,6 +33,9 @@ _MOST_ARCHIVES = 5
 _EPOCH = dt.date(1970, 1, 1)
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 """The name at the start of a requirement (PyPA dependency specifiers)."""
+_normalize = functools.lru_cache(maxsize=4096)(
+    canonicalize_name
+)  # releases repeat the names that they require
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,7 +228,7 @@ class ReleaseReader:
         """Return whether a valid requirement names a package in `about`. Only these are parsed: a release can
         list hundreds of others."""
         start = _NAME.match(requirement)
-        if start is None or canonicalize_name(start[1]) not in self.about:
+        if start is None or _normalize(start[1]) not in self.about:
             return False
         try:
             return canonicalize_name(Requirement(requirement).name) in self.about
