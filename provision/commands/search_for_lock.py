@@ -32,6 +32,7 @@ from ..wheels.early_solve import repeated
 from ..wheels.package_named_in_refusal import OTHER_PYTHONS
 from .facts_from_refused_solves import find_bounds, find_bounds_without_wheel
 from .functions_for_managers import get_stages
+from .say_once import say_once
 from .verdict_inputs import get_planned_device
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def solve_packages(
     The versions of `near` are kept where possible. `from_source` are packages that have no wheel. Raises
     LockError, ResolveError.
     """
+    emit = say_once(emit)
     builds = source_builds(context.sources, emit, reading=context.reading, before=context.brought)
     for name in from_source if builds.forbidden_by is None else ():
         if name not in builds.only_binary:

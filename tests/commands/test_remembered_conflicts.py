@@ -1,6 +1,7 @@
 """Sets with packages of another CUDA are solved once: the next run with the same question recalls the conflict."""
 
 import pytest
+from marked_builds import Marks
 from test_other_cuda_in_locks import ASK, torches  # noqa: F401  # a fixture
 from test_uv_runs import runs
 
@@ -42,6 +43,14 @@ def test_a_set_with_a_conflict_is_solved_once(serving, torches):  # noqa: F811
     assert lock_text(torches) == text
     assert second.json["held_back"] == first.json["held_back"]
     assert kept(torches)
+
+
+def test_a_search_with_several_solves_says_a_thing_once(serving, index, tmp_path):
+    (tmp_path / "code").mkdir()
+    Marks(tmp_path / "code").stated(index, "sourced", "1.0", (), since="2.4", dynamic=("requires-dist",))
+    ran = serving("--with", "sourced")
+    assert len(runs(ran)) == 2, ran.err
+    assert ran.err.count("sourced 1.0 has no wheel for Python") == 1
 
 
 def test_a_conflict_counts_while_the_packages_that_bring_it_have_the_same_files(serving, index):
