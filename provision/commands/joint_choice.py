@@ -166,16 +166,16 @@ class JointChoice:
         """Return a search with all relevant releases, or None if no build fits or no index lists the
         packages."""
         question = ask_on_all(context)
-        asked = (question, context.sources, named, tuple(self._refused))
+        key = (question, context.sources, named, tuple(self._refused))
         for known, search in self._searches:
-            if known == asked:
+            if known == key:
                 return search
         candidates = JointSearch(question, ()).candidates
         reader = self._read(context, named, candidates) if candidates else None
         if reader is None or not reader.packages:
             return None
         search = read_what_matters(question, reader, tuple(self._refused))
-        self._searches.append((asked, search))
+        self._searches.append((key, search))
         return search
 
     def _read(

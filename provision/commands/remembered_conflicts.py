@@ -89,11 +89,11 @@ def _is_stable(context: RequestContext) -> bool:
 
 def _get_path(context: RequestContext) -> Path:
     """Return the path of the lock of a question: a request with its newest set."""
-    asked = (
+    parts = (
         context.request, context.target, list(context.targets), list(context.demands.needs), context.sources,
         context.joint, list(context.supply.unreachable), list_contents(context.sources.find_links),
     )  # fmt: skip
-    digest = hashlib.sha256(json.dumps([as_plain(v) for v in asked], sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([as_plain(v) for v in parts], sort_keys=True).encode()).hexdigest()
     return cache_folder(own_cache(context.sources), "conflicts") / f"{digest}.json"
 
 

@@ -30,9 +30,9 @@ from ..wheels import pythons_with_wheels, solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds, source_builds
 from ..wheels.early_solve import repeated
 from ..wheels.package_named_in_refusal import OTHER_PYTHONS
+from .drop_repeated_warnings import drop_repeated_warnings
 from .facts_from_refused_solves import find_bounds, find_bounds_without_wheel
 from .functions_for_managers import get_stages
-from .say_once import say_once
 from .verdict_inputs import get_planned_device
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def solve_packages(
     The versions of `near` are kept where possible. `from_source` are packages that have no wheel. Raises
     LockError, ResolveError.
     """
-    emit = say_once(emit)
+    emit = drop_repeated_warnings(emit)
     builds = source_builds(context.sources, emit, reading=context.reading, before=context.brought)
     for name in from_source if builds.forbidden_by is None else ():
         if name not in builds.only_binary:
@@ -72,8 +72,8 @@ def solve_packages(
     memory = ConflictMemory(off=near.lock is not None)  # the versions of a lock change the answer
     joint = JointChoice(emit, allow_old=choices.allow_old, fixed=fixed, off=not wheels, memory=memory)
     search = LockSearch(context, builds, emit, joint, python_is_given=bool(choices.python))
-    asked = (context.request, context.target, list(context.demands.needs))
-    early = contextlib.nullcontext() if context.reading else repeated(as_plain(asked), context.sources)
+    key = (context.request, context.target, list(context.demands.needs))
+    early = contextlib.nullcontext() if context.reading else repeated(as_plain(key), context.sources)
     with get_planned_device(context.request.device), early:
         return search.done(task)
 

@@ -79,11 +79,19 @@ def diagnose(
     place = replace(circumstances, machine=machine)
     candidates = _find_candidates(case, place, from_here)
     ordered = findings(candidates, case, place, knowledge.advise)
-    if remarks and not ordered:
-        remarks.crash = describe(lines)
-    elif remarks and lines and not circumstances.is_of_machine:
-        remarks.elsewhere = say_that_driver_works(ordered[0].cause, facts, machine)
+    if remarks:
+        _remark(remarks, ordered, case, place, lines)
     return _add_context(ordered, case, place, lines)
+
+
+def _remark(
+    remarks: Remarks, ordered: Sequence[Finding], case: Case, place: Circumstances, lines: Sequence[Line]
+) -> None:
+    """Note a crash without a cause, or that this machine's driver works although the log says otherwise."""
+    if not ordered:
+        remarks.crash = describe(lines)
+    elif lines and not place.is_of_machine:
+        remarks.elsewhere = say_that_driver_works(ordered[0].cause, case.facts, place.machine)
 
 
 def _add_context(

@@ -33,11 +33,11 @@ _KEYS = {"words", "files", "sources", "bound", "python", "only_wheels", "timeout
 
 @dataclass
 class EarlySolve:
-    """The question of the last run, which is being asked, and the last question of this run."""
+    """A repeated question. `_record` has that of the last run, and `_next_record` the last one of this run."""
 
     path: Path
-    _asked: dict[str, Any] | None = None
-    _last: dict[str, Any] | None = None
+    _record: dict[str, Any] | None = None
+    _next_record: dict[str, Any] | None = None
     _digest: str | None = None
     _done: process.Finished | None = None
     _seconds: float = 0.0
@@ -45,20 +45,20 @@ class EarlySolve:
 
     def begin(self, sources: PackageSources) -> None:
         """Ask the question of the last run in a thread, if these sources can answer it."""
-        self._asked = _read(self.path)
-        if self._asked is None or self._asked["sources"] != as_plain(sources):
+        self._record = _read(self.path)
+        if self._record is None or self._record["sources"] != as_plain(sources):
             return
         uv.program()  # in this thread: it reads `sysconfig`, whose first use is not thread-safe
         scratch = contextlib.ExitStack()
         try:
             folder = scratch.enter_context(scratch_folders.scratch("early"))
-            question = _write(self._asked, folder, sources)
+            question = _write(self._record, folder, sources)
             self._digest = question.digest()
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             scratch.close()
             return  # the search asks on its own, and says what is wrong
         self._thread = threading.Thread(
-            target=self._ask, args=(question, self._asked["python"], scratch), daemon=True
+            target=self._ask, args=(question, self._record["python"], scratch), daemon=True
         )
         self._thread.start()
 
@@ -73,7 +73,7 @@ class EarlySolve:
 
     def answer(self, question: UvQuestion, python: str) -> tuple[process.Finished, float] | None:
         """Return uv's answer to a question with its seconds, or None for another question or a refusal."""
-        if self._thread is None or self._asked is None or self._asked["python"] != python:
+        if self._thread is None or self._record is None or self._record["python"] != python:
             return None
         if question.digest() != self._digest:
             return None
@@ -82,20 +82,20 @@ class EarlySolve:
 
     def note(self, question: UvQuestion, python: str) -> None:
         """Note a question that uv answered."""
-        asked = {
+        record = {
             "words": [word.replace(str(question.folder), _IN_FOLDER) for word in question.words],
             "files": question.files(), "sources": as_plain(question.sources), "bound": dict(question.bound),
             "python": python, "only_wheels": question.settings.only_wheels, "timeout": question.settings.timeout,
         }  # fmt: skip
-        self._last = asked if redact_value(asked) == asked else None
+        self._next_record = record if redact_value(record) == record else None
 
     def keep(self) -> None:
         """Store the last question of this run. The cache is optional."""
-        if self._last is None or self._last == self._asked:
+        if self._next_record is None or self._next_record == self._record:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(self.path, json.dumps(self._last))
+            write_file(self.path, json.dumps(self._next_record))
         except OSError:
             return
 
@@ -140,21 +140,21 @@ def note(question: UvQuestion, python: str) -> None:
         early.note(question, python)
 
 
-def _write(asked: Mapping[str, Any], folder: Path, sources: PackageSources) -> UvQuestion:
+def _write(record: Mapping[str, Any], folder: Path, sources: PackageSources) -> UvQuestion:
     """Write the files of a question into a folder."""
-    for name, text in asked["files"].items():
+    for name, text in record["files"].items():
         write_file(folder / name, text, root=folder)
     return UvQuestion(
-        words=[str(word).replace(_IN_FOLDER, str(folder)) for word in asked["words"]],
-        folder=folder, sources=sources, bound=asked["bound"],
-        settings=uv.Settings(only_wheels=bool(asked["only_wheels"]), timeout=float(asked["timeout"])),
+        words=[str(word).replace(_IN_FOLDER, str(folder)) for word in record["words"]],
+        folder=folder, sources=sources, bound=record["bound"],
+        settings=uv.Settings(only_wheels=bool(record["only_wheels"]), timeout=float(record["timeout"])),
     )  # fmt: skip
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     """Return the question of the last run, or None for a missing or damaged file."""
     try:
-        asked = json.loads(untrusted_files.read_text(path))
+        record = json.loads(untrusted_files.read_text(path))
     except (OSError, ValueError, RecursionError):
         return None
-    return asked if isinstance(asked, dict) and set(asked) == _KEYS else None
+    return record if isinstance(record, dict) and set(record) == _KEYS else None

@@ -1,11 +1,11 @@
-"""Drop warnings and notes that a search repeats, because it solves more than once."""
+"""Drop the warnings and notes that a search for a lock repeats, because it solves more than once."""
 
 from __future__ import annotations
 
 from ..model import Emit, Event
 
 
-def say_once(emit: Emit) -> Emit:
+def drop_repeated_warnings(emit: Emit) -> Emit:
     """Return a function that emits each warning and each note once, and all other events."""
     said: set[tuple[str, str]] = set()
 
