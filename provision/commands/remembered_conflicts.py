@@ -16,6 +16,7 @@ from typing import Any
 
 from ..environment.gpuenv_cache import cache_folder
 from ..errors import LockError
+from ..index import uv
 from ..model import Lock, LockedPackage, PlannedBuild, RequestContext, as_plain, from_plain
 from ..resolve.locked_cuda_conflicts import OtherCuda
 from ..system import untrusted_files
@@ -23,7 +24,7 @@ from ..system.redaction import redact_value
 from ..system.write_inside_folder import write_file
 from ..wheels.cache_and_disk import own_cache
 from ..wheels.page_digests import PageDigests
-from ..wheels.uv_question import list_contents
+from ..wheels.uv_question import UvQuestion
 from .conflicting_indirect_packages import find_transitive_packages
 
 
@@ -78,20 +79,22 @@ class ConflictMemory:
             return
 
 
+def _question(context: RequestContext) -> UvQuestion:
+    """Return what decides a solve beside the request: settings of uv, folders of wheels and the sources."""
+    return UvQuestion(words=(), folder=Path(), sources=context.sources, settings=uv.PLAIN, bound={})
+
+
 def _is_stable(context: RequestContext) -> bool:
     """Return whether only lists of files can change the lock of a question."""
-    sources = context.sources
-    pages = any("://" in place for place in sources.find_links)
-    changing = sources.offline or sources.no_index or sources.exclude_newer or pages
     local = any(n.local or n.vcs or n.name is None for n in context.demands.needs)
-    return not (changing or context.reading or local)
+    return not context.reading and not local and _question(context).is_stable
 
 
 def _get_path(context: RequestContext) -> Path:
     """Return the path of the lock of a question: a request with its newest set."""
     parts = (
         context.request, context.target, list(context.targets), list(context.demands.needs), context.sources,
-        context.joint, list(context.supply.unreachable), list_contents(context.sources.find_links),
+        context.joint, list(context.supply.unreachable), _question(context).digest(),
     )  # fmt: skip
     digest = hashlib.sha256(json.dumps([as_plain(v) for v in parts], sort_keys=True).encode()).hexdigest()
     return cache_folder(own_cache(context.sources), "conflicts") / f"{digest}.json"

@@ -54,7 +54,7 @@ class UvQuestion:
         environment = {k: v for k, v in self._environment.items() if k.startswith("UV_")}
         folders = [p for p in environment.get("UV_FIND_LINKS", "").split(",") if p]
         texts = list(self.files().values())
-        parts = [metadata.version("uv"), said, texts, environment, dict(self.bound), list_contents(folders)]
+        parts = [metadata.version("uv"), said, texts, environment, dict(self.bound), _list_contents(folders)]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def files(self) -> dict[str, str]:
@@ -63,7 +63,7 @@ class UvQuestion:
         return {path.name: path.read_text(encoding="utf-8") for path in paths if path.is_file()}
 
 
-def list_contents(folders: Sequence[str]) -> list[tuple[str, int, int]]:
+def _list_contents(folders: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return names, sizes and times of the files in folders of wheels."""
     files = []
     for folder in map(Path, folders):

@@ -61,6 +61,16 @@ def test_a_conflict_counts_while_the_packages_that_bring_it_have_the_same_files(
     assert locked(serving()) == "2.0"
 
 
+@pytest.mark.parametrize("setting", ["UV_OVERRIDE", "UV_EXCLUDE"])
+def test_settings_of_uv_make_another_question(serving, torches, tmp_path, setting):  # noqa: F811
+    """Without the wheel of CUDA 11 the newest release has no conflict."""
+    assert locked(serving()) == "1.0"
+    without = {"UV_OVERRIDE": "nvidia-cublas-cu11 ; python_version < '0'", "UV_EXCLUDE": "nvidia-cublas-cu11"}
+    (tmp_path / "rules.txt").write_text(without[setting] + "\n")
+    torches.env[setting] = str(tmp_path / "rules.txt")
+    assert locked(serving()) == "2.0"
+
+
 def test_the_first_lock_with_its_warning_is_the_answer_after_the_other_set_has_gone(serving, index):
     serving()
     index.add("serving", "1.1", requires=("torch", "missing-package"))
