@@ -19,6 +19,7 @@ from ..resolve.locked_cuda_conflicts import OtherCuda
 from ..resolve.outdated_releases import OLD, too_old
 from ..resolve.question import ask_on_all
 from ..resolve.search_builds_and_packages import JointSearch
+from ..resolve.toolkit import is_toolkit_part
 from ..wheels.available_releases import ReleaseReader, RequestedPackage
 from .best_set import UNKNOWN, BestSet
 from .conflicting_indirect_packages import find_transitive_packages
@@ -92,7 +93,9 @@ class JointChoice:
         ]
 
     def _applied(self, context: RequestContext) -> RequestContext:
-        named = [n for n in read_named_packages(context) if n.name not in self.fixed]
+        question = ask_on_all(context)
+        free = (n for n in read_named_packages(context) if n.name not in self.fixed)
+        named = [n for n in free if not is_toolkit_part(question, n.name)]  # the plan's CUDA decides these
         self._named = frozenset(n.name for n in named)
         if self.off or not named or context.sources.offline or context.sources.no_index:
             return context
@@ -163,8 +166,7 @@ class JointChoice:
     # --- reading ---------------------------------------------------------------------------------
 
     def _searched(self, context: RequestContext, named: Sequence[RequestedPackage]) -> JointSearch | None:
-        """Return a search with all relevant releases, or None if no build fits or no index lists the
-        packages."""
+        """Return a search with all relevant releases, or None without a build or packages on an index."""
         question = ask_on_all(context)
         key = (question, context.sources, named, tuple(self._refused))
         for known, search in self._searches:
