@@ -48,6 +48,10 @@ class MissingVariableError(UsageError):
         self.variable = variable
 
 
+class GrantError(UsageError):
+    """A file or a lock that names a variable for a server that the user did not grant it to."""
+
+
 class DataError(GpuenvError):
     """An invalid profile or project file. `problems` are all of its mistakes."""
 

@@ -22,6 +22,8 @@ same.
 - `ENV` is a path. The default is `.venv` of the project: see [environments](../explanation/environments.md).
 - A variable sets an option: `GPUENV_FRAMEWORK="torch jax"`, `GPUENV_OFFLINE=1`. Blanks separate the entries of a list. The
   command line replaces the variable. Options that permit something, or name what is removed, have none.
+- `GPUENV_GRANT='NAME=https://HOST:PORT'` lets a project or a lock send the variable `NAME` to this server:
+  [grant a variable](../how-to/mirrors.md#grant-a-variable-to-a-server).
 - `--json` prints one [document](json.md) on standard output and nothing else there. Progress goes to standard error.
 - `NO_COLOR` and `FORCE_COLOR` apply. Sizes of files are in MB.
 - `gpuenv --install-completion` installs completion for bash, zsh and fish.

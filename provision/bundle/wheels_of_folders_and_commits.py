@@ -48,7 +48,7 @@ def wheel_of_unhashed(
         wanted.write_text(line.removeprefix("-e ") + "\n", encoding="utf-8")
         words = ["pip", "install", "--no-deps", "--target", str((work / "t").absolute()),
                  "--requirements", str(wanted.absolute())]  # fmt: skip
-        done = uv.run_uv(words, sources, python=python, settings=uv.Settings(timeout=_TIMEOUT))
+        done = uv.run_uv(words, sources, python=python, settings=uv.Settings(builds=True, timeout=_TIMEOUT))
         if not done.ok:
             raise BuildError(
                 f"no wheel can be built from {line}", log=uv.redacted(done.stderr),

@@ -24,6 +24,7 @@ from ..request import load_profiles, package_sources, project_options as inproje
 from ..request.project_folder import locate_project_file
 from ..request.shared_options import Choices
 from ..request.target import read_target
+from ..request.user_grants import read_user_grants
 from .existing_lock import solve_or_read_lock
 from .lock_acceptance import read_lock, virtual_packages
 from .read_request import get_locking, judge_request
@@ -95,6 +96,7 @@ def of(
     begun = before if is_begun(folder, before, options_digest) else None
     if lock_file is None and begun is None and _bare(choices):
         lock_file = _here(choices)
+    read_user_grants(choices)
     choices = choices if lock_file else inproject.apply_project(choices)
     path = folder / begun.lock if begun else lock_file
     if path is None:

@@ -33,12 +33,13 @@ from ..request import (
     recall_and_record_options,
 )
 from ..request.shared_options import Choices
+from ..request.user_grants import read_user_grants
 from ..wheels import pylock
 from . import create_from_bundle, interruption_message, keep_device_cuda_and_python, read_request
 from .build_transaction import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
 from .create_options import CreateOptions
 from .existing_lock import list_watched_files, require_lock, solve_or_read_lock
-from .lock_acceptance import accept_lock
+from .lock_acceptance import accept_lock, name_hosts
 from .preview_changes import foresee
 from .resolve import explain_cpu_choice, show_plan
 from .up_to_date import finish_creation, make_record
@@ -55,12 +56,14 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
     """Run all stages of `create`, or report that the environment is up to date."""
     env = where.make_absolute(env)
     draft_and_replace_folder.check_place(env)
+    read_user_grants(choices)
     if how.lock is None or choices.target:
         choices = inproject.apply_project(choices)
     choices = dataclasses.replace(choices, manager=find_lock_manager(how.lock, choices.manager))
     read_request.get_locking(choices).require()
     if how.dry_run:
         lock = require_lock(env, choices, how, emit)
+        lock = name_hosts(lock, choices, emit) if lock else None
         plan = show_plan(emit, choices) if lock is None else lock.plan
         foresee(emit, env, plan, lock, choices)
         return plan
@@ -181,6 +184,7 @@ def _job(
     else:
         machine, lock = accept_lock(fixed_lock, how.compared(choices)), fixed_lock
         sources = package_sources.read_locked_sources(choices, fixed_lock)
+    lock = lock if choices.bundle else name_hosts(lock, choices, emit)
     return BuildJob(
         env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=how.verify,
         checks=how.checks,

@@ -216,10 +216,12 @@ def warn_of_missing_lock(form: str, source: ExportSource, subject: stage.Subject
 
 
 def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:
-    if file.suffix == ".toml":
-        return ExportSource(lock=_public(pylock.read(file)), file=file, env=env)
     from . import lock_acceptance
 
+    if file.suffix == ".toml":
+        lock = pylock.read(file)
+        lock_acceptance.check_grants(lock, file, choices)
+        return ExportSource(lock=_public(lock), file=file, env=env)
     lock = lock_acceptance.read_lock(file, dataclasses.replace(choices, manager="conda"))
     written = file if file.suffix in (".yml", ".yaml") else None
     name = file if written else file.with_name(CONDA_LOCK)

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
 from .. import detect
-from ..errors import LockError, MachineError
+from ..errors import LockError, MachineError, MissingVariableError
 from ..managers.protocol import locking
-from ..model import AvailableWheels, Lock, Machine, PackageSources, Plan, Request, RequestContext, Target
-from ..request import load_profiles, options_to_request, paths_of_environment_and_cache as where
+from ..model import (
+    AvailableWheels,
+    Emit,
+    Event,
+    Lock,
+    Machine,
+    PackageSources,
+    Plan,
+    Request,
+    RequestContext,
+    Target,
+)
+from ..request import (
+    load_profiles,
+    options_to_request,
+    paths_of_environment_and_cache as where,
+    user_grants,
+)
 from ..request.shared_options import Choices
+from ..system import grants, process, untrusted_files
+from ..system.grants import REFERENCE
 from .functions_for_managers import get_stages
 from .read_request import described_target, get_locking
 
@@ -61,9 +81,50 @@ def virtual_packages(context: RequestContext, choices: Choices) -> tuple[Mapping
 
 
 def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock:
-    """Return the lock of a file of the chosen manager, for the named platform or this one. Raises LockError."""
+    """Return the lock of a file of the chosen manager, for the named platform or this one.
+
+    Raises LockError, and GrantError for an address with a variable that the user did not grant.
+    """
     platform = platform or choices.platform or detect.detect(()).target.platform
-    return get_locking(choices).read_lock(path, platform, lambda: load_profiles.load_all(choices))
+    lock = get_locking(choices).read_lock(path, platform, lambda: load_profiles.load_all(choices))
+    if not choices.bundle:  # its packages come from its folder
+        check_grants(lock, path, choices)
+    return lock
+
+
+def check_grants(lock: Lock, path: Path, choices: Choices) -> None:
+    """Raise GrantError for the first address of a lock with a variable that the user did not grant to its server."""
+    addresses = [p.url for p in lock.packages if grants.names_in(p.url)]
+    if not addresses:
+        return
+    user_grants.read_user_grants(choices)
+    lines = untrusted_files.read_text(path).splitlines()
+    for address in addresses:
+        number = next((n for n, line in enumerate(lines, 1) if address.partition("@")[2] in line), None)
+        with contextlib.suppress(MissingVariableError):  # nothing is sent; the installation names it
+            grants.expand(address, f"{path.name} line {number}" if number else path.name, process.environ())
+
+
+def name_hosts(lock: Lock, choices: Choices, emit: Emit) -> Lock:
+    """Emit the servers of a lock's packages that are neither a configured index nor one of the profiles.
+
+    Return the lock with this note in its plan. Packages of indexes come from the configured ones, by hash.
+    """
+    user_grants.read_user_grants(choices)
+    known = {grants.origin(row.url) for row in load_profiles.load_all(choices).indexes}
+    direct = [p for p in lock.packages if p.index is None and not p.is_conda]
+    servers: dict[str, list[str]] = {}
+    for package in direct:
+        to = grants.origin(REFERENCE.sub("x", package.url))
+        if to and to not in known and not grants.is_own_origin(package.url):
+            servers.setdefault(to, []).append(package.name)
+    if not servers:
+        return lock
+    text = "; ".join(f"{to} ({', '.join(names)})" for to, names in servers.items())
+    note = f"the lock names servers that are no configured index: {text}"
+    emit(Event(kind="warning", stage="lock", text=note))
+    notes = tuple(dict.fromkeys([*lock.plan.notes, note]))
+    return dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, notes=notes))
 
 
 def _check_frameworks(plan: Plan, choices: Choices) -> None:

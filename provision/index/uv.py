@@ -38,6 +38,16 @@ _GIT = re.compile(
     r"GIT_(SSH|SSL|ASKPASS|PROXY|HTTP|TRACE|CURL|LFS|TERMINAL_PROMPT$|ALLOW_PROTOCOL$|PROTOCOL|"
     r"CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_\d+|VALUE_\d+)$)"
 )
+_EXPANDED = re.compile(r"[A-Z0-9_]+")
+# uv replaces `${NAME}` in the requirements of folders, commits and archives. Their authors are strangers, so uv has only
+# the variables that it, git and the programs for passwords need. Build code gets all.
+_NEEDED = (
+    r"UV_|GIT_|SSH_|SSL_|XDG_|LC_|KEYRING_|DBUS_|RUST_|RAYON_|LD_LIBRARY_PATH$|"
+    r"(ALL_PROXY|APPDATA|COMSPEC|DISPLAY|HOME|HTTPS?_PROXY|LANG|LOCALAPPDATA|LOGNAME|NETRC|NO_COLOR|NO_PROXY|PATH|PATHEXT|"
+    r"PROGRAMDATA|REQUESTS_CA_BUNDLE|SHELL|SYSTEMROOT|TEMP|TERM|TMP|TMPDIR|USER|USERNAME|USERPROFILE|WAYLAND_DISPLAY)$"
+)
+_CLOUD = r"AWS_|AZURE_|CLOUDSDK_|GOOGLE_|ARTIFACTS_|VSS_"
+_WITH_CLOUD = ("UV_KEYRING_PROVIDER", "UV_S3_ENDPOINT_URL", "UV_GCS_ENDPOINT_URL", "UV_AZURE_ENDPOINT_URL")
 _PATHS = ("TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NETRC")
 
 
@@ -45,12 +55,13 @@ _PATHS = ("TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NETRC")
 class Settings:
     """The settings of one command of uv.
 
-    `only_wheels` allows only the find-links. `alone` allows only the default index of the sources. `locked` says that
+    `builds` says that build code may run, which gets all variables of the user. `only_wheels` allows only the find-links. `alone` allows only the default index of the sources. `locked` says that
     a lock chose the versions, so that rules about versions do not apply. `variables` replace all others. `git_logins`
     are credentials for git's store (`without_credentials`). `on_line` gets each line of stderr. `terminal` makes
     stderr a terminal.
     """
 
+    builds: bool = False
     only_wheels: bool = False
     alone: bool = False
     locked: bool = False
@@ -111,6 +122,9 @@ def environment(
     PyTorch index is never one of them. It serves only the packages that name it.
     """
     env = filtered(environ) | uv_config.variables(environ)
+    if not settings.builds:
+        needed = re.compile(f"{_NEEDED}|{_CLOUD}" if any(env.get(name) for name in _WITH_CLOUD) else _NEEDED)
+        env = {k: v for k, v in env.items() if not _EXPANDED.fullmatch(k) or needed.match(k)}
     if settings.locked:
         env = {k: v for k, v in env.items() if k not in _RULES_OF_VERSIONS}
     env.update(UV_PYTHON_DOWNLOADS="never", NO_COLOR="1")

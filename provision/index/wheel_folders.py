@@ -12,7 +12,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from .. import model
 from ..errors import LockError
-from ..system import process, variable_references
+from ..system import grants, process
 
 
 def find_links(places: Sequence[str | Path]) -> tuple[model.AvailableWheel, ...]:
@@ -44,5 +44,5 @@ def parse_wheel_name(filename: str, url: str) -> model.AvailableWheel | None:
 
 
 def expand_address(package: model.LockedPackage) -> str:
-    """Return a package's address with the values of its variables. Raises MissingVariableError."""
-    return variable_references.expand(package.url, process.environ(), f"the lock's address of {package.name}")
+    """Return a package's address with the values of its variables. Raises GrantError, MissingVariableError."""
+    return grants.expand(package.url, f"the lock's address of {package.name}", process.environ())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ..errors import MissingVariableError, UsageError
+from ..errors import GrantError, MissingVariableError, UsageError
 from ..model import AvailableWheels, Lock, PackageSources, Profiles
-from ..system import process, variable_references
+from ..system import grants, process
 from . import project_options as inproject, upload_limits
 from .load_profiles import load_all
 from .shared_options import Choices
+from .user_grants import read_user_grants
 
 
 def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
@@ -19,6 +20,7 @@ def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
     from ..index import pytorch_index, uv_config
     from ..index.pip_config import pip_configuration
 
+    read_user_grants(c)
     of_uv = uv_config.variables(process.environ())
     no_build = c.no_build or uv_config.is_on(of_uv.get("UV_NO_BUILD"))
     only_binary = (*c.only_binary, *of_uv.get("UV_NO_BUILD_PACKAGE", "").split())
@@ -76,9 +78,11 @@ def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
     try:
         demands = inproject.read_requirements(c, data, lock.target)
     except MissingVariableError as error:
-        if any(error.variable in variable_references.names_in(f"{p.url} {p.index}") for p in lock.packages):
+        if any(error.variable in grants.names_in(f"{p.url} {p.index}") for p in lock.packages):
             raise
         return sources
+    except GrantError:
+        raise
     except UsageError:
         return sources
     return inproject.merge_sources(sources, c, demands)

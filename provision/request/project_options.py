@@ -8,16 +8,19 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
 from ..model import PackageSources, Profiles, ProjectConfig, ProjectRequirements, Target
 from ..project.config.digests_and_cached_config import digest_files, name_watched_file, read_cached_config
 from ..project.config.key_forms import CONFIG_NAME
-from ..system import process
+from ..project.tree import find_root, refuse_outside
+from ..system import process, untrusted_files
 from . import upload_limits
 from .paths_of_environment_and_cache import get_cache_dir
 from .project_folder import locate_project_file
 from .shared_options import Choices
+from .user_grants import read_user_grants
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DEFAULT_MANAGER = Choices().manager
@@ -38,6 +41,7 @@ def apply_project(c: Choices) -> Choices:
 
     If a framework is named, only the machine of a named target is merged. Raises DataError, UsageError.
     """
+    read_user_grants(c)
     file = locate_project_file()
     named = str(c.target) if c.target and not c.target.exists() else None
     if file is None:
@@ -58,6 +62,7 @@ def apply_project(c: Choices) -> Choices:
 def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
     """Merge the file into the options. Options override single values; lists are joined."""
     root = file.parent
+    _refuse_outside(said, file)
     of_file = root / said.project if said.project and not c.project else None
     return dataclasses.replace(
         c,
@@ -79,6 +84,26 @@ def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
         indexes=said.indexes,
         config=file,
     )
+
+
+def _refuse_outside(said: ProjectConfig, file: Path) -> None:
+    """Raise UsageError if the file names a file or folder that is not in its tree."""
+    folders = [place for place in said.find_links if "://" not in place]
+    pages = [unquote(place.removeprefix("file://")) for place in said.find_links if place.startswith("file:")]
+    direct = [
+        unquote(urlsplit(text).path) for text in re.findall(r"@\s*(file:[^\s;]+)", "\n".join(said.packages))
+    ]
+    channels = [place for place in said.channels if place.startswith((".", "/", "~"))]
+    for key, places, advice in (
+        ("requirements", said.requirements, "name it on the command line with -r"),
+        ("project", [said.project] if said.project else [], "name it on the command line with --project"),
+        ("find_links", [*folders, *pages], "name it on the command line with --find-links"),
+        ("packages", direct, "name it on the command line with --with"),
+        ("channels", channels, "name it on the command line with --channel"),
+    ):
+        for place in places:
+            path = file.parent / Path(place).expanduser()
+            refuse_outside(path, [find_root(file.parent)], f"{file.name}, {key}", advice)
 
 
 def _is_version(python: str | None) -> bool:
@@ -105,6 +130,10 @@ def _merge_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> C
     if target.manager and c.manager == _DEFAULT_MANAGER:
         merged["manager"] = target.manager
     file = config.parent / target.file if target.file else None
+    if file:
+        refuse_outside(
+            file, [find_root(config.parent)], f"{config.name}, targets.{name}", "name it with --target"
+        )
     return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **merged)
 
 
@@ -114,7 +143,7 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
 
     from ..index.markers_and_tags_of_platform import markers_of
 
-    addressed = [(text, f"--with {text}") for text in c.with_ if Requirement(text).url]
+    addressed = [(text, _find_origin(c.config, text)) for text in c.with_ if Requirement(text).url]
     if not (c.requirement or c.project or addressed):
         return ProjectRequirements()
     markers = markers_of(target.platform)
@@ -129,6 +158,16 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
     )  # fmt: skip
     rules = SortingRules(markers=markers, stack=list_stack_packages(data))
     return read_project_requirements(files, process.environ(), rules, _companions(data))
+
+
+def _find_origin(config: Path | None, text: str) -> str:
+    """Return the line of gpuenv.yaml that has a package, else the option that names it."""
+    try:
+        lines = untrusted_files.read_text(config).splitlines() if config else []
+    except OSError:
+        lines = []
+    number = next((n for n, line in enumerate(lines, 1) if text in line), None)
+    return f"{config.name} line {number}" if config and number else f"--with {text}"
 
 
 def add_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequirements:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from . import variable_references
+from . import grants
 
 _REFERENCES = re.compile(r"(?:\$\{[A-Z0-9_]+\})+")
 _WORD = re.compile(r"[^\s\0]+")
@@ -37,7 +37,7 @@ class Secret:
 
 def redact(url: str) -> str:
     """Return an address without credentials, for the screen, a lock or a report."""
-    url = variable_references.restore(url)
+    url = grants.restore(url)
     if "://" not in url:
         return url.partition("?")[0] if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else url
     return _without(url, list(_find_in_word(url, 0, exact=True)), stars=False)
@@ -47,7 +47,7 @@ def redact_text(text: str, *, stars: bool = False) -> str:
     """Return a text without the credentials of its addresses; with `stars`, `***` marks their places."""
     if "://" not in text:
         return text
-    text = variable_references.restore(text)
+    text = grants.restore(text)
     return _without(text, list(find_secrets(text)), stars=stars)
 
 

@@ -22,7 +22,7 @@ from ..errors import LockError
 from ..index import pytorch_index, uv
 from ..index.uv import without_credentials
 from ..model import UV_LOCK_FORMAT, PackageSources, Plan, RequirementLine
-from ..system import process, scratch_folders, untrusted_files
+from ..system import grants, process, scratch_folders, untrusted_files
 from ..system.write_inside_folder import write_file
 from . import early_solve
 from .allowed_source_builds import SourceBuilds
@@ -127,12 +127,14 @@ class Ask:
         urls = dict.fromkeys(n.index for n in indexed if n.index)
         indexes = {f"project-{number}": url for number, url in enumerate(urls)}
         names = {url: name for name, url in indexes.items()}
+        # uv sends UV_INDEX_PYTORCH_PASSWORD to the index of this name, which a project can replace.
+        pytorch = "pytorch" if grants.is_own_origin(self.sources.pytorch or "") else "gpuenv-pytorch"
         if bound:
-            indexes["pytorch"] = pytorch_index.address(self.sources.pytorch, self.plan)
+            indexes[pytorch] = pytorch_index.address(self.sources.pytorch, self.plan)
         for name, url in indexes.items():
             lines += ["[[tool.uv.index]]", f'name = "{name}"', f"url = {json.dumps(url)}", "explicit = true"]
         chosen = {canonicalize_name(n.name or ""): names[n.index or ""] for n in indexed} | dict.fromkeys(
-            bound, "pytorch"
+            bound, pytorch
         )
         self.bound = {str(name): indexes[index] for name, index in chosen.items()}
         lines += [
@@ -168,7 +170,7 @@ class Ask:
             "--python-platform", _find_uv_platform(self.plan.platform, self.plan.target.glibc, self.sources), *more,
         ]  # fmt: skip
         settings = uv.Settings(
-            only_wheels=only_files(self.sources), git_logins=self.git_logins, timeout=TIMEOUT,
+            builds=self._builds, only_wheels=only_files(self.sources), git_logins=self.git_logins, timeout=TIMEOUT,
             variables={"UV_OFFLINE": "1"} if self.cached else {},
         )  # fmt: skip
         question = UvQuestion(
@@ -210,11 +212,15 @@ class Ask:
         return text, done
 
     @property
+    def _builds(self) -> bool:
+        """Return whether uv may run build code to learn requirements."""
+        stated = self.builds.stated
+        return bool(self.builds.allowed and (stated is None or stated.unstated))
+
+    @property
     def _needs_releases_only(self) -> bool:
         """Return whether no folder, commit or build code affects the answer."""
-        stated = self.builds.stated
-        built = self.builds.allowed and (stated is None or stated.unstated)
-        return not (built or any(n.local or n.vcs or n.name is None for n in self.needs))
+        return not (self._builds or any(n.local or n.vcs or n.name is None for n in self.needs))
 
     def _explain_refusal(self, log: str, done: process.Finished | None = None) -> LockError:
         """Return the error of a refusal. Without a run of uv it is the refusal of an earlier run of gpuenv."""

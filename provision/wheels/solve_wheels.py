@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from ..errors import LockError
 from ..index.http import Http
-from ..index.wheel_folders import find_links
+from ..index.wheel_folders import expand_address, find_links
 from ..model import (
     PROJECT_FRAMEWORKS,
     Event,
@@ -27,7 +27,7 @@ from ..model import (
     RequirementLine,
     TransitiveFrameworks,
 )
-from ..system import process, scratch_folders, variable_references
+from ..system import grants, scratch_folders
 from ..system.redaction import redact
 from .allowed_source_builds import SourceBuilds, describe_build, source_builds
 from .ask_uv import Ask, only_files
@@ -201,7 +201,7 @@ def _add_indexes(packages: Sequence[LockedPackage], ask: Ask, solved: str) -> tu
 def _get_address(package: LockedPackage) -> str:
     """Return a package's address for the lock. Raises LockError if a variable contains the file's name."""
     url = redact(package.url)
-    if not package.unhashed and variable_references.names_in(url.rpartition("/")[2]):
+    if not package.unhashed and grants.names_in(url.rpartition("/")[2]):
         raise LockError(
             f"the address of {package.name} has no file name: {url}",
             hint=f"add the file name after the variable: .../{file_name(package)}",
@@ -214,12 +214,7 @@ def _add_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) -> 
 
     The size of a download is shown before it starts. It stays unknown if a server refuses the request.
     """
-    environ = process.environ()
-    urls = {
-        p.url: variable_references.expand(p.url, environ, f"the address of {p.name}")
-        for p in packages
-        if p.size is None
-    }
+    urls = {p.url: expand_address(p) for p in packages if p.size is None}
     unknown = [u for u in urls.values() if u.startswith("file:") or not sources.offline]
     if not unknown:
         return packages

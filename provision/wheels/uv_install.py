@@ -135,7 +135,7 @@ class UvInstall:
         requirements, logins = without_credentials(self.requirements)
         # The lock chose the wheels. Build requirements are chosen now, by the rules of a solve.
         settings = uv.Settings(
-            alone=bool(theirs) and not others, locked=wheels, variables=variables, git_logins=logins,
+            alone=bool(theirs) and not others, builds=not wheels, locked=wheels, variables=variables, git_logins=logins,
             timeout=TIMEOUT, on_line=on_line, terminal=watched,
         )  # fmt: skip
         with scratch_folders.scratch("install") as folder:  # private: the text contains values of variables

@@ -17,8 +17,8 @@ from ..errors import LockError
 from ..index.markers_and_tags_of_platform import wheel_tags
 from ..model import LockedPackage, Plan
 from ..system.file_digest import hash_file
+from ..system.grants import escape_references
 from ..system.untrusted_names_to_paths import file_name_of_url
-from ..system.variable_references import escape_references
 from . import pylock
 from .pylock import vcs_url
 

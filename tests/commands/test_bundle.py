@@ -333,7 +333,7 @@ def test_a_bundle_can_be_made_offline_from_a_folder_of_wheels(site, tmp_path):
 
 def test_folders_and_sources_of_a_lock_come_along(site, tmp_path):
     """A project in place becomes a wheel; a source archive is built on the target with what is in the bundle."""
-    project = project_packages.folder(tmp_path / "mine", "mine", "1.0")
+    project = project_packages.folder(site.gpuenv.work / "mine", "mine", "1.0")
     name, data = project_packages.archive(tmp_path / "scratch", "fromsource", "2.0")
     site.index.wheels["fromsource"] = {name: data}
     (site.gpuenv.work / "requirements.txt").write_text(f"-e {project}\nfromsource\n")

@@ -98,6 +98,8 @@ def test_git_is_let_in_without_a_password_on_its_command_line(gpuenv, index, rep
     plan = gpuenv("resolve", "--json", *CPU)
     index.add_plan(plan.json)
     gpuenv.env |= {"PIP_INDEX_URL": index.url, "GIT_USER": "us3r", "GIT_PASSWORD": "s3cr3t-pw"}
+    server = f"http://{repository.partition('/')[0]}"
+    gpuenv.env["GPUENV_GRANT"] = f"GIT_USER={server} GIT_PASSWORD={server}"
     (gpuenv.work / "r.txt").write_text(f"fromgit @ git+http://{form}@{repository}\n")
     ran = gpuenv("create", *CPU, "-r", "r.txt", "--no-verify")
     assert ran.code == 0, ran.err

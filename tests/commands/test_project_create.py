@@ -117,8 +117,8 @@ def test_a_framework_that_comes_along_is_planned(stack, gpuenv, index):
 
 
 def test_folders_and_commits_without_a_hash_come_last_and_are_marked(stack, gpuenv, index):
-    mine = project_packages.folder(gpuenv.folder / "mine", "mine", "1.5", requires=("plain<2",))
-    repo, commit = project_packages.repository(gpuenv.folder / "repo", "fromgit", "0.3")
+    mine = project_packages.folder(gpuenv.work / "mine", "mine", "1.5", requires=("plain<2",))
+    repo, commit = project_packages.repository(gpuenv.work / "repo", "fromgit", "0.3")
     requirements(gpuenv, f"-e {mine}", f"fromgit @ git+file://{repo}", "torch")
     ran = stack("create", "-r", "requirements.txt", "--json")
     assert ran.code == 0, ran.err

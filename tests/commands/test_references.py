@@ -10,7 +10,7 @@ from bundle_site import add_own
 
 from provision.errors import UsageError
 from provision.model import Plan, Target
-from provision.system import variable_references
+from provision.system import grants
 from provision.wheels.uv_solution import parse_pylock
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -37,7 +37,7 @@ def project(gpuenv, index):
         f'packages: ["third @ {base}/files/third/third-1.0-py3-none-any.whl"]\n'
     )
     gpuenv.env.pop("PIP_INDEX_URL", None)
-    gpuenv.env["TOKEN"] = TOKEN
+    gpuenv.env |= {"TOKEN": TOKEN, "GPUENV_GRANT": f"TOKEN=http://{host}"}
     return gpuenv
 
 
@@ -114,7 +114,7 @@ def test_addresses_of_a_pyproject_keep_their_references_in_the_lock(gpuenv, inde
         f'[tool.uv.sources]\nthird = {{ url = "{base}/files/third/third-1.0-py3-none-any.whl" }}\n'
         f'[[tool.uv.index]]\nname = "own"\nurl = "{base}/simple"\ndefault = true\n'
     )
-    gpuenv.env |= {"TOKEN": TOKEN}
+    gpuenv.env |= {"TOKEN": TOKEN, "GPUENV_GRANT": f"TOKEN={index.url}"}
     gpuenv.env.pop("PIP_INDEX_URL", None)
     ran = gpuenv("lock", *ask, "--project", ".", "-v")
     locked = (gpuenv.work / "pylock.toml").read_text()
@@ -136,6 +136,13 @@ VALUES = {
     "SIG": "s1gn4ture",
     "BASE": f"http://h/{TOKEN}",
 }
+VALUES["GPUENV_GRANT"] = " ".join(f"{name}=http://h" for name in VALUES)
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch):
+    for name in ("_starts", "_parts", "_logins"):
+        monkeypatch.setattr(grants, name, {})
 
 
 @pytest.mark.parametrize(
@@ -152,22 +159,20 @@ VALUES = {
         ("http://${USER}:${WORD}@h/simple", "http://h/files/a.whl", "http://h/files/a.whl"),
         ("http://h/a.whl?sig=${SIG}", "http://h/a.whl?sig=s1gn4ture", "http://h/a.whl?sig=${SIG}"),
         ("http://h/${SHORT}/simple", "http://h/a/simple/a/a.whl", "http://h/${SHORT}/simple/a/a.whl"),
+        ("http://h:80/${SHORT}/x", "http://h/a/a.whl", "http://h/${SHORT}/a.whl"),
         ("http://h/${SHORT}/simple", "http://h/b/a/a.whl and a", "http://h/b/a/a.whl and a"),
         ("http://h/x/a-${SHORT}.whl", "http://h/x/a-a.whl", "http://h/x/a-a.whl"),
         ("${BASE}/simple", f"http://h/{TOKEN}/files/a.whl", "${BASE}/files/a.whl"),
-        ("a @ git+http://h/${TOKEN}/r@main#egg=a", f"git+http://h/{TOKEN}/r@0123#b", "git+http://h/${TOKEN}/r@0123#b"),
+        ("git+http://h/${TOKEN}/r@main#egg=a", f"git+http://h/{TOKEN}/r@0123#b", "git+http://h/${TOKEN}/r@0123#b"),
         ("git+http://${USER}:${WORD}@h/o/r", "git+http://h/o/r@0123", "git+http://${USER}:${WORD}@h/o/r@0123"),
-        ("${SHORT} ; x", "http://a/a", "http://a/a"),
     ],
 )  # fmt: skip
 def test_an_address_gets_its_references_back(monkeypatch, written, text, stored):
-    monkeypatch.setattr(variable_references, "_known", {})
-    monkeypatch.setattr(variable_references, "_segments", {})
-    expanded = variable_references.expand(written, VALUES, "here")
+    expanded = grants.expand(written, "here", VALUES)
     assert "${" not in expanded
-    assert variable_references.restore(text) == stored
-    assert variable_references.restore(stored) == stored
-    again = variable_references.expand(stored, VALUES, "here")
+    assert grants.restore(text) == stored
+    assert grants.restore(stored) == stored
+    again = grants.REFERENCE.sub(lambda match: VALUES[match[1]], stored)
     assert again.replace(f"{USER}:{PASSWORD}@", "") == text.replace("****:****@", "")
 
 
@@ -180,17 +185,15 @@ def test_what_an_index_answers_names_no_variable():
         'wheels = [{ url = "https://evil/a-1-py3-none-any.whl?x=${HOME}", hashes = { sha256 = "00" } }]\n'
     )
     (package,) = parse_pylock(text, plan)
-    assert variable_references.names_in(package.url) == [] and "HOME" in package.url
+    assert grants.names_in(package.url) == [] and "HOME" in package.url
 
 
 def test_texts_are_restored_in_linear_time(monkeypatch):
-    monkeypatch.setattr(variable_references, "_known", {})
-    monkeypatch.setattr(variable_references, "_segments", {})
-    variable_references.expand("https://h/${TOKEN}/simple", VALUES, "here")
+    grants.expand("http://h/${TOKEN}/simple", "here", VALUES)
 
     def seconds(text):
         began = time.thread_time()
-        variable_references.restore(text)
+        grants.restore(text)
         return time.thread_time() - began
 
     for piece in ("://", "https://h/", f"https://h/{TOKEN}/ ", "a", "https://h/a@", "/", "a://b/"):
@@ -200,4 +203,4 @@ def test_texts_are_restored_in_linear_time(monkeypatch):
 
 def test_a_line_of_too_many_variables_is_refused():
     with pytest.raises(UsageError, match="here names more than 50 variables"):
-        variable_references.expand("${SHORT}" * 60, VALUES, "here")
+        grants.expand("http://h/" + "${SHORT}" * 60, "here", VALUES)

@@ -16,8 +16,8 @@ CPU = ("--device", "cpu", "--python", HERE)
 
 @pytest.fixture
 def marks(tmp_path):
-    (tmp_path / "code").mkdir()
-    return Marks(tmp_path / "code")
+    (tmp_path / "work" / "code").mkdir(parents=True)
+    return Marks(tmp_path / "work" / "code")
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ def test_the_current_folders_prefix_is_ignored(stack, gpuenv, tmp_path):
 
 def test_build_tools_come_from_no_planted_index(stack, gpuenv, index, stranger, tmp_path):
     """A source archive that needs a build tool which only the planted index has cannot be built."""
-    where = project_packages.folder(tmp_path / "sourced", "sourced", "1.0")
+    where = project_packages.folder(gpuenv.work / "sourced", "sourced", "1.0")
     text = (where / "pyproject.toml").read_text()
     (where / "pyproject.toml").write_text(text.replace("requires = []", 'requires = ["tool-of-builds"]', 1))
     stranger.add("tool-of-builds", "1.0")
@@ -230,7 +230,7 @@ DROPPED = (
 
 def test_variables_that_would_take_over_do_not_reach_uv():
     environ = KEPT | dict.fromkeys(DROPPED, "/x") | {"UV_CONFIG_FILE": "/nowhere/uv.toml"}
-    env = uv.environment(PackageSources(), environ)
+    env = uv.environment(PackageSources(), environ, uv.Settings(builds=True))
     assert {k: env.get(k) for k in KEPT} == KEPT
     assert not set(env) & set(DROPPED)
 

@@ -53,7 +53,7 @@ def places(url: str, at: Ground) -> Iterator[Place]:
     below = url.replace("/simple", "/${GPUENV_TEST_WORD}")
     yield Place(
         "variable in a path",
-        env={**own, "GPUENV_TEST_WORD": WORD},
+        env={**own, "GPUENV_TEST_WORD": WORD, "GPUENV_GRANT": f"GPUENV_TEST_WORD={url}"},
         args=("-r", "requirements.txt"),
         files={
             "work/requirements.txt": f"--index-url {below}/simple\npip @ {below}/files/pip/{wheel}\njaxlib\n"

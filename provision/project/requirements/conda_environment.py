@@ -12,6 +12,7 @@ from provision.model import CondaName, normalize_name
 
 from ..config.yaml_tree import NotReadError, YamlNode, decode_yaml, parse_yaml
 from ..quote_for_messages_and_parse_requirement import parse_requirement, quote_text
+from ..tree import find_root, refuse_outside
 from .requirement import SourceLine
 from .requirements_files import ReadingState, read_line
 from .requirements_text import read_bytes
@@ -94,11 +95,14 @@ def _read_pip_line(
 ) -> None:
     """Read a line of the pip section as a line of a requirements file in the same folder."""
     origin = f"{name} line {item.line}"
-    if include := _INCLUDE.fullmatch(item.text.strip()):
-        result.included.append(include[1])
-        return
     reading = ReadingState(environ=environ, base=folder)
     try:
+        if include := _INCLUDE.fullmatch(item.text.strip()):
+            refuse_outside(
+                folder / include[1], [find_root(folder)], origin, "name it on the command line with -r"
+            )
+            result.included.append(include[1])
+            return
         read_line(reading, item.text.strip(), origin, (folder / name,), constraint=False)
     except UsageError as error:
         result.left.append(error.message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from provision.errors import UsageError
 from provision.model import normalize_name
 
+from ..tree import find_root, refuse_outside
 from . import poetry, uv_keys
 from .dependency_groups import collect_extras, collect_groups, leading_name
 from .read_project_toml_and_setup_files import (
@@ -24,7 +24,7 @@ from .read_project_toml_and_setup_files import (
 )
 from .requirement import SourceLine
 from .requirements_files import ReadingState, read_requirements_file
-from .uv_keys import UvKeys, read_keys
+from .uv_keys import read_keys
 
 _RUN_IT = (
     "pass a requirements file with -r: gpuenv cannot read the requirements without running the project's code"
@@ -67,23 +67,16 @@ def read_project(
     ]
     sources = table_at(data, "tool", "uv", "sources")
     keys = read_keys(reading, folder, data, places)
-    for text, origin in listed:
-        line = SourceLine(text=keys.find_override(text) or text, origin=origin, folders=(folder,))
-        reading.lines.append(_place_line(reading, line, sources, keys))
-    reading.lines += [_place_line(reading, line, sources, keys, noted=False) for line in keys.lines]
+    for written, origin in listed:
+        text = keys.find_override(written) or written
+        line = SourceLine(text=text, origin=origin, folders=(folder,), roots=reading.roots)
+        reading.lines.append(uv_keys.apply_source(line, sources, keys.indexes, reading.notes))
+    reading.lines += [uv_keys.apply_source(line, sources, keys.indexes, []) for line in keys.lines]
     poetry_off = table_at(data, "tool", "poetry").get("package-mode") is False
     uv_off = table_at(data, "tool", "uv").get("package") is False
     builds = "build-system" in data or (folder / "setup.py").is_file()
     stated.installable = install and builds and not poetry_off and not uv_off
     return stated
-
-
-def _place_line(
-    reading: ReadingState, line: SourceLine, sources: dict[str, Any], keys: UvKeys, *, noted: bool = True
-) -> SourceLine:
-    """Return a line with the place from [tool.uv.sources] and with its variables replaced."""
-    placed = uv_keys.apply_source(line, sources, keys.indexes, reading.notes if noted else [])
-    return dataclasses.replace(placed, text=reading.expand(placed.text, line.origin))
 
 
 def _read_stated(
@@ -178,9 +171,14 @@ def _read_named_files(reading: ReadingState, folder: Path, files: Any) -> list[t
             "pyproject.toml: the key `file` (`files` of Hatch) must be a path or a list of paths",
             hint="correct that line",
         )
-    apart = ReadingState(environ=reading.environ, base=reading.base, files=reading.files)
+    apart = ReadingState(
+        environ=reading.environ, base=reading.base, roots=reading.roots, files=reading.files,
+        skip_missing=reading.skip_missing, missing=reading.missing,
+    )  # fmt: skip
     for file in listed:
-        read_requirements_file(apart, folder / file, by="pyproject.toml")
+        name = "pyproject.toml" if (folder / "pyproject.toml").exists() else "setup.cfg"
+        refuse_outside(folder / file, [find_root(folder)], name, "name it on the command line with -r")
+        read_requirements_file(apart, folder / file, by=name)
     return [(line.text, line.origin) for line in apart.lines]
 
 

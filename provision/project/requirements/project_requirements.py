@@ -10,6 +10,7 @@ from provision.errors import UsageError
 from provision.model import PROJECT_FOLDER, ProjectRequirements, RequirementLine, normalize_name
 
 from ..quote_for_messages_and_parse_requirement import quote_text
+from ..tree import find_root
 from .cpu_packages import find_cpu_frameworks
 from .project_metadata import StatedRequirements
 from .requirement import BUILDABLE, SourceLine, parse_line
@@ -53,9 +54,8 @@ def read_project_requirements(
         from .project_metadata import read_project
 
         stated = read_project(reading, folder.absolute(), files.extras, files.groups, install=files.install)
-    texts = ((reading.expand(text, origin), origin) for text, origin in files.packages)
-    lines = [*reading.lines, *(SourceLine(text=t, origin=o, folders=(Path.cwd(),)) for t, o in texts)]
-    parsed = [parse_line(line) for line in lines]
+    named = [SourceLine(text=text, origin=o, folders=(Path.cwd(),)) for text, o in files.packages]
+    parsed = [parse_line(line, None if files.skip_missing else environ) for line in [*reading.lines, *named]]
     result = sort_requirements(parsed, rules)
     if folder is not None and stated and stated.installable:
         result.needs[_require_folder(folder.absolute(), stated.name)] = None
@@ -87,7 +87,8 @@ def read_project_requirements(
 
 def _read_files(files: ProjectFiles, environ: Mapping[str, str]) -> ReadingState:
     base = find_common_folder(files.requirements, files.folder)
-    reading = ReadingState(environ=environ, base=base, skip_missing=files.skip_missing)
+    roots = (find_root(files.folder.absolute()),) if files.folder else ()
+    reading = ReadingState(environ=environ, base=base, roots=roots, skip_missing=files.skip_missing)
     for path in files.requirements:
         read_requirements_file(reading, path)
     return reading

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import urllib.parse
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from packaging.markers import Marker
 
 from provision.errors import UsageError
 from provision.model import RequirementLine
+from provision.system import grants
 from provision.system.untrusted_names_to_paths import file_name_of_url
 
 from .. import quote_for_messages_and_parse_requirement
+from ..tree import refuse_outside
 
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 BUILDABLE = ("pyproject.toml", "setup.py", "setup.cfg")
@@ -26,7 +29,10 @@ _MARKED = re.compile(r"\s;|;\s")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceLine:
-    """A requirement as written in a file. A relative path may start from any of `folders`."""
+    """A requirement as written in a file. A relative path may start from any of `folders`.
+
+    Paths lead only into the trees `roots`; without roots the user typed them, and they may lead anywhere.
+    """
 
     text: str
     origin: str
@@ -36,6 +42,7 @@ class SourceLine:
     constraint: bool = False
     override: bool = False
     index: str | None = None
+    roots: tuple[Path, ...] = ()
 
     def error(self, what: str, hint: str) -> UsageError:
         return UsageError(
@@ -76,9 +83,12 @@ class ParsedRequirement:
         )  # fmt: skip
 
 
-def parse_line(line: SourceLine) -> ParsedRequirement:
-    """Parse a requirement in any form that pip reads. Raises UsageError with file and line."""
-    requirement = _parse_forms(line)
+def parse_line(line: SourceLine, environ: Mapping[str, str] | None = None) -> ParsedRequirement:
+    """Parse a requirement in any form that pip reads. Raises UsageError with file and line.
+
+    `environ` has the values of variables in addresses. Without it they stay references.
+    """
+    requirement = _parse_forms(line, environ)
     if line.constraint and (
         requirement.name is None or (requirement.extras and not line.override) or line.editable
     ):
@@ -90,7 +100,7 @@ def parse_line(line: SourceLine) -> ParsedRequirement:
     return requirement
 
 
-def _parse_forms(line: SourceLine) -> ParsedRequirement:
+def _parse_forms(line: SourceLine, environ: Mapping[str, str] | None) -> ParsedRequirement:
     text = line.text
     if len(text) > quote_for_messages_and_parse_requirement.LONGEST:
         raise line.error(
@@ -107,10 +117,15 @@ def _parse_forms(line: SourceLine) -> ParsedRequirement:
     elif "://" in body.split(" ")[0] or body.startswith("file:") or line.editable or _is_path(body):
         name, (place, extras) = None, _split_extras(body)
     else:
+        grants.refuse_reference(line.text, line.origin)
         return _parse_plain(line)
     marker = _parse_marker(line, text[marked.end() :].strip(" ;")) if marked else None
-    if _SCHEME.match(place) and not place.startswith("file:"):
-        return _parse_address(line, place, name, extras, marker)
+    if place.startswith("${") or (_SCHEME.match(place) and not place.startswith("file:")):
+        if any(c.isspace() for c in place):
+            raise line.error("the address contains a space", "write the space as %20")
+        url = place if environ is None else grants.expand(place, line.origin, environ)
+        return _parse_address(line, url, name, extras, marker)
+    grants.refuse_reference(place, line.origin)
     return _parse_path(line, _resolve_path(line, place), name, extras, marker)
 
 
@@ -170,11 +185,12 @@ def _parse_address(
     """Parse an address: git+https://...@REV#egg=NAME&subdirectory=DIR, or that of a wheel or archive."""
     address, _, fragment = url.partition("#")
     scheme = address.partition(":")[0].lower()
-    if any(c.isspace() for c in url):
-        raise line.error("the address contains a space", "write the space as %20")
     if scheme.partition("+")[0] in ("hg", "svn", "bzr"):
         raise line.error(f"{scheme} is not supported, only git is", "name a released version, or a folder")
     vcs = scheme.startswith("git+")
+    if scheme == "git+file" and line.roots:
+        folder = re.sub(r"@[^/]*$", "", urllib.parse.unquote(urllib.parse.urlsplit(address[4:]).path))
+        refuse_outside(Path(folder), line.roots, line.origin, "name it on the command line with --with")
     if not vcs and scheme not in ("http", "https"):
         raise line.error(f"{scheme} is not a supported scheme", "write https://, file:// or git+https://")
     parts = [part for part in fragment.split("&") if part]
@@ -253,6 +269,8 @@ def _resolve_path(line: SourceLine, text: str) -> Path:
             quote_for_messages_and_parse_requirement.take_first_line(error), "check the path"
         ) from error
     if good:
+        if line.roots:
+            refuse_outside(good[0], line.roots, line.origin, "name it on the command line with --with")
         return good[0].resolve()
     if there:
         raise line.error(

@@ -10,10 +10,11 @@ from optparse import Values
 from pathlib import Path
 
 from provision.errors import UsageError
-from provision.system import variable_references
+from provision.system import grants
 
 from ...model import CONDA_LOCK, is_venv_lock
 from ..quote_for_messages_and_parse_requirement import quote_text
+from ..tree import find_root, refuse_outside
 from .requirement import SourceLine
 from .requirements_text import decode_text, has_file_options, read_bytes, split_lines, split_options
 
@@ -26,12 +27,13 @@ _MOST_LINES = 100_000
 class ReadingState:
     """The state of reading requirements files.
 
-    `base` is the folder that file names in origins are relative to. With `skip_missing`, an included file that
-    does not exist is recorded in `missing`, and an unset variable keeps its written form.
+    `base` is the folder that file names in origins are relative to, and `roots` has the tree of the project's folder.
+    With `skip_missing`, an included file that does not exist is recorded in `missing`, and variables are not replaced.
     """
 
     environ: Mapping[str, str]
     base: Path
+    roots: tuple[Path, ...] = ()
     lines: list[SourceLine] = field(default_factory=list)
     index_url: str | None = None
     extra_index_urls: list[str] = field(default_factory=list)
@@ -45,9 +47,9 @@ class ReadingState:
     skip_missing: bool = False
     missing: list[str] = field(default_factory=list)
 
-    def expand(self, text: str, origin: str) -> str:
-        """Return a text with the values of its variables. Raises MissingVariableError."""
-        return variable_references.expand(text, self.environ, None if self.skip_missing else origin)
+    def expand(self, address: str, origin: str) -> str:
+        """Return an address with the values of its variables. Raises UsageError."""
+        return address if self.skip_missing else grants.expand(address, origin, self.environ)
 
     def name_file(self, path: Path) -> str:
         """Return a file's name for origins: relative to the base, or the absolute path outside of it."""
@@ -91,7 +93,7 @@ def read_requirements_file(
         )
     text = decode_text(data, name)
     refuse_other_formats(path, name, text)
-    for number, line in split_lines(text, reading.environ, None if reading.skip_missing else name):
+    for number, line in split_lines(text):
         read_line(reading, line, f"{name} line {number}", (*within, path), constraint)
         if len(reading.lines) > _MOST_LINES:
             raise UsageError(f"{name}: more than {_MOST_LINES} requirements", hint="list fewer requirements")
@@ -107,6 +109,7 @@ def read_line(
     text, options = split_options(line, origin)
     folder = within[-1].parent
     folders = tuple(dict.fromkeys((folder, within[0].parent, reading.base, Path.cwd())))
+    roots = (find_root(within[0].parent), *reading.roots)
     if text or options.editables:
         if text and options.editables:
             raise UsageError(
@@ -117,7 +120,7 @@ def read_line(
             reading.lines.append(
                 SourceLine(
                     text=body, origin=origin, folders=folders, hashes=hashes if text else (),
-                    editable=not text, constraint=constraint,
+                    editable=not text, constraint=constraint, roots=roots,
                 )
             )  # fmt: skip
         reading.notes += [f"{quote_text(word)} ({origin}) is ignored" for word in options.not_followed]
@@ -131,14 +134,16 @@ def read_line(
         raise UsageError(f"{origin}: a --hash without a requirement", hint="join it to the line before")
     for nested, kind in [(f, False) for f in options.requirements] + [(f, True) for f in options.constraints]:
         path = _resolve_include(nested, folder, origin)
+        refuse_outside(path, roots, origin, "name it on the command line with -r")
         if reading.skip_missing and not path.exists():
             reading.missing.append(f"{reading.name_file(path)}, included by {origin}, does not exist")
             continue
         read_requirements_file(reading, path, constraint=kind, within=within, by=origin)
-    _take_sources(reading, options, folder, origin)
+    _take_sources(reading, options, folder, origin, roots)
 
 
 def _resolve_include(text: str, folder: Path, origin: str) -> Path:
+    grants.refuse_reference(text, origin)
     if re.match(r"https?://", text):
         raise UsageError(
             f"{origin}: {quote_text(text)} is not downloaded by gpuenv",
@@ -159,15 +164,21 @@ def _parse_hash(text: str, origin: str) -> str:
     return text.lower()
 
 
-def _take_sources(reading: ReadingState, options: Values, folder: Path, origin: str) -> None:
+def _take_sources(
+    reading: ReadingState, options: Values, folder: Path, origin: str, roots: Sequence[Path]
+) -> None:
     """Record where packages come from. A relative --find-links starts at the file, as with pip."""
     if options.index_url:
-        reading.index_url = options.index_url
-    reading.extra_index_urls += options.extra_index_urls
+        reading.index_url = reading.expand(options.index_url, origin)
+    reading.extra_index_urls += [reading.expand(url, origin) for url in options.extra_index_urls]
     for place in options.find_links:
-        beside = folder / place
-        is_path = "://" not in place and not place.startswith("file:") and "\0" not in place
-        reading.find_links.append(os.path.normpath(beside.absolute()) if is_path else place)
+        written = reading.expand(place, origin)
+        if "://" in written and not written.startswith("file:"):
+            reading.find_links.append(written)
+            continue
+        path = _resolve_include(written, folder, origin)
+        refuse_outside(path, roots, origin, "name it on the command line with --find-links")
+        reading.find_links.append(os.path.normpath(path.absolute()))
     reading.no_index = reading.no_index or options.no_index
     reading.pre = reading.pre or options.pre
     reading.notes += [f"{quote_text(text)} ({origin}) is ignored" for text in options.not_followed]

@@ -7,15 +7,15 @@ import functools
 import optparse
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from optparse import Values
 from pathlib import Path
 from typing import Any, NoReturn
 
 from provision.errors import UsageError
-from provision.system import variable_references
 
 from ..quote_for_messages_and_parse_requirement import LONGEST, quote_text
+from ..tree import find_root, refuse_outside
 
 MAX_BYTES = 8 << 20
 _BOMS = (
@@ -34,6 +34,7 @@ _COMMENT = re.compile(r"(^|\s)#.*$")
 def read_bytes(path: Path, name: str, included: str | None = None) -> bytes:
     """Return a file's bytes. Raises UsageError, which names the including line if there is one."""
     by = f", included by {included}" if included else ""
+    refuse_outside(path, [find_root(path.absolute().parent)], name, "name the file that the link leads to")
     try:
         if path.exists() and not path.is_file():  # reading a pipe may hang, and a device may never end
             raise UsageError(f"{name} is not a regular file{by}", hint="name a requirements file")
@@ -71,15 +72,12 @@ def decode_text(data: bytes, name: str) -> str:
     return text
 
 
-def split_lines(text: str, environ: Mapping[str, str], name: str | None) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers: joined at a final backslash, without comments, with variables replaced.
-
-    Raises MissingVariableError for an unset variable. It keeps its written form if `name` is None.
-    """
+def split_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines with their numbers: joined at a final backslash, without comments. Variables stay."""
     for number, line in _join_lines(text):
         bare = _COMMENT.sub("", line).strip()
         if bare:
-            yield number, variable_references.expand(bare, environ, f"{name} line {number}" if name else None)
+            yield number, bare
 
 
 def _join_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from provision.errors import UsageError
 from provision.model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name
 
 from ..quote_for_messages_and_parse_requirement import parse_requirement, quote_text
+from ..tree import refuse_outside
 from .dependency_groups import leading_name
 from .poetry import find_address
 from .read_project_toml_and_setup_files import TomlLocations, table_at
@@ -61,7 +63,14 @@ def read_keys(reading: ReadingState, folder: Path, data: dict[str, Any], places:
         for text in _read_requirements(table, key, places):
             origin = places.locate_value(text, "tool.uv", f"tool.uv.{key}")
             keys.lines.append(
-                SourceLine(text=text, origin=origin, folders=(folder,), constraint=True, override=override)
+                SourceLine(
+                    text=text,
+                    origin=origin,
+                    folders=(folder,),
+                    roots=reading.roots,
+                    constraint=True,
+                    override=override,
+                )
             )
     reading.exclude_newer = _read_date(table.get("exclude-newer"), places)
     _read_indexes(reading, folder, table, keys, places)
@@ -79,10 +88,15 @@ def _read_indexes(
     for row in rows:
         if not isinstance(row, dict) or not isinstance(row.get("url"), str):
             raise _describe_mistake(places, "index", "a url in each")
-        written = reading.expand(row["url"], places.locate_key("index", "tool.uv"))
-        url = written if "://" in written else (folder / written).resolve().as_uri()
+        origin = places.locate_value(row["url"], "tool.uv.index", "tool.uv.index")
+        url = reading.expand(row["url"], origin)
+        path: Path | None = None
+        if "://" not in url or url.startswith("file:"):
+            path = (folder / unquote(url.removeprefix("file://"))).resolve()
+            refuse_outside(path, reading.roots, origin, "name it on the command line with --find-links")
+            url = path.as_uri()
         if row.get("format") == "flat":
-            reading.find_links.append(url if "://" in written else str((folder / written).resolve()))
+            reading.find_links.append(str(path or url))
             continue
         if isinstance(row.get("name"), str):
             keys.indexes.setdefault(row["name"], url)
