@@ -41,13 +41,15 @@ def requires_python() -> str:
 def wheel(folder: Path, data: Path) -> str:
     """Write gpuenv's wheel into a folder, and return its file name. Raises BuildError.
 
-    `data` is the folder of profiles, which is beside the package in a checkout.
+    `data` is the folder of profiles, which is beside the package in a checkout, as is that of the released requirements.
     """
     dist = _distribution()
     package = Path(__file__).resolve().parent.parent
     files = {f"{package.name}/{p.relative_to(package).as_posix()}": p for p in _sources(package)}
     if not (package / "profiles_data").is_dir():
         files |= {f"{package.name}/profiles_data/{p.name}": p for p in sorted(data.glob("*.yaml"))}
+        released = sorted((package.parent / "release").glob("requirements*.txt"))
+        files |= {f"{package.name}/release/{p.name}": p for p in released}
     metadata = _metadata(dist)
     stem = f"gpuenv-{metadata['Version']}"
     for file in dist.files or ():

@@ -18,6 +18,7 @@ from ..managers.conda import engine as conda
 from ..model import Bundle, BundlePython, Emit, Event, Lock, LockedPackage
 from ..wheels import solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds
+from ..wheels.install import refuse_builds
 from ..wheels.uv_install import format_unhashed
 from . import missing_library_warnings
 from .bundle_lock import LockForBundle
@@ -41,7 +42,11 @@ class BundleContents:
 
     @functools.cached_property
     def lock(self) -> Lock:
-        """The lock with a wheel for each folder and commit. The wheels are built on first use."""
+        """The lock with a wheel for each folder and commit. The wheels are built on first use.
+
+        Raises BuildError if an option forbids builds.
+        """
+        refuse_builds(self.locked.lock, self.locked.sources)
         packages = tuple(self._build_wheel(p) if p.unhashed else p for p in self.locked.lock.packages)
         return dataclasses.replace(self.locked.lock, packages=packages)
 

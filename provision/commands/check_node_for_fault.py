@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ..detect import detect
 from ..detect.cuda_or_cpu import list_nvidia_traces
 from ..environment import draft_and_replace_folder
+from ..environment.locate import locate_environment
 from ..errors import UsageError
 from ..model import Emit, NodeVerdict
 from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..system.ownership import ChangeableError, assert_unchangeable
-from ..verify import begin, locate_environment
+from ..verify import begin
 from ..verify.make_verdict import judge_node, shorten_line
 from ..wheels.pylock import read_in
 from .default_env import choose_env_to_read
@@ -38,7 +39,7 @@ def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit
     """
     env_path = where.make_absolute(choose_env_to_read(emit, named))
     _assert_own(env_path)
-    env = locate_environment(env_path, stated=True)
+    env = locate_environment(env_path)
     lock = read_in(Path(env.path) / draft_and_replace_folder.MARK) if env.made_by_gpuenv else None
     if lock and lock.plan.device == "cpu":
         return NodeVerdict(fault=False, text=shorten_line(f"{env.path} is for the CPU: no GPU was examined"))

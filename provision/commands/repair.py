@@ -178,14 +178,15 @@ class _Rounds:
 def _check_python(env: Path, lock: Lock) -> None:
     """Raise BuildError if the environment's Python is missing or has another version. Packages cannot be
     restored then."""
-    from ..verify import locate_environment
+    from ..environment.interpreter import ask_version
+    from ..environment.locate import locate_environment
 
     wanted = lock.plan.python
     hint = "rebuild it: gpuenv create --recreate"
     try:
-        here = locate_environment(env).python_version
+        here = ask_version(locate_environment(env))
     except UsageError as error:
         raise BuildError(f"the environment's Python does not run: {error.message}", hint=hint) from error
     locked = any(p.name == "python" for p in lock.packages)  # then it is restored like every other package
-    if not locked and wanted and here and here.split(".")[:2] != wanted.split(".")[:2]:
+    if not locked and wanted and here.split(".")[:2] != wanted.split(".")[:2]:
         raise BuildError(f"the environment's Python is {here}; its lock is for {wanted}", hint=hint)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from .. import __version__, detect, report as stage
 from ..environment import draft_and_replace_folder, state
+from ..environment.locate import locate_environment
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
 from ..model.command_options import argument, option
@@ -81,13 +82,7 @@ def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
             return None
 
     if there and not ours:
-        from .. import verify
-
-        environment = (
-            verify.locate_environment(path)
-            if env is not None
-            else tried(lambda: verify.locate_environment(path))
-        )
+        environment = locate_environment(path) if env else tried(lambda: locate_environment(path))
         path = Path(environment.path) if environment else path
     sources = tried(lambda: package_sources.read_sources(o.Choices()))
     return stage.ReportFacts(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..environment import draft_and_replace_folder, state
+from ..environment.locate import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import FRAMEWORKS, Emit, Environment, Event, Lock, NodeVerdict, Verdict, drop_event
 from ..model.command_options import argument, group, option
@@ -16,7 +17,7 @@ from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..system import process
 from ..system.output_file import refuse_to_replace
-from ..verify import begin, locate_environment
+from ..verify import begin
 from . import project_checks, recovery
 from .activate_command import activate_line
 from .default_env import choose_env_to_read
@@ -113,7 +114,7 @@ def _judge(
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
     env = choose_env_to_read(emit, options.env)
     recovery.roll_back_interrupted(emit, env)
-    environment = locate_environment(where.make_absolute(env), stated=True)
+    environment = locate_environment(where.make_absolute(env))
     path = Path(environment.path)
     # Lock and profiles are read while the environment's Python and the driver are queried.
     wanted = make_options(choices, settings)

@@ -17,9 +17,9 @@ from ..request.shared_options import Choices
 
 if TYPE_CHECKING:
     from ..model import Environment, Finding, Lock, Profiles, Verdict
-    from ..verify.locate_environment import PythonPaths
     from ..verify.packages import Reading
     from ..verify.packages.compiled_files import Package
+    from ..verify.python_paths import PythonPaths
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -151,13 +151,17 @@ def _list_system(root: Path) -> Iterator[_PythonCandidate]:
 def _list_candidates(root: Path, environ: Mapping[str, str]) -> Iterator[_PythonCandidate]:
     """Yield the programs on PATH first, then those of each manager.
 
-    An entry of PATH in a manager's folder is named after that manager.
+    An entry of PATH in a manager's folder is named after that manager. Other programs of an active environment are left
+    out: its Python is no base of another environment, and `detect` runs no code of an environment.
     """
     home = Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
     managed = [*_list_pyenv(environ, home), *_list_uv(environ, home), *_list_conda(root, environ, home)]
     known = {candidate.path.resolve(): candidate for candidate in managed}
+    active = [Path(environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
     for candidate in _list_on_path(environ, home):
-        yield known.get(candidate.path.resolve(), candidate)
+        real = candidate.path.resolve()
+        if real in known or not any(real.is_relative_to(env.resolve()) for env in active):
+            yield known.get(real, candidate)
     yield from managed
     yield from _list_system(root)
 
@@ -256,10 +260,8 @@ def read_pythons(
     seen: set[Path] = set()
     installations: list[tuple[PythonInstallation, bool]] = []
     for candidate in _list_candidates(root, environ):
-        if is_virtual(candidate.path):
-            continue
         real = candidate.path.resolve()
-        if real in seen:
+        if real in seen or is_virtual(candidate.path) or is_virtual(real):
             continue
         seen.add(real)
         version, free_threaded = candidate.version, candidate.free_threaded

@@ -17,7 +17,7 @@ def text(subject: Subject) -> str:
     start, lock = base_images.image(subject), subject.lock
     sections = {
         "arguments": ["# What pip installs as gpuenv: a wheel with its hash, an address, or a wheel named in %files.",
-                      f"GPUENV={subject.gpuenv.requirement(lock, _HELD)}"],
+                      f"GPUENV={subject.gpuenv.requirement(_HELD)}"],
         "files": _files(subject),
         "post": _post(subject, list(start.apt)),
         "environment": [f"export PATH={ENV}/bin:$PATH"],
@@ -76,7 +76,7 @@ def _post(subject: Subject, apt: list[str]) -> list[str]:
         "export UV_PYTHON_INSTALL_DIR=/opt/python",
         *([f"export CONDA_OVERRIDE_CUDA={s.shell(cuda)}"] if cuda else []),
         "python3 -m venv /opt/gpuenv",
-        '/opt/gpuenv/bin/pip install --no-cache-dir --disable-pip-version-check "{{ GPUENV }}"',
+        *s.install_gpuenv(lock, "/opt/gpuenv", '"{{ GPUENV }}"', " --no-cache-dir"),
         "ln -s /opt/gpuenv/bin/gpuenv /usr/local/bin/gpuenv",
         EXACTLY
         + (

@@ -65,8 +65,8 @@ def _make(subject: Subject, home: str) -> list[str]:
         "python3 -m venv ~/.gpuenv",
         # The path of the project's folder may contain a space, which an address cannot.
         *([f"cp {s.shell(source.wheel)} ~/.gpuenv/"] if source.wheel else []),
-        f'{{ [ -n "$GPUENV_FROM" ] || GPUENV_FROM={s.shell(source.requirement(subject.lock, tool))}; }}',
-        '~/.gpuenv/bin/pip install "$GPUENV_FROM"',
+        f'{{ [ -n "$GPUENV_FROM" ] || GPUENV_FROM={s.shell(source.requirement(tool))}; }}',
+        *s.install_gpuenv(subject.lock, "~/.gpuenv", '"$GPUENV_FROM"'),
         "mkdir -p ~/.local/bin",
         "ln -sf ~/.gpuenv/bin/gpuenv ~/.local/bin/gpuenv",
         f"{override}~/.gpuenv/bin/gpuenv {s.shell(*create[1:])}",

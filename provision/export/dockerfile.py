@@ -69,9 +69,10 @@ def _apt(start: BaseImage, subject: Subject) -> list[str]:
 
 
 def _gpuenv(subject: Subject) -> list[str]:
-    default = subject.gpuenv.requirement(subject.lock, "/context")
+    default = subject.gpuenv.requirement("/context")
+    itself, requirements = s.install_gpuenv(subject.lock, "/opt/gpuenv", '"$GPUENV"')
     return [
-        "# What pip installs as gpuenv: a wheel with its hash. The build context is /context during this step. To use an",
+        "# What pip installs as gpuenv: a wheel with its hash. What it requires has hashes in it. The build context is /context during this step. To use an",
         "# address (a git address needs git in the base image) or another wheel of the build context:",
         "#   docker build --build-arg GPUENV=/context/gpuenv-0.1.0-py3-none-any.whl ."
         if subject.gpuenv.wheel
@@ -81,7 +82,8 @@ def _gpuenv(subject: Subject) -> list[str]:
         f"    {_SECRET} \\",
         f"    {_CONTEXT} \\",
         "    python3 -m venv /opt/gpuenv \\",
-        ' && /opt/gpuenv/bin/pip install --disable-pip-version-check "$GPUENV" \\',
+        f" && {itself} \\",
+        f" && {requirements} \\",
         " && ln -s /opt/gpuenv/bin/gpuenv /usr/local/bin/gpuenv",
         "",
     ]  # fmt: skip

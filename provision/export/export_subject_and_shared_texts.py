@@ -45,12 +45,10 @@ class GpuenvSource:
     sha256: str = ""
     address: str = ""
 
-    def requirement(self, lock: Lock, folder: str) -> str:
+    def requirement(self, folder: str) -> str:
         """Return the requirement that pip installs. `folder` has the wheel when pip runs."""
-        name = "gpuenv[conda]" if lock.manager == "conda" else "gpuenv"
         # pip checks this hash without --require-hashes too.
-        address = self.address or f"file://{folder}/{self.wheel}#sha256={self.sha256}"
-        return f"{name} @ {address}"
+        return f"gpuenv @ {self.address or f'file://{folder}/{self.wheel}#sha256={self.sha256}'}"
 
     def files(self, lock_file: str) -> str:
         """Return the names of the files that go with the export."""
@@ -76,6 +74,19 @@ class Subject:
     project: bool = False
     installed: tuple[InstalledPart, ...] | None = None
     gpuenv: GpuenvSource = field(default_factory=GpuenvSource)
+
+
+def install_gpuenv(lock: Lock, venv: str, what: str, options: str = "") -> tuple[str, str]:
+    """Return the shell commands that install gpuenv into a venv: gpuenv alone, then what it was released with, by hash.
+
+    The installed gpuenv brings the list of its requirements. `venv` and `what` are quoted for the shell where they need it.
+    """
+    pip = f"{venv}/bin/pip install --disable-pip-version-check{options}"
+    extra = "-conda" if lock.manager == "conda" else ""
+    return f"{pip} --no-deps {what}", (
+        f"{pip} --require-hashes --only-binary :all: "
+        f"-r {venv}/lib/python3*/site-packages/provision/release/requirements{extra}.txt"
+    )
 
 
 def oneline(text: str) -> str:

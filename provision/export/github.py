@@ -53,10 +53,14 @@ def _job(subject: Subject) -> list[str]:
 
 def _install(subject: Subject) -> list[str]:
     """Return the step that installs gpuenv. Its variable is unset in later steps, where it has another meaning."""
-    default = _in_quotes(subject.gpuenv.requirement(subject.lock, "{0}"))
+    default = _in_quotes(subject.gpuenv.requirement("{0}"))
     value = f"${{{{ vars.GPUENV || format({default}, github.workspace) }}}}"
+    tool = '"$RUNNER_TEMP"/gpuenv'
     return [
-        '      - run: python -m pip install "$GPUENV"',
+        "      - run: |",
+        f"          python -m venv {tool}",
+        *(f"          {row}" for row in s.install_gpuenv(subject.lock, tool, '"$GPUENV"')),
+        f'          echo {tool}/bin >> "$GITHUB_PATH"',
         "        env:",
         f"          GPUENV: {json.dumps(value)}",
     ]

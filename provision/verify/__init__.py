@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..environment.locate import locate_environment
 from .early_probes import EarlyProbes, begin
-from .locate_environment import locate_environment
 from .options import Baseline, Options, device_of
 
 # Imports delay the start of the first child. So modules that are needed after `begin` are imported later, while the

@@ -7,6 +7,7 @@ for the paths of the libraries, and continues with stages 2 and 4.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,10 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..errors import UsageError
+from ..model import FRAMEWORKS
 from ..system import process
 from . import run_probe
-from .locate_environment import PythonPaths, read_python_paths
 from .options import Options, device_of
+from .python_paths import FoundFramework, PythonPaths
 
 if TYPE_CHECKING:
     from ..model import Environment, Machine
@@ -167,3 +170,84 @@ def start_in_thread(
             runs.set()
 
     return pool.submit(work), runs
+
+
+def read_python_paths(
+    env: Environment,
+    environ: Mapping[str, str],
+    timeout: float,
+    on_start: Callable[[], None] | None = None,
+) -> PythonPaths:
+    """Read where the target's Python looks for packages and frameworks, with the user's settings.
+
+    If these settings stop that Python (a broken sitecustomize), it is started again without them, and the
+    problem is reported. Raise UsageError if it cannot be started at all.
+    """
+    from ..environment import interpreter
+
+    problems: list[str] = []
+    for options in ((), ("-I",)):
+        child = run_probe.ChildSettings(
+            environ=environ, timeout=min(timeout, 60.0), options=options, on_start=on_start
+        )
+        try:
+            report = run_probe.run_probe(
+                env.python, ("report", "python_search_paths"), {"frameworks": list(FRAMEWORKS)}, child
+            )
+        except OSError:
+            interpreter.ask_version(env)  # the same error, with a hint
+            raise
+        where = report.last("where")
+        if where is not None:
+            python_path = [os.path.abspath(p) for p in environ.get("PYTHONPATH", "").split(":") if p]
+            return _make_python_paths(env, where, python_path, problems)
+        last = report.words(1)
+        problems.append(f"{report.death or 'it reported nothing'}{': ' + last[0].text if last else ''}")
+    interpreter.ask_version(env)  # raises a clearer error for a file that is no Python
+    raise UsageError(
+        f"the search path of {env.python} cannot be read: {problems[-1]}",
+        hint="The Python of the environment does not work. Create the environment again.",
+        log=report.finished.stderr[-4000:] or None,
+    )
+
+
+def _is_site(folder: str) -> bool:
+    """Return whether a folder is a site-packages folder by its name. A .pth file can add such folders."""
+    return os.path.basename(folder) in ("site-packages", "dist-packages")
+
+
+def _make_python_paths(
+    env: Environment, where: run_probe.Record, python_path: list[str], problems: list[str]
+) -> PythonPaths:
+    """Return the paths in a report. `python_path` are the entries of PYTHONPATH, which belong to the user."""
+    frameworks = []
+    for name, spec in where["frameworks"].items():
+        if spec is None:
+            continue
+        if "error" in spec or not spec["origin"]:
+            problems.append(f"{name}: {spec.get('error') or 'a folder without a package in it'}")
+            continue
+        package = os.path.dirname(spec["origin"])
+        folder = package if os.path.basename(package) != name else os.path.dirname(package)
+        frameworks.append(FoundFramework(name=name, origin=spec["origin"], site=folder))
+    user = where["user_site"]
+    sites = [
+        s
+        for s in where["path"]
+        if s in where["sites"] or (_is_site(s) and s != user and s not in python_path)
+    ]
+    # Where the frameworks themselves were installed with --user, that folder is the environment's.
+    if user in where["path"] and env.manager is None and any(f.site == user for f in frameworks):
+        sites.append(user)
+    is_managed = env.manager is not None
+    roots = dict.fromkeys([env.path] * is_managed + [os.path.realpath(env.path)] * is_managed + sites)
+    roots.update(dict.fromkeys(os.path.realpath(s) for s in sites))
+    return PythonPaths(
+        prefix=where["prefix"],
+        version=where["version"],
+        sites=tuple(dict.fromkeys(sites)),
+        roots=tuple(roots),
+        user_site=user,
+        frameworks=tuple(frameworks),
+        problems=tuple(problems),
+    )

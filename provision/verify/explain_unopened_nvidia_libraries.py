@@ -23,7 +23,7 @@ from .drift.install_commands import (
     make_reinstall_command,
     make_repair_command,
 )
-from .locate_environment import PythonPaths
+from .python_paths import PythonPaths
 from .read_libraries import InstalledLibraries, LibraryPackage
 
 _UNOPENED = re.compile(r"\b(lib[A-Za-z0-9_]+\.so[\d.]*): cannot open shared object file")

@@ -16,7 +16,7 @@ from ..model import normalize_name
 from ..system import process, untrusted_files
 from .drift.check_listed_files import ListedFile
 from .drift.compare_conda import list_files, text_or_none
-from .locate_environment import PythonPaths
+from .python_paths import PythonPaths
 
 _FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")
 _CONDA = re.compile(r"^(cudnn|libcudnn|cudatoolkit|cuda-|libcu|libnv)")

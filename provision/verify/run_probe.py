@@ -139,14 +139,17 @@ def run_probe(
     record contains a random word of this run, and other records are dropped. This does not stop hostile code, which
     can read that word.
     """
+    from ..environment import interpreter  # only where it is used: commands that read do not load it
+
     later = child.later_input
     word = os.urandom(16).hex()
     with scratch_folders.scratch("verify") as scratch:
         empty = Path(scratch, "empty")
         empty.mkdir()
         with cudnn_log.collected(Path(scratch)) as log:
-            finished = process.run(
-                [python, *child.options, "-c", join_sources(*probes), json.dumps({**request, "run": word})],
+            finished = interpreter.start(
+                python,
+                [*child.options, "-c", join_sources(*probes), json.dumps({**request, "run": word})],
                 env={**child.environ, **log.environ},
                 cwd=empty,
                 timeout=child.timeout,

@@ -29,8 +29,8 @@ from ..model import (
 from ..system import process
 from . import culprit_setting, read_libraries, run_probe
 from .early_probes import EarlyProbes
-from .locate_environment import PythonPaths
 from .options import Baseline, Options, device_of
+from .python_paths import PythonPaths
 
 Emit = Callable[[Event], None]
 

@@ -28,7 +28,6 @@ from ..environment.draft_and_replace_folder import MARK
 from ..environment.gpuenv_cache import cache_folder
 from ..errors import BuildError
 from ..model import LockedPackage, normalize_name
-from ..system import process
 
 _INDEX = "index.json"
 _UNUSED = 90 * 24 * 3600.0  # seconds after which unused entries are removed
@@ -76,8 +75,10 @@ def filled(packages: Sequence[LockedPackage], env: Path, python: Path, cache: Pa
 
 def compile_jobs(jobs: Sequence[Job], python: Path, *, idle: bool = False) -> str | None:
     """Compile modules, with `idle` at the lowest priority. Return why they could not be cached. Raises BuildError."""
-    argv = [str(python), "-I", "-S", str(_PROGRAM), *(["idle"] if idle else [])]
-    done = process.run(argv, stdin=json.dumps(jobs), timeout=_TIMEOUT)
+    from ..environment import interpreter
+
+    arguments = ["-I", "-S", str(_PROGRAM), *(["idle"] if idle else [])]
+    done = interpreter.start(python, arguments, stdin=json.dumps(jobs), timeout=_TIMEOUT)
     if not done.ok:
         raise BuildError("the modules could not be compiled", log=done.stderr)
     return done.stdout.partition("\n")[0] or None
@@ -97,7 +98,9 @@ def tidy(cache: Path) -> None:
 @functools.cache
 def _tag_of(python: Path) -> tuple[str, ...]:
     """Return the properties of a Python that its bytecode depends on. Raises BuildError."""
-    done = process.run([str(python), "-I", "-S", "-c", _TAG], timeout=60)
+    from ..environment import interpreter
+
+    done = interpreter.start(python, ("-I", "-S", "-c", _TAG), timeout=60)
     if not done.ok:
         raise BuildError(f"{python} does not run", log=done.stderr)
     return tuple(done.stdout.split())

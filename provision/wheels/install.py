@@ -35,7 +35,7 @@ def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     Packages with a hash are first, and those that cannot have one last.
     """
     lock, path, sources, target = whole.lock, whole.path, whole.sources, whole.target
-    _refuse_builds(lock, sources)
+    refuse_builds(lock, sources)
     hashed = [p for p in lock.packages if not p.unhashed]
     words = f"{'fetching' if target else 'installing'} {_count(len(lock.packages))}"
     emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
@@ -59,7 +59,7 @@ def _count(packages: int) -> str:
     return f"{packages} package{'' if packages == 1 else 's'}"
 
 
-def _refuse_builds(lock: Lock, sources: PackageSources) -> None:
+def refuse_builds(lock: Lock, sources: PackageSources) -> None:
     """Raise BuildError if an option forbids builds and the lock has packages that are built from source."""
     never = {normalize_name(name) for name in sources.only_binary}
     every = sources.no_build or ":all:" in never

@@ -1,5 +1,6 @@
 """`make env` in a clone, on a machine that may have no gpuenv: a real make, venv and pip, and a small gpuenv."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import sys
 
 import export_locks as el
 import pytest
+from loopback import wheel_bytes
 
 from provision.bundle import wheels_of_folders_and_commits
 from provision.commands.gpuenv_wheel_for_exports import choose_recorded_source
@@ -18,15 +20,18 @@ CRLF = "all: one\r\n\r\none:\r\n\t@echo one\r\n"
 
 
 def small_gpuenv(folder):
-    """A wheel named gpuenv whose program says how it was called."""
+    """A wheel named gpuenv whose program says how it was called, and one that it was released with."""
+    needed = wheel_bytes("needed", "1.0", content="WORD = 'private'\n")
+    folder.mkdir(exist_ok=True)
+    (folder / "needed-1.0-py3-none-any.whl").write_bytes(needed)
     info = "gpuenv-0.1.0.dist-info"
     texts = {
-        "small_gpuenv.py": "import sys\ndef main(): print('private: gpuenv', *sys.argv[1:])\n",
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: gpuenv\nVersion: 0.1.0\n",
+        "small_gpuenv.py": "import needed, sys\ndef main(): print(needed.WORD + ': gpuenv', *sys.argv[1:])\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: gpuenv\nVersion: 0.1.0\nRequires-Dist: needed\n",
+        "provision/release/requirements.txt": f"needed==1.0 --hash=sha256:{hashlib.sha256(needed).hexdigest()}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": "[console_scripts]\ngpuenv = small_gpuenv:main\n",
     }
-    folder.mkdir(exist_ok=True)
     wheels_of_folders_and_commits.write(
         folder, WHEEL, {name: text.encode() for name, text in texts.items()}, info
     )
@@ -56,6 +61,7 @@ def make(folder, *args, gpuenv=None):
         "PATH": os.pathsep.join([str(tools), *path]),
         "LC_ALL": "C",
         "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(folder / "tools"),
         "HOME": str(tools),
     }
     return subprocess.run(
@@ -83,6 +89,14 @@ def test_a_clone_installs_gpuenv_from_the_recorded_wheel(project, makefile):
     done = make(folder, "-s", "verify", "lock", "ENV=other")
     assert done.stdout == "private: gpuenv verify other\nprivate: gpuenv lock\n"
     assert (tool / "pyvenv.cfg").stat().st_mtime_ns == before, "it is made once"
+
+
+def test_a_package_with_another_hash_is_not_installed_into_the_tool(project):
+    assert project("init", "--framework", "jax", "--gpuenv-from", f"tools/{WHEEL}").code == 0
+    other = wheel_bytes("needed", "1.0", content="WORD = 'evil'\n")
+    (project.work / "tools" / "needed-1.0-py3-none-any.whl").write_bytes(other)
+    done = make(clone(project), "-s", "env")
+    assert done.returncode == 2 and "DO NOT MATCH THE HASHES" in done.stderr and "evil" not in done.stdout
 
 
 def test_a_gpuenv_on_path_or_a_given_one_is_used_first(project):

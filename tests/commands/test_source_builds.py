@@ -66,14 +66,6 @@ def test_resolve_runs_no_code_and_says_what_it_did_not_read(gpuenv, everything, 
         )
 
 
-def test_resolve_of_a_project_runs_no_code(gpuenv, everything, marks):
-    (gpuenv.work / "gpuenv.yaml").write_text("requirements: [requirements.txt]\ndevice: cpu\n")
-    for command in (("resolve",), ("create", "--dry-run")):
-        ran = gpuenv(*command, "--python", HERE)
-        assert ran.code == 0, ran.err
-    assert marks.left() == []
-
-
 def test_where_only_code_would_tell_the_framework_resolve_says_so(gpuenv, jax, marks):
     asks(gpuenv, str(marks.project("folder", requires=("jax",))))
     ran = gpuenv("resolve", *CPU, "-r", "requirements.txt")
@@ -89,41 +81,6 @@ def test_requirements_that_the_files_state_are_read_completely(gpuenv, jax, mark
     assert ran.code == 0, ran.err
     assert [b["framework"] for b in ran.json["builds"]] == ["jax"]
     assert "left out" not in ran.err and marks.left() == []
-
-
-@pytest.fixture
-def environment(gpuenv, jax, marks):
-    """.venv with code that leaves a mark at the start of its Python."""
-    ran = gpuenv("create", "--framework", "jax", "--no-verify", *CPU)
-    assert ran.code == 0, ran.err
-    site = next((gpuenv.work / ".venv").glob("lib/python3*/site-packages"))
-    for name, text in (("sitecustomize.py", "{}"), ("zzz.pth", "import sys; {}"), ("jax/__init__.py", "{}")):
-        mark = f"open({str(marks.folder / f'mark-{name[:3]}')!r}, 'w').close()\n"
-        (site / name).write_text(text.format(mark))
-    return gpuenv.work / ".venv"
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("detect",),
-        ("list",),
-        ("report", ".venv"),
-        ("export", "--format", "requirements"),
-        ("export", "--format", "cyclonedx"),
-        ("diagnose", "log.txt"),
-        ("init",),
-    ],
-)
-def test_reading_commands_run_no_code_of_project_or_environment(
-    gpuenv, everything, environment, marks, command
-):
-    (gpuenv.work / "log.txt").write_text("RuntimeError: Found no NVIDIA driver on your system.\n")
-    (gpuenv.work / "train.py").write_text("import jax, sitecustomize\n")
-    gpuenv.env["PATH"] = f"{environment}/bin:{gpuenv.env['PATH']}"
-    ran = gpuenv(*command)
-    assert ran.code == 0, ran.err
-    assert marks.left() == []
 
 
 # --- commands that may run it ------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Build code of projects, packages, source archives and commits: commands that read run none of it."""
+"""Build code of projects, packages, source archives and commits: what forbids it, and what is said before it runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from marked_builds import Marks
 
 KINDS = ("a folder", "an editable folder", "a commit", "a commit without a name", "a source archive")
 NAMES = {k: k.rpartition(" ")[2] + ("less" if "without" in k else "") for k in KINDS}
-MARK = "open({!r}, 'w').close()\n"
 
 
 def code(at: Field) -> Marks:
@@ -33,70 +32,13 @@ def asked(at: Field, marks: Marks, kind: str) -> str:
     return address if "without" in kind else f"{name} @ {address}"
 
 
-def write_project(at: Field, marks: Marks, kinds: tuple[str, ...]) -> None:
-    """A project of this folder that asks for code of these kinds and has some itself, and a log."""
-    if "brings" not in at.index.wheels:
-        version = at.gpuenv("resolve", "--json", *ASK).json["builds"][0]["version"]
-        at.index.add("brings", "1.0", requires=(f"jax=={version}",))
-    lines = ["brings", *(asked(at, marks, k) for k in kinds)]
-    (at.work / "requirements.txt").write_text("\n".join(lines) + "\n")
-    marks._code(at.work, "mine", True, ())
-    (at.work / "setup.py").write_text(MARK.format(str(marks.folder / "mark-setup")))
-    (at.work / "train.py").write_text("import jax, backend\n")
-    (at.work / "log.txt").write_text("RuntimeError: Found no NVIDIA driver on your system.\n")
-
-
-def write_environment(at: Field, marks: Marks) -> None:
-    """An environment with code that leaves a mark when its Python starts or imports the framework."""
-    env = at.made()
-    for name, text in (
-        ("sitecustomize.py", MARK),
-        ("zzz.pth", f"import sys; {MARK}"),
-        ("jax/__init__.py", MARK),
-    ):
-        (at.site(env) / name).write_text(text.format(str(marks.folder / f"mark-{name[:3]}")))
-    at.gpuenv.env |= {"VIRTUAL_ENV": str(env), "PATH": f"{env}/bin:{at.gpuenv.env['PATH']}"}
-
-
 def ran(marks: Marks) -> str | None:
     return f"code ran: {marks.left()}" if marks.left() else None
 
 
-# --- commands that read -----------------------------------------------------------------------------------
+# --- commands that solve -----------------------------------------------------------------------------------
 
 FILE = ("-r", "requirements.txt")
-RESOLVE: dict[str, tuple[object, ...]] = {
-    "resolve": ("resolve", *ASK[2:], *FILE),
-    "resolve --framework": ("resolve", *ASK, *FILE),
-    "resolve --project": ("resolve", *ASK, "--project", "."),
-    "create --dry-run": ("create", "env", *ASK, *FILE, "--dry-run"),
-}
-READING: dict[str, tuple[object, ...]] = {
-    "detect": ("detect",), "init": ("init",), "init --framework": ("init", "--framework", "jax"), "list": ("list",),
-    "report": ("report", ".venv"), "report of this folder": ("report",), "diagnose": ("diagnose", "log.txt"),
-    "export": ("export", ".venv", "--format", "requirements"), "export --format cyclonedx": ("export", ".venv", "--format", "cyclonedx"),
-    "export --format environment.yml": ("export", ".venv", "--format", "environment.yml"),
-}  # fmt: skip
-
-
-def read(
-    at: Field, argv: tuple[object, ...], kinds: tuple[str, ...], right: tuple[int, ...] = (0,)
-) -> str | None:
-    marks = code(at)
-    write_project(at, marks, kinds)
-    write_environment(at, marks)
-    done = at.gpuenv(*argv)
-    return at.harm(done, right=right) or ran(marks)
-
-
-for verb, argv in READING.items():
-    # A venv of gpuenv's has no environment.yml: the export is refused.
-    codes = (0, 2) if argv[-1] == "environment.yml" else (0,)
-    case(f"builds: {verb}: all kinds")(lambda at, a=argv, c=codes: read(at, a, KINDS, c))
-for verb, argv in RESOLVE.items():
-    case(f"builds: {verb}: all kinds")(lambda at, a=argv: read(at, a, KINDS))
-for kind in KINDS:  # beside others one could go unseen
-    case(f"builds: resolve: {kind}")(lambda at, k=kind: read(at, RESOLVE["resolve"], (k,)))
 
 
 @case("builds: resolve: only code says what is needed")

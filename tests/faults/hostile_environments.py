@@ -259,12 +259,6 @@ def request_leads_out(at: Field, env: Path) -> None:
     path.write_text(json.dumps(data))
 
 
-def bent_python(at: Field, env: Path) -> None:
-    """Its Python is another program: it may be run by who asks for a verdict, and by nobody else."""
-    (env / "bin" / "python").unlink()
-    (env / "bin" / "python").symlink_to(at.program)
-
-
 MADE: dict[str, Callable[[Field, Path], None]] = {
     "RECORDs lead out": record_out, "a RECORD leads through a link": record_through_link, "an egg-info leads out": top_level,
     "a package is a link": package_is_link, "lib is a link": lib_is_link, "site-packages is a link": site_is_link,
@@ -402,20 +396,6 @@ def _(at: Field) -> str | None:
     return at.harm(at.gpuenv("create", ".venv", *ASK, "--no-verify"), at.gpuenv("list"), right=CODES)
 
 
-@case("environments: what is only looked at is not started")
-def _(at: Field) -> str | None:
-    env = at.made()
-    bent_python(at, env)
-    at.gpuenv.env |= {
-        "VIRTUAL_ENV": str(env),
-        "CONDA_PREFIX": str(env),
-        "PATH": f"{env}/bin:{at.gpuenv.env['PATH']}",
-    }
-    runs = [at.gpuenv("detect"), at.gpuenv("resolve", *ASK[:4]), at.gpuenv("list"), at.gpuenv("export", ".venv", "--format", "requirements"),
-            at.gpuenv("remove", ".venv")]  # fmt: skip
-    return at.harm(*runs, right=CODES)
-
-
 # --- what starts with Python -----------------------------------------------------------------------
 
 LIE = """
@@ -483,15 +463,3 @@ def started(at: Field, code: str, how: str) -> str | None:
 for what, text in STARTS.items():
     for way in ("sitecustomize", ".pth"):
         case(f"start: {way} {what}")(lambda at, t=text, w=way: started(at, t, w))
-
-
-@case("start: detect, resolve, list, export and lock do not start it")
-def _(at: Field) -> str | None:
-    env = at.made()
-    code = f"open({str(at.marker)!r}, 'w').write('x')"
-    (at.site(env) / "sitecustomize.py").write_text(code)
-    (at.site(env) / "aa.pth").write_text(f"import sys; {code}\n")
-    at.gpuenv.env |= {"VIRTUAL_ENV": str(env), "PATH": f"{env}/bin:{at.gpuenv.env['PATH']}"}
-    runs = [at.gpuenv(*c) for c in (("detect",), ("resolve", *ASK[:4]), ("list",), ("export", ".venv", "--format", "requirements"),
-                                    ("lock", *ASK))]  # fmt: skip
-    return at.harm(*runs, right=CODES)

@@ -40,14 +40,6 @@ def everyday(at: Field, *more: tuple[object, ...]) -> str | None:
     return f"{problem}: {names}" if problem and names else problem
 
 
-@case("programs: fakes in a relative PATH entry and in this folder")
-def _(at: Field) -> str | None:
-    fakes(at, at.work / "bin")
-    fakes(at, at.work)
-    at.gpuenv.env["PATH"] = f"bin:.::{at.gpuenv.env['PATH']}:"
-    return everyday(at)
-
-
 @case("programs: fakes in a PATH entry that everybody may write to")
 def _(at: Field) -> str | None:
     folder = fakes(at, at.folder / "public")

@@ -4,15 +4,16 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 from fleet_site import COLLECTION
-from packaging.requirements import Requirement
 
 from provision import __version__, profiles
 from provision.bundle import gpuenv_wheel
 
+ROOT = Path(__file__).resolve().parents[2]
 NOWHERE = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": "/dev/null"}
 PLAY = [{
     "name": "Install", "hosts": "all", "gather_facts": False,
@@ -31,7 +32,9 @@ def stick(tmp_path_factory):
     folder.mkdir()
     gpuenv_wheel.wheel(folder, profiles.directory())
     pip = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:", "-d", folder]
-    subprocess.run([*pip, *map(str, map(Requirement, gpuenv_wheel.requirements()))], check=True, timeout=300)
+    subprocess.run(
+        [*pip, "--require-hashes", "-r", ROOT / "release" / "requirements.txt"], check=True, timeout=300
+    )
     return folder.parent
 
 

@@ -125,9 +125,9 @@ def verify(python, site):
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from provision.model import Environment
     from provision.profiles import load
-    from provision.verify.locate_environment import PythonPaths
     from provision.verify.packages import read_environment
     from provision.verify.packages.import_in_children import import_packages
+    from provision.verify.python_paths import PythonPaths
 
     version = "{}.{}.{}".format(*sys.version_info)
     prefix = str(Path(python).parents[1])

@@ -1,13 +1,16 @@
 """Where an export installs gpuenv from: its own wheel beside the export, or an address, never an index's name."""
 
 import hashlib
+import json
 import re
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import export_locks as el
 import pytest
+from loopback import wheel_bytes
 
 from provision import export
 
@@ -107,3 +110,55 @@ def test_pip_takes_the_wheel_of_that_hash_and_no_other(project, tmp_path, change
     else:
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "there" / "provision" / "__main__.py").exists() is not changed
+
+
+def install_lines(form, text):
+    """The commands of an export that make the venv of gpuenv and fill it."""
+    if form == "devcontainer":
+        text = json.loads(re.sub(r"(?m)^//.*$", "", text))["onCreateCommand"].replace(" && ", "\n")
+    rows = [row.strip(" &\\\n") for row in text.splitlines()]
+    return [r for r in rows if re.match(r"python3? -m venv|cp .*\.whl|\{ \[ -n|\S+/bin/pip install", r)]
+
+
+@pytest.mark.parametrize(
+    ("form", "changed"), [(form, False) for form in export.INSTALL_GPUENV] + [("dockerfile", True)]
+)
+def test_an_export_installs_what_the_release_lists_by_hash(project, tmp_path, form, changed):
+    """The very commands, with folders of this test in the place of those of the image, and one small requirement."""
+    assert project("export", "--format", form, "-o", "made").code == 0
+    text = (project.work / "made").read_text()
+    (wheel,) = wheels(project.work)
+    listed = wheel_bytes("needed", "1.0")
+    digest = hashlib.sha256(listed).hexdigest()
+    links = tmp_path / "links"
+    links.mkdir()
+    (links / "needed-1.0-py3-none-any.whl").write_bytes(
+        wheel_bytes("needed", "1.0", content="evil") if changed else listed
+    )
+    with zipfile.ZipFile(wheel) as whole:
+        texts = {n: whole.read(n) for n in whole.namelist()}
+    assert b"--hash=sha256:" in texts["provision/release/requirements-conda.txt"]
+    texts["provision/release/requirements.txt"] = f"needed==1.0 --hash=sha256:{digest}\n".encode()
+    with zipfile.ZipFile(wheel, "w") as small:
+        for name, data in texts.items():
+            small.writestr(name, data)
+    source = f"gpuenv @ {wheel.as_uri()}"
+    lines = [
+        line.replace("/opt/gpuenv", f"{tmp_path}/tool").replace("{{ GPUENV }}", source)
+        for line in install_lines(form, text)
+    ]
+    assert len(lines) >= 2, text
+    env = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path), "RUNNER_TEMP": str(tmp_path),
+        "GPUENV": source, "GPUENV_FROM": source, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(links), "PIP_CONFIG_FILE": "/dev/null",
+    }  # fmt: skip
+    venv = "" if any("-m venv" in line for line in lines) else f"python3 -m venv {tmp_path}/tool\n"
+    done = subprocess.run(
+        ["sh", "-ec", venv + "\n".join(lines)], env=env, cwd=project.work, capture_output=True, text=True, check=False, timeout=300
+    )  # fmt: skip
+    there = [p.name for p in tmp_path.glob("*gpuenv/lib/python3*/site-packages/needed")]
+    there += [p.name for p in tmp_path.glob("tool/lib/python3*/site-packages/needed")]
+    if changed:
+        assert done.returncode != 0 and "DO NOT MATCH THE HASHES" in done.stderr and not there
+    else:
+        assert done.returncode == 0 and there == ["needed"], done.stderr

@@ -72,8 +72,7 @@ def test_a_dockerfile_caches_hides_secrets_and_ends_without_root(made):
     (user,) = (r for n, r in found if n == "USER")
     assert user == "1000:1000" and names.index("USER") > max(i for i, n in enumerate(names) if n == "RUN")
     (default,) = (r for n, r in found if n == "ARG")
-    extra = "[conda]" if made.manager == "conda" else ""
-    assert default == f'GPUENV="gpuenv{extra} @ file:///context/{el.GPUENV.wheel}#sha256={el.GPUENV.sha256}"'
+    assert default == f'GPUENV="gpuenv @ file:///context/{el.GPUENV.wheel}#sha256={el.GPUENV.sha256}"'
 
 
 def test_a_dockerfile_proves_on_the_cpu_when_it_is_built_and_on_the_gpu_when_it_runs():

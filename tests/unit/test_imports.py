@@ -1,6 +1,7 @@
 """The import rules of the design: who may know whom, and what is imported where."""
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -93,6 +94,7 @@ def test_the_environment_and_printing_have_one_door_each(path, parts):
             raise AssertionError(f"{path.name}:{node.lineno} prints")
 
 
+@functools.cache
 def graph():
     """Who imports whom, for every module: imports inside functions and for type checkers included."""
     found = {}
@@ -138,6 +140,55 @@ def test_a_cycle_is_found():
     """The search itself: two cycles that share a module are one component; a chain is none."""
     assert cycles({"a": {"b"}, "b": {"c", "a"}, "c": {"d", "b"}, "d": set()}) == [{"a", "b", "c"}]
     assert cycles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+STARTS = {
+    "commands.nvcc_host_compiler": "the compiler that CUDAHOSTCXX or PATH names",
+    "detect.libcuda": "the Python that runs gpuenv",
+    "detect.nvml_and_smi": "nvidia-smi",
+    "detect.pythons": "Pythons of the machine that are no environments",
+    "environment.interpreter": "the Python of an environment",
+    "index.uv": "uv",
+    "managers.conda.activation_history_and_registration": "activate.d scripts of a conda environment",
+    "managers.conda.engine": "the Python that runs gpuenv",
+    "system.loader_cache": "ldconfig",
+    "verify.checks.run_checks": "checks of the project",
+    "verify.read_libraries": "ldconfig",
+}
+"""The modules that start a program and return, and which."""
+OF_ENVIRONMENT = {"environment.interpreter", "verify.checks.run_checks"}
+READING = ("cache", "detect", "export", "init", "list", "profiles", "remove", "report", "resolve")
+
+
+def reached(edges, start):
+    """The modules that a module imports, itself or through others."""
+    seen, todo = set(), [start]
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += edges[name]
+    return seen
+
+
+def test_programs_are_started_where_the_table_says():
+    found = {
+        ".".join(parts)
+        for path, parts in modules()
+        if parts[0] != "system" and "process.run(" in path.read_text()
+    }
+    assert found | {"system.loader_cache"} == set(STARTS)
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_command_that_reads_does_not_reach_what_starts_an_environment(command):
+    """docs/explanation/security.md says which commands these are; a type in an annotation counts as an import too."""
+    names = {name.removeprefix("provision.") for name in reached(graph(), f"provision.commands.{command}")}
+    assert not names & OF_ENVIRONMENT
+
+
+def test_a_command_that_verifies_reaches_it():
+    assert "provision.environment.interpreter" in reached(graph(), "provision.commands.verify")
 
 
 def test_no_module_imports_itself_through_others():

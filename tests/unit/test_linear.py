@@ -14,7 +14,7 @@ from provision.project.requirements.sorted_requirements import SortingRules
 from provision.report import anonymize
 from provision.system import loader_cache
 from provision.verify import explain_unopened_nvidia_libraries, message_causes
-from provision.verify.locate_environment import PythonPaths
+from provision.verify.python_paths import PythonPaths
 from provision.wheels import build_failure, package_named_in_refusal, solve_failure, uv_log
 
 

@@ -15,7 +15,6 @@ from pip_options import read_pip_options
 from provision.model import Environment, SystemLibrary
 from provision.verify.drift.install_commands import make_pip_command, make_reinstall_command
 from provision.verify.explain_unopened_nvidia_libraries import explain_damaged
-from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages.compiled_files import Package
 from provision.verify.packages.fix_for_missing_library import (
     LinuxDistribution,
@@ -24,6 +23,7 @@ from provision.verify.packages.fix_for_missing_library import (
     read_distribution,
 )
 from provision.verify.packages.loader_search import Problem
+from provision.verify.python_paths import PythonPaths
 from provision.verify.read_libraries import LibraryPackage
 
 ODD = "it's one; env"

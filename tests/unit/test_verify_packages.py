@@ -11,8 +11,8 @@ from framework_envs import framework_env, venv
 
 from provision.model import DlopenedLibrary, OptionalLibraries
 from provision.profiles import load
-from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages.nominate_packages import LibraryRows, read
+from provision.verify.python_paths import PythonPaths
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"

@@ -10,11 +10,11 @@ from framework_envs import venv
 from provision.model import Environment, Profiles, Satellite, ToolkitRelease
 from provision.profiles import load
 from provision.verify import Options
-from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages import StageInputs, judge, read_environment
 from provision.verify.packages.compiled_files import Package
 from provision.verify.packages.fitting_measured_release import Beside, beside, find_fitting_release
 from provision.verify.packages.wheel_of_library import find_cuda_major, find_wheel
+from provision.verify.python_paths import PythonPaths
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 PYTHON = "{}.{}".format(*sys.version_info)

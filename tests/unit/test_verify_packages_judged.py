@@ -13,7 +13,6 @@ from provision.profiles import load
 from provision.request.recorded_packages import list_named_packages
 from provision.request.shared_options import Choices
 from provision.verify import Options
-from provision.verify.locate_environment import PythonPaths
 from provision.verify.packages import StageInputs, judge, named_and_required, read_environment
 from provision.verify.packages.compiled_files import Package
 from provision.verify.packages.fix_for_missing_library import (
@@ -24,6 +23,7 @@ from provision.verify.packages.fix_for_missing_library import (
     read_distribution,
 )
 from provision.verify.packages.loader_search import Problem
+from provision.verify.python_paths import PythonPaths
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"

@@ -8,7 +8,7 @@ from tensorflow_stub import site  # noqa: F401
 from verify_stub import env, healthy, judge, pristine, stage  # noqa: F401
 
 from provision.verify import Options, explain_unopened_nvidia_libraries, locate_environment, read_libraries
-from provision.verify.locate_environment import FoundFramework, PythonPaths
+from provision.verify.python_paths import FoundFramework, PythonPaths
 
 FULL = Options(frameworks=("tensorflow",), timeout=300)
 

@@ -25,11 +25,18 @@ _ASSERT_SOURCE = (
     "{ echo \"gpuenv is not on PATH, and GPUENV_FROM='$$from' is neither an address nor an existing path: "
     'run make GPUENV_FROM=ADDRESS with the address or path of a wheel or checkout" >&2; exit 1; }'
 )
+_PIP = f"{TOOL}/bin/pip install --quiet --disable-pip-version-check"
+# What the installed gpuenv was released with
+_REQUIREMENTS = (
+    f"{TOOL}/lib/python3*/site-packages/provision/release/"
+    "requirements$(if $(findstring [conda],$(GPUENV_FROM)),-conda).txt"
+)
 _MAKE_TOOL = (
     f"@{_ASSERT_SOURCE}",
     f"python3 -m venv {TOOL}",
     f"@echo '*' > {TOOL}/.gitignore",
-    f"{TOOL}/bin/pip install --quiet --disable-pip-version-check '$(GPUENV_FROM)'",
+    f"{_PIP} --no-deps '$(GPUENV_FROM)'",
+    f"{_PIP} --require-hashes --only-binary :all: -r {_REQUIREMENTS}",
 )
 _MOST_INCLUDED = 50
 

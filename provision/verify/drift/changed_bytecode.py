@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from ...system import process, untrusted_files
+from ...system import untrusted_files
 from ...system.file_digest import hash_readable
 
 _NOTED = Path(".gpuenv") / "bytecode.json"
@@ -65,12 +65,15 @@ def _find_differing(env: Path, suspects: list[str]) -> list[str]:
 
     Return all suspects if Python cannot be started.
     """
+    from ...environment import interpreter
+
     pairs = [(str(env / _get_source(path)), str(env / path)) for path in suspects]
     if not pairs:
         return []
-    argv = [str(env / "bin" / "python"), "-I", "-S", str(_PROGRAM)]
     try:
-        done = process.run(argv, stdin=json.dumps(pairs), timeout=_TIMEOUT)
+        done = interpreter.start(
+            env / "bin" / "python", ("-I", "-S", str(_PROGRAM)), stdin=json.dumps(pairs), timeout=_TIMEOUT
+        )
         return [suspects[number] for number in json.loads(done.stdout)] if done.ok else suspects
     except (OSError, ValueError, TypeError, IndexError):
         return suspects

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...model import FRAMEWORKS, Environment
-from ..locate_environment import PythonPaths
+from ..python_paths import PythonPaths
 from ..read_libraries import InstalledLibraries, LibraryPackage, read_requirements
 
 _EXTRAS = {"tensorflow": "and-cuda"}

@@ -20,8 +20,8 @@ from .import_in_children import Attempt, import_packages
 from .nominate_packages import LibraryRows, Nominated, Reading, read
 
 if TYPE_CHECKING:
-    from ..locate_environment import PythonPaths
     from ..options import Options
+    from ..python_paths import PythonPaths
 
 __all__ = ["Reading", "StageInputs", "judge", "named_and_required", "read_environment"]
 

@@ -20,7 +20,7 @@ from .framework_symbols import find_undefined
 from .loader_search import LoadedFile, Loader, Problem, list_names_of, list_reached
 
 if TYPE_CHECKING:
-    from ..locate_environment import PythonPaths
+    from ..python_paths import PythonPaths
 
 _TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")
 """The names of extension modules, which are not opened as libraries."""

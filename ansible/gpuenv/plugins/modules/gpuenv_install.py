@@ -18,6 +18,7 @@ module: gpuenv_install
 short_description: Install gpuenv
 description:
   - Installs gpuenv into a virtual environment of its own, from a wheel, an address or a bundle.
+  - What gpuenv requires is installed with the hashes of its release, which the wheel lists. A bundle brings its own packages.
   - Each version gets a folder beside O(prefix), which is a link to the one in use. A failed installation leaves it.
 options:
   prefix:
@@ -125,7 +126,15 @@ class Installation:
         self._run([python, "-m", "venv", "--clear", self.folder], "make a virtual environment")
         pip = [os.path.join(self.folder, "bin", "python"), "-m", "pip", "install", "--no-input", "--quiet"]
         pip += ["--disable-pip-version-check", *self.options, *self.module.params["arguments"]]
-        self._run([*pip, self.requirement], "install gpuenv")
+        if self.module.params["bundle"]:  # its folder has no other packages than those of its manifest
+            self._run([*pip, self.requirement], "install gpuenv")
+        else:
+            self._run([*pip, "--no-deps", self.requirement], "install gpuenv")
+            listed = os.path.join(
+                self.folder, "lib", "python3*", "site-packages", "provision", "release", "requirements.txt"
+            )
+            hashed = ["--require-hashes", "--only-binary", ":all:", "-r", *glob.glob(listed)]
+            self._run([*pip, *hashed], "install what gpuenv requires")
         with open(os.path.join(self.folder, _MARK), "w", encoding="utf-8") as file:
             file.write(self.source + "\n")
 

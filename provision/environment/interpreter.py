@@ -1,0 +1,60 @@
+"""Starts the Python of an environment, which runs the environment's code.
+
+Only here is it started by gpuenv. Other modules import this one in functions, so that a command that reads does not load it:
+`tests/commands/test_whose_code_runs.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from ..model import Environment
+from ..system import process
+from .locate import suggest_environment
+
+_ASK = "import sys; sys.stdout.write('gpuenv %d.%d.%d' % sys.version_info[:3])"
+
+
+# As many parameters as those of `process.run` that callers use.
+def start(
+    python: str | os.PathLike[str],
+    arguments: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+    stdin: str | Callable[[], str] | None = None,
+    report: str | None = None,
+    on_start: Callable[[], None] | None = None,
+    leaves_nothing: bool = False,
+) -> process.Finished:
+    """Run an environment's Python with arguments, as `process.run` does. Raises OSError if it cannot be started."""
+    return process.run(
+        [os.fspath(python), *arguments], env=env, cwd=cwd, timeout=timeout, stdin=stdin, report=report,
+        on_start=on_start, leaves_nothing=leaves_nothing,
+    )  # fmt: skip
+
+
+def ask_version(env: Environment) -> str:
+    """Return the version that the Python of an environment prints. Raises UsageError for what is no Python.
+
+    The arguments mean nothing to a program that is not Python. Its output is accepted only if it begins with
+    "gpuenv".
+    """
+    place = Path(env.path if env.manager else env.python)
+    try:
+        finished = start(env.python, ("-I", "-S", "-B", "-c", _ASK), timeout=30)
+    except OSError as error:
+        raise UsageError(
+            f"{place} is not a Python interpreter: {error.strerror or error}", hint=suggest_environment(place)
+        ) from error
+    words = finished.stdout.split()
+    if not finished.ok or words[:1] != ["gpuenv"]:
+        log = (finished.stderr or finished.stdout)[-2000:]
+        raise UsageError(
+            f"{place} is not a working Python interpreter", hint=suggest_environment(place), log=log or None
+        )
+    return words[1]
