@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__, show
 from ..errors import GpuenvError, UsageError
-from ..system import process
+from ..system import process, redaction
 from . import argument_order, exit_codes, system_errors
 from .command_table import OF_OTHER_TOOLS, SEVERAL_TARGETS
 from .typer_application import app
@@ -32,7 +32,7 @@ def _find_command_name(argv: list[str]) -> str:
 
 def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code. Every failure is shown here."""
-    process.hide_credentials()
+    redaction.hide_credentials()
     words = argument_order.read(argv)
     environ = process.environ()
     screen = show.Screen(json="--json" in words.ours or _is_on(environ, "GPUENV_JSON"), environ=environ)

@@ -8,6 +8,7 @@ import sys
 import tempfile
 
 from ..errors import BuildError, GpuenvError, MachineError, UsageError
+from ..system.redaction import clean_line
 
 if sys.platform != "win32":
     import resource  # imported here: without a free file descriptor it could not be imported later
@@ -49,7 +50,7 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return MachineError(f"{reason}{_describe_limit('RLIMIT_NOFILE')}", hint=_DESCRIPTORS_HINT)
     if error.errno == errno.ENAMETOOLONG:
-        shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+        shown = clean_line(name, _SHOWN)
         return UsageError(
             f"{shown}: {reason} ({len(name)} characters)",
             hint="use shorter names: file systems allow 255 bytes for a name and 4096 for a path",

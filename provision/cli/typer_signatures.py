@@ -68,7 +68,7 @@ def _make_completion(name: str) -> Callable[[str], Any]:
     def complete(incomplete: str) -> Any:
         from . import value_completion
 
-        return getattr(value_completion, name)(incomplete)
+        return value_completion.complete(name, incomplete)
 
     return complete
 

@@ -1,6 +1,7 @@
 """Complete the values of options in a shell: environments, frameworks, targets and formats.
 
-An option names its completion function in this module.
+An option names its completion function in this module, and `complete` calls it. The scripts of shells evaluate what
+they receive, so only plain characters leave this module: see `_PLAIN`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,47 @@ from pathlib import Path
 from ..commands import completion_words
 from ..model import FRAMEWORKS, MANAGERS, PLATFORMS
 from ..system import process
+from ..system.redaction import clean
 
 # Not compiled here: every command imports this module, but few complete words.
 _SPEC = r"(?P<name>[A-Za-z]\w*)(?P<before>(?:[^,]*,)*\s*(?:===?|>=|<=|~=|!=|<|>)\s*)(?P<version>[\w.]*)"
+
+
+_PLAIN = r"(?!-)[\w@%+=:,./~<> -]+"
+"""The characters of values and descriptions: none of them expands, quotes, or ends a word in double quotes."""
+_UNQUOTED = r"[\w@%+=:,./~-]+"
+"""The characters that bash and PowerShell take as written in a word."""
+_MOST_SHOWN = 100
+
+
+def complete(name: str, incomplete: str) -> list[tuple[str, str]]:
+    """Return the values that the function NAME lists, as this shell inserts them, each with a description.
+
+    A value with another character is left out, and so is such a description.
+    """
+    return list(_express(globals()[name](incomplete)))
+
+
+def _express(words: Iterable[str | tuple[str, str]]) -> Iterable[tuple[str, str]]:
+    for word in words:
+        value, shown = (word, "") if isinstance(word, str) else word
+        shown = clean(shown, _MOST_SHOWN)
+        if re.fullmatch(_PLAIN, value) and ":::" not in value and clean(value) == value:
+            yield _as_typed(value), shown if re.fullmatch(_PLAIN, shown) and ":::" not in shown else ""
+
+
+def _as_typed(text: str) -> str:
+    """Return the text with escapes for bash and PowerShell, which insert a completion unchanged.
+
+    A word in quotes needs none. zsh and fish escape by themselves.
+    """
+    environ = process.environ()
+    shell = environ.get("_GPUENV_COMPLETE", "").removeprefix("complete_")
+    if shell in ("powershell", "pwsh"):
+        return text if re.fullmatch(_UNQUOTED, text) else f"'{text}'"
+    if shell != "bash" or _words(environ)[-1][:1] in ("'", '"'):
+        return text
+    return re.sub(rf"(?!{_UNQUOTED})(.)", r"\\\1", text)
 
 
 # --- environments ------------------------------------------------------------------------------
@@ -27,8 +66,7 @@ def environments(incomplete: str) -> list[str]:
     Without a match a shell completes files, so that other paths can be typed too.
     """
     ways = [way for env in completion_words.environments() for way in _ways(env, incomplete)]
-    # Characters that a terminal cannot show cannot be typed either.
-    return [_as_typed(way) for way in ways if way.startswith(incomplete) and way.isprintable()]
+    return [way for way in ways if way.startswith(incomplete)]
 
 
 def _ways(env: Path, incomplete: str) -> Iterable[str]:
@@ -48,17 +86,6 @@ def _ways(env: Path, incomplete: str) -> Iterable[str]:
         yield below
     elif not incomplete:
         yield str(env)
-
-
-def _as_typed(text: str) -> str:
-    """Return the text with escapes for bash, which inserts a completion unchanged.
-
-    A word in quotes needs none. Other shells escape by themselves.
-    """
-    environ = process.environ()
-    if environ.get("_GPUENV_COMPLETE") != "complete_bash" or _words(environ)[-1][:1] in ("'", '"'):
-        return text
-    return re.sub(r"([^\w@%+=:,./~-])", r"\\\1", text)
 
 
 # --- frameworks --------------------------------------------------------------------------------
@@ -95,11 +122,8 @@ def version_in_bash(environ: Mapping[str, str]) -> list[str] | None:
         del typed[0]
     if len(typed) not in (2, 3) or typed[0] not in FRAMEWORKS or typed[1] not in ("==", "==="):
         return None
-    return [
-        version
-        for version, _ in completion_words.versions(typed[0])
-        if version.startswith("".join(typed[2:]))
-    ]
+    versions = completion_words.versions(typed[0])
+    return [value for value, _ in _express(versions) if value.startswith("".join(typed[2:]))]
 
 
 def _words(environ: Mapping[str, str]) -> list[str]:
@@ -141,7 +165,7 @@ def gpus(incomplete: str) -> list[tuple[str, str]]:
     names = completion_words.gpus()
     if not incomplete[:1].isdigit():
         names = [one for one in names if not one[0][:1].isdigit()]
-    return [(_as_typed(name), shown) for name, shown in names if name.startswith(incomplete)]
+    return [(name, shown) for name, shown in names if name.startswith(incomplete)]
 
 
 def platforms(incomplete: str) -> list[str]:

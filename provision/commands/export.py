@@ -36,7 +36,7 @@ from ..system.output_file import (
     write_output,
     write_with_digest_beside,
 )
-from ..system.redaction import redact, redact_text
+from ..system.redaction import redact, redact_addresses
 from ..system.write_inside_folder import suggest_fix
 from ..wheels import pylock
 from .default_env import choose_env_to_read
@@ -241,7 +241,7 @@ def lock_text(source: ExportSource) -> str:
     """Return the lock as its manager writes it."""
     if source.written:
         # The text is copied, so that other platforms and the solver's settings are kept.
-        return redact_text(unsigned(source.written.read_text(encoding="utf-8")))
+        return redact_addresses(unsigned(source.written.read_text(encoding="utf-8")))
     with scratch_folders.scratch("export") as scratch:
         path = scratch / "lock"
         locking(source.lock.manager).write_lock(path, source.lock, ())

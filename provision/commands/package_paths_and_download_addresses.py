@@ -30,7 +30,7 @@ from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, LockedPackage, Plan
 from ..request import paths_of_environment_and_cache as where
 from ..system import process
-from ..system.redaction import redact, redact_text
+from ..system.redaction import clean, redact
 from ..system.untrusted_names_to_paths import file_name_of_url
 from ..wheels import pythons_with_wheels, solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds
@@ -120,7 +120,7 @@ class BundledPackages:
         answer = conda.ask("addresses", request, lambda _event: None, LockError)
         if "error" in answer:
             raise LockError(
-                f"cannot read the conda configuration: {redact_text(answer['error']['text'])}",
+                f"cannot read the conda configuration: {clean(answer['error']['text'])}",
                 hint="correct .condarc, rattler's config.toml or the file in RATTLER_AUTH_FILE",
             )
         return dict(answer["addresses"])

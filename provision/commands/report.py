@@ -39,6 +39,7 @@ class ReportOptions:
         None, help="Show the results of many hosts as one table: a gpuenv.fleet-results/1 file, or -."
     )
     output: Path | None = option(None, "--output", "-o", help="With --hosts: also write an HTML page.")
+    include_checks: bool = option(False, help="Include what the project's checks printed.")
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
 
     @property
@@ -62,11 +63,11 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
         raise UsageError(
             "--output requires --hosts", hint="to save the text, redirect standard output to a file"
         )
-    return stage.write_report(_known(emit, options.env), _whose())
+    return stage.write_report(_known(emit, options.env, include_checks=options.include_checks), _whose())
 
 
 # Longer than most functions: half of it is the list of facts.
-def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
+def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> stage.ReportFacts:
     """Return the facts for the report. Raises UsageError if ENV is not an environment."""
     problems: list[str] = []
     path = where.make_absolute(choose_env_to_read(emit, env))
@@ -97,6 +98,7 @@ def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
         verdict=tried(lambda: state.read_verdict(path)) if ours else None,
         verified=verified(path) if ours else None,
         sources=_words(sources) if sources else (),
+        include_checks=include_checks,
         problems=tuple(problems),
     )
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from .. import __version__
 from ..errors import UsageError
 from ..system.output_file import signed, write_output
-from ..system.redaction import redact_text
 from ..system.write_inside_folder import suggest_fix
 
 
@@ -17,7 +16,7 @@ def write_html_page(path: Path, option: str, make_page: Callable[[str], str]) ->
     """Write the page that `make_page` makes from a footer. Raises UsageError with the option that names the file."""
     footer = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     try:
-        write_output(path, signed(redact_text(make_page(footer)), "<!--"))
+        write_output(path, signed(make_page(footer), "<!--"))
     except OSError as error:
         raise UsageError(
             f"{option} {path}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")

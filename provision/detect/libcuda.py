@@ -12,6 +12,7 @@ from typing import Any
 
 from ..model import Gpu
 from ..system import process
+from ..system.redaction import clean
 from .kernel_files import format_cuda_version, parse_library_version
 from .nvml_and_smi import DriverAnswer
 
@@ -101,7 +102,11 @@ def ask_libcuda(environ: Mapping[str, str], seconds: float) -> DriverAnswer:
         return DriverAnswer(source="libcuda", error=f"{sys.executable} could not be started: {error}")
     end = f"did not return within {seconds:g} s" if ended.timed_out else None
     if not end and ended.returncode:
-        end = f"was killed by {ended.signal}" if ended.signal else f"failed: {ended.stderr.strip()[-300:]}"
+        end = (
+            f"was killed by {ended.signal}"
+            if ended.signal
+            else f"failed: {clean(ended.stderr.strip())[-300:]}"
+        )
     return parse_answer(ended.stdout, end, hung=ended.timed_out)
 
 

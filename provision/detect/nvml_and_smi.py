@@ -17,6 +17,7 @@ from typing import Any
 
 from ..model import Gpu, GpuMemoryHolder
 from ..system import process
+from ..system.redaction import clean
 from .kernel_files import (
     SMI_FIELDS,
     format_cuda_version,
@@ -170,7 +171,7 @@ def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> DriverAns
             return DriverAnswer(source="nvidia-smi", code=0, path=str(program), gpus=gpus, driver=driver)
         if "compute_cap" not in ended.stdout + ended.stderr:
             break
-    words = "did not return" if ended.timed_out else (ended.stdout + ended.stderr).strip()[-300:]
+    words = "did not return" if ended.timed_out else clean((ended.stdout + ended.stderr).strip())[-300:]
     return DriverAnswer(
         source="nvidia-smi", path=str(program), code=ended.returncode or None, error=f"nvidia-smi: {words}"
     )

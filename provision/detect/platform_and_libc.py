@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Mapping
 
 from ..model import PLATFORMS, Evidence, Finding
-from ..system.redaction import redact_text
+from ..system.redaction import redact_variable
 from .make_detect_finding import make_finding
 
 
@@ -101,20 +100,12 @@ PREFIXES = (
 )
 # Terraform's, not TensorFlow's.
 OTHERS = ("TF_CLI_", "TF_DATA_DIR", "TF_LOG", "TF_TOKEN_", "TF_VAR_", "TF_WORKSPACE")
-SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
-
-
-def redacted(name: str, value: str) -> str:
-    """Return a value with the credentials of its addresses hidden, all of it where the name is a secret's."""
-    if SECRET.search(name):
-        return "***"
-    return redact_text(value, stars=True)
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that concern GPU environments, sorted by name."""
     return {
-        name: redacted(name, value)
+        name: redact_variable(name, value)
         for name, value in sorted(environ.items())
         if name in NAMES or (name.startswith(PREFIXES) and not name.startswith(OTHERS))
     }

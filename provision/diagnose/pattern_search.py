@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..model import CatalogueMessage, Evidence, FailureMessage, FailureRule
+from ..system.redaction import clean
 from .numbered_errors import find_numbered
 from .read_relevant_log_lines import Line
 
@@ -136,9 +137,10 @@ def without(lines: Sequence[Line], messages: Iterable[FailureMessage], name: str
     return [line for line in lines if not says(plain(line.text))]
 
 
+@functools.lru_cache(maxsize=4096)  # many patterns find the same line
 def evidence(line: Line) -> Evidence:
     """Return a line as evidence."""
-    return Evidence(text=line.text.strip()[:_SHOWN], source=line.source, line=line.number)
+    return Evidence(text=clean(line.text.strip(), _SHOWN), source=line.source, line=line.number)
 
 
 def _search_lines(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list[Line]]:

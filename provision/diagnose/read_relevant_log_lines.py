@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ..system.redaction import remove_controls
+
 BLOCK = 1 << 20
 EDGE = 192 << 10
 """Bytes kept whole at the beginning and at the end of a long log."""
@@ -34,10 +36,6 @@ _IS_TEXT = bytes(b in _TEXT for b in range(256))
 _RUN = 16  # bytes of text in a row that junk hardly has by chance
 _RUNS = 400  # in one block: with more it is read as text is
 _PRINTABLE = re.compile(rb"[\x20-\x7e\t\r\x1b]{6,}")
-
-_CONTROL = re.compile(
-    r"\x1b\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff]"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +250,7 @@ def _split_shown(raw: bytes) -> Iterator[str]:
     if len(parts) > 60:
         parts = [*parts[:20], *(p for p in parts[20:-20] if _has_stem(p)), *parts[-20:]][:200]
     for part in parts:
-        text = _CONTROL.sub("", part[:WIDTH].decode("utf-8", "replace")).rstrip()
+        text = remove_controls(part[:WIDTH].decode("utf-8", "replace")).rstrip()
         if text:
             yield text
 

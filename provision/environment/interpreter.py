@@ -13,6 +13,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..model import Environment
 from ..system import process
+from ..system.redaction import clean
 from .locate import suggest_environment
 
 _ASK = "import sys; sys.stdout.write('gpuenv %d.%d.%d' % sys.version_info[:3])"
@@ -53,7 +54,7 @@ def ask_version(env: Environment) -> str:
         ) from error
     words = finished.stdout.split()
     if not finished.ok or words[:1] != ["gpuenv"]:
-        log = (finished.stderr or finished.stdout)[-2000:]
+        log = clean(finished.stderr or finished.stdout)[-2000:]
         raise UsageError(
             f"{place} is not a working Python interpreter", hint=suggest_environment(place), log=log or None
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
+from ..system.redaction import clean
 from .report_style import STYLE
 
 
@@ -21,5 +22,5 @@ def document(title: str, body: list[str]) -> str:
 
 
 def escaped(value: object) -> str:
-    """Return untrusted text as markup: special characters are escaped, control characters replaced."""
-    return escape(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", str(value)))
+    """Return untrusted text as markup: special characters are escaped, without secrets and control characters."""
+    return escape(re.sub(r"[\ud800-\udfff]", "\ufffd", clean(str(value))))

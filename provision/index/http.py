@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from provision import __version__
 from provision.errors import LockError
 from provision.system import process
-from provision.system.redaction import redact
+from provision.system.redaction import clean_line, redact
 
 from . import open_and_read_bounded
 from .open_and_read_bounded import opener
@@ -211,7 +211,7 @@ def parse_content_range(text: str | None) -> tuple[int, int, int | None]:
     said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
     if not said:
         raise open_and_read_bounded.AnswerError(
-            f"the Content-Range header of the response is not a range: {(text or '')[:40]!r}"
+            f"the Content-Range header of the response is not a range: {clean_line(text or '', 40)!r}"
         )
     return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])
 

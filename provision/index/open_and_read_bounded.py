@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from email.message import Message
 from typing import Any
 
-from ..system.redaction import redact
+from ..system.redaction import clean_line, redact
 from .http_refusals import Refusal, explain_cause, explain_status
 from .resolve_and_connect import connect, find_cause
 
@@ -179,7 +179,7 @@ def number(headers: Mapping[str, Any] | Message, name: str) -> int | None:
         return None
     digits = str(text).strip()
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
-        raise AnswerError(f"the {name} header of the response is not a size: {digits[:40]!r}")
+        raise AnswerError(f"the {name} header of the response is not a size: {clean_line(digits, 40)!r}")
     return int(digits)
 
 
@@ -235,7 +235,7 @@ def _read_retry_after(headers: Message) -> float | None:
 
 def explain_refusal(error: urllib.error.HTTPError) -> Refusal:
     """Return the meaning of an error status, with the wait that the server requests."""
-    wait = str(error.headers.get("Retry-After", "")).strip()[:40]
+    wait = clean_line(str(error.headers.get("Retry-After", "")), 40)
     reason = str(error.reason)
     if wait and _read_retry_after(error.headers) is None:
         reason += f"; its Retry-After is neither seconds nor a date: {wait!r}"

@@ -23,7 +23,7 @@ from packaging.version import InvalidVersion, Version
 from provision.system.untrusted_names_to_paths import UnsafeNameError, check_file_name, file_name_of_url
 
 from ..errors import LockError
-from ..system.redaction import redact
+from ..system.redaction import clean_line, redact
 from .http import Http, Response
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
@@ -75,7 +75,7 @@ def _parse_files(url: str, body: bytes, is_json: bool) -> tuple[File, ...]:
             entries = json.loads(text)["files"]
             return tuple(f for entry in entries if (f := _parse_entry(url, entry)) is not None)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise _explain_no_index(url, f"{type(e).__name__} at {e}"[:200]) from e
+            raise _explain_no_index(url, clean_line(f"{type(e).__name__} at {e}", 200)) from e
     parser = _Links(url)
     parser.feed(text)
     if not parser.files and parser.foreign:

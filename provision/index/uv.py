@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from ..model import PackageSources
 from ..system import process, scratch_folders
-from ..system.redaction import redact_text
+from ..system.redaction import clean
 from . import pytorch_index, uv_config
 
 _CHOOSING = (("pip", "compile"), ("pip", "install"))
@@ -180,7 +180,7 @@ def filtered(environ: Mapping[str, str]) -> dict[str, str]:
 
 def redacted(log: str) -> str:
     """Return a program's output without the credentials in its addresses."""
-    return redact_text(log)
+    return clean(log)
 
 
 _ADDRESS = re.compile(r"git\+(https?://)([^\s/?#\"'`<>]+)@(?=[^\s@/?#\"'`<>]+(?:[/?#\s]|$))")

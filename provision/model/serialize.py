@@ -70,6 +70,10 @@ def _get_hints(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
+_SHOWN = 60
+"""The most characters of a value in a message. A longer one is not cut, because this package cannot redact it."""
+
+
 def check_forms(value: Any, where: str = "") -> None:
     """Raise ValueError for a text that does not fully match its pattern in the class's FORMS.
 
@@ -78,7 +82,8 @@ def check_forms(value: Any, where: str = "") -> None:
     for key, form in getattr(value, "FORMS", {}).items():
         text = getattr(value, key)
         if text is not None and not (isinstance(text, str) and re.fullmatch(form, text, re.ASCII)):
-            raise ValueError(f"{where + '.' if where else ''}{key}: {str(text)[:60]!r} is not a valid value")
+            shown = repr(text) if len(str(text)) <= _SHOWN else f"a text of {len(str(text))} characters"
+            raise ValueError(f"{where + '.' if where else ''}{key}: {shown} is not a valid value")
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

@@ -71,7 +71,9 @@ def failed(stage, error):
     import traceback
 
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    tell("failed", stage=stage, error=type(error).__name__, text=text[-4000:])
+    if len(text) > 4000:  # a word that was cut may be the rest of a secret
+        text = text[-4000:].split(None, 1)[-1]
+    tell("failed", stage=stage, error=type(error).__name__, text=text)
     tell("mapped", files=libraries())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from provision.system.redaction import redact_text
+from provision.system.redaction import clean_line
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -15,9 +15,7 @@ LONGEST = 8_000
 
 def quote_text(text: str) -> str:
     """Return a text for a message: one line of at most 100 characters, without credentials."""
-    text = redact_text(text[:LONGEST])
-    text = "".join(c if c.isprintable() else " " for c in text[:101])
-    return text if len(text) <= 100 else text[:97] + "..."
+    return clean_line(text, 100)
 
 
 def suggest_version(text: str) -> str | None:

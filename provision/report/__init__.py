@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..model import (
     Evidence,
@@ -21,6 +21,7 @@ from ..model import (
     is_stack_package,
     normalize_name,
 )
+from ..system.redaction import clean
 from .anonymize import PersonalData, anonymize_text
 
 __all__ = ["PersonalData", "ReportFacts", "write_report"]
@@ -31,12 +32,14 @@ _LIBRARIES = re.compile(
     r"cuda-.*|cudnn|libcu.*|libnv.*|nccl|ml-dtypes|mkl|libblas"
 )
 _LINES, _LONG = 12, 400
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportFacts:
-    """The facts of a report. `sources` are the package sources, `problems` the unreadable files."""
+    """The facts of a report. `sources` are the package sources, `problems` the unreadable files.
+
+    What checks printed is part of the report only with `include_checks`.
+    """
 
     gpuenv: str
     python: str
@@ -49,6 +52,7 @@ class ReportFacts:
     verdict: Verdict | None = None
     verified: str | None = None
     sources: tuple[str, ...] = ()
+    include_checks: bool = False
     problems: tuple[str, ...] = ()
 
 
@@ -67,8 +71,9 @@ def _render(facts: ReportFacts) -> str:
     if facts.lock:
         parts.append(("Locked packages", list(_format_packages(facts.lock))))
     if facts.verdict:
+        verdict = facts.verdict if facts.include_checks else _omit_check_output(facts.verdict)
         when = f" ({facts.verified})" if facts.verified else ""
-        parts.append((f"Last verdict{when}: {facts.verdict.verdict}", list(_format_verdict(facts.verdict))))
+        parts.append((f"Last verdict{when}: {facts.verdict.verdict}", list(_format_verdict(verdict))))
     if facts.problems:
         parts.append(("Could not be read", list(facts.problems)))
     head = f"gpuenv {facts.gpuenv}, Python {facts.python}, {facts.when}"
@@ -82,7 +87,7 @@ def _format_section(title: str, rows: list[str]) -> str:
 
 def _format_line(text: str) -> str:
     """Return one line of limited length that cannot end the fence."""
-    text = _CONTROL.sub("", text.replace("\n", " ")).replace("```", "'''")
+    text = clean(text).replace("\n", " ").replace("```", "'''")
     return text if len(text) <= _LONG else text[:_LONG] + " ..."
 
 
@@ -168,6 +173,21 @@ def _format_verdict(verdict: Verdict) -> Iterator[str]:
                 yield f"  from outside the environment: {library.soname} {library.version or ''} {library.path}"
     for finding in verdict.findings:
         yield from _format_finding(finding)
+
+
+def _omit_check_output(verdict: Verdict) -> Verdict:
+    """Return a verdict without what checks printed: their programs may print anything."""
+    labels = [check.label for check in verdict.checks]
+    failed = ", ".join(check.label for check in verdict.checks if check.status == "fail")
+    stages = [
+        replace(s, evidence=(), detail=f"failed: {failed}; --include-checks adds the output" if s.status == "fail" else s.detail)
+        if s.stage == "checks" else s
+        for s in verdict.stages
+    ]  # fmt: skip
+    findings = [
+        replace(f, evidence=tuple(e for e in f.evidence if e.source not in labels)) for f in verdict.findings
+    ]
+    return replace(verdict, stages=tuple(stages), findings=tuple(findings))
 
 
 def _format_stage(stage: StageResult) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Hides personal data in a text: names, hosts, credentials, serial numbers.
+"""Hides personal data in a text: names, hosts, addresses, serial numbers. `redaction` has removed the secrets before.
 
 It works on the finished text instead of its sources, so that a path in a loader's message is hidden as well. An
 ambiguous text is hidden, because a missing version can be requested later.
@@ -6,15 +6,13 @@ ambiguous text is hidden, because a missing version can be requested later.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from ..model import FRAMEWORKS
-from ..system.redaction import redact_text
+from ..system.redaction import STARS, redact_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,24 +40,8 @@ _PUBLIC = re.compile(
 """Public addresses, which do not identify a user."""
 
 _URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{1,20})://([^\s'\"`<>|()\[\],;]*)")
-_KEY = re.compile(
-    r"""(?ix) (?<![A-Za-z0-9])
-    ( [\w.-]{0,100}? (?: token (?!i[sz]) | secret | passw(?:or)?d | passphrase | credential s? | api[-_]?key | access[-_]?key
-                | private[-_]?key | (?<![a-z]) pwd | (?<![a-z]) auth(?:orization)? (?![a-z]) ) [\w.-]{0,100} )
-    ( ["']? \s{0,20} [=:] \s{0,20} ["']? ) (?: (?:bearer|basic|token|digest)\s{1,20} )? ( [^\s"'`,;]+ )"""
-)
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
-_PEM = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
-_TOKEN = re.compile(
-    r"\b(?:gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}|hf_\w{16,}|pypi-[\w-]{16,}|sk-[\w-]{16,}|"
-    r"xox[abeprs]-[\w-]{8,}|AKIA[0-9A-Z]{12,}|ASIA[0-9A-Z]{12,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|nvapi-[\w-]{16,}|"
-    r"wandb_\w{16,}|dckr_pat_[\w-]{8,})"
-)
-_OPTION = re.compile(
-    r"(?i)(--[\w-]{0,50}?(?:token|passw(?:or)?d|secret|api-?key)[\w-]{0,50}\s{1,20})(?!-)\S+"
-)
-_LONG = re.compile(r"(?<![\w/.+-])[A-Za-z0-9_+-]{32,}={0,2}(?![\w/.])")
-_HASH = re.compile(r"[0-9a-f]{64}")
+_HEX = re.compile(r"(?<![\w/.+-])(?![0-9a-fA-F]{64}(?!\w))[0-9a-fA-F]{32,}(?![\w/.+-])")
+"""A long hexadecimal number. It may be a key, unless it has the length of a sha256."""
 
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _UUID = re.compile(
@@ -77,8 +59,8 @@ _LOOPBACK = re.compile(r"127\.|0\.0\.0\.0")
 
 def anonymize_text(text: str, personal: PersonalData) -> tuple[str, dict[str, int]]:
     """Return the text without personal data, with a count by kind."""
-    counts: Counter[str] = Counter()
-    text = redact_text(text, stars=True)
+    text = redact_text(text)
+    counts = Counter(credentials=text.count(STARS))
 
     def put(kind: str, pattern: re.Pattern[str], by: Callable[[re.Match[str]], str]) -> None:
         nonlocal text
@@ -91,18 +73,13 @@ def anonymize_text(text: str, personal: PersonalData) -> tuple[str, dict[str, in
         text = pattern.sub(instead, text)
 
     uuids: dict[str, int] = {}
-    put("credentials", _PEM, lambda _: "***")
     put("addresses", _URL, _replace_address)
-    put("credentials", _KEY, lambda m: f"{m[1]}{m[2]}***")
-    put("credentials", _OPTION, lambda m: f"{m[1]}***")
-    put("credentials", _BEARER, lambda m: f"{m[1]} ***")
-    put("credentials", _TOKEN, lambda _: "***")
     put("e-mail addresses", _MAIL, lambda _: "MAIL")
     put("UUIDs", _UUID, lambda m: f"(UUID {uuids.setdefault(m[0].lower(), len(uuids) + 1)})")
     put("serial numbers", _SERIAL, lambda m: f"{m[1]}***")
     put("hardware addresses", _MAC, lambda _: "(MAC)")
     put("network addresses", _ADDRESS, lambda m: m[0] if _LOOPBACK.match(m[0]) else "(ADDRESS)")
-    put("credentials", _LONG, lambda m: "***" if _is_random(m[0]) else m[0])
+    put("credentials", _HEX, lambda _: STARS)
     for home in sorted({*personal.homes}, key=len, reverse=True):
         if len(home) > 1:
             put("home folders", re.compile(rf"(?<![\w.~-]){re.escape(home)}(?![\w-]|\.\w)"), lambda _: "~")
@@ -110,20 +87,6 @@ def anonymize_text(text: str, personal: PersonalData) -> tuple[str, dict[str, in
     _hide_names("user names", personal.users, "USER", put)
     _hide_names("host names", _with_short(personal.hosts), "HOST", put)
     return text, dict(sorted((k, n) for k, n in counts.items() if n))
-
-
-def _is_random(text: str) -> bool:
-    """Return whether a long word looks like a key.
-
-    A random key changes between lower case, upper case and digits at 0.62 of its steps. A function name changes
-    only at each new word. A hexadecimal number counts as a key unless it has the length of a sha256.
-    """
-    if re.fullmatch(r"[0-9a-fA-F]+", text):
-        return not _HASH.fullmatch(text)
-    kinds = ["u" if c.isupper() else "l" if c.islower() else "d" if c.isdigit() else "" for c in text]
-    kinds = [k for k in kinds if k]
-    steps = sum(a != b for a, b in itertools.pairwise(kinds))
-    return not text.startswith("_Z") and steps > 0.4 * len(kinds)
 
 
 _ANY_HOME = re.compile(r"((?:/home/|/Users/|\b[A-Za-z]:[\\/]+Users[\\/]+))(?!USER\b)[^\s/\\:'\"`,;)]+")
@@ -135,10 +98,8 @@ def _replace_address(match: re.Match[str]) -> str:
     if scheme.lower() == "file":
         return match[0]
     authority, slash, path = rest.partition("/")
-    authority = unquote(authority).rpartition("@")[2]
     host = authority.partition(":")[0]
     path = re.split(r"[?#]", path)[0]
-    path = re.sub(r"((?:^|/)t/)[^/]+", r"\1***", path)  # the token of a conda channel
     known = _PUBLIC.search(host.lower()) or host in ("127.0.0.1", "localhost")
     shown = authority if known else "HOST"
     # The path of a private index can name repositories, teams and users, so only its end is kept.

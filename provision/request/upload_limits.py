@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 
 from ..errors import UsageError
 from ..model import ExcludeNewer, Lock, PackageSources
-from ..system.redaction import redact
+from ..system.redaction import clean_line, redact
 from .shared_options import Choices
 
 NONE = "false"
@@ -118,7 +118,9 @@ def _moment(text: str) -> datetime:
         pass  # the error below names the text and the valid forms
     calendar = re.search(r"month|year|^P\d+[MY]", plain, re.IGNORECASE)
     hint = "write days instead of months and years, such as 30 days" if calendar else f"write {_FORMS}"
-    raise UsageError(f"--exclude-newer {plain[:_LONGEST]!r} is neither a date nor a duration", hint=hint)
+    raise UsageError(
+        f"--exclude-newer {clean_line(plain, _LONGEST)!r} is neither a date nor a duration", hint=hint
+    )
 
 
 def _stamp(text: str, at: datetime) -> str:

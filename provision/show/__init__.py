@@ -9,7 +9,8 @@ from typing import Any
 
 from ..errors import DataError, GpuenvError
 from ..model import Event, as_document, as_plain
-from .terminal_output import Screen, clean_text
+from ..system.redaction import clean
+from .terminal_output import Screen
 
 __all__ = ["Screen", "make_emitter", "show_bug", "show_error", "show_event", "show_result"]
 
@@ -81,11 +82,11 @@ def show_result(screen: Screen, value: Any, *, explain: bool = False, good: bool
         screen.document(as_document(value))
     else:
         if screen.summary:
-            screen.wrapped(clean_text(screen.summary), first="")
+            screen.wrapped(clean(screen.summary), first="")
         else:
             _load_function(_SHOWN_BY[kind])(screen, value, **({"explain": True} if explain else {}))
         if screen.next_step:
-            screen.line(clean_text(screen.next_step))
+            screen.line(clean(screen.next_step))
         screen.end()
     if kind in _REMARKS:
         _load_function(_REMARKS[kind])(screen, value)
@@ -101,7 +102,7 @@ def show_error(screen: Screen, failed: GpuenvError, code: int) -> None:
     """Show an error: what happened, the evidence, what to do. With --json, show one document with the exit
     code."""
     screen.rest()
-    message = clean_text(failed.message)
+    message = clean(failed.message)
     if screen.json:
         body = {
             "code": code,

@@ -6,8 +6,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ..model import EnvironmentList, ListedEnvironment, RemoveResult
+from ..system.redaction import clean
 from .sizes import format_bytes
-from .terminal_output import Screen, clean_text
+from .terminal_output import Screen
 
 _HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")
 _WIDTHS = (24, 6, 10, 11)  # of all columns but the first, which gets what is left
@@ -23,7 +24,7 @@ def show_listing(screen: Screen, listing: EnvironmentList) -> None:
     widths = (first, *_WIDTHS)
     screen.line(_format_row(_HEADS, widths))
     for env in listing.environments:
-        cells = (_fold_path(clean_text(_shorten_path(env.path, home)), first), *_make_cells(env))
+        cells = (_fold_path(clean(_shorten_path(env.path, home)), first), *_make_cells(env))
         for row in zip_longest(*cells, fillvalue=""):
             screen.line(_format_row(row, widths))
 
@@ -36,7 +37,7 @@ def _make_cells(env: ListedEnvironment) -> tuple[list[str], ...]:
     names = [f"{f.name} {f.version}" for f in env.frameworks]
     libraries = [f"CUDA {env.cuda}"] if env.cuda else ["CPU"] if env.frameworks else []
     libraries += [f"cuDNN {env.cudnn}"] if env.cudnn else []
-    builds = [clean_text(x)[: _WIDTHS[0]] for x in [*names, ", ".join(libraries)] if x]
+    builds = [clean(x)[: _WIDTHS[0]] for x in [*names, ", ".join(libraries)] if x]
     if len(", ".join(libraries)) > _WIDTHS[0]:
         builds[-1:] = libraries
     if env.manager == "conda":

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model import Fleet, FleetLocks, FleetPlan, HostClass
+from ..system.redaction import clean
 from .plan import show_plan
 from .sizes import format_bytes
-from .terminal_output import Screen, clean_text
+from .terminal_output import Screen
 
 _MOST_CLASSES = 8
 _PLAN, _HOSTS = 4, 7
@@ -50,7 +51,7 @@ def show_fleet_locks(screen: Screen, result: FleetLocks) -> None:
     for one in result.locks:
         total = sum(p.size or 0 for p in one.lock.packages)
         known = f", {format_bytes(total)} to download" if total else ""
-        screen.line(f"plan {one.plan + 1}: {clean_text(one.file)}  {len(one.lock.packages)} packages{known}")
+        screen.line(f"plan {one.plan + 1}: {clean(one.file)}  {len(one.lock.packages)} packages{known}")
 
 
 def _describe_proof(fleet: Fleet) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..model import Machine
-from .terminal_output import Screen, clean_text
+from ..system.redaction import clean
+from .terminal_output import Screen
 from .verdict import show_finding
 
 _LONG = 160  # container images carry driver requirements of thousands of letters
@@ -38,7 +39,7 @@ def show_machine(screen: Screen, machine: Machine) -> None:
     for library in machine.libraries:
         screen.line(f"library    {library.soname} {library.version or ''}  {library.path}")
     for name, value in machine.environment.items():
-        shown = value if len(value) <= _LONG or screen.verbose else value[:_LONG] + " ..."
-        screen.line(clean_text(f"variable   {name}={shown}"))
+        text = clean(f"variable   {name}={value}")
+        screen.line(text if len(text) <= _LONG or screen.verbose else text[:_LONG] + " ...")
     for finding in machine.findings:
         show_finding(screen, finding)

@@ -9,7 +9,8 @@ import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from .terminal_output import Screen, clean_text
+from ..system.redaction import clean
+from .terminal_output import Screen
 
 _GAP = 2
 _LEAST = 8
@@ -29,7 +30,7 @@ def show_table(
 ) -> None:
     """Show rows under their heads. Where not all columns have room, the last ones are left out and named; with `whole`
     none is."""
-    cells = [[clean_text(cell) for cell in row] for row in rows]
+    cells = [[clean(cell) for cell in row] for row in rows]
     natural = [max([len(head), *(len(row[i]) for row in cells)]) for i, head in enumerate(heads)]
     least = [
         _find_least_width([head, *(row[i] for row in cells)], whole=whole) for i, head in enumerate(heads)

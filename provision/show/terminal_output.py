@@ -1,6 +1,6 @@
 """Writes to the terminal: results to stdout, progress and errors to stderr.
 
-All text goes through `clean_text`, because much of it comes from outside. Paths, logs, and names of devices and
+All text goes through `clean`, because much of it comes from outside. Paths, logs, and names of devices and
 packages can contain terminal escapes, and addresses can contain credentials.
 """
 
@@ -16,26 +16,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..system.redaction import redact_text, redact_value
+from ..system.redaction import clean, redact_value
 
 if TYPE_CHECKING:
     from ..model import Event
     from .progress import Progress
 
-_CONTROL = re.compile(
-    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-    r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # these turn the order of what is shown around
-)
 _IN_JSON = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
 
 
 _OURS = re.compile("(" + "|".join(rf"\x1b\[{c}m" for c in ("0", *_COLOURS.values())) + ")")
-
-
-def clean_text(text: str) -> str:
-    """Return text without terminal escapes, control characters and credentials. Tabs and line ends stay."""
-    return redact_text(_CONTROL.sub("", text))
 
 
 @dataclass
@@ -103,7 +94,7 @@ class Screen:
 
     def fold(self, text: str, indent: str = "  ", first: str | None = None) -> list[str]:
         return textwrap.wrap(
-            clean_text(text), self.width(), initial_indent=indent if first is None else first,
+            clean(text), self.width(), initial_indent=indent if first is None else first,
             subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
         ) or [""]  # fmt: skip
 
@@ -137,7 +128,7 @@ class Screen:
 
     def _say(self, text: str) -> None:
         self._settle()
-        rows = [text]
+        rows = [text := self._clean(self.err, text)]
         if self.err.isatty() and "\n" not in text and not text.startswith(" "):
             rows = textwrap.wrap(text, self.width(), subsequent_indent="  ",
                                  break_long_words=False, break_on_hyphens=False)  # fmt: skip
@@ -148,7 +139,7 @@ class Screen:
         """Write a line that the next one replaces, on a terminal only."""
         if self.quiet or not self.err.isatty() or self.environ.get("TERM") == "dumb":
             return
-        row = clean_text(text)[: self.width() - 1]
+        row = clean(text, self.width() - 1)
         with self.lock:
             self.err.write(f"\r\x1b[2K{row}")
             self.err.flush()
@@ -167,12 +158,15 @@ class Screen:
         self.out.write(_encode(self.out, _IN_JSON.sub(lambda m: f"\\u{ord(m[0]):04x}", text)) + "\n")
         self.out.flush()
 
-    def _write(self, stream: TextIO, text: str) -> None:
-        """Write a line, cleaned, but with gpuenv's own colours."""
+    def _clean(self, stream: TextIO, text: str) -> str:
+        """Return a text without secrets and control characters, but with gpuenv's own colours."""
         if "\x1b" in text and self._has_colours(stream):
-            text = "".join(p if _OURS.fullmatch(p) else clean_text(p) for p in _OURS.split(text))
-        else:
-            text = clean_text(text)
+            return "".join(p if _OURS.fullmatch(p) else clean(p) for p in _OURS.split(text))
+        return clean(text)
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        """Write a line, cleaned."""
+        text = self._clean(stream, text)
         stream.write(_encode(stream, text) + "\n")
         stream.flush()
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ..model import CacheUsage, ExportResult, InitResult, IssueReport, ProfileTable, ProfileTables
+from ..system.redaction import clean
 from .sizes import format_bytes
 from .table import show_table
-from .terminal_output import Screen, clean_text
+from .terminal_output import Screen
 
 _WIDE = 140
 """Columns from which on a table of profiles names its sources."""
@@ -17,10 +18,10 @@ _WIDE = 140
 def show_export(screen: Screen, value: ExportResult) -> None:
     """Show the text without changes, or the path of the file."""
     if value.path is None:
-        screen.out.write(clean_text(value.text))
+        screen.out.write(clean(value.text))
         screen.out.flush()
     else:
-        screen.line(clean_text(f"{value.path}: written ({value.format})"))
+        screen.line(clean(f"{value.path}: written ({value.format})"))
 
 
 def show_initialised(screen: Screen, result: InitResult) -> None:
@@ -45,7 +46,7 @@ def show_cache(screen: Screen, cache: CacheUsage) -> None:
 
 def show_report(screen: Screen, report: IssueReport) -> None:
     """Show the text without changes, so that it can be pasted."""
-    screen.line(clean_text(report.text).rstrip("\n"))
+    screen.line(clean(report.text).rstrip("\n"))
 
 
 def remark_on_report(screen: Screen, report: IssueReport) -> None:

@@ -1,33 +1,42 @@
-"""Removes credentials from addresses, texts and documents: user and password, query, conda channel token.
+"""Removes secrets from every text that gpuenv writes or shows: `clean` is the one door for texts from outside.
 
-Everything that gpuenv writes or shows passes through here. References to variables (`${TOKEN}`) are not secret and stay.
+A secret is found by its structure: the user of an address, an assignment to a name like TOKEN or DB_PASS, a header,
+an option, a line of netrc, a known form of token, a private key, or a long random word. The values of this process's own
+variables with such names are secret wherever they stand. Digests, paths, versions, file names and UUIDs are evidence
+and stay. References to variables (`${TOKEN}`) are not secret either.
 Every function takes linear time, because the texts are untrusted.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from . import grants
+from . import grants, process
 
-_REFERENCES = re.compile(r"(?:\$\{[A-Z0-9_]+\})+")
-_WORD = re.compile(r"[^\s\0]+")
-_END_OF_QUERY = {True: re.compile("#"), False: re.compile(r"[\"'`<>#]")}
-_END_OF_AUTHORITY = re.compile(r"[/?#]")
-_PORT = re.compile(r":\d*$")
-_TOKEN = re.compile(r"/t/([^/?#]+)(?=/|$)(?!/\d+(?![\w-]))")  # but not /t/TITLE/NUMBER of a forum
-_SCHEME = re.compile(r"[A-Za-z0-9+.-]")
-_PLACEHOLDERS = ("USER", "USER:PASSWORD")
-_LONGEST_PASSWORD = 1000
-"""The most characters to search for the `@` after a password with a slash."""
+STARS = "***"
+_LEAST = 8
+"""The least characters of a variable's value that is searched for."""
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\x1b[\]PX^_][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]"  # invisible, or they turn what is shown around
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret in a text, [start, end), and the range to remove with it, [first, last)."""
+    """A secret in a text, [start, end), and the range to remove with it, [first, last).
+
+    Where the two are the same, `***` takes the secret's place.
+    """
 
     start: int
     end: int
@@ -35,50 +44,137 @@ class Secret:
     last: int
 
 
+def clean(text: str, most: int | None = None) -> str:
+    """Return a text from outside without secrets and control characters, cut to `most` characters.
+
+    Tabs and line ends stay. Texts are cut here only, because a secret that was cut cannot be recognized.
+    """
+    return redact_text(remove_controls(text))[:most]
+
+
+def remove_controls(text: str) -> str:
+    """Return a text without terminal escapes, control characters, and marks that turn what is shown around."""
+    return _CONTROL.sub("", text)
+
+
+def clean_line(text: str, most: int) -> str:
+    """Return a text from outside as one line of at most `most` characters, for a message."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in clean(text)).split())
+    return line if len(line) <= most else line[: most - 3].rstrip() + "..."
+
+
+def redact_text(text: str) -> str:
+    """Return a text without secrets. Control characters stay, which a JSON document escapes."""
+    text = grants.restore(text)
+    return _replace(text, find_secrets(text))
+
+
+def redact_addresses(text: str) -> str:
+    """Return a file that is copied, such as a lock, without the credentials of its addresses."""
+    text = grants.restore(text)
+    return _replace(text, _find_addresses(text))
+
+
 def redact(url: str) -> str:
-    """Return an address without credentials, for the screen, a lock or a report."""
+    """Return one address without credentials, for the screen, a lock or a report."""
     url = grants.restore(url)
     if "://" not in url:
         return url.partition("?")[0] if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else url
-    return _without(url, list(_find_in_word(url, 0, exact=True)), stars=False)
-
-
-def redact_text(text: str, *, stars: bool = False) -> str:
-    """Return a text without the credentials of its addresses; with `stars`, `***` marks their places."""
-    if "://" not in text:
-        return text
-    text = grants.restore(text)
-    return _without(text, list(find_secrets(text)), stars=stars)
+    return _replace(url, _find_in_word(url, 0, exact=True))
 
 
 def redact_value(value: Any) -> Any:
-    """Return a JSON value with all of its texts redacted."""
+    """Return a JSON value with all of its texts redacted, and a text whose key is the name of a secret."""
     if isinstance(value, str):
         return redact_text(value)
     if isinstance(value, dict):
-        return {redact_text(k) if isinstance(k, str) else k: redact_value(v) for k, v in value.items()}
+        return {
+            redact_text(k) if isinstance(k, str) else k: redact_variable(k, v)
+            if isinstance(k, str) and isinstance(v, str) else redact_value(v)
+            for k, v in value.items()
+        }  # fmt: skip
     if isinstance(value, (list, tuple)):
         return [redact_value(v) for v in value]
     return value
 
 
-def find_secrets(text: str) -> Iterator[Secret]:
-    """Find the credentials of all addresses in a text, in order."""
-    for word in _WORD.finditer(text):
-        if "://" in word[0]:
-            yield from _find_in_word(word[0], word.start(), exact=False)
+def redact_variable(name: str, value: str) -> str:
+    """Return the value of a variable or a key: `***` if its name is that of a secret."""
+    return STARS if _weigh(name) and _is_secret(value) else redact_text(value)
 
 
-def _without(text: str, secrets: list[Secret], *, stars: bool) -> str:
+def find_secrets(text: str) -> list[Secret]:
+    """Return the secrets of a text, in order. None overlaps another."""
+    found = sorted(
+        itertools.chain(
+            _find_addresses(text), _find_own(text), _find_assigned(text), _find_said(text), _find_forms(text)
+        ),
+        key=lambda secret: (secret.first, -secret.last),
+    )
+    apart: list[Secret] = []
+    for secret in found:
+        done = apart[-1].last if apart else 0
+        if secret.first >= done:
+            apart.append(secret)
+        elif secret.last > done:  # the rest of a secret that begins in another one
+            apart.append(_make(done, secret.last))
+    return apart
+
+
+def _make(start: int, end: int) -> Secret:
+    return Secret(start, end, start, end)
+
+
+def _replace(text: str, secrets: Iterable[Secret]) -> str:
     pieces, done = [], 0
     for secret in secrets:
-        if stars:
-            pieces += [text[done : secret.start], "***"]
-            done = secret.end
-        else:
-            pieces.append(text[done : secret.first])
-            done = secret.last
+        hidden = (secret.start, secret.end) == (secret.first, secret.last)
+        pieces += [text[done : secret.first], STARS if hidden else ""]
+        done = secret.last
     return "".join([*pieces, text[done:]])
+
+
+def hide_credentials() -> None:
+    """Overwrite the credentials of addresses on this process's command line, which every user can read.
+
+    sys.argv does not change.
+    """
+    if sys.platform != "linux" or not any("://" in word for word in sys.orig_argv):
+        return
+    import ctypes
+
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    start, end = (
+        int(fields[45]),
+        int(fields[46]),
+    )  # arg_start and arg_end (proc(5)), or 0 if hidden
+    if 0 < start < end:
+        # Latin-1 has one character for each byte.
+        for secret in find_secrets(ctypes.string_at(start, end - start).decode("latin-1")):
+            ctypes.memset(start + secret.start, ord("*"), secret.end - secret.start)
+
+
+# --- addresses ---------------------------------------------------------------------------------
+
+_REFERENCES = re.compile(r"(?:\$\{[A-Z0-9_]+\})+")
+_SPACED = re.compile(r"[^\s\0]+")
+_END_OF_QUERY = {True: re.compile("#"), False: re.compile(r"[\"'`<>#]")}
+_END_OF_AUTHORITY = re.compile(r"[/?#]")
+_PORT = re.compile(r":\d*$")
+_CHANNEL_TOKEN = re.compile(r"/t/([^/?#]+)(?=/|$)(?!/\d+(?![\w-]))")  # but not /t/TITLE/NUMBER of a forum
+_SCHEME = re.compile(r"[A-Za-z0-9+.-]")
+_PLACEHOLDERS = ("USER", "USER:PASSWORD")
+_LONGEST_PASSWORD = 1000
+"""The most characters to search for the `@` after a password with a slash."""
+_LONGEST_HOST = 255
+"""The most characters of a host and its port (RFC 1035): more before a cut are a user."""
+
+
+def _find_addresses(text: str) -> Iterator[Secret]:
+    if "://" in text:
+        for word in _SPACED.finditer(text):
+            if "://" in word[0]:
+                yield from _find_in_word(word[0], word.start(), exact=False)
 
 
 def _find_in_word(word: str, offset: int, *, exact: bool) -> Iterator[Secret]:
@@ -117,6 +213,8 @@ def _find_user(word: str, begin: int, end: int, scheme: str) -> tuple[Secret | N
         if at >= 0:
             close = _END_OF_AUTHORITY.search(word, at, end)
             authority_end = close.start() if close else end
+    if at < 0 and authority_end - begin > _LONGEST_HOST:
+        return _make(begin, authority_end), authority_end
     if at < 0:
         return None, authority_end
     public = _get_public(word[begin:at], scheme)
@@ -137,7 +235,7 @@ def _get_public(user: str, scheme: str) -> str:
 
 
 def _find_token(word: str, begin: int, end: int) -> Secret | None:
-    token = _TOKEN.search(word, begin, end)
+    token = _CHANNEL_TOKEN.search(word, begin, end)
     return Secret(token.start(1), token.end(1), token.start(), token.end()) if token else None
 
 
@@ -155,3 +253,229 @@ def _find_query(word: str, begin: int, end: int, *, exact: bool) -> tuple[int, S
     if pairs == [""] or all(_REFERENCES.fullmatch(pair.partition("=")[2]) for pair in pairs):
         return mark, None
     return mark, Secret(mark + 1, close, mark, close)
+
+
+# --- names of secrets --------------------------------------------------------------------------
+
+_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
+_ALWAYS = ("password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "apikey")
+_LAST = ("pass", "pwd", "pw", "key", "token", "auth", "authorization", "cookie", "sshpass", "accesskey")
+_ABOUT = re.compile(
+    r"files?|path|dir|folder|sock(et)?|ur[li]|host|type|name|ids?|count|len(gth)?|limit|size|errors?|exception|endpoint|provider|"
+    r"method|mode|required|enabled|map|list|index|usage|py|class|manager|store|version"
+)
+"""Last parts of names that are about a secret, and have none: `TOKEN_FILE`, `secret_name`."""
+_OTHER = re.compile(
+    r"pad|eos|bos|unk|cls|sep|mask|image|video|audio|special|next|stop|start|end|num|per|max|min|first|last|new|second|single|two|"
+    r"unexpected|invalid|missing|generated|prompt|public|primary|foreign|cache|sort|partition|group|unique|dict|config|state|"
+    r"map|row|lookup|hash|index|column|host|error|registry|forward|backward|by|query|attention|padding|optimization"
+)
+"""Parts that make another thing of the last one: `eos_token`, `cache_key`, `forward_pass`."""
+_PUBLIC = re.compile(
+    r"\*+|\$[A-Z_][A-Z0-9_]*|\$\{\{?[^{}=]*\}\}?|\$\([^()=]*\)?|<[^<>=]*>|\{[^{}=]*\}|%\w+%|%[sdr]|\.{3}|-?\d{1,6}|"
+    r"[A-Za-z][A-Za-z0-9+.-]{0,20}://.*|(?:self|os|args|cfg|config|settings|kwargs|environ)[.\[(].*|get\w*\(.*|"
+    r"(?:~|\.{1,2}|/(?:home|root|usr|etc|run|var|tmp|opt|mnt|srv|data|dev|proc|Users|workspace))/[\w./~+@-]*|"
+    r"(?i:true|false|none|null|yes|no|on|off|nil|required|missing|set|unset|not|is|was|and|or|str|int|bool|bytes|any|string)",
+    re.DOTALL,
+)
+"""Values that are no secret: references, placeholders, switches, small numbers, paths. Addresses have rules of their own."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _weigh(name: str) -> int:
+    """Return 2 if a name is that of a secret, 1 if it is one word that may be (`token`), and 0 otherwise."""
+    parts = [part.lower().rstrip("0123456789") for part in _PARTS.split(name)]
+    *before, last = ("", *filter(None, parts))
+    if last in ("value", "base", "ro", "rw", "prod", "dev") and before[1:]:  # SECRET_KEY_BASE
+        last = before.pop()
+    if not last or _ABOUT.fullmatch(last):
+        return 0
+    if any(part.endswith(_ALWAYS) for part in (*before, last)):
+        return 2
+    if _OTHER.fullmatch(before[-1]) or not (last in _LAST or last.endswith("token")):
+        return 0
+    if before[-1] or last in ("sshpass", "accesskey", "authorization"):
+        return 2
+    return last != "key" or name.isupper()
+
+
+def _is_secret(value: str) -> bool:
+    return bool(value) and not _PUBLIC.fullmatch(value)
+
+
+def _looks_random(value: str) -> bool:
+    """Return whether a word is no word of a sentence: it mixes letters with digits, or is long."""
+    return len(value) >= 20 or (
+        len(value) >= 6 and value.upper() != value.lower() and bool(re.search(r"\d", value))
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _read_own(variables: frozenset[tuple[str, str]]) -> re.Pattern[str] | None:
+    values = {
+        value
+        for name, value in variables
+        if len(value) >= _LEAST and _weigh(name) and _is_secret(value) and not os.path.exists(value)  # noqa: PTH110  # Path raises for a long one
+    }
+    forms = sorted(
+        {form for value in values for form in (value, quote(value, safe=""))}, key=len, reverse=True
+    )
+    return re.compile("|".join(map(re.escape, forms))) if forms else None
+
+
+def _find_own(text: str) -> Iterator[Secret]:
+    """Find the values of this process's own variables whose names are those of secrets."""
+    own = _read_own(frozenset(process.environ().items()))
+    return (_make(*match.span()) for match in own.finditer(text)) if own else iter(())
+
+
+# --- assignments, options, headers, netrc ------------------------------------------------------
+
+_ASSIGNMENT = re.compile(
+    r"(?<![\w/-])([\w-]{1,100})(\\?[\"']?[ \t]{0,20}(?::=|=>|=(?!=)|:(?![:/\\]))[ \t]{0,20})"
+)
+_OPTION = re.compile(r"(?<![\w-])(--[A-Za-z][\w-]{0,60})(?:[\"'],)?[ \t\0]{1,20}(?=[^\s-])")
+_USER = re.compile(r"(?<![\w-])(?:-u|--(?:proxy-)?user)(?:[\"'],)?[ \t\0=]{0,20}(?=[^\s=)-])")
+_NETRC = re.compile(
+    r"(?im)(?<![\w-])(?:machine[ \t]{1,20}\S{1,300}\s{1,20})?login[ \t]{1,20}(\S{1,300})(?<![,.;:])\s{1,20}(?:password|passwd)[ \t]{1,20}(\S{1,300})|"
+    r"(?<![\w-])machine[ \t]{1,20}\S{1,300}[ \t]{1,20}login[ \t]{1,20}(\S{1,300})|"
+    r"^[ \t]{0,20}(?:login|password|passwd)[ \t]{1,20}(\S{1,300})[ \t]{0,20}$"
+)
+_SAID = re.compile(
+    r"(?i)(?<![\w-])(?:password|passwd|passphrase)[ \t]{1,20}(?:(?:is|was)[ \t]{1,20})?(?=[\w\"'])"
+)
+_HEADER = re.compile(r"(?i)-*(?:proxy-)?authorization|(?:set-)?cookie2?")
+_QUOTED = re.compile(r"(\\?[\"'])((?:(?!\1)(?:\\[^\n]|[^\\\n]))*)")
+_BARE = re.compile(r"(?:[^\s\0\"'`]|[\"'`](?![\s\0,:;)\]}>]|\Z))+")
+_AFTER_VALUE = ")]},.;:\"'`>"
+_OPENING = {")": "(", "]": "[", "}": "{", ">": "<"}
+_SAMPLE = 200
+"""Characters of a value that show whether it is secret."""
+
+
+def _find_assigned(text: str) -> Iterator[Secret]:
+    values, done = _Values(text), 0
+    for match in _ASSIGNMENT.finditer(text):
+        name, sign = match[1], match[2]
+        if match.start() < done or not (weight := _weigh(name)):
+            continue
+        start, end = values.read(match.end())
+        is_colon, is_key = ":" in sign and "=" not in sign, sign[0] in "\\\"'"
+        if _HEADER.fullmatch(name) and not is_key:
+            start, end = match.end(), values.end_of_line(match.end())
+            mark = text[match.start() - 1 : match.start()]  # the quote of `-H 'Cookie: ...'`
+            close = text.find(mark, start, end) if mark in ("'", '"') else -1
+            end = end if close < 0 else close
+        elif weight == 1 and is_colon and not is_key:
+            if name == "PASS" or not _looks_random(values.sample(start, end)):
+                continue  # a word of a sentence
+        elif is_colon and start == match.end() and _begins_line(text, match.start()):  # YAML
+            end = start + len(text[start : values.end_of_line(start)].partition(" #")[0].rstrip())
+        value = values.sample(start, end)
+        if _is_secret(value) and value.lower() != name.lower():
+            done = end
+            yield _make(start, end)
+
+
+def _find_said(text: str) -> Iterator[Secret]:
+    """Find what an option, a line of netrc or a sentence says."""
+    values = _Values(text)
+    for match in _OPTION.finditer(text):
+        if _weigh(match[1]):
+            start, end = values.read(match.end())
+            if _is_secret(values.sample(start, end)):
+                yield _make(start, end)
+    for match in _USER.finditer(text):
+        start, end = values.read(match.end())
+        user, _, password = values.sample(start, end).partition(":")
+        if password and user != password and not password.isdigit() and not user.startswith("$"):
+            yield _make(start, end)
+    for match in _NETRC.finditer(text):
+        yield from (_make(*match.span(i)) for i in range(1, 5) if match[i] and _is_secret(match[i]))
+    for match in _SAID.finditer(text):
+        start, end = values.read(match.end())
+        if _looks_random(values.sample(start, end)):
+            yield _make(start, end)
+
+
+@dataclass(slots=True)
+class _Values:
+    """Finds the ends of values. It keeps the end of the last word and line: a long one may hold thousands of names."""
+
+    text: str
+    word: tuple[int, int] = (0, -1)
+    line: tuple[int, int] = (0, -1)
+
+    def read(self, at: int) -> tuple[int, int]:
+        """Return where a value starts and ends: all of a quoted one, or a word."""
+        if quoted := _QUOTED.match(self.text, at):
+            return quoted.span(2)
+        if not self.word[0] <= at < self.word[1]:
+            bare = _BARE.match(self.text, at)
+            self.word = (at, bare.end() if bare else at)
+        end = self.word[1]
+        while end > max(at + 1, self.word[1] - 8) and (last := self.text[end - 1]) in _AFTER_VALUE:
+            if last in _OPENING and self.text.find(_OPENING[last], at, min(end, at + _SAMPLE)) >= 0:
+                break  # ${NAME}
+            end -= 1
+        return at, end
+
+    def sample(self, start: int, end: int) -> str:
+        return self.text[start : min(end, start + _SAMPLE)]
+
+    def end_of_line(self, at: int) -> int:
+        if not self.line[0] <= at <= self.line[1]:
+            end = self.text.find("\n", at)
+            self.line = (at, len(self.text) if end < 0 else end)
+        return self.line[1]
+
+
+def _begins_line(text: str, at: int) -> bool:
+    before = text[max(0, at - 40) : at]
+    return not before.rpartition("\n")[2].strip(" \t-") and (at <= 40 or "\n" in before)
+
+
+# --- words that are secret by themselves -------------------------------------------------------
+
+_PEM = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]{0,60}-----|\Z)", re.DOTALL
+)
+_BEARER = re.compile(r"(?i)(?<![\w-])(?:bearer|basic)[ \t]{1,20}(?=\S{0,300}\d)([A-Za-z0-9+/=._~-]{8,})")
+_FORM = re.compile(
+    r"(?<![A-Za-z0-9])(?:gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}|hf_\w{16,}|pypi-[\w-]{16,}|npm_\w{16,}|"
+    r"sk-(?=[\w-]{0,60}\d)[\w-]{16,}|xox[abeprs]-[\w-]{8,}|A[KS]IA[0-9A-Z]{12,}|"
+    r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|nvapi-[\w-]{16,}|wandb_\w{16,}|dckr_pat_[\w-]{8,})"
+)
+_RANDOM = re.compile(r"(?<![\w/.+@%~-])(?:[A-Za-z0-9_-]{32,}|[A-Za-z0-9+/]{32,})={0,2}(?![\w/+-]|\.\w)")
+_DIGEST = re.compile(r"(?i)(?:sha\d{1,3}|md5|blake2b?|digest|integrity)[=:\- ]\Z")
+_LOGIN = re.compile(
+    r"(?<![\w/@.+%:-])(?!(?i:sha\d+|mailto|from|to|cc|by|e?-?mail|author|contact|maintainer|\d+):)[\w.+%-]{1,64}:(?!//)"
+    r"([^\s@\"'`<>()]{1,128})@([A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,9})(:\d{2,5}(?!\d))?"
+)
+_HOST = re.compile(r"localhost|.*\.[a-z]{2,}|(?:\d{1,3}\.){3}\d{1,3}")
+
+
+def _find_forms(text: str) -> Iterator[Secret]:
+    for pattern in (_PEM, _FORM):
+        yield from (_make(*match.span()) for match in pattern.finditer(text))
+    yield from (_make(*match.span(1)) for match in _BEARER.finditer(text))
+    for match in _LOGIN.finditer(text):
+        if (match[3] or _HOST.fullmatch(match[2])) and _is_secret(match[1]):
+            yield _make(*match.span(1))
+    for match in _RANDOM.finditer(text):
+        if _is_random(match[0]) and not _DIGEST.search(text, max(0, match.start() - 12), match.start()):
+            yield _make(*match.span())
+
+
+def _is_random(word: str) -> bool:
+    """Return whether a long word looks like a key of base64.
+
+    A random key changes between lower case, upper case and digits at 0.62 of its steps. The name of a function or a
+    folder changes only at each new word. A hexadecimal number has only two of the three.
+    """
+    kinds = ["u" if c.isupper() else "l" if c.islower() else "d" for c in word if c.isalnum()]
+    steps = sum(a != b for a, b in itertools.pairwise(kinds))
+    is_aws = len(word) == 40 and not re.search("[_-]", word)
+    return (
+        len(set(kinds)) == 3 and not word.startswith("_Z") and steps > (0.3 if is_aws else 0.4) * len(kinds)
+    )

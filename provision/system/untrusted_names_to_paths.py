@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from ..errors import LockError
+from .redaction import clean_line
 
 MOST = 240
 """The most bytes of a name. File systems allow 255, and the draft of a file needs up to 12 more."""
@@ -30,9 +31,8 @@ def check_file_name(text: str, *, hidden: bool = False) -> str:
     Names with a leading dot are for drafts and configuration, and require `hidden`.
     """
     if problem := _find_problem(text, hidden=hidden):
-        shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
         raise UnsafeNameError(
-            f"{shown!r} cannot be a file name: {problem}",
+            f"{clean_line(text, _SHOWN)!r} cannot be a file name: {problem}",
             hint="use another index or lock. This name is damaged, or is an attempt to write to another folder",
         )
     return text
@@ -88,7 +88,7 @@ def check_relative(text: str) -> PurePosixPath:
     for part in parts:
         if problem := _find_problem(part, hidden=True):
             raise UnsafeNameError(
-                f"{text[:_SHOWN]!r} is not a path inside the folder: {part[:_SHOWN]!r}: {problem}",
+                f"{clean_line(text, _SHOWN)!r} is not a path inside the folder: {clean_line(part, _SHOWN)!r}: {problem}",
                 hint="create or copy it again. This path is damaged, or is an attempt to reach another folder",
             )
     return PurePosixPath(*parts)

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, final
 
+from .redaction import clean_line
+
 try:
     import fcntl
 except ImportError:  # Windows has neither these locks nor folder descriptors
@@ -55,7 +57,7 @@ class TooDeepError(OSError):
     def __init__(self, folder: str) -> None:
         super().__init__(
             errno.ENAMETOOLONG,
-            f"{folder[:200]}... has more than {_DEEPEST} nested folders. No valid package has so many",
+            f"{clean_line(folder, 200)} has more than {_DEEPEST} nested folders. No valid package has so many",
         )
 
 

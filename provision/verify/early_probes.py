@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import UsageError
 from ..model import FRAMEWORKS
 from ..system import process
+from ..system.redaction import clean
 from . import run_probe
 from .options import Options, device_of
 from .python_paths import FoundFramework, PythonPaths
@@ -207,7 +208,7 @@ def read_python_paths(
     raise UsageError(
         f"the search path of {env.python} cannot be read: {problems[-1]}",
         hint="The Python of the environment does not work. Create the environment again.",
-        log=report.finished.stderr[-4000:] or None,
+        log=clean(report.finished.stderr)[-4000:] or None,
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from ..environment.distributions import list_distributions
 from ..model import Environment, Evidence, Finding
 from ..profiles.make_failure_finding import make_finding
+from ..system.redaction import clean
 from .drift.check_listed_files import DIFFERENCES, FileProblem, ListedFile, check_files
 from .drift.install_commands import (
     list_needed,
@@ -228,7 +229,7 @@ def _make_damaged(
         "package_file_damaged",
         (
             *(Evidence(text=p.text, source=p.path) for p in bad[:6]),
-            Evidence(text=words.splitlines()[0][:300], source="the process"),
+            Evidence(text=clean(words.splitlines()[0], 300), source="the process"),
         ),
         confidence="certain",
         library=os.path.basename(bad[0].path),
@@ -245,7 +246,7 @@ def _explain_unrecorded(env: Environment, refused: str) -> Finding:
     name = os.path.basename(path.group(0)) if path else "a library"
     return make_finding(
         "file_refused_by_loader",
-        (Evidence(text=refused.strip()[:300], source="the loader"),),
+        (Evidence(text=clean(refused.strip(), 300), source="the loader"),),
         library=name,
         command=_describe_reinstallation(env),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..model import Environment, Event, Evidence, Finding
 from ..profiles.make_failure_finding import make_finding
+from ..system.redaction import clean
 from . import explain_unopened_nvidia_libraries, judge_frameworks, judge_loaded, run_probe
 from .early_probes import PATTERN
 from .verification_state import (
@@ -138,7 +139,7 @@ def find_loser(report: run_probe.ProbeReport) -> tuple[str, str] | None:
         if r["kind"] == "enter":
             current = r["framework"]
         elif r["kind"] == "failed":
-            return current, str(r["text"])[:500]
+            return current, clean(str(r["text"]), 500)
         elif r["kind"] == "convolution" and not r["ok"]:
             return current, f"{r['case']} {r['dtype']} {r['which']} is wrong"
     return (current, report.death) if report.death else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict, Lock
 from ..profiles.make_failure_finding import make_finding
+from ..system.redaction import clean
 from . import judge_loaded, message_causes, run_probe, status_causes
 from .read_libraries import format_cudnn_version, is_inside
 from .verification_state import FrameworkContext, Judgement, fail_with
@@ -93,7 +94,7 @@ def _judge_death(
     if report.death is None or (report.stage or "framework") != stage:
         return None
     evidence = (Evidence(text=report.death, source=stage), *report.complaints(), *report.words())
-    last = report.finished.stderr[-4000:]
+    last = clean(report.finished.stderr)[-4000:]
     finding = message_causes.explain_setting(last, evidence[:1]) or context.explain_unloaded(
         f"{report.death}\n{last}"
     )
@@ -120,7 +121,7 @@ def _judge_exception(
     if failed is None:
         return None
     text = failed["text"]
-    evidence = (Evidence(text=text[:2000], source=stage), *report.complaints(), *report.words(4))
+    evidence = (Evidence(text=clean(text, 2000), source=stage), *report.complaints(), *report.words(4))
     record = {"call": failed["error"], "text": text}
     saw = report.last("framework") or {}
     finding = context.explain_unloaded(text) or message_causes.explain_message(text, saw, evidence)
@@ -128,7 +129,7 @@ def _judge_exception(
         # JAX's exception only says that there is no GPU. The reason is in its log.
         stderr = report.finished.stderr
         finding = message_causes.explain_message(
-            stderr[-8000:], saw, evidence
+            clean(stderr)[-8000:], saw, evidence
         ) or message_causes.explain_no_gpu(report, saw, stage, context.explain_unloaded(stderr))
     # With little free memory, any status of cuDNN and an invisible GPU mean that memory ran out.
     if finding is None or (
@@ -137,7 +138,7 @@ def _judge_exception(
         finding = status_causes.explain_cudnn_call(
             record, report.complaints(), context.low_memory
         ) or context.explain_unloaded(report.finished.stderr)
-    detail = text.splitlines()[0][:300] if text else failed["error"]
+    detail = clean(text.splitlines()[0], 300) if text else failed["error"]
     return Judgement(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
 
 

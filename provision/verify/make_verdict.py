@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..model import Environment, Evidence, Finding, NodeVerdict, Outcome, StageResult, Verdict
 from ..profiles.make_failure_finding import make_finding
+from ..system.redaction import clean, clean_line
 from . import run_probe
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def explain_address_limit(
     finding = make_finding(
         "address_space_limited",
         (
-            Evidence(text=(shown or ended or "")[:300], source=failed.stage),
+            Evidence(text=clean(shown or ended or "", 300), source=failed.stage),
             Evidence(text=f"RLIMIT_AS is {allowed} bytes", source="getrlimit"),
         ),
         confidence="likely" if shown else "possible",
@@ -181,5 +182,4 @@ def _describe_fault(failed: StageResult, finding: Finding | None) -> str:
 
 def shorten_line(text: str) -> str:
     """Return the text as one line of fewer than 80 characters."""
-    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return words if len(words) <= _WIDTH else words[: _WIDTH - 3].rstrip() + "..."
+    return clean_line(text, _WIDTH)

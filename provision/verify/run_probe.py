@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system import process, scratch_folders
+from ..system.redaction import clean
 from . import cudnn_log
 
 if TYPE_CHECKING:
@@ -67,14 +68,14 @@ class ProbeReport:
         """Return the reasons that cuDNN logged for its last errors. They say more than the status."""
         from ..model import Evidence
 
-        reasons = re.findall(r"^e!\s+Error: (.+)$", self.log, re.MULTILINE)
+        reasons = re.findall(r"^e!\s+Error: (.+)$", clean(self.log), re.MULTILINE)
         return tuple(Evidence(text=r[:500], source="cuDNN's log") for r in dict.fromkeys(reasons[-20:]))[-3:]
 
     def words(self, lines: int = 8) -> tuple[Evidence, ...]:
         """Return the last lines of stderr, as evidence."""
         from ..model import Evidence
 
-        text = [line.rstrip() for line in self.finished.stderr.splitlines() if line.strip()]
+        text = [line.rstrip() for line in clean(self.finished.stderr).splitlines() if line.strip()]
         shown = _find_crash_lines(text) or text[-lines:]
         return tuple(Evidence(text=line[:500], source="stderr") for line in shown)
 

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from ..errors import LockError
 from ..model import Event, LockedPackage, PackageSources, Plan, RequirementLine, TransitiveFrameworks
-from ..system.redaction import redact_text
+from ..system.redaction import clean
 from . import remembered_source_packages
 from .package_named_in_refusal import has_wheel
 from .pylock import is_source
@@ -184,7 +184,7 @@ class SourceBuilds:
         name = str(canonicalize_name(refused.partition(" ")[0].partition("[")[0])) if refused else ""
         if name in self.allowed or (name and name in self.unread):
             raise error
-        shown = redact_text(refused) if refused else _describe_unnamed(needs)
+        shown = clean(refused) if refused else _describe_unnamed(needs)
         origins = [n.origin for n in needs if n.name and canonicalize_name(n.name) == name]
         shown += f" ({', '.join(origins)})" if origins else ""
         why = f"{shown} does not state its requirements without a build"
@@ -258,4 +258,4 @@ def describe_build(package: LockedPackage, archive: SourceArchive | None, plan: 
 
 
 def _describe_unnamed(needs: Sequence[RequirementLine]) -> str:
-    return ", ".join(f"{redact_text(n.text)} ({n.origin})" for n in needs if n.name is None) or "a package"
+    return ", ".join(f"{clean(n.text)} ({n.origin})" for n in needs if n.name is None) or "a package"

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from ..errors import BuildError, LockError
 from ..model import FRAMEWORKS, PROJECT_FOLDER, LockedPackage, RequirementLine
-from ..system.redaction import redact_text
+from ..system.redaction import clean
 
 _LONGEST = 300
 _WHAT = re.compile(r"(?m)^error: Failed to (?:\w+ and )?build `([^`]+)`")
@@ -55,7 +55,7 @@ def read_failure(log: str) -> Failure | None:
         reason = causes[0]
     else:
         return None
-    return Failure(what=what[1] if what else "", reason=redact_text(reason)[:_LONGEST])
+    return Failure(what=what[1] if what else "", reason=clean(reason, _LONGEST))
 
 
 def _read_reason(log: str) -> str:
@@ -106,7 +106,7 @@ def explain_in_solve(log: str, needs: Sequence[RequirementLine]) -> LockError | 
         name = need.name or Path(need.local).name
         return LockError(f"{name} could not be built: {failure.reason}", log=log,
                          hint=hint_dependencies_alone(need.local))  # fmt: skip
-    shown = need.name or redact_text(need.text)
+    shown = need.name or clean(need.text)
     return LockError(f"{shown} ({need.origin}) could not be built: {failure.reason}", log=log,
                      hint=f"correct its build, or remove it from {need.origin.partition(' line ')[0]}")  # fmt: skip
 

@@ -19,6 +19,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from ..errors import UsageError
+from ..system import text_codecs
+
 _MOST_PYTHON = 1 << 20
 _parsing = threading.Lock()
 _SINCE_DYNAMIC = (2, 2)  # PEP 643: since this version metadata names the fields that a build may change
@@ -67,8 +70,8 @@ def parse_python(text: bytes | None) -> ast.Module | None:
     with _parsing, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ast.parse(text_codecs.decode(text, ""))
+        except (UsageError, SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 
 

@@ -1,15 +1,17 @@
 """What a shell completes, asked in the shells themselves."""
 
+import json
 import os
 import pty
+import re
 import select
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from debian import need_programs
 
 from provision.cli import value_completion
 from provision.environment import registry
@@ -31,33 +33,111 @@ def made(gpuenv, monkeypatch):
     return gpuenv
 
 
-def in_bash(gpuenv, line):
-    """What bash has in its command line after LINE and a press of Tab, word by word, and how it looked."""
+def in_shell(gpuenv, shell, setup, line):
+    """What an interactive shell shows after LINE and two presses of Tab; PRINTED is its line, word by word."""
     leader, follower = pty.openpty()
     child = subprocess.Popen(
-        ["bash", "--norc", "--noprofile", "-i"], stdin=follower, stdout=follower, stderr=follower, cwd=gpuenv.work,
+        shell, stdin=follower, stdout=follower, stderr=follower, cwd=gpuenv.work,
         env={**gpuenv.env, "PS1": "", "TERM": "dumb", "COLUMNS": "200"}, start_new_session=True,
     )  # fmt: skip
     os.close(follower)
-    setup = (
-        "bind 'set enable-bracketed-paste off'; bind 'set completion-query-items 0'; bind 'set page-completions off'\n"
-        'eval "$(env _GPUENV_COMPLETE=source_bash gpuenv)"\n'
-    )
-    # Ctrl-A, and a command in front that prints its words: the line as bash understands it.
+
+    def wait_for(mark, seen=b""):
+        deadline = time.monotonic() + 300
+        while mark not in seen and time.monotonic() < deadline:
+            if select.select([leader], [], [], 0.2)[0]:
+                try:
+                    seen += os.read(leader, 65536)
+                except OSError:
+                    break
+        return seen
+
+    # zsh drops keys that arrive while it starts.
+    os.write(leader, f"{setup}\nprintf %s-%s\\\\n shell ready\n".encode())
+    wait_for(b"shell-ready")
+    # Ctrl-A, and a command in front that prints its words: the line as the shell understands it.
     keys = f"{line}\t\t\x01printf '<%s>\\n' \necho the-end-of-it | tr a-z A-Z\n"
-    os.write(leader, (setup + keys).encode())
-    seen, deadline = b"", time.monotonic() + 300
-    while b"THE-END-OF-IT" not in seen and time.monotonic() < deadline:
-        if select.select([leader], [], [], 0.2)[0]:
-            try:
-                seen += os.read(leader, 65536)
-            except OSError:
-                break
+    os.write(leader, keys.encode())
+    seen = wait_for(b"THE-END-OF-IT")
     os.write(leader, b"exit\n")
     child.wait(10)
     os.close(leader)
     text = seen.decode(errors="replace").replace("\r", "")
     return [row[1:-1] for row in text.splitlines() if row.startswith("<") and row.endswith(">")], text
+
+
+def in_bash(gpuenv, line):
+    setup = (
+        "bind 'set enable-bracketed-paste off'; bind 'set completion-query-items 0'; bind 'set page-completions off'\n"
+        'eval "$(env _GPUENV_COMPLETE=source_bash gpuenv)"'
+    )
+    return in_shell(gpuenv, ["bash", "--norc", "--noprofile", "-i"], setup, line)
+
+
+def in_zsh(gpuenv, line):
+    setup = 'autoload -Uz compinit; compinit -u -D; eval "$(env _GPUENV_COMPLETE=source_zsh gpuenv)"'
+    return in_shell(gpuenv, ["zsh", "-f", "-i"], setup, line)
+
+
+ATTACKS = ("$(id>PWNED)", "\\$(id>PWNED)", "`id>PWNED`", "\\`id>PWNED\\`", '"$(id>PWNED)', "')';id>PWNED;('", "a\nid>PWNED",
+           "<(id>PWNED)", "=(id>PWNED)", "${(e):-$(id>PWNED)}", "*(e:id>PWNED:)", "&id>PWNED&")  # fmt: skip
+
+
+def plant(gpuenv):
+    """A project whose targets and registered environments have names and paths that shells could evaluate."""
+    targets = {f"t{i}": {"file": f"node{text}.json"} for i, text in enumerate(ATTACKS) if "\n" not in text}
+    (gpuenv.work / "gpuenv.yaml").write_text(
+        "frameworks: [torch]\ntargets: " + json.dumps({**targets, "login": {"driver": "535.129.03"}})
+    )
+    for text in ATTACKS:
+        env = gpuenv.work / "envs" / text.replace("/", "")
+        (env / ".gpuenv").mkdir(parents=True)
+        registry.add(env)
+
+
+def marks(gpuenv):
+    return [path for path in gpuenv.folder.rglob("PWNED*") if path.is_file()]
+
+
+@pytest.mark.parametrize("line", ["gpuenv lock --target ", "gpuenv remove en", "gpuenv verify "])
+@pytest.mark.parametrize("drive", [in_bash, in_zsh])
+def test_tab_runs_nothing_that_a_project_or_path_says(made, drive, line):
+    """typer's script of zsh evaluates descriptions and values."""
+    need_programs("zsh", packages="zsh")
+    plant(made)
+    _, text = drive(made, line)
+    assert "THE-END-OF-IT" in text and not marks(made), text
+
+
+def test_zsh_inserts_targets_and_paths_with_blanks(made):
+    need_programs("zsh", packages="zsh")
+    (made.work / "gpuenv.yaml").write_text('frameworks: [torch]\ntargets: {login: {driver: "535.129.03"}}\n')
+    words, text = in_zsh(made, "gpuenv create --target lo")
+    assert words and words[-1] == "login", text
+    words, text = in_zsh(made, "gpuenv verify m")
+    assert words and words[-1] == "my env", text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell", "pwsh"])
+def test_only_plain_characters_reach_a_shell(made, shell):
+    plant(made)
+    allowed = {
+        "bash": r"[\w@%+=:,./~\\ -]*",
+        "fish": r"[\w@%+=:,./~ \t-]*",
+        "zsh": r"_files|_arguments '[\w\\@%+=:,./~ \"*()-]*'?|\"[^$`]*",
+    }
+    for words in (("lock", "--target", ""), ("remove", "")):
+        line = " ".join(("gpuenv", *words))
+        env = {**made.env, "_GPUENV_COMPLETE": f"complete_{shell}", "COMP_WORDS": "\n".join(("gpuenv", *words)),
+               "COMP_CWORD": str(len(words)), "_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}  # fmt: skip
+        done = subprocess.run(
+            [SCRIPTS / "gpuenv"], env=env, cwd=made.work, capture_output=True, text=True, check=True
+        )
+        assert ("login" if "--target" in words else "tf") in done.stdout and "PWNED" not in done.stdout
+        for row in done.stdout.splitlines():
+            assert re.fullmatch(
+                allowed.get(shell, r"([\w@%+=:,./~-]+|'[\w@%+=:,./~ -]+'):::[\w@%+=:,./~ -]*"), row
+            ), row
 
 
 @pytest.mark.parametrize(
@@ -98,14 +178,12 @@ def test_bash_completes_files_where_no_environment_fits(made):
 
 
 def test_fish_completes_commands_and_environments(made):
-    fish = shutil.which("fish")
-    if not fish:
-        pytest.skip("fish is not installed")
+    need_programs("fish", packages="fish")
 
     def offered(line):
         code = f'env _GPUENV_COMPLETE=source_fish gpuenv | source; complete -C "{line}"'
         done = subprocess.run(
-            [fish, "--no-config", "-c", code],
+            ["fish", "--no-config", "-c", code],
             env=made.env,
             cwd=made.work,
             capture_output=True,
@@ -121,9 +199,7 @@ def test_fish_completes_commands_and_environments(made):
 
 def test_zsh_completes_commands_and_environments(made):
     """What zsh would hand on to `_arguments`, with the quoting of every word taken off by zsh itself."""
-    zsh = shutil.which("zsh")
-    if not zsh:
-        pytest.skip("zsh is not installed")
+    need_programs("zsh", packages="zsh")
 
     def offered(*words):
         listed = " ".join(f"'{w}'" for w in ("gpuenv", *words))
@@ -133,7 +209,7 @@ def test_zsh_completes_commands_and_environments(made):
             f"words=({listed}); CURRENT=$#words; _gpuenv_completion"
         )
         done = subprocess.run(
-            [zsh, "-f", "-c", code], env=made.env, cwd=made.work, capture_output=True, text=True, check=True
+            ["zsh", "-f", "-c", code], env=made.env, cwd=made.work, capture_output=True, text=True, check=True
         )
         return done.stdout
 

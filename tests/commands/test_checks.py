@@ -1,5 +1,6 @@
 """Checks: what runs, where and how long, what a failure says, and whose gpuenv.yaml is believed."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 from framework_envs import framework_env, venv
 
+from provision import report
 from provision.commands import project_checks
 from provision.commands.verify_packages import Examination
 from provision.errors import DataError, UsageError
-from provision.model import StageResult, Verdict, as_document, from_plain
+from provision.export import verdict_page
+from provision.model import Machine, StageResult, Target, Verdict, as_document, from_plain
 from provision.request.shared_options import Choices
 from provision.verify import Options, locate_environment
 
@@ -399,3 +402,44 @@ def test_compile_passes_with_a_compiler(torch, monkeypatch, tmp_path):
         found.hint
         == f"Run the torch.compile check of this environment: gpuenv verify '{torch}' --check compile -v"
     )
+
+
+PRINTED = (
+    "machine h.example login us3r-x password hunter2x",
+    "using wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+    "OPENAI_KEY=0penai-opaque",
+    "DB_PASS='two w0rds-x'",
+    "curl -u us3r-x:hunter2x https://host",
+    "Cookie: sid=hunter2x; other=w0rds-x",
+    "//registry.example/:_authToken=hunter2x",
+    "connect name:hunter2x@proxy:3128",
+    "https://us3r-x:hunter2x" + "y" * 600 + "@host/simple",
+    "it says open-sesame-77",
+    "RuntimeError: CUDA out of memory, token=hunter2x",
+)
+SECRETS = ("us3r-x", "hunter2x", "wJalrXUtnFEMI", "0penai-opaque", "w0rds-x", "open-sesame-77")
+
+
+@pytest.mark.parametrize("lines", [PRINTED[:6], PRINTED[5:]])
+def test_secrets_that_a_check_prints_are_nowhere(env, monkeypatch, lines):
+    """Neither in the verdict nor on its page; a report has what checks printed only on request."""
+    monkeypatch.setenv("SOME_SERVICE_TOKEN", "open-sesame-77")
+    text = "\n".join(("evidence 1.2.3", *lines))
+    (env.parent / "leaky.py").write_text(f"import sys; sys.exit({text!r})\n")
+    project_of(env, {"run": f"{sys.executable} leaky.py"})
+    verdict = judged(env)
+    assert verdict.checks[0].status == "fail" and "evidence 1.2.3" in verdict.checks[0].output
+    facts = report.ReportFacts(
+        gpuenv="1",
+        python="3",
+        machine=Machine(target=Target(platform="linux-x86_64")),
+        when="",
+        verdict=verdict,
+    )
+    without = report.write_report(facts, report.PersonalData()).text
+    included = report.write_report(
+        dataclasses.replace(facts, include_checks=True), report.PersonalData()
+    ).text
+    assert "evidence 1.2.3" in included and "evidence" not in without and "leaky.py" in without
+    for shown in (json.dumps(as_document(verdict)), verdict_page.page(verdict, "footer"), included):
+        assert not [word for word in SECRETS if word in shown], shown

@@ -36,7 +36,6 @@ from provision.detect.platform_and_libc import (
     parse_glibc_version,
     read_environment,
     read_platform,
-    redacted,
 )
 from provision.detect.pythons import (
     find_conda_version,
@@ -48,6 +47,7 @@ from provision.detect.system_libraries import (
 )
 from provision.model import HardwareDevice
 from provision.system.loader_cache import FLAVOURS, parse_ldconfig
+from provision.system.redaction import redact_variable
 
 
 def sample(name):
@@ -268,8 +268,8 @@ def test_the_conda_records_name_the_python_version():
 
 def test_credentials_in_values_are_hidden():
     url = "https://user:pa@ss@mirror.example/simple https://mirror.example/x"
-    assert redacted("PYTORCH_INDEX", url) == "https://***@mirror.example/simple https://mirror.example/x"
-    assert redacted("TORCH_API_TOKEN", "abc") == "***"
+    assert redact_variable("PYTORCH_INDEX", url) == "https://mirror.example/simple https://mirror.example/x"
+    assert redact_variable("TORCH_API_TOKEN", "abc") == "***"
 
 
 def test_only_variables_that_matter_are_read():

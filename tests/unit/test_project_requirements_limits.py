@@ -10,6 +10,8 @@ from requirements_folder import SHA, STACK, asked, elsewhere, folder, refusal, w
 
 from provision.cli import exit_codes
 from provision.errors import GpuenvError
+from provision.project.init import imports
+from provision.wheels import requirements_stated_in_source
 
 _WORDS = st.sampled_from(
     [
@@ -125,3 +127,29 @@ def test_deep_includes_are_refused(folder):
     for i in range(60):
         (folder / f"f{i}.txt").write_text(f"-r f{i + 1}.txt\n")
     assert "deep" in refusal(folder, "-r f0.txt\n").message
+
+
+@pytest.mark.parametrize("name", ["punycode", "idna", "unicode_escape", "nothing", "rot13", "zip"])
+def test_a_declared_encoding_that_is_none_of_texts_is_refused(folder, name):
+    """The decoder of punycode takes minutes for a megabyte."""
+    (folder / "requirements.txt").write_bytes(f"# coding: {name}\n".encode() + b"a-" * (1 << 20))
+    began = time.process_time()
+    error, _ = outcome(folder)
+    assert time.process_time() - began < 5
+    assert "requirements.txt" in error.message and name.replace("_", "-") in error.message
+
+
+@pytest.mark.parametrize("name", ["latin-1", "utf-8-unix", "cp1252", "shift_jis", "koi8-r"])
+def test_encodings_of_texts_are_read(folder, name):
+    (folder / "requirements.txt").write_bytes(f"# -*- coding: {name} -*-\nnumpy\n".encode())
+    assert [need.name for need in outcome(folder)[1].needs] == ["numpy"]
+
+
+def test_a_program_with_such_an_encoding_is_skipped(folder):
+    source = b"# coding: punycode\nimport pandas\n" + b"#" + b"a-" * (200 << 10)
+    (folder / "train.py").write_bytes(source)
+    (folder / "other.py").write_text("import numpy\n")
+    began = time.process_time()
+    assert list(imports.find_imports(folder)) == ["numpy"]
+    assert requirements_stated_in_source.parse_python(source) is None
+    assert time.process_time() - began < 5

@@ -16,7 +16,7 @@ from ...environment.packages_to_replace import RepairWork, compare_locks
 from ...errors import BuildError
 from ...index.http_refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
 from ...model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name
-from ...system.redaction import redact, redact_text
+from ...system.redaction import clean, redact
 from ...wheels.cache_and_disk import size
 from ...wheels.install import install_wheels
 from ...wheels.reinstall import put_back as put_back_wheels, take_out
@@ -191,7 +191,7 @@ def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedP
 
 def _explain_refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPackage]) -> BuildError:
     """Return the error for a failure of the engine."""
-    text = redact_text(error["text"])
+    text = clean(error["text"])
     if error["kind"] == "Disk":
         return BuildError(
             f"{text} has {size(float(error['free']))} free; downloading and unpacking needs about {size(float(error['need']))}",

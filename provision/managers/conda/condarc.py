@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ...system import untrusted_files
-from ...system.redaction import redact_text
+from ...system.redaction import clean_line
 
 _LISTS = ("channels", "default_channels")
 _MAPS = ("custom_channels", "custom_multichannels", "mirrored_channels", "proxy_servers")
@@ -58,7 +58,7 @@ def configuration(environ: Mapping[str, str]) -> Configuration:
     if isinstance(values.get("proxy_servers"), dict):
         others = sorted(k for k in values["proxy_servers"] if k not in ("http", "https"))
         said += [
-            f"proxy_servers in .condarc: {_redact(k)} is ignored, only http and https apply" for k in others
+            f"proxy_servers in .condarc: {_quote(k)} is ignored, only http and https apply" for k in others
         ]
     return Configuration(values=values, said=tuple(said))
 
@@ -68,8 +68,8 @@ def _find_certificates(ssl_verify: object) -> str | None:
     return str(Path(str(ssl_verify)).expanduser()) if named else None
 
 
-def _redact(text: object) -> str:
-    return redact_text(str(text))
+def _quote(text: object) -> str:
+    return clean_line(str(text), 200)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _check(path: Path | str, key: str, value: Any) -> Any:
     for name, entry in value.items() if key in _MAPS and value else ():
         words = entry if isinstance(entry, list) and key in _GROUPS else [entry]
         if not all(isinstance(w, str) for w in words if w is not None):
-            raise ValueError(f"{path}: {key} has an invalid address: {_redact(name)}")
+            raise ValueError(f"{path}: {key} has an invalid address: {_quote(name)}")
     if key == "channel_alias" and not isinstance(value, str | None):
         raise ValueError(f"{path}: {key} is not an address")
     if key == "ssl_verify":

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import GpuenvError, UsageError
 from ...system import process, scratch_folders
-from ...system.redaction import redact_text
+from ...system.redaction import clean
 from . import condarc as conda_auth
 from .condarc import configuration
 
@@ -117,7 +117,7 @@ def ask(
         if answer.exists():
             reply = dict(json.loads(answer.read_text(encoding="utf-8")))
             if reply.get("error", {}).get("kind") == "ConfigurationError":
-                text = redact_text(reply["error"]["text"])
+                text = clean(reply["error"]["text"])
                 raise failure(text, hint="correct the configuration named above")
             return reply
         if not scratch.is_dir():
@@ -130,7 +130,7 @@ def ask(
 
 def _describe_crash(operation: str, done: process.Finished, failure: type[GpuenvError]) -> GpuenvError:
     """Return the error for a worker that ended without an answer."""
-    log = redact_text("\n".join(x for x in done.stderr.splitlines() if not x.startswith('{"event"')))
+    log = clean("\n".join(x for x in done.stderr.splitlines() if not x.startswith('{"event"')))
     how = done.signal or ("it exceeded its deadline" if done.timed_out else f"exit code {done.returncode}")
     first = next((x.strip() for x in log.splitlines() if x.strip() and "panicked at" not in x), "")
     return failure(

@@ -23,7 +23,7 @@ from ...model import (
     normalize_name,
 )
 from ...system import untrusted_files
-from ...system.redaction import redact
+from ...system.redaction import clean_line, redact
 from ...system.untrusted_names_to_paths import UnsafeNameError, file_name_of_url
 from ...wheels import pylock
 from . import conda_lock_yml as conda_file, engine as door, specs as conda_specs
@@ -75,7 +75,9 @@ def _read_explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage,
         url, _, digest = entry.partition("#")
         digest = digest.removeprefix("sha256:").removeprefix("md5:")
         if "://" not in url or not re.fullmatch(r"([0-9a-f]{32}|[0-9a-f]{64})?", digest):
-            raise LockError(f"{path}:{number}: expected a package address with a hash: {entry[:120]}")
+            raise LockError(
+                f"{path}:{number}: expected a package address with a hash: {clean_line(entry, 120)}"
+            )
         packages.append(
             _parse_package(path, url, platform, **{"sha256" if len(digest) == 64 else "md5": digest or None})
         )

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import LockError, ResolveError
 from ...index.http_refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
 from ...model import CondaBuild, Event, FrameworkRequest, Lock, LockedPackage, Plan, PlannedBuild
-from ...system.redaction import redact, redact_text
+from ...system.redaction import clean, redact
 from ...wheels import pylock
 from . import engine as channels_door, specs
 from .specs import Bounds, SolverQuestion, Wish
@@ -201,7 +201,7 @@ def with_wheels(lock_: Lock, wheels: Sequence[LockedPackage], builds: Sequence[P
 
 def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
     """Return the error for a message of the engine about a channel."""
-    text = redact_text(error["text"])
+    text = clean(error["text"])
     address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
     where = address.group(0).rstrip(":/,") if address else ", ".join(map(redact, channels))
     for pattern, fault, hint in _LOCAL_FAULTS:

@@ -91,8 +91,8 @@ def read_cached_config(path: Path, cache_dir: Path | None, data: bytes | None = 
     form = PYPROJECT if path.name == PYPROJECT else ""
     key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0{form}".encode() + data).hexdigest()
     # A file with a password must not be copied into the cache.
-    secret = next(find_secrets(data.decode("utf-8", "replace")), None)
-    kept = cache_dir / f"project-{key}.json" if cache_dir and not secret else None
+    has_secret = bool(find_secrets(data.decode("utf-8", "replace")))
+    kept = cache_dir / f"project-{key}.json" if cache_dir and not has_secret else None
     config = _READ.get(key) or (_read_cache(kept) if kept else None)
     if config is None:
         config = parse_config(path.name, data)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...errors import UsageError
+from ...system import text_codecs
 from .main_programs import Layout, find_secondary_programs
 
 if TYPE_CHECKING:
@@ -188,8 +190,8 @@ def _walk_imports(source: bytes, submodules: Collection[str]) -> Iterator[tuple[
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the project's code are irrelevant here
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+            tree = ast.parse(text_codecs.decode(source, ""))
+    except (UsageError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     # A loop instead of recursion, because the nesting may exceed Python's stack.
     pending: list[tuple[ast.AST, str]] = [(tree, "files")]

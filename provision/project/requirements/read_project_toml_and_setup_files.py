@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import UsageError
+from provision.system import text_codecs
 
-from .requirements_text import decode_text, read_bytes
+from .requirements_text import read_bytes
 
 _MOST_PYTHON = 200_000  # deeper nesting could exceed the interpreter's stack
 
@@ -20,7 +21,7 @@ def read_toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
     """Read a TOML file, and return it with its text for line numbers. Raises UsageError."""
     import tomli
 
-    text = decode_text(read_bytes(path, name), name).replace("\r\n", "\n")
+    text = text_codecs.decode(read_bytes(path, name), name).replace("\r\n", "\n")
     try:
         return tomli.loads(text), text
     except (tomli.TOMLDecodeError, RecursionError, ValueError) as error:
@@ -31,7 +32,7 @@ def read_setup_cfg(path: Path, name: str) -> dict[str, dict[str, str]]:
     """Read the sections of a setup.cfg. Raises UsageError."""
     parser = configparser.RawConfigParser(strict=False)
     try:
-        parser.read_string(decode_text(read_bytes(path, name), name))
+        parser.read_string(text_codecs.decode(read_bytes(path, name), name))
     except configparser.Error as error:
         reason = str(error).replace("\n", " ")
         raise UsageError(f"{name} cannot be read: {reason}", hint="correct that line") from error
@@ -90,7 +91,7 @@ def read_setup_arguments(path: Path, name: str) -> dict[str, Any] | None:
     A value is a literal, directly or through a name that is assigned once, and Computed otherwise. The code is
     parsed and never run.
     """
-    text = decode_text(read_bytes(path, name), name)
+    text = text_codecs.decode(read_bytes(path, name), name)
     if len(text) > _MOST_PYTHON:
         raise UsageError(f"{name} is too long ({len(text)} characters)", hint="name a requirements file")
     try:

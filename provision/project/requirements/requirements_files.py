@@ -10,13 +10,13 @@ from optparse import Values
 from pathlib import Path
 
 from provision.errors import UsageError
-from provision.system import grants
+from provision.system import grants, text_codecs
 
 from ...model import CONDA_LOCK, is_venv_lock
 from ..quote_for_messages_and_parse_requirement import quote_text
 from ..tree import find_root, refuse_outside
 from .requirement import SourceLine
-from .requirements_text import decode_text, has_file_options, read_bytes, split_lines, split_options
+from .requirements_text import has_file_options, read_bytes, split_lines, split_options
 
 _MOST_FILES = 500
 _MOST_DEEP = 40
@@ -91,7 +91,7 @@ def read_requirements_file(
         raise UsageError(
             f"more than {_MOST_FILES} requirements files are included", hint="include fewer files"
         )
-    text = decode_text(data, name)
+    text = text_codecs.decode(data, name)
     refuse_other_formats(path, name, text)
     for number, line in split_lines(text):
         read_line(reading, line, f"{name} line {number}", (*within, path), constraint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import functools
 import optparse
 import re
@@ -18,16 +17,6 @@ from ..quote_for_messages_and_parse_requirement import LONGEST, quote_text
 from ..tree import find_root, refuse_outside
 
 MAX_BYTES = 8 << 20
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF16, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-)
-_CODING = re.compile(rb"coding[:=]\s*([-\w.]+)")
 _COMMENT = re.compile(r"(^|\s)#.*$")
 
 
@@ -46,30 +35,6 @@ def read_bytes(path: Path, name: str, included: str | None = None) -> bytes:
     if len(data) > MAX_BYTES:
         raise UsageError(f"{name} is larger than {MAX_BYTES} bytes{by}", hint="name a requirements file")
     return data
-
-
-def decode_text(data: bytes, name: str) -> str:
-    """Decode a file by its byte order mark, else by a coding line among the first two, else as UTF-8.
-
-    Raises UsageError.
-    """
-    encoding = "utf-8"
-    for mark, its in _BOMS:
-        if data.startswith(mark):
-            data, encoding = data[len(mark) :], its
-            break
-    else:
-        for line in data.split(b"\n")[:2]:
-            if line[:1] == b"#" and (match := _CODING.search(line)):
-                encoding = match[1].decode("ascii", "replace")
-                break
-    try:
-        text = data.decode(encoding)
-    except (UnicodeDecodeError, LookupError, ValueError) as error:
-        raise UsageError(f"{name} is not {encoding} text: {error}", hint="save it as UTF-8") from error
-    if "\0" in text:
-        raise UsageError(f"{name} contains NUL bytes: it is not {encoding} text", hint="save it as UTF-8")
-    return text
 
 
 def split_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from .borrowed_rights import has_borrowed_rights
 from .child_cleanup import (
     ENDING,
     HUNG_UP,
@@ -31,7 +32,6 @@ from .child_cleanup import (
     unwind,
 )
 from .foreground import ForegroundResult, attend
-from .hide_credentials_from_users_and_check_setuid import has_borrowed_rights, hide_credentials
 from .user_folders import is_anothers, settle_home
 
 __all__ = [
@@ -47,7 +47,6 @@ __all__ = [
     "environ",
     "handle_dropped_exception",
     "has_borrowed_rights",
-    "hide_credentials",
     "is_anothers",
     "replace",
     "run",

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...model import Check, CheckResult, Environment, Event, Evidence, Finding, StageResult, Verdict
 from ...system import process, scratch_folders
 from ...system.process import read_limits_and_oom_kills
-from ...system.redaction import redact_text
+from ...system.redaction import clean, clean_line
 from ..make_verdict import add_stages
 from . import torch_compile_check
 from .torch_compile_check import MissingTool
@@ -126,7 +126,7 @@ def _make_result(
     seconds: float | None = None,
 ) -> CheckResult:  # fmt: skip
     return CheckResult(
-        label=redact_text(check.label), kind=check.kind, subject=redact_text(check.subject),
+        label=clean_line(check.label, _LONGEST), kind=check.kind, subject=clean(check.subject),
         status="pass" if ok else "fail", detail=detail,
         returncode=finished.returncode if finished and not finished.timed_out else None,
         signal=finished.signal if finished and not finished.timed_out else None,
@@ -138,8 +138,8 @@ def _make_result(
 def _list_last_lines(finished: process.Finished, count: int = _LINES) -> tuple[str, ...]:
     """Return the last lines of standard error, or of standard output if standard error is empty."""
     for text in (finished.stderr, finished.stdout):
-        if lines := [line.rstrip()[:_LONGEST] for line in text.splitlines() if line.strip()]:
-            return tuple(map(redact_text, lines[-count:]))
+        if lines := [line.rstrip()[:_LONGEST] for line in clean(text).splitlines() if line.strip()]:
+            return tuple(lines[-count:])
     return ()
 
 

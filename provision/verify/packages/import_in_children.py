@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ...model import Evidence
+from ...system.redaction import clean
 from .. import run_probe
 from .compiled_files import Package
 from .loader_search import OF_FRAMEWORK
@@ -57,7 +58,7 @@ class Attempt:
         """Return the errors of the imports as evidence, by the line that names a library."""
         by_line: dict[str, Evidence] = {}
         for module, error in self.errors.items():
-            lines = error.splitlines()
+            lines = clean(error).splitlines()
             line = next((x for x in lines if _OF_A_LIBRARY.search(x)), lines[0] if lines else "")[:500]
             by_line.setdefault(line, Evidence(text=line, source=f"import {module}"))
         return tuple(by_line.values())[:8] + (
