@@ -1,7 +1,7 @@
 """Download and unpack the Python archives of a bundle: the standalone builds that uv manages.
 
 uv downloads the archive for any platform (UV_PYTHON_INSTALL_MIRROR names a mirror) and compares it with its
-built-in hash. On the target uv unpacks it after a comparison with the bundle's hash.
+built-in hash. On the target uv unpacks it, after a comparison with the bundle's hash, for one environment.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..environment import bundled_pythons
 from ..errors import BuildError
 from ..index import uv
 from ..model import BundlePython, PackageSources
@@ -87,8 +88,8 @@ def _run(
     )
 
 
-def install(folder: Path, archive: BundlePython, sha256: str) -> str:
-    """Make uv unpack a bundle's Python into its own folder, and return the path. Raises BuildError."""
+def install(folder: Path, archive: BundlePython, sha256: str, env: Path) -> str:
+    """Make uv unpack a bundle's Python for an environment, and return the path of the interpreter. Raises BuildError."""
     parts = re.fullmatch(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(.*)", archive.version)
     assert parts  # guaranteed by BundlePython
     _, _, system, machine, libc = archive.key.split("-")
@@ -97,13 +98,13 @@ def install(folder: Path, archive: BundlePython, sha256: str) -> str:
         "major": int(parts[1]), "minor": int(parts[2]), "patch": int(parts[3]), "prerelease": parts[4],
         "url": (folder / archive.path).resolve().as_uri(), "sha256": sha256, "variant": None, "build": None,
     }  # fmt: skip
+    home = bundled_pythons.claim(env, sha256)
     with scratch_folders.scratch("python") as scratch:
         listed = scratch / "listed.json"
         listed.write_text(json.dumps({archive.key: entry}), encoding="utf-8")
         variables = {"UV_PYTHON_DOWNLOADS_JSON_URL": str(listed)}
-        done = _run(["python", "install", archive.key, "--no-bin"], variables)
-        home = _run(["python", "dir"], variables, timeout=60).stdout.strip()
-    path = Path(home) / archive.key / ("python.exe" if system == "windows" else "bin/python3")
+        done = _run(["python", "install", archive.key, "--no-bin", "--install-dir", str(home)], variables)
+    path = home / archive.key / ("python.exe" if system == "windows" else "bin/python3")
     if not done.ok or not path.exists():
         raise BuildError(
             f"the bundle's Python {archive.version} ({archive.path}) cannot be unpacked",

@@ -98,15 +98,15 @@ class BuildJob:
         )  # fmt: skip
 
     def record(self, prefix: Path) -> None:
-        """Write plan, lock and options into the environment at `prefix`.
+        """Write plan, lock, options and the installed packages into the environment at `prefix`."""
+        state.note_installed(prefix, self.lock)
+        self.write_record(prefix)
 
-        The options are written last, because the next `create` relies on them.
-        """
+    def write_record(self, prefix: Path) -> None:
+        """Write plan, lock and options. The options are last, because the next `create` relies on them."""
         if self.remembered is not None:
             state.write(prefix, "plan.json", as_document(self.lock.plan))
             manager(self.lock.manager).record(self.lock, prefix)
-        state.note_installed(prefix, self.lock)
-        if self.remembered is not None:
             state.write(prefix, "request.json", self.remembered)
 
     def created(self, verdict: Verdict | None, *, changed: bool) -> CreateResult:
@@ -164,10 +164,12 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
             work.do(prefix)
             create_from_bundle.name_origins(prefix, job.lock, job.choices)
             job.record(prefix)
+            written = state.digest_record(prefix)
             if proving:
                 verdict = prove_and_keep(job, prefix)
                 if not (stays or is_expected(verdict, device)):
                     raise FailedProofError(verdict)
+            state.vouch(job.env, written)
     settle(job.lock.manager, job.env, job.emit)
     return verdict and with_later_stages(job, verdict)
 

@@ -25,8 +25,8 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         refuse_framework_as_path(options.env)
     env = choose_env_to_change(emit, options.env)
     lock, recreate = options.takes_lock, options.recreate
-    choices = recall_and_record_options.record_create_options(
-        env, options.choices, lock=lock, recreate=recreate
+    choices = recall_and_record_options.recall_for_create(
+        where.make_absolute(env), options.choices, emit, lock=lock, recreate=recreate
     )
     if options.is_plain and (
         there := up_to_date.describe_up_to_date(emit, env, choices, brief=options.brief)

@@ -91,8 +91,8 @@ def check_files(c: Choices, emit: Emit) -> None:
     )  # pip would take a newer wheel that was put there
 
 
-def unpack_python(c: Choices, plan: Plan, emit: Emit) -> str | None:
-    """Return the unpacked Python of the bundle for a plan, or None if it has none. Raises BuildError."""
+def unpack_python(c: Choices, plan: Plan, env: Path, emit: Emit) -> str | None:
+    """Return the bundle's Python for a plan, unpacked for an environment, or None without one. Raises BuildError."""
     if c.bundle is None:
         return None
     from .. import bundle
@@ -105,7 +105,7 @@ def unpack_python(c: Choices, plan: Plan, emit: Emit) -> str | None:
         return None
     emit(Event(kind="start", stage="build", text=f"unpacking Python {archive.version}"))
     sha256 = next(f.sha256 for f in manifest.files if f.path == archive.path)
-    return python_archives.install(c.bundle, archive, sha256 or "")
+    return python_archives.install(c.bundle, archive, sha256 or "", env)
 
 
 def name_origins(env: Path, lock: Lock, c: Choices) -> None:

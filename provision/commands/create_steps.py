@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 
-from ..environment import draft_and_replace_folder, state
+from ..environment import bundled_pythons, draft_and_replace_folder, state
 from ..environment.packages_to_replace import compare_locks, describe_changes
 from ..errors import BuildError, ResolveError, UsageError
+from ..index.build_addresses import name_configured, name_locked
 from ..managers import venv
 from ..managers.protocol import manager
 from ..model import (
@@ -34,6 +36,7 @@ from ..request import (
 )
 from ..request.shared_options import Choices
 from ..request.user_grants import read_user_grants
+from ..system import scratch_folders
 from ..wheels import pylock
 from . import create_from_bundle, interruption_message, keep_device_cuda_and_python, read_request
 from .build_transaction import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
@@ -63,8 +66,12 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
     read_request.get_locking(choices).require()
     if how.dry_run:
         lock = require_lock(env, choices, how, emit)
-        lock = name_hosts(lock, choices, emit) if lock else None
-        plan = show_plan(emit, choices) if lock is None else lock.plan
+        if lock is None:
+            plan = show_plan(emit, choices)
+        else:
+            lock = name_hosts(lock, choices, emit)
+            sources = package_sources.read_locked_sources(choices, lock)
+            plan = name_configured(lock.plan, sources, (), where.get_cache_dir(choices))
         foresee(emit, env, plan, lock, choices)
         return plan
     with draft_and_replace_folder.lock_place(env, emit):
@@ -99,8 +106,8 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
             f"{env} was created for the CPU, because no GPU was found. {why}",
             hint="rebuild the environment for the GPU with --recreate. The old environment is kept until the new one works",
         )
-    if before.get("given") != wanted["given"]:
-        state.write(env, "request.json", {**before, "given": wanted["given"]})
+    if before.get("given") != wanted["given"] and state.is_vouched(env):
+        state.write_vouched(env, "request.json", {**before, "given": wanted["given"]})
     return _reuse_or_build(emit, env, choices, how)
 
 
@@ -120,6 +127,8 @@ def _reuse_or_build(emit: Emit, env: Path, choices: Choices, how: CreateOptions)
 
         environment = dataclasses.replace(environment, drift=compare_wheels.find_drift(env, built).changes)
     plan = state.plan_of(env)
+    if plan and not state.is_vouched(env):
+        plan = name_locked(plan, ())  # a stranger's word on where the builds are from
     value = CreateResult(machine=machine, plan=plan, lock=built, environment=environment, verdict=verdict)
     return finish_creation(emit, value, env)
 
@@ -149,7 +158,13 @@ def _build_new(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> C
     if isinstance(job, CreateResult):
         return job
     work = BuildStep(do=lambda prefix: way.install(job.local_lock, prefix, job.how))
-    return replace_environment(job, work, rolled_back=f"the new environment failed. {env} was not changed")
+    try:
+        return replace_environment(
+            job, work, rolled_back=f"the new environment failed. {env} was not changed"
+        )
+    finally:
+        with contextlib.suppress(BuildError):  # the next run at this path tries again
+            bundled_pythons.settle(env)
 
 
 # Six parameters: `fixed_lock` and `old` exclude each other, and the other four are those of every step here.
@@ -185,11 +200,16 @@ def _job(
         machine, lock = accept_lock(fixed_lock, how.compared(choices)), fixed_lock
         sources = package_sources.read_locked_sources(choices, fixed_lock)
     lock = lock if choices.bundle else name_hosts(lock, choices, emit)
+    if not any(
+        b.index_urls for b in lock.plan.builds
+    ):  # of a file: it is installed by hash, from these indexes
+        plan = name_configured(lock.plan, sources, (), where.get_cache_dir(choices))
+        lock = dataclasses.replace(lock, plan=plan)
     return BuildJob(
         env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=how.verify,
         checks=how.checks,
         remembered=make_record(choices, fixed_lock, files), distrust=how.recreate,
-        python=lambda: _python_for(lock.plan, machine, choices, emit),
+        python=lambda: _python_for(lock.plan, machine, choices, env, emit),
     )  # fmt: skip
 
 
@@ -203,7 +223,7 @@ def _announce(context: RequestContext, choices: Choices, emit: Emit) -> tuple[st
     return ()
 
 
-def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emit) -> str:
+def _python_for(plan: Plan, machine: Machine | None, choices: Choices, env: Path, emit: Emit) -> str:
     """Return the interpreter to build with: an installed one, otherwise one that uv downloads. Raises
     BuildError."""
     installed = read_request.find_interpreter(
@@ -212,7 +232,7 @@ def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emi
     if installed:
         return installed
     wanted = choices.python or plan.python or ""
-    if packed := create_from_bundle.unpack_python(choices, plan, emit):
+    if packed := create_from_bundle.unpack_python(choices, plan, env, emit):
         return packed
     if choices.offline:
         raise BuildError(
@@ -252,6 +272,7 @@ def change_in_place(
 ) -> CreateResult:
     """Solve again, as similar to the environment's lock as possible, and change only what differs."""
     draft_and_replace_folder.refuse_half_changed(env)
+    state.require_vouched(env)
     old = pylock.read_in(env / draft_and_replace_folder.MARK)
     job = _job(emit, env, choices, how, lock, old)
     if isinstance(job, CreateResult):
@@ -289,6 +310,10 @@ def _install_changes(job: BuildJob, old: Lock) -> CreateResult:
 
 def _record_options(job: BuildJob) -> CreateResult:
     """Record the options of this run. The packages stay as they are."""
+    with scratch_folders.scratch("record") as draft:
+        (draft / draft_and_replace_folder.MARK).mkdir()
+        job.write_record(draft)
+        state.vouch(job.env.resolve(), state.digest_record(draft))
     job.record(job.env)
     verdict = read_kept_verdict(job, machine_for_verdict())
     return finish_creation(job.emit, job.created(verdict, changed=False), job.env)

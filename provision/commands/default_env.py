@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 from ..environment import draft_and_replace_folder
+from ..errors import UsageError
 from ..model import Emit, Event
 from ..request import paths_of_environment_and_cache, project_folder as projects
 
@@ -22,13 +25,23 @@ def is_environment(word: str) -> bool:
     )
 
 
-def choose_env_to_change(emit: Emit, named: Path | None) -> Path:
+def choose_env_to_change(emit: Emit, named: Path | None, option: str = "") -> Path:
     """Return the environment that a command may change: the named one, otherwise the project's.
 
-    The environment that is active in the shell never counts.
+    The environment that is active in the shell never counts. `option` is the option that names one, "" for an
+    argument. Raises UsageError if the project's is a link out of the project: a project that somebody else
+    wrote would otherwise choose which environment changes.
     """
     note_project(emit)
-    return projects.find_project_env() if named is None else named
+    if named is not None:
+        return named
+    env, project = projects.find_project_env(), os.path.realpath(projects.find_project_folder())
+    if not Path(target := os.path.realpath(env)).is_relative_to(project):
+        raise UsageError(
+            f"{env} is a link to {target}, which is outside of the project {project}. It was not changed",
+            hint=f"to change it, name it: {f'{option} {shlex.quote(str(env))}'.strip()}",
+        )
+    return env
 
 
 def choose_env_to_read(emit: Emit, named: Path | None) -> Path:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..environment import draft_and_replace_folder
+from ..environment import draft_and_replace_folder, state
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
@@ -181,10 +181,12 @@ def _judged(
 def require_lock(env: Path, choices: Choices, how: CreateOptions, emit: Emit) -> Lock | None:
     """Return the lock to install, or None if packages must be solved. Raises LockError."""
     if not (how.lock or how.locked or how.frozen):
-        return pylock.read_in(env / draft_and_replace_folder.MARK) if _names_nothing(env, choices) else None
+        # The environment's own lock is compared with what is there. It is installed only if it counts.
+        own = _names_nothing(env, choices) and (not how.recreate or state.is_vouched(env))
+        return pylock.read_in(env / draft_and_replace_folder.MARK) if own else None
     path = how.lock or find_project_folder() / lock_name(choices)
     if not how.lock:
-        _require(path, env / draft_and_replace_folder.MARK / make_lock_name(choices.manager), how)
+        _require(path, env, choices, how)
     lock = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed on this machine
     locking(choices.manager).check_hashes(lock, str(path), allow_md5=how.allow_md5)
     if how.locked and not how.lock:
@@ -205,13 +207,14 @@ def _names_nothing(env: Path, choices: Choices) -> bool:
     )
 
 
-def _require(path: Path, env_lock: Path, how: CreateOptions) -> None:
+def _require(path: Path, env: Path, choices: Choices, how: CreateOptions) -> None:
     """Raise LockError if the lock that --locked or --frozen installs is missing."""
     if path.exists():
         return
     option = "--locked" if how.locked else "--frozen"
     hint = "write it: gpuenv lock"
-    if env_lock.exists():
+    env_lock = env / draft_and_replace_folder.MARK / make_lock_name(choices.manager)
+    if env_lock.exists() and state.is_vouched(env):
         hint += f"; or install the environment's own: --lock {env_lock}"
     raise LockError(
         f"{path.name} is missing in {path.parent}, and {option} installs from this lock file", hint=hint

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from .. import fleet
 from ..errors import UsageError
+from ..index.build_addresses import name_configured
 from ..model import Device, Emit, Event, HostClass
-from ..request import load_profiles
+from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..request.fleet_targets import FleetHosts, read_hosts
 from ..request.shared_options import Choices
 from .host_classes_not_served_together import FleetPackages
@@ -44,7 +45,12 @@ def plan_targets(
         )
         text = f"packages: {counts}, at most {fleet.MOST_QUESTIONS} of each for a platform and device"
         emit(Event(kind="done", stage="resolve", text=text))
-    return answer
+    cache = where.get_cache_dir(choices)
+    plans = tuple(
+        dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs, cache))
+        for p, r in zip(answer.fleet.plans, answer.requests, strict=True)
+    )
+    return dataclasses.replace(answer, fleet=dataclasses.replace(answer.fleet, plans=plans))
 
 
 def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClass, ...]]]:

@@ -12,7 +12,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from ..environment import draft_and_replace_folder, kernel, state
+from ..environment import kernel, state
 from ..errors import GpuenvError
 from ..model import CreateResult, Emit, Event, Plan, StepFailure
 from ..request import recall_and_record_options
@@ -28,10 +28,7 @@ _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main(
 
 def create_with_kernel(emit: Emit, path: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
     """Run `create`, and register a kernel if one is requested or exists already."""
-    if (
-        not how.kernel
-        and not (path / draft_and_replace_folder.MARK / recall_and_record_options.KERNEL).exists()
-    ):
+    if not how.kernel and not state.read_vouched(path, recall_and_record_options.KERNEL):
         return create(emit, path, choices, how)
     if not kernel.named(choices.with_):
         choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
@@ -55,7 +52,7 @@ def _registered(env: Path) -> str:
     plan = state.plan_of(env)
     made_of = ", ".join(f"{b.framework} {b.version}" for b in plan.builds) if plan else ""
     name = kernel.register(env, str(state.interpreter(env)), made_of, [*_ourselves(), "run", "--exec"])
-    state.write(env, recall_and_record_options.KERNEL, {"name": name})
+    state.write_vouched(env, recall_and_record_options.KERNEL, {"name": name})
     return name
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..environment import draft_and_replace_folder
+from ..environment import draft_and_replace_folder, state
 from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
@@ -80,7 +80,7 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
         return _preview(edit, options, emit)
     from .create_steps import change_in_place  # imported late, for fast shell completion of ENV
 
-    path, file = where.make_absolute(choose_env_to_change(emit, options.env)), locate_project_file()
+    path, file = where.make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
     draft_and_replace_folder.check_place(path)
     names = [make_lock_name(name, options.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
@@ -109,7 +109,7 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
     from . import existing_lock, preview_changes
     from .lock_one_target import lock_name
 
-    path, file = where.make_absolute(choose_env_to_change(emit, options.env)), locate_project_file()
+    path, file = where.make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
     draft_and_replace_folder.check_place(path)
     choices, env_lock = _as_made(path, options.choices), preview_changes.read_lock_inside(path)
     command = edit.description.partition(" ")[0].replace("without", "drop").replace("with", "add")
@@ -131,6 +131,7 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
 
 def _as_made(env: Path, base: Choices) -> Choices:
     """Return the options that the environment was made with. Folders of wheels that are named now are added."""
+    state.require_vouched(env)
     recorded = recall_and_record_options.recall_options(
         env, base, {name for name in _OWN if getattr(base, name)}
     )

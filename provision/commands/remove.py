@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import draft_and_replace_folder, kernel, registry, removal
+from ..environment import bundled_pythons, draft_and_replace_folder, kernel, registry, removal
 from ..errors import GpuenvError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..model.command_options import argument, group, option
@@ -51,7 +51,12 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
 
 def _preview(envs: list[Path]) -> Preview:
     """Return the folders to remove, and the bytes that nothing else shares."""
-    folders = [f for env in envs for f in (env, *removal.list_leftovers(env)) if os.path.lexists(f)]
+    folders = [
+        f
+        for env in envs
+        for f in (env, *removal.list_leftovers(env), *bundled_pythons.list_own(env))
+        if os.path.lexists(f)
+    ]
     sizes = [size for f in folders if (size := registry.measure(f))]
     kernels = [name for env in envs for name in kernel.registered(env)]
     notes = (f"Jupyter kernels would be removed too: {', '.join(kernels)}",) if kernels else ()
@@ -81,11 +86,12 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
         )
     with draft_and_replace_folder.lock_place(env, emit):
         _check(env)
-        folders = [env, *removal.list_leftovers(env)]
+        folders = [env, *removal.list_leftovers(env), *bundled_pythons.list_own(env)]
         sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]
         kernels: list[str] = []
 
         def forget() -> None:
+            _tried(emit, lambda: bundled_pythons.settle(env))
             _tried(emit, lambda: registry.forget(env))
             _tried(emit, lambda: conda_scripts.unregister(env))
             kernels.extend(kernel.forget(env))

@@ -57,6 +57,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
     path = where.make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
         draft_and_replace_folder.refuse_half_changed(path)
+        state.require_vouched(path)
         lock = _lock_of(path)
         return _preview(
             path,
@@ -64,6 +65,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         )
     with draft_and_replace_folder.lock_place(path, emit):
         draft_and_replace_folder.recover(path)
+        state.require_vouched(path)
         choices = _as_created(path, options.choices)
         draft_and_replace_folder.refuse_half_changed(path)
         lock = _lock_of(path)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from .. import detect
 from ..errors import ResolveError
+from ..index.build_addresses import name_configured
 from ..model import Emit, Event, Fleet, Plan, RequestContext, drop_event
 from ..model.command_options import group, option
-from ..request import project_options as inproject
+from ..request import paths_of_environment_and_cache as where, project_options as inproject
 from ..request.shared_options import Choices
 from . import target_option
 from .default_env import note_project
@@ -85,7 +86,12 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
     context = judge_request(choices, emit, reading=True)
     if first and (context.request.packages or context.demands.needs):
         context = _with_newest_set(context, choices, emit)
-    plan = resolve_plan(context) if first else _solved_plan(emit, context, choices, explain=explain)
+    if first:
+        plan = name_configured(
+            resolve_plan(context), context.sources, context.demands.needs, where.get_cache_dir(choices)
+        )
+    else:
+        plan = _solved_plan(emit, context, choices, explain=explain)
     plan = add_notes(plan, context, choices)
     if choices.exclude_newer:
         note = "upload dates (--exclude-newer) are not checked here, but when the packages are solved, for example by gpuenv lock"

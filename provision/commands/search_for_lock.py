@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from ..errors import LockError, ResolveError
+from ..index.build_addresses import name_locked
 from ..managers.protocol import Near, Task, locking
 from ..model import (
     FRAMEWORKS,
@@ -78,8 +79,10 @@ def solve_packages(
         return search.done(task)
 
 
-def _with_held_back(plan: Plan, lock: Lock) -> Lock:
-    return dataclasses.replace(lock, plan=plan, held_back=plan.held_back)
+def _with_answer(plan: Plan, lock: Lock) -> tuple[Plan, Lock]:
+    """Return the plan with the indexes of its builds, and the lock with this plan."""
+    plan = name_locked(plan, lock.packages)
+    return plan, dataclasses.replace(lock, plan=plan, held_back=plan.held_back)
 
 
 @dataclasses.dataclass
@@ -110,7 +113,7 @@ class LockSearch:
                 raise
         for one in kept.conflicts:
             self._note(sentence_of(one), "warning")
-        return kept.plan, _with_held_back(kept.plan, kept.lock)
+        return _with_answer(kept.plan, kept.lock)
 
     def _done_without_memory(self, task: Task) -> tuple[Plan, Lock | None]:
         """Search again without the conflicts of earlier runs, because the sets that they left found no lock."""
@@ -131,7 +134,7 @@ class LockSearch:
                 if lock:
                     self._note(f"solver run {attempt} of at most {_TRIES}", "done")
                     plan = self.joint.settled(self.context, plan, lock)
-                    return plan, _with_held_back(plan, lock)
+                    return _with_answer(plan, lock)
             except LockError as error:
                 if not self.joint.learn(error):
                     self.learn(error)

@@ -35,7 +35,7 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
         or draft_and_replace_folder.is_half_changed(env)
     ):
         return None
-    if state.interpreter(env) is None:
+    if state.interpreter(env) is None or not state.is_vouched(env):
         return None
     before = state.read(env, "request.json") or {}
     if not before or (env / draft_and_replace_folder.MARK / recall_and_record_options.KERNEL).exists():

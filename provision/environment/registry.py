@@ -1,8 +1,9 @@
-"""The list of this user's environments on this machine, for `list` and completion.
+"""What this user's gpuenv knows of the environments that it made on this machine.
 
 Each environment has one small file in the user's data folder, with a name derived from its path. Such a file is
-written by one rename, so that simultaneous runs do not overwrite each other's entries. An entry has only the path.
-Everything else is in the environment's `.gpuenv/`.
+written by one rename, so that simultaneous runs do not overwrite each other's entries. An entry has the path for
+`list` and completion, `record`, the digests of the files in `.gpuenv/` that this user's gpuenv wrote there, and
+`pythons`, the bundles' Pythons that it uses. Everything else is in the environment's `.gpuenv/`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import BuildError
 from ..system import process, untrusted_files, write_inside_folder
@@ -44,10 +46,27 @@ def _get_entry(env: Path) -> Path:
     return folder() / f"{hashlib.sha256(os.fsencode(env)).hexdigest()[:32]}.json"
 
 
-def add(env: Path) -> None:
-    """Add an environment (an absolute path) to the list. Raises BuildError if it cannot be written."""
+def read(env: Path, key: str) -> frozenset[str]:
+    """Return the words that an environment's entry has under a key: "record" or "pythons"."""
+    me = (os.geteuid(),) if hasattr(os, "geteuid") else ()  # root does not trust what another user wrote
+    try:
+        return frozenset(map(str, _parse(_get_entry(env), me).get(key, ())))
+    except (BuildError, OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return frozenset()
+
+
+def _parse(entry: Path, owners: Collection[int] = ()) -> Any:
+    return json.loads(untrusted_files.read_bytes(entry, _MOST, owners))
+
+
+def add(env: Path, **words: Iterable[str]) -> None:
+    """Add an environment (an absolute path) to the list, with the `words` of a key (`read`) in place of earlier ones.
+
+    Raises BuildError if it cannot be written.
+    """
     entry = _get_entry(env)
-    text = json.dumps({"path": str(env)}) + "\n"
+    known = {key: words.get(key, read(env, key)) for key in ("record", "pythons")}
+    text = json.dumps({"path": str(env), **{k: sorted(v) for k, v in known.items() if v}}) + "\n"
     try:
         if entry.exists() and untrusted_files.read_bytes(entry) == text.encode():
             return
@@ -74,7 +93,8 @@ def forget(env: Path) -> None:
 def _explain_error(entry: Path, error: OSError) -> BuildError:
     return BuildError(
         f"the list of environments cannot be written in {entry.parent}: {error.strerror or error}",
-        hint="the environment itself is not affected, but `gpuenv list` does not show it",
+        hint="the environment itself is not affected, but `list` does not show it, and `add`, `drop` and `repair` "
+        "do not change it",
     )
 
 
@@ -89,6 +109,12 @@ def environments(*, prune: bool = True) -> list[Path]:
     return sorted(set(paths))
 
 
+def is_used(key: str, word: str, besides: Path) -> bool:
+    """Return whether the entry of another environment, which exists or is being built, has a word under a key."""
+    others = (env for _, env in _iterate_entries() if env is not None and env != besides)
+    return any(word in read(env, key) and not _is_gone(env) for env in others)
+
+
 def _iterate_entries() -> Iterator[tuple[Path, Path | None]]:
     """Yield each entry and its environment, or None for an invalid entry."""
     try:
@@ -97,8 +123,7 @@ def _iterate_entries() -> Iterator[tuple[Path, Path | None]]:
         return
     for entry in entries:
         try:
-            path = json.loads(untrusted_files.read_bytes(entry, _MOST))["path"]
-            env = Path(path)
+            env = Path(_parse(entry)["path"])
         except OSError:
             continue  # another run removed it meanwhile
         except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,22 +1,27 @@
 """The state of an environment in `.gpuenv/`: request, plan, lock, verdict and installed packages.
 
+Whoever can write into a project can write these files. So what decides where packages come from, or which commands
+run, counts only if this user's registry has the digest of the file: then this user's gpuenv wrote it at this path.
+
 The RECORD of each locked distribution is stored by digest. A package that was replaced, edited or installed again has
 another RECORD. Packages that the user adds are not stored.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BuildError
-from ..model import InstalledPackage, InstallRecord, Lock, as_document, from_plain, normalize_name
-from ..system import write_inside_folder
+from ..errors import BuildError, UsageError
+from ..model import VENV_LOCK, InstalledPackage, InstallRecord, Lock, as_document, from_plain, normalize_name
+from ..system import untrusted_files, write_inside_folder
 from ..system.redaction import redact_value
-from . import host_verdicts, read_state_files
+from . import host_verdicts, read_state_files, registry
 from .distributions import list_info_folders, read_distributions
-from .draft_and_replace_folder import MARK, not_writable
+from .draft_and_replace_folder import MARK, aside, made_by_gpuenv, not_writable
 
 if TYPE_CHECKING:
     from ..model import Environment, Lock, Machine, Plan, Verdict
@@ -29,11 +34,84 @@ def write(env: Path, name: str, document: dict[str, Any]) -> None:
     """Write one file of `.gpuenv/` atomically and without credentials. Raises BuildError."""
     folder = env / MARK
     try:
-        write_inside_folder.write_file(
-            folder / name, json.dumps(redact_value(document), indent=1) + "\n", root=env
-        )
+        write_inside_folder.write_file(folder / name, _text(document), root=env)
     except OSError as error:
         raise not_writable(folder, error) from error
+
+
+def _text(document: dict[str, Any]) -> str:
+    return json.dumps(redact_value(document), indent=1) + "\n"
+
+
+# --- who wrote the record ------------------------------------------------------------------------
+
+_RECORD = ("request.json", "plan.json", "lock.json", VENV_LOCK, "kernel.json")
+"""The files that decide what later commands install and run."""
+
+
+def digest_record(env: Path) -> frozenset[str]:
+    """Return the names and digests of an environment's record, for `vouch`."""
+    return frozenset(d for name in _RECORD if (d := _digest_file(env / MARK / name)))
+
+
+def _digest_file(path: Path) -> str | None:
+    try:
+        return _named_digest(path.name, untrusted_files.read_bytes(path))
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return f"{path.name} unreadable"
+
+
+def _named_digest(name: str, data: bytes) -> str:
+    import hashlib
+
+    return f"{name} {hashlib.sha256(data).hexdigest()}"
+
+
+def vouch(env: Path, record: frozenset[str]) -> None:
+    """Enter what is about to be written at an environment's path into the registry, beside what is there already.
+
+    A run that is killed before or after it writes leaves a record that counts. Without a writable registry no
+    record counts, which `registry.add` reports.
+    """
+    there = digest_record(env) | digest_record(aside(env))
+    with contextlib.suppress(BuildError):
+        registry.add(env, record=(registry.read(env, "record") & there) | record)
+
+
+def is_vouched(env: Path) -> bool:
+    """Return whether this user's gpuenv wrote the record of an environment at this path. Links are followed."""
+    real = env.resolve()
+    return made_by_gpuenv(env) and digest_record(real) <= registry.read(real, "record")
+
+
+def read_vouched(env: Path, name: str) -> dict[str, Any]:
+    """Return a file of the record, or an empty one if there is none that counts. Raises BuildError."""
+    return (read(env, name) or {}) if is_vouched(env) else {}
+
+
+def write_vouched(env: Path, name: str, document: dict[str, Any]) -> None:
+    """Write one file of the record of an environment that is in its place. Raises BuildError."""
+    vouch(env.resolve(), frozenset({_named_digest(name, _text(document).encode())}))
+    write(env, name, document)
+
+
+def explain_unvouched(env: Path) -> str:
+    """Return why a record does not count."""
+    return f"your gpuenv did not write {env / MARK} at this path, or another program changed it"
+
+
+def require_vouched(env: Path) -> None:
+    """Raise UsageError for an environment whose record does not count: it does not say what to install from where."""
+    if made_by_gpuenv(env) and not is_vouched(env):
+        raise UsageError(
+            f"{env} was not changed: {explain_unvouched(env)}",
+            hint=f"rebuild it from options or a project that you trust: gpuenv create {shlex.quote(str(env))} --recreate",
+        )
+
+
+# --- values ----------------------------------------------------------------------------------------
 
 
 def plan_of(env: Path) -> Plan | None:

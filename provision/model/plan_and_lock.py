@@ -37,6 +37,7 @@ class PlannedBuild:
     """One framework's build in a plan.
 
     `requirements` are its pins, as PEP 508 strings. `cudnn` is the four-part version, or None for a CPU build.
+    `index_urls` are the addresses of its index, without credentials: one if it is locked, otherwise all that are asked.
     """
 
     FORMS: ClassVar[dict[str, str]] = {
@@ -49,6 +50,7 @@ class PlannedBuild:
     index: str
     requirements: tuple[str, ...]
     cudnn: str | None = None
+    index_urls: tuple[str, ...] = ()
 
     @property
     def package_name(self) -> str:

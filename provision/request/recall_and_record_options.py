@@ -13,9 +13,8 @@ from typing import Any
 
 from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError
-from ..model import ProjectConfig
-from ..project.config.digests_and_cached_config import digest_files, read_cached_config
-from . import paths_of_environment_and_cache as where, project_options as inproject
+from ..model import Emit, Event
+from . import project_options as inproject
 from .project_folder import locate_project_file
 from .shared_options import Choices
 
@@ -39,33 +38,35 @@ _NOT_RECORDED = frozenset(
     }
 )
 _PATHS = ("target", "project", "requirement", "profiles", "find_links", "channel")
-# Options with a key in gpuenv.yaml, and the key.
-_SINGLE = {"python": "python", "cuda": "cuda", "manager": "manager", "device": "device", "index": "index"}
-_LISTS = {"extra": "extras", "group": "groups", "channel": "channels"}
 
 
 def recall_options(env: Path, choices: Choices, said: Collection[str] = (), *, lock: bool = False) -> Choices:
-    """Return the options merged with the recorded ones of the environment.
+    """Return the options merged with the recorded ones of the environment, if this user's gpuenv wrote the record.
 
     Options in `said` (of this command line) override recorded ones. With `lock` a lock decides the packages.
     Raises BuildError, DataError.
     """
-    before = state.read(env, "request.json") if draft_and_replace_folder.made_by_gpuenv(env) else None
+    before = state.read_vouched(env, "request.json")
     if not before:
         return dataclasses.replace(choices, typed=record(choices))
     config = locate_project_file() if "framework" not in said else None
-    kept = _recorded(env, before, config, choices)
+    kept = _recorded(env, before, config)
     for name in _replaced(kept, set(said), in_project=config is not None, lock=lock):
         kept.pop(name, None)
     merged = dataclasses.replace(choices, **kept)
     return record_kernel(env, dataclasses.replace(merged, typed=record(merged)))
 
 
-def record_create_options(env: Path, choices: Choices, *, lock: bool, recreate: bool) -> Choices:
-    """Return the options of `recall_options` for `create`. An unreadable record is ignored with --recreate,
-    which replaces it."""
+def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, recreate: bool) -> Choices:
+    """Return the options of `recall_options` for `create`, and say so if the record does not count.
+
+    A record that this version cannot read is ignored with --recreate, which replaces it.
+    """
+    if draft_and_replace_folder.made_by_gpuenv(env) and not state.is_vouched(env):
+        text = f"{state.explain_unvouched(env)}. Its recorded options are not used: give them again"
+        emit(Event(kind="warning", stage="env", text=text))
     try:
-        return recall_options(where.make_absolute(env), choices, choices.decided(), lock=lock)
+        return recall_options(env, choices, choices.decided(), lock=lock)
     except BuildError:
         if not recreate:
             raise
@@ -76,7 +77,7 @@ def record_kernel(env: Path, choices: Choices) -> Choices:
     """Return the options with ipykernel if the environment has a Jupyter kernel."""
     from ..environment import kernel
 
-    if not (env / draft_and_replace_folder.MARK / KERNEL).exists() or kernel.named(choices.with_):
+    if not state.read_vouched(env, KERNEL) or kernel.named(choices.with_):
         return choices
     return dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
 
@@ -108,18 +109,8 @@ def record(choices: Choices) -> dict[str, Any]:
 
 def is_same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Return whether two records of `request.json` are equal, regardless of how their paths are written."""
-    return (
-        before.get("lock") == wanted.get("lock")
-        and _same_files(before, wanted)
-        and not list_differing(before, wanted)
-    )
-
-
-def _same_files(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether the files are the same. An earlier version counted every byte of gpuenv.yaml."""
-    old, new = before.get("files"), wanted.get("files")
-    return bool(
-        old == new or (old and new and old == {**new, "digest": digest_files(new["names"], exact=True)})
+    return all(before.get(k) == wanted.get(k) for k in ("lock", "files")) and not list_differing(
+        before, wanted
     )
 
 
@@ -148,49 +139,21 @@ def _replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock
     return gone & set(kept)
 
 
-def _recorded(env: Path, before: Mapping[str, Any], config: Path | None, choices: Choices) -> dict[str, Any]:
-    """Return the recorded options as fields of `Choices`. Raises BuildError for an unreadable record."""
-    had, typed = before.get("choices") or {}, before.get("given")
-    if not isinstance(had, dict) or not isinstance(typed, dict | None):
-        raise _unreadable(env, "expected a mapping of options")
-    if typed is not None and (config or not had.get("config")):
-        values = dict(typed)
-    elif config and had.get("config"):
-        values = _of_command_line(had, read_cached_config(config, where.get_cache_dir(choices)))
-    else:
-        values = {k: v for k, v in had.items() if k not in _NOT_RECORDED}
-    if config and not had.get("config"):  # made before there was a gpuenv.yaml, which applies now
+def _recorded(env: Path, before: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
+    """Return the recorded options as fields of `Choices`. Raises BuildError for the record of another version."""
+    values = dict(before["given"])
+    if config and not before["choices"].get(
+        "config"
+    ):  # made before there was a gpuenv.yaml, which applies now
         values = {k: v for k, v in values.items() if k not in _PACKAGES}
     values = {k: _mapped(k, v, _from_here) for k, v in values.items()}
     try:
         whole = inproject.parse_options(values)
     except (ValueError, TypeError) as error:
-        raise _unreadable(env, str(error)) from error
+        raise BuildError(
+            f"the recorded options of {env} cannot be read: {error}", hint="gpuenv create --recreate"
+        ) from error
     return {k: getattr(whole, k) for k in values}
-
-
-def _unreadable(env: Path, why: str) -> BuildError:
-    return BuildError(f"the recorded options of {env} cannot be read: {why}", hint="gpuenv create --recreate")
-
-
-def _of_command_line(had: Mapping[str, Any], said: ProjectConfig) -> dict[str, Any]:
-    """Return the options of the command line from a record of version 0.1.0.
-
-    Such a record mixes them with gpuenv.yaml. Its packages cannot be separated and count as the file's.
-    """
-    typed = {k: had[k] for k in (*_TARGET, "pre", "profiles", "only_binary") if had.get(k)}
-    target = said.targets.get(had.get("target_name") or "")
-    if target is not None:
-        typed = {k: v for k, v in typed.items() if k not in _TARGET} | {"target": had["target_name"]}
-    for option, key in _SINGLE.items():
-        of_file = {getattr(said, key), getattr(target, key, None), None, "auto", "venv"}
-        if had.get(option) not in of_file:
-            typed[option] = had[option]
-    for option, key in _LISTS.items():
-        typed[option] = [x for x in had.get(option) or [] if x not in getattr(said, key)]
-    links = {str(Path(had["config"]).parent / f) for f in said.find_links} | set(said.find_links)
-    typed["find_links"] = [x for x in had.get("find_links") or [] if x not in links]
-    return typed
 
 
 def others(have: list[str], wanted: list[str]) -> list[str]:

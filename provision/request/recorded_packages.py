@@ -17,7 +17,7 @@ from .shared_options import Choices
 def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:
     """Return the normalized names, or None if they are not recorded, for example after installing a lock."""
     try:
-        data = (state.read(env, "request.json") or {}).get("choices") or {}
+        data = state.read_vouched(env, "request.json").get("choices") or {}
         recorded = inproject.parse_options(data)
         if not (recorded.framework or recorded.with_ or recorded.requirement or recorded.project):
             return None

@@ -40,9 +40,9 @@ class OwnProject:
 def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     """Return the project that an environment was made with, or None.
 
-    Its checks are commands, so the file must belong to this user, to the environment's owner or to root. It
-    must not be writable for all users. Raises DataError for an invalid file, BuildError for an unreadable
-    record.
+    Its checks are commands, so this user's gpuenv must have written the record that names the file. The file must
+    belong to this user, to the environment's owner or to root, and not be writable for all users. Raises DataError
+    for an invalid file, BuildError for an unreadable record.
     """
     recorded = (
         (state.read(env, "request.json") or {}).get("choices")
@@ -57,6 +57,8 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     ):
         return None
     file = Path(named)
+    if not state.is_vouched(env):
+        return OwnProject(file=file, problem=state.explain_unvouched(env))
     try:
         data = untrusted_files.read_bytes(file, MAX_BYTES + 1, _trusted(env))
     except FileNotFoundError:

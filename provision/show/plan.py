@@ -7,12 +7,16 @@ from itertools import groupby
 
 from packaging.version import Version
 
-from ..model import Lock, Plan, RejectedBuild
+from ..model import Lock, Plan, PlannedBuild, RejectedBuild
 from .sizes import format_bytes
 from .table import show_table
 from .terminal_output import Screen
 
-_INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-links": "local wheels"}
+_KNOWN = {
+    "https://pypi.org/simple": "PyPI",
+    "https://download.pytorch.org/whl": "the PyTorch index",
+    "https://conda.anaconda.org/conda-forge": "conda-forge",
+}
 
 
 def show_plan(
@@ -31,7 +35,8 @@ def show_plan(
         cudnn = f", cuDNN {build.cudnn}" if build.cudnn else ""
         head = screen.colour(f"{build.framework} {build.version}", "bold")
         screen.line(f"{head}  {cuda}{cudnn}, Python {plan.python}, {plan.platform}")
-        screen.line(f"  from {_INDEX.get(build.index, build.index)}")
+        if index := _describe_index(build):
+            screen.wrapped(f"from {index}", indent="    ", first="  ")
     if not plan.builds:
         screen.line(screen.colour("no build fits", "red") + f"  {plan.platform}{_describe_target(plan)}")
     if explain:
@@ -44,6 +49,19 @@ def show_plan(
         screen.wrapped(f"note: {note}", indent="    ", first="  ")
     if plan.hint:
         screen.wrapped(f"possible fix: {plan.hint}", indent="    ", first="  ")
+
+
+def _describe_index(build: PlannedBuild) -> str:
+    """Return the addresses of a build's index, or "" if they are unknown. Only the well-known ones have a name."""
+    if not build.index_urls and build.index != "find-links":
+        # Not known for a lock alone, and for a plan of a fleet, whose hosts each ask their own index.
+        return "" if build.index in ("pypi", "pytorch") else build.index
+    if not any("://" in url for url in build.index_urls):
+        return "local wheels"
+    names = (
+        next((n for u, n in _KNOWN.items() if f"{url}/".startswith(f"{u}/")), url) for url in build.index_urls
+    )
+    return " or ".join(dict.fromkeys(names))
 
 
 def _describe_target(plan: Plan) -> str:

@@ -493,11 +493,45 @@ def test_the_python_in_a_bundle_is_unpacked_where_there_is_none(site, tmp_path):
     assert held.name == archive.name and sha256(held) == sha256(archive)
     target = Command(tmp_path / "target")
     target.env["UV_PYTHON_INSTALL_DIR"] = str(tmp_path / "pythons")
-    ran = target("create", "--bundle", site.out, "--no-verify", "--json", "--python", f"{HERE}.99")
-    assert ran.code == 0, ran.err + ran.out
-    python = Path(ran.json["environment"]["python"]).resolve()
-    assert python.is_relative_to(tmp_path / "pythons") and python.exists()
+    pythons = target.folder / "home/.local/share/gpuenv/pythons"
+    bundle = Path(shutil.copytree(site.out, tmp_path / "stick"))
+    wanted = ("--bundle", bundle, "--no-verify", "--json", "--python", f"{HERE}.99")
+
+    def made(env):
+        ran = target("create", env, *wanted)
+        assert ran.code == 0, ran.err + ran.out
+        return Path(ran.json["environment"]["python"])
+
+    # A create that fails after the Python was unpacked leaves nothing of it.
+    manifest, wheel = bundle / "gpuenv-bundle.json", next((bundle / "wheels").glob("*.whl"))
+    kept = manifest.read_text(), wheel.read_bytes()
+    data = json.loads(kept[0])
+    wheel.write_bytes(kept[1] + b"?")
+    row = next(f for f in data["files"] if f["path"] == f"wheels/{wheel.name}")
+    row |= {"size": wheel.stat().st_size, "sha256": sha256(wheel)}
+    manifest.write_text(json.dumps(data))
+    ran = target("create", *wanted)
+    assert ran.code == 7 and "unpacking Python" in ran.err and not pythons.exists()
+    manifest.write_text(kept[0])
+    wheel.write_bytes(kept[1])
+
+    python = made(".venv")
+    assert python.resolve().is_relative_to(pythons / sha256(held)) and not (tmp_path / "pythons").exists()
+    again = made("again")
+    assert again.resolve() == python.resolve()
+    shutil.rmtree(bundle)
+    found = target("detect", "--json").json["pythons"]
+    assert not [p for p in found if p["version"].endswith(".99")]
+    ran = target("create", "third", "--offline", "--framework", "torch", "--python", f"{HERE}.99")
+    assert ran.code != 0 and not (target.work / "third").exists()
+    assert subprocess.run([python, "-c", ""], check=False).returncode == 0
+    ran = target("remove", ".venv", "--dry-run", "--json")
+    assert ran.json["removes"] == [str(target.work / ".venv")]
+    assert target("remove", ".venv").code == 0
+    assert subprocess.run([again, "-c", ""], check=False).returncode == 0
+    assert str(pythons / sha256(held)) in target("remove", "again", "--dry-run", "--json").json["removes"]
+    assert target("remove", "again").code == 0 and not pythons.exists()
+
     held.write_bytes(held.read_bytes()[:-1] + b"?")
-    shutil.rmtree(tmp_path / "pythons")
-    ran = target("create", "again", "--bundle", site.out, "--no-verify", "--json", "--python", f"{HERE}.99")
-    assert ran.code == 7 and held.name in ran.json["error"]["message"]
+    ran = target("create", "--bundle", site.out, "--no-verify", "--json", "--python", f"{HERE}.99")
+    assert ran.code == 7 and held.name in ran.json["error"]["message"] and not pythons.exists()

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from environment_facts import own
 from framework_envs import framework_env, venv
 
 from provision import report
@@ -36,6 +37,7 @@ def plain(tmp_path_factory):
 def env(plain, tmp_path, monkeypatch):
     """The same as an environment of the project in tmp_path/project. Its record says so."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     project = tmp_path / "project"
     project.mkdir()
     (project / "gpuenv.yaml").write_text("frameworks: [jax]\n")
@@ -47,6 +49,7 @@ def env(plain, tmp_path, monkeypatch):
 def recorded(env, config):
     (env / ".gpuenv").mkdir(exist_ok=True)
     (env / ".gpuenv" / "request.json").write_text(json.dumps({"choices": {"config": str(config)}}))
+    own(env)
 
 
 def project_of(env, *checks):
@@ -260,6 +263,7 @@ def test_a_gpuenv_yaml_in_the_current_folder_is_not_believed(env, monkeypatch, t
     monkeypatch.chdir(other)
     assert judged(env).stages == (PASSED,)
     (env / ".gpuenv" / "request.json").write_text('{"choices": {"framework": ["jax"]}}')
+    own(env)
     assert judged(env).stages == (PASSED,)
     assert not (other / "ran").exists()
 
@@ -268,6 +272,7 @@ def test_a_gpuenv_yaml_in_the_current_folder_is_not_believed(env, monkeypatch, t
 def test_a_record_that_names_no_gpuenv_yaml_by_its_whole_path_names_none(env, named, monkeypatch):
     project_of(env, {"run": "touch ran"})
     (env / ".gpuenv" / "request.json").write_text(json.dumps({"choices": {"config": named}}))
+    own(env)
     monkeypatch.chdir(env.parent)
     assert judged(env).stages == (PASSED,) and not (env.parent / "ran").exists()
 

@@ -220,25 +220,6 @@ def test_an_environment_of_a_lock_keeps_what_the_lock_had(go):
 # --- made by 0.1.0 ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["gpu", "cpu-python", "kernel", "find-links"])
-def test_an_environment_of_the_first_release_keeps_how_it_was_made(made, go, how):
-    """It has the options and what gpuenv.yaml said in one table."""
-    first = made(how)
-    env, path = go.work / ".venv", go.work / ".venv/.gpuenv/request.json"
-    before, held = installed(env), stack(env)
-    request = json.loads(path.read_text())
-    del request["given"]
-    path.write_text(json.dumps(request))
-    assert ok(go(*first, "--json")).json["environment"]["changed"] is False
-    path.write_text(json.dumps(request))
-    ok(go("add", "more", "--no-verify"))
-    have = installed(env)
-    if how == "find-links" and made.in_project:
-        assert "away" not in have, "a package of an option alone cannot be told from one of the file"
-        before.pop("away")
-    assert have == {**before, "more": "1.0"} and stack(env) == held
-
-
 def inputs_of_the_first_release(choices: dict, files: list[Path]) -> str:
     """The digest in a lock, as version 0.1.0 made it."""
     options = (

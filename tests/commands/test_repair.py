@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from command import Command
+from environment_facts import own
 from loopback import Index, serving
 
 from provision.verify.drift import compare_wheels
@@ -93,6 +94,7 @@ def made(pristine, tmp_path):
     index.stalled, index.released = threading.Event(), threading.Event()
     gpuenv = Command(tmp_path / "copy")
     gpuenv.env["PIP_INDEX_URL"] = index.url
+    own(gpuenv.work / ".venv", gpuenv.env)
     return Made(gpuenv, index, plan)
 
 
@@ -344,8 +346,9 @@ def test_a_link_to_an_environment_is_followed(made):
     real = made.gpuenv.folder / "elsewhere"
     made.path.rename(real)
     made.path.symlink_to(real)
+    own(real, made.gpuenv.env)
     (made.site / FILE).unlink()
-    assert [p["name"] for p in made.repair()["packages"]] == [CU13]
+    assert [p["name"] for p in made.repair(".venv")["packages"]] == [CU13]
     assert made.path.is_symlink() and (real / made.site.relative_to(made.path) / FILE).exists()
 
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from environment_facts import own
 from ground import ASK, Command, Ran, differences, tree
 from loopback import Index, serving
 
@@ -130,6 +131,7 @@ class Field:
             assert ran.code == 0, ran.err
         env = self.work / name
         shutil.copytree(self._env, env, symlinks=True)
+        own(env, self.gpuenv.env)
         return env
 
     def site(self, env: Path) -> Path:

@@ -1,7 +1,11 @@
 """What an environment has installed, and what of its plan may not change."""
 
 import json
+import os
 from pathlib import Path
+from unittest import mock
+
+from provision.environment import registry, state
 
 GPU = ("--driver", "580.65.06", "--gpu", "H100")
 
@@ -24,6 +28,12 @@ def stack(env: Path) -> tuple:
         plan["target"]["driver"],
         plan["target"]["gpus"],
     )
+
+
+def own(env: Path, environ: dict[str, str] = os.environ) -> None:
+    """Enter an environment that a test wrote or copied in the registry, as a run of `environ` that wrote it does."""
+    with mock.patch.dict(os.environ, environ, clear=True):
+        registry.add(env.resolve(), record=state.digest_record(env))
 
 
 def ok(ran):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from elf_files import library, module, package
+from environment_facts import own
 from framework_envs import venv
 
 from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
@@ -158,7 +159,7 @@ def test_damaged_files_are_put_back(made):
 # --- who was named ---------------------------------------------------------------------------------
 
 
-def test_the_names_are_those_of_options_and_project_files(tmp_path):
+def test_the_names_are_those_of_options_and_project_files(tmp_path, monkeypatch):
     env, file = tmp_path / "env", tmp_path / "requirements.txt"
     (env / ".gpuenv").mkdir(parents=True)
     file.write_text("Opencv_Python>=4\n-c limits.txt\n")
@@ -175,6 +176,9 @@ def test_the_names_are_those_of_options_and_project_files(tmp_path):
     assert list_named_packages(env, lock, Choices()) is None
     choices = {"framework": ["torch>=2"], "with_": ["einops[x]>=1"], "requirement": [str(file)]}
     (env / ".gpuenv" / "request.json").write_text(json.dumps({"choices": choices}))
+    assert list_named_packages(env, lock, Choices()) is None, "nobody vouches for it"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    own(env)
     assert list_named_packages(env, lock, Choices()) == {"torch", "einops", "opencv-python"}
     file.unlink()
     assert list_named_packages(env, lock, Choices()) is None

@@ -1,0 +1,285 @@
+"""Whose record of an environment counts: that of this user's gpuenv at this path, with these contents."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from command import Command
+from environment_facts import installed, ok
+from loopback import Index, serving
+
+from provision.environment import bundled_pythons, registry
+from provision.errors import BuildError
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CPU = ("--index", "pypi", "--device", "cpu", "--python", HERE)
+JAX = ("--framework", "jax", "--device", "cpu", "--python", HERE)
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    gpuenv = Command(tmp_path_factory.mktemp("plan"))
+    return gpuenv("resolve", "--framework", "jax", "--json", *CPU).json
+
+
+@pytest.fixture
+def index(plan):
+    held = Index()
+    held.add_plan(plan)
+    held.add("more", "1.0")
+    with serving(held) as running:
+        yield running
+
+
+@pytest.fixture
+def evil(plan):
+    """A stranger's index. It has everything, and it writes down who asks it."""
+    held = Index()
+    held.add_plan(plan)
+    for version in ("1.0", "9.9"):
+        held.add("more", version)
+    with serving(held) as running:
+        yield running
+
+
+@pytest.fixture
+def go(gpuenv, index):
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    return gpuenv
+
+
+@pytest.fixture
+def cloned(go, evil, tmp_path):
+    """A project that a stranger made with an index of their own, .venv included, in this user's folder."""
+    stranger = Command(tmp_path / "stranger")
+    stranger.work = go.work
+    ok(stranger("create", *JAX, "--index", evil.url, "--with", "more", "--no-verify"))
+    evil.requests.clear()
+    return go
+
+
+def test_a_record_that_came_with_a_project_decides_no_index(cloned, evil):
+    for argv in (
+        ("create", *JAX, "--no-verify"),
+        ("add", "more", "--no-verify"),
+        ("drop", "more", "--no-verify"),
+        ("add", "more", "--dry-run"),
+        ("repair", "--no-verify"),
+        ("repair", "--dry-run"),
+    ):
+        ran = cloned(*argv)
+        assert ran.code == 2 and ".venv/.gpuenv" in ran.err and "--recreate" in ran.err, (argv, ran.err)
+        assert not evil.requests, argv
+    ran = ok(cloned("create", *JAX, "--recreate", "--no-verify"))
+    assert ".gpuenv" in ran.err and "more" not in installed(cloned.work / ".venv")
+    assert not evil.requests
+    ok(cloned("add", "more", "--no-verify"))  # now it is this user's
+    assert installed(cloned.work / ".venv")["more"] == "1.0" and not evil.requests
+
+
+def test_the_lock_in_a_record_is_installed_for_nobody_else(cloned, evil):
+    """Its addresses are the stranger's, and its hashes are genuine."""
+    shutil.rmtree(cloned.folder / "uv-cache", ignore_errors=True)
+    ran = cloned("create", "--recreate", "--no-verify")
+    assert ran.code == 2 and "no --framework given" in ran.err and not evil.requests
+    ran = cloned("create", "--locked", "--manager", "venv")
+    assert ".venv/.gpuenv/pylock.toml" not in ran.err.replace("\n", "")
+    ok(cloned("create", "--no-verify"))  # it is what it is: nothing is fetched
+    assert not evil.requests
+
+
+def test_contents_count_and_not_the_path_alone(go, evil):
+    """As `git pull` replaces a record that this user's gpuenv wrote."""
+    env = go.work / ".venv"
+    ok(go("create", *JAX, "--with", "more", "--no-verify"))
+    path = env / ".gpuenv/request.json"
+    mine = path.read_text()
+    theirs = json.loads(mine)
+    theirs["given"] |= {"index": evil.url}
+    theirs["choices"] |= {"index": evil.url}
+    path.write_text(json.dumps(theirs))
+    for argv in (("drop", "more"), ("repair",), ("create", "--with", "more", "--recreate")):
+        assert go(*argv, "--no-verify").code == 2 and not evil.requests
+    path.write_text(mine)
+    ok(go("repair", "--no-verify"))
+    lock = env / ".gpuenv/pylock.toml"
+    lock.write_text(lock.read_text().replace(go.env["PIP_INDEX_URL"], evil.url))
+    shutil.rmtree(next(env.glob("lib/python3*/site-packages/more-*")))
+    assert go("repair", "--no-verify").code == 2 and not evil.requests
+
+
+def test_a_moved_or_copied_environment_is_read_and_not_changed(go):
+    ok(go("create", *JAX, "--no-verify"))
+    env, copy = go.work / ".venv", go.work / "copy"
+    shutil.copytree(env, copy, symlinks=True)
+    ok(go("create", "copy", *JAX, "--no-verify"))
+    ok(go("export", "copy", "--format", "requirements"))
+    assert go("add", "more", "--env", "copy", "--no-verify").code == 2
+    ok(go("add", "more", "--no-verify"))
+    ok(go("create", "copy", *JAX, "--recreate", "--no-verify"))
+    ok(go("add", "more", "--env", "copy", "--no-verify"))
+
+
+def test_another_home_has_no_record(go, tmp_path):
+    """As in a container that the project is mounted in."""
+    (go.work / "gpuenv.yaml").write_text(
+        f"frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: '{HERE}'\nchecks:\n- run: touch ran\n"
+    )
+    ok(go("create", "--no-verify"))
+    go.env["HOME"] = str(tmp_path / "other")
+    ran = ok(go("create", "--no-verify", "--json"))
+    assert ran.json["environment"]["changed"] is False
+    checks = [s for s in go("verify", "--json", "--device", "cpu").json["stages"] if s["stage"] == "checks"]
+    assert [s["status"] for s in checks] == ["warn"] and not (go.work / "ran").exists()
+    assert go("add", "more", "--no-verify").code == 2
+    assert "more" not in (go.work / "gpuenv.yaml").read_text()
+
+
+def test_a_home_that_cannot_be_written_says_what_is_missing(go):
+    go.env["XDG_DATA_HOME"] = "/dev/null"
+    ran = ok(go("create", *JAX, "--no-verify"))
+    assert "list of environments" in ran.err
+    assert go("add", "more", "--no-verify").code == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_what_another_user_entered_counts_for_nobody(go):
+    ok(go("create", *JAX, "--no-verify"))
+    (entry,) = (Path(go.env["HOME"]) / ".local/share/gpuenv/environments").glob("*.json")
+    os.chown(entry, 4242, -1)
+    assert go("add", "more", "--no-verify").code == 2
+
+
+# --- the line that names the index ---------------------------------------------------------------
+
+
+def urls(document):
+    return [u for b in document["builds"] for u in b["index_urls"]]
+
+
+def test_the_line_names_the_address_that_is_used(go, index, evil):
+    secret = evil.url.replace("http://", "http://me:hunter2@")
+    (go.work / "requirements.txt").write_text(f"--index-url {secret}\nmore\n")
+    ask = (*JAX, "-r", "requirements.txt")
+    for argv in (
+        ("resolve", *ask),
+        ("create", *ask, "--dry-run"),
+        ("lock", *ask),
+        ("create", *ask, "--no-verify"),
+    ):
+        ran = ok(go(*argv))
+        said = ran.out + ran.err
+        assert f"from {evil.url.rstrip('/')}" in said and "default index" not in said, argv
+        assert index.url not in said and "hunter2" not in said, argv
+    assert urls(ok(go("resolve", *ask, "--json")).json) == [evil.url.rstrip("/")]
+    assert urls(ok(go("create", *JAX, "--dry-run", "--json")).json) == [index.url.rstrip("/")]
+    assert "index_urls" not in (go.work / "pylock.toml").read_text()
+    file, lock = go.work / "pylock.toml", ("--lock", "pylock.toml", "--no-verify")
+    planted = file.read_text().replace(
+        'index = "pypi"', 'index = "pypi"\nindex_urls = ["https://pypi.org/simple"]'
+    )
+    assert planted != file.read_text()
+    file.write_text(planted)
+    index.wheels = {
+        name: dict(files) for name, files in evil.wheels.items()
+    }  # a lock is installed by hash, from the configured indexes
+    for argv in (("--dry-run",), (), (), ("--json",)):
+        ran = ok(go("create", "locked", *lock, *argv))
+        assert index.url.rstrip("/") in ran.out and f"from {evil.url.rstrip('/')}" not in ran.out, argv
+        assert "PyPI" not in ran.out
+    assert urls(ran.json["plan"]) == [index.url.rstrip("/")]
+
+
+def test_pypi_is_named_where_it_is_asked(gpuenv):
+    ran = ok(gpuenv("resolve", *JAX, "--index", "https://pypi.org/simple"))
+    assert "from PyPI" in ran.out
+
+
+# --- links -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(go):
+    """An environment of this user outside of the project, and a project whose .venv leads to it."""
+    outside = go.folder / "elsewhere"
+    ok(go("create", outside, *JAX, "--with", "more", "--no-verify"))
+    (go.work / ".venv").symlink_to(outside)
+    return outside
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("drop", "more"),
+        ("add", "more"),
+        ("create", *JAX),
+        ("sync",),
+        ("repair",),
+        ("create", *JAX, "--recreate"),
+    ],
+    ids=" ".join,
+)
+def test_a_link_out_of_the_project_is_not_changed_by_default(go, other, argv):
+    if argv == ("sync",):
+        (go.work / "gpuenv.yaml").write_text(f"frameworks: [jax]\ndevice: cpu\npython: '{HERE}'\n")
+    record = other / ".gpuenv"
+    before = {p.name: p.read_bytes() for p in record.iterdir() if p.is_file()}
+    ran = go(*argv, "--no-verify")
+    said = ran.err.replace("\n", "").replace(" ", "")
+    assert ran.code == 2 and str(other) in said and ".venv" in said
+    assert {p.name: p.read_bytes() for p in record.iterdir() if p.is_file()} == before
+    assert (go.work / ".venv").is_symlink()
+
+
+def test_a_link_is_followed_where_it_is_named_or_stays_inside(go, other):
+    ok(go("export", "--format", "requirements"))
+    ok(go("drop", "more", "--env", ".venv", "--no-verify"))
+    assert "more" not in installed(go.work / ".venv")
+    (go.work / ".venv").unlink() if (go.work / ".venv").is_symlink() else shutil.rmtree(go.work / ".venv")
+    ok(go("create", "envs/one", *JAX, "--no-verify"))
+    (go.work / ".venv").symlink_to("envs/one")
+    ok(go("repair", "--no-verify"))
+    ok(go("add", "more", "--no-verify"))
+
+
+# --- Pythons of bundles ----------------------------------------------------------------------------
+
+
+def test_a_bundles_python_goes_with_the_last_environment_that_uses_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    one, two, half = (tmp_path / name for name in ("one", "two", "half"))
+    first, second = "a" * 64, "b" * 64
+
+    def build(env, sha256):
+        folder = bundled_pythons.claim(env, sha256)
+        (env / ".gpuenv").mkdir(parents=True, exist_ok=True)
+        (env / "pyvenv.cfg").write_text(f"home = {folder}/cpython/bin\n")
+        bundled_pythons.settle(env)
+        return folder
+
+    old = build(one, first)
+    assert build(two, first) == old and old.is_dir()
+    new = build(one, second)  # --recreate with another bundle
+    assert old.is_dir() and new.is_dir(), "the other environment uses the old one"
+    bundled_pythons.claim(half, second)  # a run that failed
+    bundled_pythons.settle(half)
+    assert new.is_dir()
+    build(two, second)
+    assert not old.exists() and new.is_dir()
+    (one / "pyvenv.cfg").write_text("home = /usr/bin\n")  # --recreate without a bundle
+    bundled_pythons.settle(one)
+    assert new.is_dir()
+    shutil.rmtree(two)
+    bundled_pythons.settle(two)
+    assert not new.exists() and registry.environments() == [one]
+
+
+def test_the_hash_of_a_manifest_is_no_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for name in ("", "..", "../environments", "A" * 64):
+        with pytest.raises(BuildError):
+            bundled_pythons.claim(tmp_path / "env", name)
+    assert not (tmp_path / "data").exists()
