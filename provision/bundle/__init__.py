@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import BuildError, LockError, UsageError
 from ..index.download_files import digests, is_right, part
 from ..model import Bundle, BundleFile, BundlePython, as_document, from_plain
-from ..system import untrusted_files, write_inside_folder
+from ..system import trust, write_inside_folder
 from ..system.redaction import redact_value
 from ..system.untrusted_names_to_paths import UnsafeNameError, check_relative
 
@@ -64,7 +64,7 @@ def read(folder: Path) -> Bundle:
     """Read the manifest of a bundle. Raises LockError if it is missing or damaged."""
     path = folder / MANIFEST
     try:
-        manifest = from_plain(Bundle, json.loads(untrusted_files.read_bytes(path)))
+        manifest = from_plain(Bundle, json.loads(trust.read_project(path)))
     except OSError as error:
         raise LockError(
             f"{folder} is not a bundle: {path.name}: {error.strerror}", hint="create one: gpuenv bundle DIR"

@@ -9,9 +9,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__, show
-from ..model import command_options
+from ..model import Event, command_options
 from ..model.command_options import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
-from ..system import process
+from ..system import process, trust
 from . import exit_codes, typer_signatures
 from .command_table import ALIASES, COMMANDS, FIRST_COMMANDS, GROUPS, load_command
 
@@ -113,6 +113,7 @@ def _prepare_command(name: str) -> Any:
     kind, function = load_command(name)
 
     def call(context: typer.Context, values: dict[str, Any]) -> int:
+        trust.accept_project(bool(values.get("trust_project")))
         output = command_options.build_options(verb.output, values, frozenset())
         options = command_options.build_options(
             kind, values, typer_signatures.find_named_options(context, values)
@@ -138,7 +139,9 @@ def _run_command(function: Any, options: Any, output: Any) -> int:
     )
     if getattr(options, "takes_stdout", False):
         screen.out = screen.err
-    value = function(options, show.make_emitter(screen))
+    emit = show.make_emitter(screen)
+    trust.listen(lambda text: emit(Event(kind="note", stage="trust", text=text)))
+    value = function(options, emit)
     code = exit_codes.get_exit_code(value, options)
     show.show_result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
     if signal_name := exit_codes.get_signal(value):

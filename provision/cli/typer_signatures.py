@@ -48,7 +48,11 @@ def get_variable(name: str, how: command_options.Option, kind: type) -> str | No
     Return None for an option that permits something, or names what a command removes. A variable left in a
     shell or job must not decide that.
     """
-    if name == "force" or name.startswith("allow_") or name in getattr(kind, "NAMES_WHAT_IS_REMOVED", ()):
+    if (
+        name in ("force", "trust_project")
+        or name.startswith("allow_")
+        or name in getattr(kind, "NAMES_WHAT_IS_REMOVED", ())
+    ):
         return None
     flags = how.flags or (command_options.make_flag(name),)
     long = next((flag for flag in flags if flag.startswith("--")), None)

@@ -14,7 +14,7 @@ from ..environment.locate import locate_environment
 from ..errors import UsageError
 from ..model import Emit, NodeVerdict
 from ..request import load_profiles, paths_of_environment_and_cache as where
-from ..system.ownership import ChangeableError, assert_unchangeable
+from ..system import trust
 from ..verify import begin
 from ..verify.make_verdict import judge_node, shorten_line
 from ..wheels.pylock import read_in
@@ -70,11 +70,11 @@ def _assert_own(env: Path) -> None:
         settings = _read_settings(env)
         # Base Pythons with thousands of packages are common, and most environments import none of them.
         unused = () if _uses_base_packages(settings) else ("site-packages",)
-        assert_unchangeable([env], without=(_UV_LOCK,))
-        assert_unchangeable(_standard_libraries(settings), without=unused)
-    except ChangeableError as error:
+        trust.assert_unchangeable([env], without=(_UV_LOCK,))
+        trust.assert_unchangeable(_standard_libraries(settings), without=unused)
+    except trust.UntrustedError as error:
         raise UsageError(
-            f"{env} is not examined: {error}",
+            f"{env} is not examined: {error.reason}",
             hint="name an environment that only root can change (chown -R root, chmod -R go-w)",
         ) from error
     except OSError as error:

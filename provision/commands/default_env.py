@@ -10,6 +10,7 @@ from ..environment import draft_and_replace_folder
 from ..errors import UsageError
 from ..model import Emit, Event
 from ..request import paths_of_environment_and_cache, project_folder as projects
+from ..system import trust
 
 
 def is_environment(word: str) -> bool:
@@ -35,7 +36,7 @@ def choose_env_to_change(emit: Emit, named: Path | None, option: str = "") -> Pa
     note_project(emit)
     if named is not None:
         return named
-    env, project = projects.find_project_env(), os.path.realpath(projects.find_project_folder())
+    env, project = _find_project_env(), os.path.realpath(projects.find_project_folder())
     if not Path(target := os.path.realpath(env)).is_relative_to(project):
         raise UsageError(
             f"{env} is a link to {target}, which is outside of the project {project}. It was not changed",
@@ -49,13 +50,20 @@ def choose_env_to_read(emit: Emit, named: Path | None) -> Path:
     the active one."""
     if named is not None:
         return named
-    project_env = projects.find_project_env()
+    project_env = _find_project_env()
     if not projects.is_present(project_env) and (active := projects.find_active_env()):
         text = f"{project_env} is missing. Using {active[1]} from {active[0]}"
         emit(Event(kind="note", stage="env", text=text))
         return active[1]
     note_project(emit)
     return project_env
+
+
+def _find_project_env() -> Path:
+    """Return the project's environment. Raises UntrustedError if another user can change it."""
+    env = projects.find_project_env()
+    trust.refuse_foreign_folder(env)
+    return env
 
 
 def note_project(emit: Emit) -> None:

@@ -49,7 +49,7 @@ class DiagnoseOptions:
     env: Path | None = option(None, help="Verify this environment too.")
     no_machine: bool = option(False, help="Read only the logs, not this machine.")
     machine: Path | None = option(None, help="Read the logs' machine from a file of `gpuenv detect --json`.")
-    choices: Choices = group(Choices, "profiles", "cache_dir")
+    choices: Choices = group(Choices, "profiles", "cache_dir", "trust_project")
 
 
 def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:

@@ -65,7 +65,7 @@ class ExportOptions:
     )  # fmt: skip
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     allow_md5: bool = option(False, help="conda: accept packages that have only an MD5 hash.")
-    choices: Choices = group(Choices, "platform", "profiles", "cache_dir")
+    choices: Choices = group(Choices, "platform", "profiles", "cache_dir", "trust_project")
 
 
 def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:

@@ -21,7 +21,7 @@ class InitOptions:
         None, metavar="SOURCE",
         help="Address, wheel or checkout that `make env` installs gpuenv from. By default the source of this gpuenv.",
     )  # fmt: skip
-    choices: Choices = group(Choices, "framework", "profiles", "cache_dir")
+    choices: Choices = group(Choices, "framework", "profiles", "cache_dir", "trust_project")
 
 
 def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 
@@ -10,7 +11,7 @@ from packaging.requirements import Requirement
 from ..model import CudaCompiler, Emit, Event, Plan
 from ..request import load_profiles
 from ..request.shared_options import Choices
-from ..system import process
+from ..system import process, trust
 from .read_request import LOOKING
 
 _NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
@@ -66,7 +67,10 @@ def _version(compiler: str) -> str | None:
     """Return the version that gcc prints, or None for another compiler."""
     if "clang" in compiler:
         return None
-    done = process.run([compiler, "-dumpfullversion"], timeout=_TIMEOUT)
+    program = compiler if os.sep in compiler else trust.find_program(compiler, process.environ().get("PATH"))
+    if program is None:
+        return None
+    done = process.run([str(program), "-dumpfullversion"], timeout=_TIMEOUT)
     said = done.stdout.strip()
     return said if done.ok and re.fullmatch(r"\d+(\.\d+)*", said) else None
 

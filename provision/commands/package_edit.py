@@ -34,7 +34,7 @@ from .default_env import choose_env_to_change
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
 OPTIONS = (
     "find_links", "offline", "no_build", "only_binary", "exclude_newer", "exclude_newer_except", "profiles",
-    "cache_dir",
+    "cache_dir", "trust_project",
 )  # fmt: skip
 """The options that `add` and `drop` share with `create`."""
 

@@ -19,9 +19,8 @@ from ..errors import LockError
 from ..index import uv
 from ..model import Lock, LockedPackage, PlannedBuild, RequestContext, as_plain, from_plain
 from ..resolve.locked_cuda_conflicts import OtherCuda
-from ..system import untrusted_files
+from ..system import trust
 from ..system.redaction import redact_value
-from ..system.write_inside_folder import write_file
 from ..wheels.cache_and_disk import own_cache
 from ..wheels.page_digests import PageDigests
 from ..wheels.uv_question import UvQuestion
@@ -41,7 +40,7 @@ class ConflictMemory:
         if self.off or not _is_stable(context):
             return ()
         try:
-            kept = json.loads(untrusted_files.read_text(_get_path(context)))
+            kept = json.loads(trust.read_cached(_get_path(context)))
             builds = [from_plain(PlannedBuild, build) for build in kept["builds"]]
             packages = [from_plain(LockedPackage, package) for package in kept["packages"]]
             required_by = {str(name): tuple(map(str, by)) for name, by in kept["required_by"].items()}
@@ -71,12 +70,8 @@ class ConflictMemory:
 
     def keep(self) -> None:
         """Store the noted locks. The cache is optional."""
-        try:
-            for path, kept in self._found.items():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_file(path, json.dumps(kept))
-        except OSError:
-            return
+        for path, kept in self._found.items():
+            trust.write_cached(path, json.dumps(kept))
 
 
 def _question(context: RequestContext) -> UvQuestion:

@@ -43,7 +43,9 @@ class RepairOptions:
     checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.")
     dry_run: bool = option(False, help="Show what would be done, without changes.")
     deep: bool = option(False, help="Compare the hash of every file, not only of files that changed.")
-    choices: Choices = group(Choices, "find_links", "channel", "offline", "profiles", "cache_dir")
+    choices: Choices = group(
+        Choices, "find_links", "channel", "offline", "profiles", "cache_dir", "trust_project"
+    )
 
 
 def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Preview:

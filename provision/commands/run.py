@@ -54,7 +54,7 @@ class RunOptions:
         False, "--exec", help="Replace the gpuenv process with CMD. A failure of CMD is not diagnosed."
     )
     memory_growth: bool = option(False, help="Let TensorFlow and JAX allocate GPU memory as needed.")
-    choices: Choices = group(Choices, "profiles", "cache_dir")
+    choices: Choices = group(Choices, "profiles", "cache_dir", "trust_project")
     command: list[str] = field(default_factory=list)
     stdout_to_stderr: bool = False
     diagnose: bool = True

@@ -51,7 +51,7 @@ class VerifyOptions:
     checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.")
     report: Path | None = option(None, help="Also write the verdict as an HTML page.")
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
-    choices: Choices = group(Choices, "profiles", "cache_dir")
+    choices: Choices = group(Choices, "profiles", "cache_dir", "trust_project")
 
 
 def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVerdict:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..model import Evidence, Finding, HardwareDevice, HostContext
-from .kernel_files import is_there, list_absolute_entries, list_device_files, list_entries, read_text, under
+from ..system import trust
+from .kernel_files import is_there, list_device_files, list_entries, read_text, under
 from .make_detect_finding import make_finding
 
 # PCI vendor numbers and class prefixes: pci.ids, "display controller" and "processing accelerator".
@@ -155,7 +156,7 @@ def read_context(root: Path, environ: Mapping[str, str]) -> HostContext:
     slurm = (
         "SLURM_CONF" in environ
         or is_there(under(root, "/etc/slurm/slurm.conf"))
-        or any(is_there(folder / "sinfo") for folder in list_absolute_entries(environ.get("PATH")))
+        or any(is_there(folder / "sinfo") for folder in trust.list_absolute_entries(environ.get("PATH")))
     )
     return HostContext(
         container=container,

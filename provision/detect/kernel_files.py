@@ -8,8 +8,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-import stat
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,22 +42,6 @@ def is_there(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
-
-
-def is_writable_by_all(*paths: Path) -> bool:
-    """Return whether every user may write to one of these paths, or to the target of a link."""
-    try:
-        return any(path.stat().st_mode & stat.S_IWOTH for path in paths)
-    except OSError:
-        return True
-
-
-def list_absolute_entries(value: str | None) -> Iterable[Path]:
-    """Return the absolute folders of a PATH-like value.
-
-    Relative and empty entries are skipped, because they change with the working directory.
-    """
-    return (Path(entry) for entry in (value or "").split(os.pathsep) if Path(entry).is_absolute())
 
 
 SMI_FIELDS = ("index", "name", "compute_cap", "uuid", "memory.total", "driver_version")

@@ -10,20 +10,18 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..model import Gpu, GpuMemoryHolder
-from ..system import process
+from ..system import process, trust
 from ..system.redaction import clean
 from .kernel_files import (
     SMI_FIELDS,
     format_cuda_version,
     is_there,
-    is_writable_by_all,
-    list_absolute_entries,
     parse_smi_rows,
     under,
 )
@@ -135,28 +133,12 @@ def _read_or_none(nvml: Any, function: Any, *arguments: Any) -> Any:
 TRUSTED = ("/usr/bin", "/usr/lib/wsl/lib", "/usr/local/nvidia/bin")
 
 
-def list_candidates(root: Path, environ: Mapping[str, str]) -> Iterable[Path]:
-    """Return the folders to search for nvidia-smi: the driver's, then entries of PATH that root or this user
-    owns.
-
-    Another user's folder on PATH could contain any program of that name.
-    """
-    yield from (under(root, folder) / "nvidia-smi" for folder in TRUSTED)
-    for folder in list_absolute_entries(environ.get("PATH")):
-        program = folder / "nvidia-smi"
-        try:
-            owners = {folder.stat().st_uid, program.stat().st_uid}
-        except OSError:
-            continue
-        if owners <= {0, os.geteuid()} and not is_writable_by_all(folder, program):
-            yield program
-
-
 def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> DriverAnswer | None:
     """Ask the first nvidia-smi found. Return None if there is none."""
     if os.name == "nt":
         return None  # the same driver package contains NVML, which was read already
-    program = next((path for path in list_candidates(root, environ) if is_there(path)), None)
+    usual = [under(root, folder) / "nvidia-smi" for folder in TRUSTED]
+    program = next(filter(is_there, usual), None) or trust.find_program("nvidia-smi", environ.get("PATH"))
     if program is None:
         return None
     # nvidia-smi of old drivers does not know compute_cap, and then prints no value at all.

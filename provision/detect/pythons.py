@@ -5,7 +5,6 @@ Neither virtualenv nor uv searches ~/.pyenv/versions, so all the usual places ar
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -15,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..model import PythonInstallation
-from ..system import process
-from ..system.write_inside_folder import write_file
-from .kernel_files import is_there, is_writable_by_all, list_absolute_entries, list_entries, read_text, under
+from ..system import process, trust
+from .kernel_files import is_there, list_entries, read_text, under
 
 OLDEST = (3, 8)
 EXECUTABLE = re.compile(r"python(3(\.\d+)?)?(\.exe)?")
@@ -135,9 +133,7 @@ def _list_in_folder(folder: Path, source: str) -> Iterator[_PythonCandidate]:
 
 def _list_on_path(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
     shims = Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "shims"
-    for folder in list_absolute_entries(environ.get("PATH")):
-        if is_writable_by_all(folder):
-            continue  # any user can put a program of that name there
+    for folder in trust.list_absolute_entries(environ.get("PATH")):
         if folder != shims:  # a shim is a shell script that picks another Python by the working directory
             yield from _list_in_folder(folder, "path")
 
@@ -195,7 +191,7 @@ class PythonCache:
 
     def _read(self) -> dict[str, Any]:
         try:
-            kept = json.loads(self._file.read_text(encoding="utf-8"))
+            kept = json.loads(trust.read_cached(self._file))
         except (OSError, ValueError, RecursionError):
             return {}  # missing or damaged: the Pythons are started again
         return kept if isinstance(kept, dict) else {}
@@ -221,9 +217,7 @@ class PythonCache:
         """Write new answers to the cache. If that fails, the Pythons are started again the next time."""
         if all(self._kept.get(path) == answer for path, answer in self._used.items()):
             return
-        with contextlib.suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            write_file(self._file, json.dumps({**self._kept, **self._used}))
+        trust.write_cached(self._file, json.dumps({**self._kept, **self._used}))
 
 
 def _is_answer(kept: Any, mark: str) -> bool:
@@ -258,12 +252,20 @@ def read_pythons(
     """
     ask = PythonCache(cache) if cache else None
     seen: set[Path] = set()
+    refused: list[trust.UntrustedError] = []
     installations: list[tuple[PythonInstallation, bool]] = []
     for candidate in _list_candidates(root, environ):
         real = candidate.path.resolve()
         if real in seen or is_virtual(candidate.path) or is_virtual(real):
             continue
         seen.add(real)
+        try:
+            trust.may_start(candidate.path)
+        except trust.UntrustedError as error:
+            refused.append(error)
+            continue
+        except OSError:
+            continue  # removed meanwhile
         version, free_threaded = candidate.version, candidate.free_threaded
         if version is None:
             answer = ask.of(real) if ask else ask_python(real)
@@ -276,5 +278,8 @@ def read_pythons(
             )
     if ask:
         ask.keep()
+    if refused:
+        more = f", as are {len(refused) - 1} more Pythons" if len(refused) > 1 else ""
+        trust.note(f"{refused[0].message}{more}")
     plain = tuple(python for python, free in installations if not free)
     return plain or tuple(python for python, _ in installations)

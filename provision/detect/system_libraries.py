@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..model import NVIDIA_LIBRARY_FAMILIES, LibraryFile
+from ..system import trust
 from ..system.loader_cache import loader_cache
-from .kernel_files import is_there, list_absolute_entries, list_entries, under
+from .kernel_files import is_there, list_entries, under
 
 FILE = re.compile(
     rf"(?:{'|'.join((*NVIDIA_LIBRARY_FAMILIES, 'libcuda'))})(?:[A-Z_-][\w-]*)?\.so\.(?P<version>[\d.]*\d)"
@@ -22,7 +23,7 @@ def find_files(
     """Return soname -> real file that the loader would load, by its rules (ld.so(8)). Nothing is loaded."""
     files: dict[str, str] = {}
     wanted = tuple(sonames)
-    for folder in list_absolute_entries(environ.get("LD_LIBRARY_PATH")):
+    for folder in trust.list_absolute_entries(environ.get("LD_LIBRARY_PATH")):
         for soname in wanted:
             if is_there(folder / soname):
                 files.setdefault(soname, str((folder / soname).resolve()))
@@ -65,7 +66,7 @@ def read_libraries(root: Path, environ: Mapping[str, str], machine: str) -> tupl
     The loader does not search the folders of toolkits and drivers.
     """
     libraries: list[LibraryFile] = []
-    for folder in list_absolute_entries(environ.get("LD_LIBRARY_PATH")):
+    for folder in trust.list_absolute_entries(environ.get("LD_LIBRARY_PATH")):
         libraries += list_folder_libraries(folder, (path.name for path in list_entries(folder)))
     cached: dict[Path, list[str]] = {}
     for soname, path in loader_cache(root, machine):

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..system import trust
 from .gpuenv_cache import cache_folder
 
 
@@ -19,7 +20,7 @@ def choose_bytecode_folder(python_packages: Sequence[str], cache: Path | None) -
     compiled = any(Path(p, "__pycache__").is_dir() for p in python_packages)
     if compiled or cache is None:
         return {"PYTHONDONTWRITEBYTECODE": "1"}
-    return {"PYTHONPYCACHEPREFIX": str(cache_folder(cache, "bytecode"))}
+    return {"PYTHONPYCACHEPREFIX": str(trust.settle_cache(cache_folder(cache, "bytecode"), whole=True))}
 
 
 @contextlib.contextmanager

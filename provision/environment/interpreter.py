@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model import Environment
-from ..system import process
+from ..system import process, trust
 from ..system.redaction import clean
 from .locate import suggest_environment
 
@@ -32,7 +32,11 @@ def start(
     on_start: Callable[[], None] | None = None,
     leaves_nothing: bool = False,
 ) -> process.Finished:
-    """Run an environment's Python with arguments, as `process.run` does. Raises OSError if it cannot be started."""
+    """Run an environment's Python with arguments, as `process.run` does.
+
+    Raises OSError if it cannot be started, and UntrustedError for root if another user can change it.
+    """
+    trust.may_start(Path(python), named=True)
     return process.run(
         [os.fspath(python), *arguments], env=env, cwd=cwd, timeout=timeout, stdin=stdin, report=report,
         on_start=on_start, leaves_nothing=leaves_nothing,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError
-from ..system import untrusted_files
+from ..system import trust
 from .draft_and_replace_folder import MARK
 
 
@@ -15,7 +15,7 @@ def read(env: Path, name: str) -> dict[str, Any] | None:
     """Return a file of `.gpuenv/`, or None if it is missing. Raises BuildError if it is damaged."""
     path = env / MARK / name
     try:
-        data = json.loads(untrusted_files.read_bytes(path))
+        data = json.loads(trust.read_record(path, env))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

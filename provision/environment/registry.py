@@ -9,18 +9,16 @@ written by one rename, so that simultaneous runs do not overwrite each other's e
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import BuildError
-from ..system import process, untrusted_files, write_inside_folder
+from ..system import trust, untrusted_files, write_inside_folder
 
 _MARK = ".gpuenv"
 _MOST = 1 << 16  # bytes of an entry
@@ -48,15 +46,10 @@ def _get_entry(env: Path) -> Path:
 
 def read(env: Path, key: str) -> frozenset[str]:
     """Return the words that an environment's entry has under a key: "record" or "pythons"."""
-    me = (os.geteuid(),) if hasattr(os, "geteuid") else ()  # root does not trust what another user wrote
     try:
-        return frozenset(map(str, _parse(_get_entry(env), me).get(key, ())))
+        return frozenset(map(str, json.loads(trust.read_cached(_get_entry(env))).get(key, ())))
     except (BuildError, OSError, ValueError, TypeError, AttributeError, RecursionError):
         return frozenset()
-
-
-def _parse(entry: Path, owners: Collection[int] = ()) -> Any:
-    return json.loads(untrusted_files.read_bytes(entry, _MOST, owners))
 
 
 def add(env: Path, **words: Iterable[str]) -> None:
@@ -70,11 +63,6 @@ def add(env: Path, **words: Iterable[str]) -> None:
     try:
         if entry.exists() and untrusted_files.read_bytes(entry) == text.encode():
             return
-        if process.is_anothers(entry.parent):
-            raise PermissionError(
-                errno.EPERM,
-                "the folder is in the home folder of another user, where gpuenv writes no files when it runs as root",
-            )
         entry.parent.mkdir(parents=True, exist_ok=True)
         write_inside_folder.write_file(entry, text)
     except OSError as error:
@@ -123,7 +111,7 @@ def _iterate_entries() -> Iterator[tuple[Path, Path | None]]:
         return
     for entry in entries:
         try:
-            env = Path(_parse(entry)["path"])
+            env = Path(json.loads(untrusted_files.read_bytes(entry, _MOST))["path"])
         except OSError:
             continue  # another run removed it meanwhile
         except (ValueError, KeyError, TypeError, RecursionError):

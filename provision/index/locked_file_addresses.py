@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import LockError
 from ..model import LockedPackage
-from ..system import process
+from ..system import process, trust
 from ..system.redaction import redact
 from ..system.untrusted_names_to_paths import file_name_of_url
 from .http import Http
@@ -89,6 +89,8 @@ def _read_netrc() -> dict[str, tuple[str, str]]:
     """Return users and passwords by host. A missing or damaged file has none, as for pip."""
     path = process.environ().get("NETRC") or str(Path("~/.netrc").expanduser())
     try:
+        if trust.read_configuration(Path(path), named=path == process.environ().get("NETRC")) is None:
+            return {}
         hosts = netrc.netrc(path).hosts
     except (OSError, netrc.NetrcParseError, RuntimeError):
         return {}

@@ -7,7 +7,6 @@ that PIP_CONFIG_FILE names, followed by the environment. In each, [global] is be
 from __future__ import annotations
 
 import configparser
-import contextlib
 import functools
 import hashlib
 import json
@@ -20,8 +19,7 @@ from pathlib import Path
 
 from provision.errors import LockError
 from provision.model import PackageSources
-from provision.system import scratch_folders, untrusted_files
-from provision.system.write_inside_folder import write_file
+from provision.system import scratch_folders, trust
 
 from . import uv_config
 
@@ -78,9 +76,8 @@ def pip_configuration(environ: Mapping[str, str]) -> PipConfig:
     options: dict[str, dict[str, str]] = {"global": {}, "install": {}}
     for path in pip_files(environ):
         try:
-            sections = parse_pip_conf(untrusted_files.read_strictly(path))
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            continue
+            data = trust.read_configuration(path, named=str(path) == environ.get("PIP_CONFIG_FILE"))
+            sections = parse_pip_conf(data.decode()) if data else {}
         except (OSError, ValueError) as e:
             raise LockError(
                 f"{path} is not a valid configuration of pip: {e}",
@@ -132,9 +129,7 @@ def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) 
         return url
     url = _ask_uv()
     if kept:
-        with contextlib.suppress(OSError):  # the cache is optional
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_file(kept, url + "\n")
+        trust.write_cached(kept, url + "\n")
     return url
 
 
@@ -152,7 +147,7 @@ def _digest_settings(settings: Mapping[str, str]) -> str:
 def _read_kept(path: Path) -> str | None:
     """Return the address that an earlier run wrote, or None for a missing or damaged file."""
     try:
-        url = untrusted_files.read_text(path, 1 << 16).strip()
+        url = trust.read_cached(path).decode("utf-8", "replace").strip()
     except OSError:
         return None
     return url if re.fullmatch(r"(?:https?|file)://[^\s@]+", url) else None

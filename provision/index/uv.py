@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..model import PackageSources
-from ..system import process, scratch_folders
+from ..system import process, scratch_folders, trust
 from ..system.redaction import clean
 from . import pytorch_index, uv_config
 
@@ -98,6 +98,7 @@ def run_uv(
     private folder cannot be created.
     """
     env = environment(sources, process.environ(), settings)
+    trust.settle_cache(cache_folder(env))
     argv = [program(), *arguments, "--no-config"]
     if python is not None:
         argv += ["--python", str(Path(python).absolute())]
@@ -175,12 +176,20 @@ def filtered(environ: Mapping[str, str]) -> dict[str, str]:
     for name in _PATHS:
         if value := kept.get(name):
             kept[name] = os.pathsep.join(str(Path(p).absolute()) for p in value.split(os.pathsep) if p)
+    if "PATH" in kept:
+        kept["PATH"] = trust.filter_path(kept["PATH"])  # uv starts git
     return kept
 
 
 def redacted(log: str) -> str:
     """Return a program's output without the credentials in its addresses."""
     return clean(log)
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Return uv's cache."""
+    base = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(environ.get("UV_CACHE_DIR") or base / "uv").absolute()
 
 
 _ADDRESS = re.compile(r"git\+(https?://)([^\s/?#\"'`<>]+)@(?=[^\s@/?#\"'`<>]+(?:[/?#\s]|$))")

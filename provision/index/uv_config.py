@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import LockError
-from provision.system import untrusted_files
+from provision.system import trust
 
 _TEXTS = {
     "index-strategy": "UV_INDEX_STRATEGY",
@@ -64,7 +64,7 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
     """
     settings: dict[str, str] = {}
     for path in _list_files(environ):
-        for name, value in _read_file(path).items():
+        for name, value in _read_file(path, named="UV_CONFIG_FILE" in environ).items():
             settings.setdefault(name, value)
     named = {k: v for k, v in environ.items() if k in _ENVIRONMENT or _OF_AN_INDEX.fullmatch(k)}
     if "UV_DEFAULT_INDEX" in named or "UV_INDEX_URL" in named:
@@ -114,20 +114,20 @@ def _list_windows_folders(environ: Mapping[str, str], name: str) -> list[Path]:
     return [Path(environ[name])] if os.name == "nt" and environ.get(name) else []
 
 
-def _read_file(path: Path) -> dict[str, str]:
+def _read_file(path: Path, *, named: bool) -> dict[str, str]:
     """Return a uv.toml as variables. The table [pip] replaces the rest, as in uv. Raises LockError."""
     try:
-        text = untrusted_files.read_strictly(path)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return {}
-    except (OSError, ValueError) as error:
-        raise _explain_unreadable(path, error) from error
-    import tomli
+        content = trust.read_configuration(path, named=named)
+        if content is None:
+            return {}
+        import tomli
 
-    try:
-        data = tomli.loads(text)
-    except ValueError as error:
-        raise _explain_unreadable(path, error) from error
+        data = tomli.loads(content.decode())
+    except (OSError, ValueError) as error:
+        raise LockError(
+            f"{path} is not a valid configuration of uv: {error}",
+            hint="correct or move the file, or ignore it with UV_NO_CONFIG=1",
+        ) from error
     pip = data.get("pip")
     data |= {k: v for k, v in pip.items() if k not in ("target", "prefix")} if isinstance(pip, dict) else {}
     as_variables = {name: data[key] for key, name in _TEXTS.items() if isinstance(data.get(key), str)}
@@ -189,10 +189,3 @@ def _resolve(name: str, value: str) -> str:
 
 def _resolve_place(place: str, folder: Path) -> str:
     return place if "://" in place else str(folder / place)
-
-
-def _explain_unreadable(path: Path, error: Exception) -> LockError:
-    return LockError(
-        f"{path} is not a valid configuration of uv: {error}",
-        hint="correct or move the file, or ignore it with UV_NO_CONFIG=1",
-    )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -19,9 +18,9 @@ from typing import Any
 
 from provision import model
 from provision.errors import DataError
-from provision.system import untrusted_files
+from provision.system import trust
 
-from .read_and_write_yaml_files import MAX_BYTES, read_file
+from .read_and_write_yaml_files import read_bytes, read_file
 from .table_declarations import FILES, KINDS, Row, Table, row_key
 from .table_mapping import Kind
 
@@ -123,7 +122,7 @@ def _hash_folders(folders: Sequence[Path]) -> str:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return untrusted_files.read_bytes(path, MAX_BYTES)
+        return read_bytes(path)
     except OSError as error:
         return str(error).encode()  # the reader reports the error
 
@@ -215,22 +214,13 @@ def construct(plain: dict[str, list[list[Any]]], kinds: Iterable[Kind]) -> model
 
 
 def _read_cache(path: Path, kinds: Iterable[Kind]) -> model.Profiles | None:
-    """Return the cached rows, or None if there is no valid cache."""
+    """Return the cached rows, or None if there is no valid cache. Those beside this package are gpuenv's own."""
     try:
-        return construct(json.loads(path.read_bytes()), kinds)
+        data = path.read_bytes() if path.parent == _PACKAGE else trust.read_cached(path)
+        return construct(json.loads(data), kinds)
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
 def _write_cache(path: Path, plain: dict[str, list[list[Any]]]) -> None:
-    """Write the rows. If the cache cannot be written, the next run parses the files again."""
-    import tempfile
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16])
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(json.dumps(plain, separators=(",", ":")))  # `dump` takes five times as long
-        Path(name).replace(path)
-    except OSError:
-        return
+    trust.write_cached(path, json.dumps(plain, separators=(",", ":")))  # `dump` takes five times as long

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import MachineError, UsageError
 from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts, from_plain
-from ..system import untrusted_files
+from ..system import trust
 from . import project_options
 from .shared_options import STDIN, Choices
 from .target import MachineReader, read_request_target
@@ -148,7 +148,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read_file(reading: _Reading, path: Path) -> None:
     try:
-        data = json.loads(untrusted_files.read_strictly(path))
+        data = json.loads(trust.read_project(path))
     except OSError as error:
         raise UsageError(f"--target {path}: {error.strerror}", hint=_HINT) from error
     except (ValueError, RecursionError) as error:

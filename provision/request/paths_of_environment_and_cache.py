@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..system import trust
 from .shared_options import Choices
 
 
@@ -15,8 +16,6 @@ def make_absolute(env: Path) -> Path:
 
 def get_cache_dir(c: Choices) -> Path:
     """Return the folder of gpuenv's cache: parsed profiles, compiled modules and bytecode of probes."""
-    if c.cache_dir:
-        return c.cache_dir.absolute()
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("gpuenv"))
+    return trust.settle_cache((c.cache_dir or Path(platformdirs.user_cache_dir("gpuenv"))).absolute())

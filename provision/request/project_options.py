@@ -282,7 +282,7 @@ def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: b
 def as_plain_options(c: Choices) -> dict[str, Any]:
     """Return the options as JSON values."""
     data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(c), default=str))
-    return {k: v for k, v in data.items() if k not in ("typed", "planned", "named")}
+    return {k: v for k, v in data.items() if k not in ("typed", "planned", "named", "trust_project")}
 
 
 def parse_options(data: dict[str, Any]) -> Choices:

@@ -24,6 +24,7 @@ _PACKAGES = frozenset({"framework", "with_", "requirement", "project", "extra", 
 _NOT_RECORDED = frozenset(
     {
         "cache_dir",
+        "trust_project",
         "offline",
         "no_build",
         "python_bounds",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from ..model import Check, as_plain
 from ..project.config.digests_and_cached_config import read_cached_config
 from ..project.config.key_forms import PYPROJECT, YAML_NAMES
 from ..project.config.yaml_tree import MAX_BYTES
-from ..system import untrusted_files
+from ..system import trust
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +40,7 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     """Return the project that an environment was made with, or None.
 
     Its checks are commands, so this user's gpuenv must have written the record that names the file. The file must
-    belong to this user, to the environment's owner or to root, and not be writable for all users. Raises DataError
+    belong to this user, to the environment's owner or to root, and nobody else may write to it. Raises DataError
     for an invalid file, BuildError for an unreadable record.
     """
     recorded = (
@@ -60,9 +59,11 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     if not state.is_vouched(env):
         return OwnProject(file=file, problem=state.explain_unvouched(env))
     try:
-        data = untrusted_files.read_bytes(file, MAX_BYTES + 1, _trusted(env))
+        data = trust.read_record(file, env, MAX_BYTES + 1)
     except FileNotFoundError:
         return OwnProject(file=file, problem=f"{file} is missing", missing=True)
+    except trust.UntrustedError as error:
+        return OwnProject(file=file, problem=error.reason)
     except OSError as error:
         return OwnProject(file=file, problem=f"{file} {_describe_os_error(error)}")
     try:
@@ -76,8 +77,3 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
 def _describe_os_error(error: OSError) -> str:
     reason = error.strerror or type(error).__name__
     return reason if reason[:1].islower() else f"cannot be read: {reason}"
-
-
-def _trusted(env: Path) -> tuple[int, ...]:
-    """Return the users whose commands may run; () on a system that does not number its users."""
-    return (os.geteuid(), env.stat().st_uid, 0) if hasattr(os, "geteuid") else ()

@@ -103,6 +103,11 @@ class Choices:
     cache_dir: Path | None = option(
         None, help="Folder for the caches of gpuenv and the installer.", panel=SOURCES
     )
+    trust_project: bool = option(
+        False,
+        help="Use project files, locks and environments that other users own or can write.",
+        panel=SOURCES,
+    )
     # Set only from gpuenv.yaml: its path, the name of the target, and the indexes.
     config: Path | None = None
     target_name: str | None = None

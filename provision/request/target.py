@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from ..errors import ResolveError, UsageError
 from ..model import PLATFORMS, Device, Machine, Profiles, Target, TargetGpu, from_plain
 from ..resolve import gpu_named
-from ..system import untrusted_files
+from ..system import trust
 from . import paths_of_environment_and_cache as where
 from .shared_options import Choices
 
@@ -134,7 +134,7 @@ def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
     """Return the value that `read` makes of an option's JSON file. Raises UsageError."""
     hint = "write one with `gpuenv detect --json`"
     try:
-        return read(json.loads(untrusted_files.read_strictly(path)))
+        return read(json.loads(trust.read_project(path)))
     except OSError as error:
         raise UsageError(f"--{option} {path}: {error.strerror}", hint=hint) from error
     except (ValueError, RecursionError) as error:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from ..errors import UsageError
 from ..index import uv_config
 from ..index.pip_config import pip_configuration
 from ..project.config.yaml_tree import MAX_BYTES, NotReadError, YamlNode, decode_yaml, parse_yaml
-from ..system import grants, process, untrusted_files
+from ..system import grants, process, trust
 from .shared_options import Choices
 
 _HINT = "write it as in docs/how-to/mirrors.md: grants: {TOKEN: [https://host]}"
@@ -49,15 +48,9 @@ def _read_config() -> None:
     import platformdirs
 
     path = Path(platformdirs.user_config_dir("gpuenv")) / "config.yaml"
-    owners = (os.geteuid(), 0) if hasattr(os, "geteuid") else ()
     try:
-        root = parse_yaml(decode_yaml(untrusted_files.read_bytes(path, MAX_BYTES, owners)))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror}", hint="correct the file's owner and mode, or remove it"
-        ) from error
+        data = trust.read_configuration(path)
+        root = parse_yaml(decode_yaml(data[: MAX_BYTES + 1])) if data is not None else None
     except NotReadError as error:
         raise UsageError(f"{path} line {error.line}: {error.text}", hint=_HINT) from error
     for key, value in root.pairs if root else []:

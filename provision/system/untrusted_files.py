@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
-from collections.abc import Collection
 from pathlib import Path
 from typing import IO
 
@@ -17,36 +17,37 @@ MOST = 64 << 20
 
 
 _CHUNK = 1 << 20
-_HANDED_ON = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+_HANDED_ON = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
 
-def read_bytes(path: Path, most: int = MOST, owners: Collection[int] = ()) -> bytes:
+def read_bytes(path: Path, most: int = MOST) -> bytes:
     """Return the bytes of a regular file, or of a descriptor of the user (`--target <(ssh host ...)`).
 
-    Raises OSError, also for other file types and files above the limit. With `owners`, user ids, the file must belong
-    to one of them and not be writable for everyone.
+    Raises OSError, also for other file types and files above the limit. `trust` reads files that decide something.
     """
-    if str(path).startswith(_HANDED_ON):
-        with path.open("rb") as file:
-            return _bounded(file, path, most)
+    with open_regular(path) as file:
+        return read_open(file, path, most)
+
+
+def is_handed_on(path: Path) -> bool:
+    """Return whether a path is a descriptor that the user opened for gpuenv."""
+    return _HANDED_ON.fullmatch(str(path)) is not None
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a regular file, or a descriptor of the user. Raises OSError, also for other file types."""
+    if is_handed_on(path):
+        return path.open("rb")
     # Without O_NONBLOCK, opening a pipe would wait for a writer.
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    with os.fdopen(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise OSError(errno.EINVAL, "is not a regular file", str(path))
-        if owners:
-            _check_owner(os.fstat(number), path, owners)
-        return _bounded(file, path, most)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return os.fdopen(number, "rb")
 
 
-def _check_owner(status: os.stat_result, path: Path, owners: Collection[int]) -> None:
-    if status.st_uid not in owners:
-        raise OSError(errno.EPERM, f"belongs to another user (uid {status.st_uid})", str(path))
-    if status.st_mode & stat.S_IWOTH:
-        raise OSError(errno.EPERM, "is writable for everyone", str(path))
-
-
-def _bounded(file: IO[bytes], path: Path, most: int) -> bytes:
+def read_open(file: IO[bytes], path: Path, most: int) -> bytes:
+    """Return the bytes of an open file. Raises OSError above the limit."""
     data = bytearray()  # `file.read(most + 1)` would allocate all of it, which may exceed a memory limit
     while chunk := file.read(_CHUNK):
         data += chunk
@@ -57,7 +58,9 @@ def _bounded(file: IO[bytes], path: Path, most: int) -> bytes:
 
 def refuse_endless(path: Path) -> None:
     """Raise OSError for an endless device. Pipes and terminals have an end."""
-    if stat.S_ISCHR(path.stat().st_mode) and not str(path).startswith((*_HANDED_ON, "/dev/tty", "/dev/null")):
+    if stat.S_ISCHR(path.stat().st_mode) and not (
+        is_handed_on(path) or str(path).startswith(("/dev/tty", "/dev/null"))
+    ):
         raise OSError(errno.EINVAL, "is a device", str(path))
 
 

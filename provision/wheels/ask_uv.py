@@ -22,8 +22,7 @@ from ..errors import LockError
 from ..index import pytorch_index, uv
 from ..index.uv import without_credentials
 from ..model import UV_LOCK_FORMAT, PackageSources, Plan, RequirementLine
-from ..system import grants, process, scratch_folders, untrusted_files
-from ..system.write_inside_folder import write_file
+from ..system import grants, process, scratch_folders, trust
 from . import early_solve
 from .allowed_source_builds import SourceBuilds
 from .apply_exclude_newer import UploadTimes
@@ -297,9 +296,7 @@ def _read_uv_options(sources: PackageSources) -> str:
     """Return uv's help on `uv pip compile`. It is cached by uv's version."""
     kept = cache_folder(own_cache(sources), "uv-help") / f"{metadata.version('uv')}.txt"
     with contextlib.suppress(OSError, ValueError):
-        return untrusted_files.read_text(kept)
+        return trust.read_cached(kept).decode()
     text = uv.run_uv(["pip", "compile", "--help"], PackageSources(), python=None).stdout
-    with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_file(kept, text)
+    trust.write_cached(kept, text)
     return text

@@ -28,6 +28,7 @@ from ..environment.draft_and_replace_folder import MARK
 from ..environment.gpuenv_cache import cache_folder
 from ..errors import BuildError
 from ..model import LockedPackage, normalize_name
+from ..system import trust
 
 _INDEX = "index.json"
 _UNUSED = 90 * 24 * 3600.0  # seconds after which unused entries are removed
@@ -147,7 +148,7 @@ class Part:
     def _read_marks(self) -> Marks:
         """Return the marks of the entry, or nothing if it is damaged or missing."""
         try:
-            data = json.loads((self.entry / _INDEX).read_text(encoding="utf-8"))
+            data = json.loads(trust.read_cached(self.entry / _INDEX))
             return {str(k): (int(v[0]), int(v[1]), str(v[2])) if v else None for k, v in data.items()}
         except (OSError, ValueError, AttributeError, TypeError, IndexError):
             return {}

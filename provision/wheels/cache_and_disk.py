@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from ..errors import BuildError
 from ..index import uv, uv_config
 from ..model import LockedPackage, PackageSources
-from ..system import process
+from ..system import process, trust
 
 # Ratio of unpacked to packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch, TensorFlow
 # and JAX locks of 2026-11). The upper end applies, because a full disk costs more than a warning.
@@ -36,8 +36,7 @@ def installer_cache(sources: PackageSources) -> Path:
         return Path(sources.cache_dir, "uv")
     if configured := uv_config.variables(process.environ()).get("UV_CACHE_DIR"):
         return Path(configured)
-    done = uv.run_uv(["cache", "dir"], sources, python=None)
-    return Path(done.stdout.strip() or "/")
+    return uv.cache_folder(process.environ())
 
 
 def is_cached(sources: PackageSources, name: str, version: str) -> bool:
@@ -56,9 +55,7 @@ def may_be_here(packages: Sequence[LockedPackage], sources: PackageSources) -> b
     local = sources.offline or sources.find_links or configured
     if local or any(p.url.startswith("file:") for p in packages):
         return True
-    # uv's default: running uv to find out takes longer
-    usual = Path(process.environ().get("XDG_CACHE_HOME") or Path.home() / ".cache", "uv")
-    return _holds_wheels(usual) or _holds_wheels(installer_cache(sources))
+    return _holds_wheels(uv.cache_folder(process.environ())) or _holds_wheels(installer_cache(sources))
 
 
 def _holds_wheels(cache: Path) -> bool:
@@ -69,7 +66,7 @@ def own_cache(sources: PackageSources) -> Path:
     """Return gpuenv's own cache, beside the installer's."""
     import platformdirs
 
-    return Path(sources.cache_dir or platformdirs.user_cache_dir("gpuenv"))
+    return trust.settle_cache(Path(sources.cache_dir or platformdirs.user_cache_dir("gpuenv")))
 
 
 def check_disk(path: Path, packed: int, *, cached: bool = False) -> None:

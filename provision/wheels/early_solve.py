@@ -21,7 +21,7 @@ from typing import Any
 from ..environment.gpuenv_cache import cache_folder
 from ..index import uv
 from ..model import PackageSources, as_plain
-from ..system import process, scratch_folders, untrusted_files
+from ..system import process, scratch_folders, trust
 from ..system.redaction import redact_value
 from ..system.write_inside_folder import write_file
 from .cache_and_disk import own_cache
@@ -93,11 +93,7 @@ class EarlySolve:
         """Store the last question of this run. The cache is optional."""
         if self._next_record is None or self._next_record == self._record:
             return
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(self.path, json.dumps(self._next_record))
-        except OSError:
-            return
+        trust.write_cached(self.path, json.dumps(self._next_record))
 
 
 _current: ContextVar[EarlySolve | None] = ContextVar("early_solve", default=None)
@@ -154,7 +150,7 @@ def _write(record: Mapping[str, Any], folder: Path, sources: PackageSources) -> 
 def _read(path: Path) -> dict[str, Any] | None:
     """Return the question of the last run, or None for a missing or damaged file."""
     try:
-        record = json.loads(untrusted_files.read_text(path))
+        record = json.loads(trust.read_cached(path))
     except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) and set(record) == _KEYS else None

@@ -24,8 +24,7 @@ from ..index.pip_config import default_index, pip_configuration
 from ..index.remote_wheels import metadata, read_local_metadata
 from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url
 from ..model import PackageSources
-from ..system import process, untrusted_files
-from ..system.write_inside_folder import write_file
+from ..system import process, trust
 from .cache_and_disk import own_cache
 
 _LONGEST = 600.0
@@ -136,7 +135,7 @@ def _parse_requirements(text: str) -> tuple[str, ...]:
 
 def _read_remembered(path: Path) -> tuple[str, ...] | None:
     try:
-        return tuple(str(text) for text in json.loads(untrusted_files.read_text(path)))
+        return tuple(str(text) for text in json.loads(trust.read_cached(path)))
     except (OSError, ValueError):
         return None
 
@@ -151,7 +150,7 @@ def _find_seconds_to_keep(answer: Response) -> int:
 def _read_recent(path: Path) -> Response | None:
     """Return the cached response of an index if it is still valid, else None."""
     try:
-        kept = json.loads(untrusted_files.read_text(path))
+        kept = json.loads(trust.read_cached(path))
         if not time.time() < float(kept["until"]) < time.time() + _LONGEST:
             return None
         return Response(200, {}, str(kept["body"]).encode(), str(kept["url"]))
@@ -161,8 +160,4 @@ def _read_recent(path: Path) -> Response | None:
 
 def _keep(path: Path, text: str) -> None:
     """Store what was read. The cache is optional."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, text)
-    except OSError:
-        return
+    trust.write_cached(path, text)

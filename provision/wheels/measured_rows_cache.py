@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ..environment.gpuenv_cache import cache_folder
 from ..model import Satellite, as_plain, from_plain
-from ..system import untrusted_files
-from ..system.write_inside_folder import write_file
+from ..system import trust
 
 
 @dataclass
@@ -45,16 +44,12 @@ class MeasuredRows:
 
     def keep(self, sha256: str, rows: Iterable[Satellite]) -> None:
         """Store the rows of a wheel. The cache is optional."""
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_file(self._folder / f"{sha256}.json", json.dumps([as_plain(row) for row in rows]))
-        except OSError:
-            return
+        trust.write_cached(self._folder / f"{sha256}.json", json.dumps([as_plain(row) for row in rows]))
         self._known.add(sha256)
 
     def _read(self, sha256: str) -> list[Satellite]:
         try:
-            kept = json.loads(untrusted_files.read_text(self._folder / f"{sha256}.json"))
+            kept = json.loads(trust.read_cached(self._folder / f"{sha256}.json"))
             return [from_plain(Satellite, row) for row in kept]
         except (OSError, ValueError, TypeError):
             return []

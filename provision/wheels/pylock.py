@@ -33,7 +33,7 @@ from ..model import (
     check_forms,
     from_plain,
 )
-from ..system import untrusted_files
+from ..system import trust
 from ..system.output_file import signed, write_output
 from ..system.redaction import redact, redact_value
 from ..system.untrusted_names_to_paths import UnsafeNameError, file_name_of_url, last_segments
@@ -144,13 +144,14 @@ def _drop_nulls(value: Any) -> Any:
     return value
 
 
-def read(path: Path) -> Lock:
-    """Read a lock. Raises LockError if it is missing, incomplete or of another kind.
+def read(path: Path, env: Path | None = None) -> Lock:
+    """Read a lock of a project, or the record of an environment. Raises LockError, UntrustedError.
 
-    It is also raised for a lock of another tool without data that gpuenv needs.
+    LockError means that it is missing or incomplete, or that it lacks data that gpuenv needs.
     """
     try:
-        data = tomli.loads(untrusted_files.read_strictly(path))
+        content = trust.read_record(path, env) if env else trust.read_project(path)
+        data = tomli.loads(content.decode())
         locked = Pylock.from_dict(data)
         ours = data.get("tool", {}).get("gpuenv")
         if not isinstance(ours, dict):
@@ -268,10 +269,10 @@ def read_in(folder: Path) -> Lock:
     It is pylock.toml, or for a conda environment lock.json, which needs no conda-lock.
     """
     if (folder / VENV_LOCK).exists():
-        return read(folder / VENV_LOCK)
+        return read(folder / VENV_LOCK, folder.parent)
     path = folder / "lock.json"
     try:
-        data = json.loads(untrusted_files.read_bytes(path))
+        data = json.loads(trust.read_record(path, folder.parent))
         lock = from_plain(Lock, data.get("lock") if isinstance(data, dict) else data, "lock")
         check_file_names(lock.packages, "packages")
     except (OSError, ValueError, RecursionError) as error:

@@ -33,10 +33,9 @@ from ..index.locked_file_addresses import Addresses
 from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import File, project_url, version_of
 from ..model import LockedPackage, PackageSources, as_plain, from_plain
-from ..system import process, scratch_folders, untrusted_files
+from ..system import process, scratch_folders, trust
 from ..system.redaction import redact
 from ..system.untrusted_names_to_paths import UnsafeNameError
-from ..system.write_inside_folder import write_file
 from .cache_and_disk import file_name, own_cache
 from .index_metadata_cache import IndexMetadata
 from .needs_compiler import is_building, read_compiling
@@ -255,15 +254,11 @@ class SourceArchives:
 
 def _recall(path: Path) -> SourceArchive | None:
     try:
-        return from_plain(SourceArchive, json.loads(untrusted_files.read_text(path)))
+        return from_plain(SourceArchive, json.loads(trust.read_cached(path)))
     except (OSError, ValueError):
         return None
 
 
 def _remember(path: Path, archive: SourceArchive) -> None:
     """Store what was read. The cache is optional."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(as_plain(archive)))
-    except OSError:
-        return
+    trust.write_cached(path, json.dumps(as_plain(archive)))

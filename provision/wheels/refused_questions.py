@@ -19,8 +19,7 @@ from ..environment.gpuenv_cache import cache_folder
 from ..errors import LockError
 from ..index import uv
 from ..model import PackageSources
-from ..system import untrusted_files
-from ..system.write_inside_folder import write_file
+from ..system import trust
 from .cache_and_disk import own_cache
 from .page_digests import PageDigests
 from .uv_question import UvQuestion
@@ -59,7 +58,7 @@ class RefusalMemory:
         if not question.is_stable:
             return None
         try:
-            kept = json.loads(untrusted_files.read_text(self._path(question)))
+            kept = json.loads(trust.read_cached(self._path(question)))
             log, before = str(kept["log"]), dict(kept["pages"])
             return log if self._pages.of(before, question.bound) == before else None
         except (LockError, OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -71,12 +70,10 @@ class RefusalMemory:
         if not question.is_stable or not 0 < len(names) <= _MOST_NAMES:
             return
         try:
-            path = self._path(question)
             kept = {"log": uv.redacted(log), "pages": self._pages.of(names, question.bound)}
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, json.dumps(kept))
-        except (LockError, OSError):
+        except LockError:
             return
+        trust.write_cached(self._path(question), json.dumps(kept))
 
 
 def find_names(log: str) -> list[str]:

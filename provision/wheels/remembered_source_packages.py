@@ -8,6 +8,7 @@ archives if it states no requirements. An answer does not depend on earlier ques
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -17,8 +18,7 @@ from pathlib import Path
 from ..environment.gpuenv_cache import cache_folder
 from ..index.http import AT_ONCE
 from ..model import PackageSources, Plan, RequirementLine, as_plain
-from ..system import untrusted_files
-from ..system.write_inside_folder import write_file
+from ..system import trust
 from .cache_and_disk import own_cache
 from .read_source_archives import SourceArchives
 
@@ -40,7 +40,7 @@ def recall(question: str, archives: SourceArchives) -> dict[str, str | None]:
     Each has its locked version if the archive of that version states no requirements, otherwise None.
     """
     try:
-        kept = json.loads(untrusted_files.read_text(_get_path(question, archives.sources)))
+        kept = json.loads(trust.read_cached(_get_path(question, archives.sources)))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(kept, Mapping) or archives.sources.offline:
@@ -57,14 +57,11 @@ def remember(question: str, packages: Mapping[str, str | None], archives: Source
     path = _get_path(question, archives.sources)
     if archives.sources.offline:
         return
-    try:
-        if not kept:
-            path.unlink(missing_ok=True)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(kept))
-    except OSError:
+    if kept:
+        trust.write_cached(path, json.dumps(kept))
         return
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _get_version(kept: Mapping[str, object]) -> str | None:

@@ -25,9 +25,8 @@ from ..environment.distributions import Distribution, read_distributions
 from ..environment.gpuenv_cache import cache_folder
 from ..index.download_files import digests
 from ..model import LockedPackage, PackageSources, as_plain, from_plain, normalize_name
-from ..system import untrusted_files
+from ..system import trust
 from ..system.elf import Elf, ElfError, parse, read_elf
-from ..system.write_inside_folder import write_file
 from .cache_and_disk import file_name, installer_cache, own_cache
 
 _SHARED = re.compile(r"\.so(?:\.\d+)*$")
@@ -107,18 +106,14 @@ def _get_cache_path(package: LockedPackage, sources: PackageSources) -> Path:
 
 def _recall(path: Path) -> SystemNeeds | None:
     try:
-        return from_plain(SystemNeeds, json.loads(untrusted_files.read_text(path)))
+        return from_plain(SystemNeeds, json.loads(trust.read_cached(path)))
     except (OSError, ValueError):
         return None
 
 
 def _remember(path: Path, needs: SystemNeeds) -> None:
     """Store what was read. The cache is optional."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(as_plain(needs)))
-    except OSError:
-        return
+    trust.write_cached(path, json.dumps(as_plain(needs)))
 
 
 def _read(package: LockedPackage, places: Sequence[Path], unpacked: Sequence[Path]) -> SystemNeeds | None:

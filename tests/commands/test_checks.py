@@ -20,6 +20,7 @@ from provision.errors import DataError, UsageError
 from provision.export import verdict_page
 from provision.model import Machine, StageResult, Target, Verdict, as_document, from_plain
 from provision.request.shared_options import Choices
+from provision.system import trust
 from provision.verify import Options, locate_environment
 
 PASSED = StageResult(stage="framework", framework="jax", status="pass", detail="jax 1", device="cpu")
@@ -283,7 +284,7 @@ def test_a_file_that_everybody_can_write_is_not_believed(env):
     found = judged(env)
     assert last(found).status == "warn" and found.verdict == "cpu"
     assert last(found).detail == (
-        f"the project's checks did not run: {env.parent}/gpuenv.yaml is writable for everyone"
+        f"the project's checks did not run: {env.parent}/gpuenv.yaml belongs to root (uid 0) and can be written by every user"
     )
     assert judged(env, strict=True).verdict == "fails"
     assert not (env.parent / "ran").exists()
@@ -294,10 +295,16 @@ def test_a_file_of_another_user_is_not_believed(env):
     project_of(env, {"run": "touch ran"})
     os.chown(env.parent / "gpuenv.yaml", 4242, -1)
     found = judged(env)
-    assert "belongs to another user (uid 4242)" in last(found).detail and last(found).status == "warn"
+    assert "belongs to uid 4242" in last(found).detail and last(found).status == "warn"
     assert not (env.parent / "ran").exists()
-    os.chown(env, 4242, -1)  # whose environment it is: its code runs anyway
-    assert judged(env).checks[0].status == "pass"
+    os.chown(env, 4242, -1)  # whose environment it is: its code runs anyway, once root accepts it
+    with pytest.raises(trust.UntrustedError, match="belongs to uid 4242"):
+        judged(env)
+    trust.accept_project(accepted=True)
+    try:
+        assert judged(env).checks[0].status == "pass"
+    finally:
+        trust.accept_project(accepted=False)
 
 
 def test_a_pipe_in_the_place_of_the_file_holds_nobody(env):

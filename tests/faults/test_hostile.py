@@ -10,9 +10,8 @@ import pytest
 
 from provision.commands.activate_command import activate_line
 from provision.commands.diagnose import read_machine
-from provision.detect import kernel_files, nvml_and_smi, pythons
 from provision.environment import draft_and_replace_folder, registry, state, transaction
-from provision.errors import BuildError, DataError, GpuenvError, LockError, UsageError
+from provision.errors import BuildError, DataError, LockError, UsageError
 from provision.managers import venv
 from provision.managers.conda import foreign_locks as conda_foreign
 from provision.model import Lock, LockedPackage, PackageSources, Plan, Target, from_plain
@@ -310,51 +309,7 @@ def test_what_a_child_left_behind_is_not_waited_for():
     assert time.monotonic() - began < 300
 
 
-# --- programs and homes ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("who", ["the folder", "the program"])
-def test_a_program_that_everybody_may_write_is_not_run(tmp_path, who):
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "nvidia-smi"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    environ = {"PATH": str(folder)}
-    assert program in nvml_and_smi.list_candidates(Path("/"), environ)
-    (folder if who == "the folder" else program).chmod(0o777)
-    assert program not in nvml_and_smi.list_candidates(Path("/"), environ)
-
-
-def test_a_python_in_a_folder_that_everybody_may_write_is_not_asked(tmp_path):
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "python3").symlink_to(sys.executable)
-    assert [f.path for f in pythons._list_on_path({"PATH": str(folder)}, tmp_path)] == [folder / "python3"]
-    folder.chmod(0o777)
-    assert not list(pythons._list_on_path({"PATH": str(folder)}, tmp_path))
-    assert kernel_files.is_writable_by_all(folder) and not kernel_files.is_writable_by_all(tmp_path)
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can make another user's home"
-)
-def test_root_leaves_nothing_in_the_home_of_another_user(tmp_path, monkeypatch):
-    home = tmp_path / "home"
-    home.mkdir()
-    os.chown(home, 12345, 12345)
-    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    try:
-        assert "another user" in (process.settle_home() or "")
-        with pytest.raises(GpuenvError, match="another user"):
-            registry.add(tmp_path / "env")
-    finally:
-        os.environ.pop("XDG_CACHE_HOME", None)
-    assert list(home.iterdir()) == []
+# --- users and folders -------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(

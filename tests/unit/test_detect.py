@@ -23,7 +23,6 @@ from provision.detect.host_context import (
 )
 from provision.detect.kernel_files import (
     format_cuda_version,
-    list_absolute_entries,
     list_device_files,
     parse_library_version,
     parse_proc_version,
@@ -46,6 +45,7 @@ from provision.detect.system_libraries import (
     parse_file_version,
 )
 from provision.model import HardwareDevice
+from provision.system import trust
 from provision.system.loader_cache import FLAVOURS, parse_ldconfig
 from provision.system.redaction import redact_variable
 
@@ -285,7 +285,7 @@ def test_only_variables_that_matter_are_read():
 
 def test_relative_path_entries_are_left_out():
     value = os.pathsep.join(["", ".", "bin", "/usr/bin"])
-    assert [str(path) for path in list_absolute_entries(value)] == ["/usr/bin"]
+    assert [str(path) for path in trust.list_absolute_entries(value)] == ["/usr/bin"]
 
 
 def test_pci_boards_and_device_files_are_read(tmp_path):

@@ -79,32 +79,12 @@ def test_a_folder_that_everybody_may_write_to_stops_it(tree):
     assert find_project_file(tree / "home/project", []) == tree / "home/project/gpuenv.yaml"
 
 
-def test_a_file_that_everybody_may_write_to_stops_it(tree):
-    file = tree / "home/project/src/gpuenv.yaml"
-    file.write_text(YAML)
-    file.chmod(0o666)
-    (tree / "home/project/gpuenv.yaml").write_text(YAML)
-    assert found(tree) is None
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-@pytest.mark.parametrize(
-    "given", ["home/project/src", "home/project/src/gpuenv.yaml", "home/project/src/deep"]
-)
-def test_a_folder_or_file_of_another_user_stops_it(tree, given):
+@pytest.mark.parametrize("given", ["home/project/src", "home/project/src/deep"])
+def test_a_folder_of_another_user_stops_it(tree, given):
     (tree / "home/project/gpuenv.yaml").write_text(YAML)
     (tree / "home/project/src/gpuenv.yaml").write_text(YAML)
     os.chown(tree / given, 12345, 12345)
-    assert found(tree) is None
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-def test_a_link_of_ones_own_to_the_file_of_another_user_stops_it(tree):
-    other = tree / "other.yaml"
-    other.write_text(YAML)
-    os.chown(other, 12345, 12345)
-    (tree / "home/project/src/gpuenv.yaml").symlink_to(other)
-    (tree / "home/project/gpuenv.yaml").write_text(YAML)
     assert found(tree) is None
 
 

@@ -14,7 +14,6 @@ from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F
 from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
 from provision import profiles
 from provision.model import Finding, StageResult, Verdict
-from provision.system.ownership import ChangeableError, assert_unchangeable
 from provision.verify.make_verdict import judge_node, shorten_line
 
 OF_JOBS = frozenset(c.cause for c in profiles.load().causes if c.of_jobs)
@@ -186,82 +185,3 @@ def test_the_causes_of_jobs_are_states_that_end_with_a_job():
 def test_a_line_has_no_line_ends_and_fewer_than_80_characters():
     assert shorten_line("a\n\x1b[31mb\u2028c") == "a b c"
     assert len(shorten_line("word " * 40)) <= 79 and shorten_line("word " * 40).endswith("...")
-
-
-# --- who can change files ----------------------------------------------------------------------------
-
-
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-
-
-@pytest.fixture
-def tree(tmp_path):
-    (tmp_path / "env" / "bin").mkdir(parents=True)
-    (tmp_path / "env" / "bin" / "python").write_text("")
-    (tmp_path / "env").chmod(0o755)
-    return tmp_path / "env"
-
-
-def changeable(path):
-    with pytest.raises(ChangeableError) as caught:
-        assert_unchangeable([path])
-    return str(caught.value)
-
-
-def test_files_of_the_same_user_pass(tree):
-    (tree / "lib64").symlink_to("bin")
-    (tree / "gone").symlink_to("nowhere")
-    assert_unchangeable([tree, tree / "bin" / "python"])
-
-
-@pytest.mark.parametrize(("mode", "words"), [(0o757, "every user"), (0o777, "every user")])
-def test_a_folder_that_others_can_write_to_is_named(tree, mode, words):
-    (tree / "bin").chmod(mode)
-    assert changeable(tree) == f"{tree}/bin can be written by {words}"
-
-
-@root_only
-def test_a_file_or_folder_of_another_user_is_named(tree):
-    os.chown(tree / "bin" / "python", 65534, 0)
-    assert changeable(tree) == f"{tree}/bin/python belongs to user 65534"
-    os.chown(tree / "bin" / "python", 0, 0)
-    os.chown(tree.parent, 65534, 0)
-    assert changeable(tree) == f"{tree.parent} belongs to user 65534"
-    os.chown(tree.parent, 0, 0)
-    (tree / "bin").chmod(0o775)
-    assert_unchangeable([tree])
-    os.chown(tree / "bin", 0, 65534)
-    assert changeable(tree) == f"{tree}/bin can be written by group 65534"
-
-
-@root_only
-def test_links_are_followed_through_every_folder_on_their_way(tree, tmp_path):
-    for name in ("theirs", "ours"):
-        (tmp_path / name).mkdir(mode=0o755)
-    (tmp_path / "ours" / "python").write_text("")
-    (tmp_path / "theirs" / "python").symlink_to("../ours/python")
-    (tree / "bin" / "python").unlink()
-    (tree / "bin" / "python").symlink_to(tmp_path / "theirs" / "python")
-    assert_unchangeable([tree])
-    os.chown(tmp_path / "theirs", 65534, 65534)
-    assert changeable(tree) == f"{tmp_path}/theirs belongs to user 65534"
-    os.chown(tmp_path / "theirs", 0, 0)
-    os.chown(tmp_path / "theirs" / "python", 65534, 65534, follow_symlinks=False)
-    assert changeable(tree) == f"{tmp_path}/theirs/python belongs to user 65534"
-
-
-@root_only
-def test_the_contents_of_a_folder_behind_a_link_count(tree, tmp_path):
-    shutil.copytree(tree, tmp_path / "packages")
-    (tree / "site-packages").symlink_to(tmp_path / "packages")
-    assert_unchangeable([tree])
-    os.chown(tmp_path / "packages" / "bin" / "python", 65534, 0)
-    assert changeable(tree) == f"{tmp_path}/packages/bin/python belongs to user 65534"
-
-
-def test_links_in_a_circle_are_an_error_and_end(tree):
-    (tree / "a").symlink_to("b")
-    (tree / "b").symlink_to("a")
-    with pytest.raises(OSError, match="symbolic links"):
-        assert_unchangeable([tree / "a"])
-    assert_unchangeable([tree])

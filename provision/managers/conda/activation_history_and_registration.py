@@ -103,10 +103,6 @@ def _read_list() -> tuple[list[str], Path]:
 
 
 def _list(path: Path, prefixes: Sequence[str]) -> None:
-    if process.is_anothers(path):
-        raise BuildError(
-            f"{path} belongs to another user. gpuenv run as root does not write to the home folder of another user"
-        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         home = path.parent.parent  # .conda may be a link to another folder of the user

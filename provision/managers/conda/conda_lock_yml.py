@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import LockError, OtherPlatformError
 from ...model import CONDA_LOCK, Lock, LockedPackage, Plan, Target, as_plain, from_plain
-from ...system import scratch_folders, untrusted_files
+from ...system import scratch_folders, trust
 from ...system.output_file import is_stream, signed, write_output
 from ...system.write_inside_folder import suggest_fix
 from . import engine as door
@@ -172,8 +172,10 @@ def _parse(path: Path) -> Any:
     from conda_lock.lockfile import parse_conda_lock_file
 
     try:
-        untrusted_files.read_bytes(path)  # rejects special files and files above the size limit
-        return parse_conda_lock_file(path)
+        with scratch_folders.scratch("lock") as folder:
+            copy = folder / path.name  # it is parsed as it was checked
+            copy.write_bytes(trust.read_project(path))
+            return parse_conda_lock_file(copy)
     except OSError as error:
         raise LockError(
             f"cannot read the lock {path}: {error.strerror or error}", hint="make one with `gpuenv lock`"

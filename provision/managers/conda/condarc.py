@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ...system import untrusted_files
+from ...system import trust
 from ...system.redaction import clean_line
 
 _LISTS = ("channels", "default_channels")
@@ -108,9 +108,8 @@ def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     import yaml
 
     try:
-        data = yaml.safe_load(_expand(untrusted_files.read_strictly(path), environ))
-    except PermissionError:
-        return {}  # not readable for this user; conda skips it as well
+        content = trust.read_configuration(path, named=str(path) == environ.get("CONDARC")) or b""
+        data = yaml.safe_load(_expand(content.decode(), environ))
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     except yaml.YAMLError as error:
@@ -198,16 +197,16 @@ def read(environ: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
     named = environ.get("RATTLER_AUTH_FILE")
     if not named:
         return {}, None
-    hosts = _read_hosts(Path(named))
+    hosts = _read_hosts(Path(named), named=True)
     said = None if hosts is not None else f"RATTLER_AUTH_FILE names {named}, which does not exist"
     return hosts or {}, said
 
 
-def _read_hosts(path: Path) -> dict[str, Any] | None:
+def _read_hosts(path: Path, *, named: bool = False) -> dict[str, Any] | None:
     try:
-        data = json.loads(untrusted_files.read_strictly(path))
-    except FileNotFoundError:
-        return None
+        if (content := trust.read_configuration(path, named=named)) is None:
+            return None
+        data = json.loads(content)
     except OSError as error:
         raise ValueError(f"the auth file {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

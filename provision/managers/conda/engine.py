@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuenvError, UsageError
-from ...system import process, scratch_folders
+from ...system import process, scratch_folders, trust
 from ...system.redaction import clean
 from . import condarc as conda_auth
 from .condarc import configuration
@@ -40,13 +40,10 @@ def require(*modules: str) -> None:
 
 def cache_dir(chosen: str | None) -> Path:
     """Return rattler's package cache, which gpuenv shares with pixi."""
-    if chosen:
-        return Path(chosen) / "conda"
     environ = process.environ()
-    if environ.get("RATTLER_CACHE_DIR"):
-        return Path(environ["RATTLER_CACHE_DIR"])
-    base = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "rattler" / "cache"
+    usual = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rattler" / "cache"
+    named = Path(chosen) / "conda" if chosen else Path(environ.get("RATTLER_CACHE_DIR") or usual)
+    return trust.settle_cache(named)
 
 
 def _get_patience() -> float:

@@ -22,7 +22,7 @@ from ...model import (
     Target,
     normalize_name,
 )
-from ...system import untrusted_files
+from ...system import trust
 from ...system.redaction import clean_line, redact
 from ...system.untrusted_names_to_paths import UnsafeNameError, file_name_of_url
 from ...wheels import pylock
@@ -34,7 +34,7 @@ from .specs import Bounds
 def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
     """Read a lock for a platform. Raises LockError."""
     try:
-        text = untrusted_files.read_strictly(path)
+        text = trust.read_project(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
             f"cannot read the lock {path}: {getattr(error, 'strerror', None) or error}",

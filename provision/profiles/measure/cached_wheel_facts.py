@@ -24,6 +24,7 @@ from provision.index.http import AT_ONCE, Http
 from provision.index.remote_wheels import open_wheel, read_metadata
 from provision.index.simple_api import File, project_files
 from provision.model import PLATFORMS
+from provision.system import trust
 from provision.system.redaction import redact
 
 Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
@@ -198,9 +199,9 @@ class Reader:
         kept = self.cache / f"{file.sha256}-{kind}.json" if self.cache and file.sha256 else None
         if kept and kept.is_file():
             try:
-                cached: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-            except ValueError:
-                kept.unlink()  # half-written by a run that was killed: read the wheel again
+                cached: dict[str, Any] = json.loads(trust.read_cached(kept))
+            except (OSError, ValueError):
+                kept.unlink()  # another user's, or half-written by a run that was killed: read the wheel again
             else:
                 return cached
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from provision import __version__
 from provision.errors import DataError
 from provision.model import ProjectConfig, as_plain, from_plain
-from provision.system import untrusted_files
+from provision.system import trust, untrusted_files
 from provision.system.redaction import find_secrets
 
 from .key_forms import PYPROJECT, YAML_NAMES
@@ -97,7 +97,7 @@ def read_cached_config(path: Path, cache_dir: Path | None, data: bytes | None = 
     if config is None:
         config = parse_config(path.name, data)
         if kept:
-            _write_cache(kept, config)
+            trust.write_cached(kept, json.dumps(as_plain(config), separators=(",", ":")))
     _READ[key] = config
     return config
 
@@ -105,20 +105,6 @@ def read_cached_config(path: Path, cache_dir: Path | None, data: bytes | None = 
 def _read_cache(path: Path) -> ProjectConfig | None:
     """Return the cached project, or None if it is missing or damaged. The caller then writes it again."""
     try:
-        return from_plain(ProjectConfig, json.loads(path.read_bytes()))
+        return from_plain(ProjectConfig, json.loads(trust.read_cached(path)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-
-
-def _write_cache(path: Path, project: ProjectConfig) -> None:
-    """Write the cache. A failure is ignored, because it only costs time."""
-    import tempfile
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16])
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(as_plain(project), file, separators=(",", ":"))
-        Path(name).replace(path)
-    except OSError:
-        return

@@ -10,7 +10,7 @@ from typing import Any
 
 from provision.errors import DataError
 from provision.model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, ProjectConfig, ProjectTarget, is_cpu_build
-from provision.system import untrusted_files
+from provision.system import trust
 
 from ..quote_for_messages_and_parse_requirement import quote_text, take_first_line
 from . import key_forms
@@ -28,9 +28,9 @@ def read_config(path: Path) -> ProjectConfig:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a gpuenv.yaml, up to just above the size limit. Raises DataError."""
+    """Return the bytes of a gpuenv.yaml, up to just above the size limit. Raises DataError, UntrustedError."""
     try:
-        return untrusted_files.read_bytes(path, MAX_BYTES + 1)
+        return trust.read_project(path, MAX_BYTES + 1)
     except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror}", hint="write one with `gpuenv init`"

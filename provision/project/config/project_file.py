@@ -35,15 +35,12 @@ def find_project_file(start: Path, homes: Collection[Path]) -> Path | None:
     """Return the project's file of `start` or of the nearest folder above it. Raises DataError.
 
     A file above `start` decides which packages are installed. So the search ends at one of `homes`, at another file
-    system, at a folder of another user, at a folder that everyone can write to, and at a file of another user.
+    system, at a folder of another user and at a folder that everyone can write to.
     """
     if file := find_in_folder(start):
         return file
     for folder in _list_own_parents(start, homes):
-        owners = [_find_owner(folder / name) for name in (*YAML_NAMES, PYPROJECT)]
-        if any(owner not in (None, os.geteuid()) for owner in owners):
-            return None
-        if any(owner is not None for owner in owners) and (file := find_in_folder(folder)):
+        if file := find_in_folder(folder):
             return file
     return None
 
@@ -70,22 +67,6 @@ def _stat(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
-
-
-def _find_owner(path: Path) -> int | None:
-    """Return the id of the user who controls a file, or None for a missing file.
-
-    A link and a file that everyone can write to count as another user's.
-    """
-    try:
-        link = path.lstat()
-    except OSError:
-        return None
-    status = _stat(path)
-    if status is None:
-        return None  # a broken link
-    foreign_link = link.st_uid != status.st_uid
-    return -1 if foreign_link or status.st_mode & stat.S_IWOTH else status.st_uid
 
 
 def _has_table(path: Path, *, alone: bool) -> bool:

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from provision.errors import UsageError
 from provision.model import PROJECT_FRAMEWORKS
-from provision.system import untrusted_files
+from provision.system import trust
 
 from ..quote_for_messages_and_parse_requirement import quote_text
 from ..requirements.read_project_toml_and_setup_files import read_toml, table_at
@@ -211,7 +211,7 @@ def _choose(project: UvProject, labels: dict[str, str]) -> None:
 def _read_python(folder: Path) -> str | None:
     """Return the minor version in .python-version, or None."""
     try:
-        text = untrusted_files.read_bytes(folder / ".python-version", most=200).decode().strip()
+        text = trust.read_project(folder / ".python-version", 200).decode().strip()
     except (OSError, UnicodeDecodeError):
         return None
     match = re.fullmatch(r"(?:cpython@)?(3\.\d{1,2})(?:\.\d+)?", text)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from provision.errors import UsageError
+from provision.system import trust
 
 from ..quote_for_messages_and_parse_requirement import LONGEST, quote_text
 from ..tree import find_root, refuse_outside
@@ -27,14 +28,10 @@ def read_bytes(path: Path, name: str, included: str | None = None) -> bytes:
     try:
         if path.exists() and not path.is_file():  # reading a pipe may hang, and a device may never end
             raise UsageError(f"{name} is not a regular file{by}", hint="name a requirements file")
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        return trust.read_project(path, MAX_BYTES)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{name} cannot be read: {reason}{by}", hint="check the path") from error
-    if len(data) > MAX_BYTES:
-        raise UsageError(f"{name} is larger than {MAX_BYTES} bytes{by}", hint="name a requirements file")
-    return data
 
 
 def split_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -32,7 +32,7 @@ from .child_cleanup import (
     unwind,
 )
 from .foreground import ForegroundResult, attend
-from .user_folders import is_anothers, settle_home
+from .user_folders import settle_home
 
 __all__ = [
     "HUNG_UP",
@@ -47,7 +47,6 @@ __all__ = [
     "environ",
     "handle_dropped_exception",
     "has_borrowed_rights",
-    "is_anothers",
     "replace",
     "run",
     "settle_home",

@@ -1,4 +1,4 @@
-"""Choose home and cache folders that the user can write to."""
+"""Choose home and cache folders that the user can write to, and that other users cannot."""
 
 from __future__ import annotations
 
@@ -7,13 +7,23 @@ import os
 import stat
 from pathlib import Path
 
+from .. import trust
+
+_OF_THE_USER = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+
 
 def settle_home(*, cache: bool = True) -> str | None:
     """Give this process a usable home and cache, and return a note about a replacement.
 
-    The user of a container often has no HOME, or one that is not writable. A private temporary folder replaces it. It
-    becomes HOME if `~` has no value. With `cache` it becomes XDG_CACHE_HOME, which gpuenv, uv and rattler share.
+    Root does not use the folders of another user, as with a `sudo` that keeps HOME: they configure what root installs,
+    and that user could not change root's files there. The user of a container often has no HOME, or one that is not
+    writable. A private temporary folder replaces it. It becomes HOME if `~` has no value. With `cache` it becomes
+    XDG_CACHE_HOME, which gpuenv, uv and rattler share.
     """
+    left = {name: owner for name in _OF_THE_USER
+            if (value := os.environ.get(name)) and (owner := trust.find_foreign_owner(Path(value)))}  # fmt: skip
+    for name in left:
+        del os.environ[name]
     home = Path(os.path.expanduser("~"))  # noqa: PTH111  # Path.expanduser raises where this returns "~"
     if not home.is_absolute() or not home.is_dir():
         # A home that does not exist (/nonexistent, of users such as `nobody`) is not created.
@@ -22,31 +32,31 @@ def settle_home(*, cache: bool = True) -> str | None:
         )
         temporary = os.environ["HOME"] = _make_own_temporary()
         return f"{missing}. Using {temporary}, which the system may delete"
+    notes = []
+    if left:
+        os.environ["HOME"] = str(home)
+        notes.append(
+            f"root does not use the folders of {' and '.join({*left.values()})} in {', '.join(left)}. Using {home}"
+        )
     kept = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    if not cache or (not is_anothers(kept / "gpuenv") and _can_keep(kept / "gpuenv")):
-        return None
-    temporary = os.environ["XDG_CACHE_HOME"] = str(Path(_make_own_temporary(), ".cache"))
-    return f"{kept} {'belongs to another user' if is_anothers(kept) else 'cannot be written'}. Using {temporary}, which the system may delete. To choose a folder, use --cache-dir"
+    if cache and (fault := _find_cache_fault(kept)):
+        temporary = os.environ["XDG_CACHE_HOME"] = str(Path(_make_own_temporary(), ".cache"))
+        notes.append(
+            f"{fault}. Using {temporary}, which the system may delete. To choose a folder, use --cache-dir"
+        )
+    return ". ".join(notes) or None
 
 
-def is_anothers(path: Path) -> bool:
-    """Return whether root would write in another user's folder, as with a `sudo` that keeps HOME.
-
-    That user could not change the files afterwards. pip disables its cache in this case.
-    """
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        return False
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path.stat().st_uid != 0
-
-
-def _can_keep(folder: Path) -> bool:
+def _find_cache_fault(kept: Path) -> str | None:
+    """Return why the caches of gpuenv, uv and rattler in a folder cannot be used, or None."""
+    own = kept / "gpuenv"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK)
+        trust.settle_cache(own)
+        for other in (kept / "uv", kept / "rattler" / "cache"):
+            trust.refuse_foreign_cache(other)
+        return None if os.access(own, os.W_OK) else f"{kept} cannot be written"
+    except trust.UntrustedError as error:
+        return error.reason
 
 
 def _make_own_temporary() -> str:

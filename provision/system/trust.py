@@ -1,0 +1,489 @@
+"""Decides whose files and programs count: those of this user and of root, which no other user can write to.
+
+Everything that decides what gpuenv installs or runs is read or started through this module. A file is checked after
+it was opened, so that nobody can replace it between check and reading. A group with other members is other users. A
+user's own private group is not: the umask 002 of many systems lets it write to every file.
+
+For root only root's files count. Files of a project and records of an environment may also belong to the owner of
+their folder, so that a container works on a mounted checkout. Systems without user ids trust every file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator
+from pathlib import Path
+from typing import IO, ClassVar
+
+from ..errors import UsageError
+from . import untrusted_files
+from .write_inside_folder import write_file
+
+_HAS_USERS = hasattr(os, "geteuid")
+_ROOT = 0
+_MOST_LINKS = 40
+"""The most links that the kernel follows in one path (path_resolution(7))."""
+_LAST_FIXED_GROUP = 99
+"""Groups up to this one are the same on every Debian system (policy 9.2.2), such as `staff` of /usr/local."""
+_PRIVATE = 0o700
+_BEING_CLEARED = 0o1700
+"""The mode of a cache that is closed to others, but may still have entries that they wrote."""
+_CACHE_ENTRY = re.compile(
+    r"bytecode|compiled|conda|conflicts|last-questions|measured|pages|refused-questions|requirements|satellites"
+    r"|source-archives|system-needs|uv|uv-help|without-wheels|(profiles|project|default-index)-.*|pythons\.json"
+    r"|[a-z]+(-[a-z]+)*-v\d+|CACHEDIR\.TAG|\.(git|gitignore|lock|tmp\w*|.*\.gpuenv-new)"  # uv, and drafts
+    r"|pkgs|repodata|run-exports|http-cache|uv-cache"  # rattler
+)
+"""The names in a cache of gpuenv, uv or rattler. A folder with other names is used for something else too."""
+
+_INSTALLERS = ("uv", "conda")
+"""The caches of installers in a folder of --cache-dir."""
+_ACCEPT_PROJECT = "read it first. --trust-project accepts what other users own or can write"
+_MAKE_OWN = "give it to your user and take the others' right to write (chown, chmod go-w), or name another"
+
+_OTHER_CACHE = "name another folder: --cache-dir DIR, or UV_CACHE_DIR and RATTLER_CACHE_DIR"
+
+
+class UntrustedError(UsageError):
+    """A file or program that another user can change. `reason` names the place, its owner and who can write to it."""
+
+    def __init__(self, path: str | os.PathLike[str], reason: str, hint: str) -> None:
+        what = "it" if reason.startswith(f"{path} ") else str(path)
+        by = "root does not use" if os.geteuid() == _ROOT else "gpuenv does not use"
+        super().__init__(f"{reason}: {by} {what}", hint=hint)
+        self.reason = reason
+
+
+# --- what the user accepts and reads ---------------------------------------------------------------
+
+
+class _Session:
+    """What this run accepts, and where its notes go."""
+
+    accepts_project = False
+    tell: Callable[[str], None] | None = None
+    told: ClassVar[dict[str, None]] = {}
+
+
+def accept_project(accepted: bool) -> None:
+    """Accept files of projects and environments of other users from now on (`--trust-project`), or no longer."""
+    _Session.accepts_project = accepted
+
+
+def listen(tell: Callable[[str], None]) -> None:
+    """Send notes on what is not used to `tell`, each once, also those that nobody heard."""
+    unheard = [] if _Session.tell else [*_Session.told]
+    _Session.told.clear()
+    _Session.tell = staticmethod(tell)
+    for text in unheard:
+        note(text)
+
+
+def note(text: str) -> None:
+    """Say once what is not used."""
+    if _Session.tell and text not in _Session.told:
+        _Session.tell(text)
+    _Session.told[text] = None
+
+
+# --- files -----------------------------------------------------------------------------------------
+
+
+def read_project(path: Path, most: int = untrusted_files.MOST) -> bytes:
+    """Return the bytes of a file of a project, a lock or a target. Raises UntrustedError, OSError."""
+    return _read(path, most, path.parent if _is_root() else None, _ACCEPT_PROJECT)
+
+
+def read_record(path: Path, env: Path, most: int = untrusted_files.MOST) -> bytes:
+    """Return the bytes of a record of an environment, which its owner may have written. Raises as `read_project`."""
+    return _read(path, most, env, _ACCEPT_PROJECT)
+
+
+def read_configuration(path: Path, *, named: bool = False) -> bytes | None:
+    """Return the bytes of a configuration of the user, or None if it is missing, unreadable or another user's.
+
+    The latter is noted. A `named` one must be readable and trusted. Raises UntrustedError, OSError.
+    """
+    try:
+        return _read(path, untrusted_files.MOST, None, _MAKE_OWN)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError:
+        if named:
+            raise
+        return None
+    except UntrustedError as error:
+        if named:
+            raise
+        note(error.message)
+        return None
+
+
+def read_cached(path: Path) -> bytes:
+    """Return the bytes of a cache entry. Raises OSError, also for an entry that another user can change."""
+    try:
+        return _read(path, untrusted_files.MOST, None, "")
+    except UntrustedError as error:
+        raise PermissionError(errno.EPERM, error.reason, str(path)) from error
+
+
+def write_cached(path: Path, text: str) -> None:
+    """Write a cache entry that only this user can write to. The cache is optional, so a failure is ignored."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # a replaced file would keep its mode
+        write_file(path, text, mode=0o600)
+
+
+def _read(path: Path, most: int, beside: Path | None, hint: str) -> bytes:
+    with open_trusted(path, beside, hint) as file:
+        return untrusted_files.read_open(file, path, most)
+
+
+def open_trusted(path: Path, beside: Path | None = None, hint: str = _MAKE_OWN) -> IO[bytes]:
+    """Open a regular file that only trusted users can change, or a descriptor of the user (`-r <(command)`).
+
+    The owner of the folder `beside` is trusted as well, unless everybody can write to it. Raises UntrustedError with
+    `hint`, and OSError.
+    """
+    accepted = _Session.accepts_project and hint == _ACCEPT_PROJECT
+    with contextlib.ExitStack() as opened:
+        file = opened.enter_context(untrusted_files.open_regular(path))
+        if _HAS_USERS and not accepted and not untrusted_files.is_handed_on(path):
+            status = os.fstat(file.fileno())
+            if reason := _find_fault(str(path), _list_trusted(beside), status):
+                raise UntrustedError(path, reason, hint)
+        opened.pop_all()
+        return file
+
+
+def refuse_foreign_folder(env: Path) -> None:
+    """Raise UntrustedError for an existing environment that nobody named, if another user can change it."""
+    env = env.absolute()
+    if not _HAS_USERS or _Session.accepts_project or not env.exists():
+        return
+    if reason := _find_fault(str(env), _list_trusted(env.parent if _is_root() else None), env.stat()):
+        name = "" if _is_root() else ", or name the environment"
+        raise UntrustedError(env, reason, f"{_ACCEPT_PROJECT}{name}")
+
+
+# --- programs --------------------------------------------------------------------------------------
+
+
+def may_start(program: Path, *, named: bool = False) -> None:
+    """Raise UntrustedError for a program that another user can change, itself or a folder or link on its way.
+
+    The Python that runs gpuenv may start. So may a program that was `named`, except for root, who has to accept it.
+    Raises OSError.
+    """
+    if not _HAS_USERS or (named and (_Session.accepts_project or not _is_root())):
+        return
+    reason = _find_fault(str(program), _list_trusted())
+    if reason and not program.samefile(sys.executable):
+        how = "--trust-project starts it" if named else "install a program of root"
+        raise UntrustedError(
+            program, reason, f"run gpuenv as its owner (sudo -u), or {how}" if _is_root() else _MAKE_OWN
+        )
+
+
+def find_program(name: str, path: str | None) -> Path | None:
+    """Return the first program of that name in the absolute folders of a PATH that may start, or None."""
+    for folder in list_absolute_entries(path):
+        program = folder / name
+        try:
+            if os.access(program, os.X_OK) and not program.is_dir():
+                may_start(program)
+                return program
+        except OSError:
+            continue
+        except UntrustedError as error:
+            note(error.message)
+    return None
+
+
+def list_absolute_entries(path: str | None) -> Iterator[Path]:
+    """Yield the absolute folders of a PATH. Relative and empty entries change with the working directory."""
+    return (Path(entry) for entry in (path or "").split(os.pathsep) if Path(entry).is_absolute())
+
+
+def filter_path(path: str) -> str:
+    """Return a PATH for programs that look for others (uv starts git) without folders that everybody can write to.
+
+    Root's has only folders that other users cannot change.
+    """
+    return os.pathsep.join(map(str, filter(_may_hold_programs, list_absolute_entries(path))))
+
+
+def _may_hold_programs(folder: Path) -> bool:
+    if not _HAS_USERS:
+        return True
+    try:
+        if _is_root():
+            return _find_fault(str(folder), _list_trusted()) is None
+        return not folder.stat().st_mode & stat.S_IWOTH
+    except OSError:
+        return False
+
+
+def assert_unchangeable(paths: Iterable[Path], *, without: Container[str] = ()) -> None:
+    """Check paths with every folder above them, the contents of folders, and the targets of links.
+
+    `without` are names of folders directly in these paths that are not examined. Raises UntrustedError for the first
+    file that another user can change, and OSError.
+    """
+    trusted, walked = _list_trusted(), set[str]()
+    for path in map(str, paths):
+        waiting = [(path, True)]
+        while waiting:
+            place, is_named = waiting.pop()
+            if is_named and (reason := _find_fault(place, trusted)):
+                raise UntrustedError(path, reason, _MAKE_OWN)
+            folder = os.path.realpath(place) if is_named else place
+            if folder in walked or not os.path.isdir(folder):  # noqa: PTH112  # a text here
+                continue
+            walked.add(folder)
+            for inside, status in _scan(folder):
+                if place == path and os.path.basename(inside) in without:  # noqa: PTH119  # a text here
+                    continue
+                if reason := _describe_fault(inside, status, trusted):
+                    raise UntrustedError(path, reason, _MAKE_OWN)
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append((inside, False))
+                elif stat.S_ISLNK(status.st_mode) and os.path.exists(inside):  # noqa: PTH110  # a text here
+                    waiting.append((inside, True))
+
+
+# --- owners and modes ------------------------------------------------------------------------------
+
+
+def _is_root() -> bool:
+    return _HAS_USERS and os.geteuid() == _ROOT
+
+
+def _list_trusted(beside: Path | None = None) -> frozenset[int]:
+    """Return the users whose files count: this one, root, and the owner of a folder that not everybody can write to."""
+    status = beside.stat() if beside else None
+    owner = {status.st_uid} if status and not status.st_mode & stat.S_IWOTH else set[int]()
+    return frozenset({_ROOT, os.geteuid()} | owner)
+
+
+def _find_fault(path: str, trusted: frozenset[int], opened: os.stat_result | None = None) -> str | None:
+    """Return who else can change what is at a path, or None. Raises OSError.
+
+    Each folder on the way to a program counts, because it looks for files beside it. For a file that was `opened`,
+    links count, and folders in which everybody can replace files that this user does not own.
+    """
+    is_open = False  # everybody can write to a folder on the way
+    for place, status in _walk(path):
+        is_folder = stat.S_ISDIR(status.st_mode)
+        reason = _describe_fault(place, status, trusted, in_open_folder=is_open)
+        writable = bool(is_folder and status.st_mode & stat.S_IWOTH)
+        counts = opened is None or not is_folder or (writable and opened.st_uid != os.geteuid())
+        if reason and counts and not (opened and stat.S_ISREG(status.st_mode)):
+            return reason
+        is_open |= writable
+    return _describe_fault(path, opened, trusted, in_open_folder=is_open) if opened else None
+
+
+def _describe_fault(
+    place: str, status: os.stat_result, trusted: frozenset[int], *, in_open_folder: bool = False
+) -> str | None:
+    """Return the owner of a file, folder or link and who else can write to it, or None for nobody else."""
+    mode, owner = status.st_mode, status.st_uid
+    is_known = owner in trusted or (owner == _find_unmapped_root() and not in_open_folder)
+    is_sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX  # only owners rename and remove files in it
+    if is_known and (not mode & 0o022 or stat.S_ISLNK(mode) or is_sticky):
+        return None
+    belongs = f"{place} belongs to {_name_user(owner)}"
+    if not is_known:
+        return belongs
+    if mode & stat.S_IWOTH:
+        return f"{belongs} and can be written by every user"
+    return (
+        f"{belongs} and can be written by {_name_group(status.st_gid)}"
+        if _is_shared(status.st_gid, owner)
+        else None
+    )
+
+
+def _walk(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield every folder and link on the way to a path, and its target. Raises OSError."""
+    at, left, links = os.sep, _split(os.path.abspath(path)), 0  # noqa: PTH100  # Path.absolute keeps ".."
+    while left:
+        part = left.pop()
+        if part == os.pardir:
+            at = os.path.dirname(at)  # noqa: PTH120  # a text here
+            continue
+        place = at.rstrip(os.sep) + os.sep + part
+        status = os.lstat(place)
+        yield place, status
+        if not stat.S_ISLNK(status.st_mode):
+            at = place
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        target = os.readlink(place)  # noqa: PTH115  # a text here
+        at = os.sep if target.startswith(os.sep) else at
+        left += _split(target)
+
+
+def _split(path: str) -> list[str]:
+    """Return the components of a path in reverse order."""
+    return [name for name in reversed(Path(path).parts) if name != os.sep]
+
+
+def _scan(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # another run removed it
+                yield entry.path, entry.stat(follow_symlinks=False)
+
+
+@functools.cache
+def _is_shared(group: int, owner: int) -> bool:
+    """Return whether other users than root, this one and the owner of a file are in its group.
+
+    A private group is its user's primary group, has the user's name, and no other members. A directory service does
+    not tell everybody's primary group, so that a group of another name counts as shared.
+    """
+    if group == _ROOT:
+        return False
+    import grp
+    import pwd
+
+    try:
+        known = grp.getgrgid(group)
+    except KeyError:
+        return group not in (
+            owner,
+            os.geteuid(),
+        )  # in a container without names, user and group share a number
+    users = {one.pw_name: one for one in pwd.getpwall()}
+    for uid in {owner, os.geteuid()}:
+        with contextlib.suppress(KeyError):
+            mine = pwd.getpwuid(uid)
+            others = {name for name, one in users.items() if one.pw_gid == group} | set(known.gr_mem)
+            if mine.pw_gid == group and known.gr_name == mine.pw_name and others <= {mine.pw_name, "root"}:
+                return False
+    in_use = set(known.gr_mem) | {name for name, one in users.items() if one.pw_gid == group}
+    return group > _LAST_FIXED_GROUP or not in_use <= {"root"}
+
+
+@functools.cache
+def _find_unmapped_root() -> int | None:
+    """Return the user id that stands for root where the user namespace has no root, as in Apptainer, else None."""
+    try:
+        rows = [row.split() for row in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()]
+        number = int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return None if any(row[1] == "0" for row in rows) else number
+
+
+def _name_user(uid: int) -> str:
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _name_group(gid: int) -> str:
+    import grp
+
+    try:
+        return f"group {grp.getgrgid(gid).gr_name} (gid {gid})"
+    except KeyError:
+        return f"gid {gid}"
+
+
+# --- folders of the user ---------------------------------------------------------------------------
+
+
+def find_foreign_owner(path: Path) -> str | None:
+    """Return the other user in whose folder a new file would be, for root only: that user could not change it."""
+    if not _is_root():
+        return None
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    owner = path.stat().st_uid
+    return _name_user(owner) if owner != _ROOT else None
+
+
+@functools.cache
+def settle_cache(folder: Path, *, whole: bool = False) -> Path:
+    """Make a cache private (0700) and return it. A missing one is created.
+
+    One that was open to others is emptied, if they own or can write an entry. A folder with other names than those of
+    caches keeps its mode, unless `whole` says that all of it is a cache. Raises UntrustedError for a folder of another
+    user, and for a folder that is not only a cache and that others can write to.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=_PRIVATE)
+        status, names = folder.stat(), os.listdir(folder)  # noqa: PTH208  # names alone are wanted
+    except OSError:
+        return folder  # whoever writes to it reports the error
+    if not _HAS_USERS:
+        return folder
+    refuse_foreign_cache(folder)
+    if status.st_mode & 0o1777 == _PRIVATE:
+        return folder
+    trusted = _list_trusted()
+    if not whole and not all(map(_CACHE_ENTRY.fullmatch, names)):
+        if reason := _describe_fault(str(folder), status, trusted):
+            raise UntrustedError(folder, f"{reason}, and has more than a cache", _OTHER_CACHE)
+        return folder
+    try:
+        folder.chmod(_BEING_CLEARED)
+        if reason := _find_foreign_entry(str(folder), trusted):
+            note(f"{reason}: the cache {folder} is emptied")
+            _empty(folder)
+        folder.chmod(_PRIVATE)
+    except OSError as error:
+        reason = f"{folder} was open to other users, and {error.filename} cannot be removed: {error.strerror}"
+        raise UntrustedError(folder, reason, _OTHER_CACHE) from error
+    return folder
+
+
+def refuse_foreign_cache(folder: Path) -> None:
+    """Raise UntrustedError for an existing cache of another user."""
+    with contextlib.suppress(OSError):
+        if _HAS_USERS and (owner := folder.stat().st_uid) != os.geteuid():
+            raise UntrustedError(folder, f"{folder} belongs to {_name_user(owner)}", _OTHER_CACHE)
+
+
+def _find_foreign_entry(folder: str, trusted: frozenset[int]) -> str | None:
+    """Return who else can change the first such entry in a cache, or None. Caches of installers settle themselves."""
+    waiting = [folder]
+    while waiting:
+        for place, status in _scan(here := waiting.pop()):
+            if here == folder and os.path.basename(place) in _INSTALLERS:  # noqa: PTH119  # a text here
+                continue
+            if reason := _describe_fault(place, status, trusted):
+                return reason
+            if stat.S_ISDIR(status.st_mode):
+                waiting.append(place)
+    return None
+
+
+def _empty(cache: Path) -> None:
+    """Remove everything in a cache, because its entries refer to each other. Raises OSError."""
+    import shutil
+
+    for entry in cache.iterdir():
+        if entry.name in _INSTALLERS:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink(missing_ok=True)
