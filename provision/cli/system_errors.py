@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import sys
 import tempfile
+from pathlib import Path
 
 from ..errors import BuildError, GpuenvError, MachineError, UsageError
 from ..system.redaction import clean_line
@@ -20,13 +22,28 @@ _NO_MEMORY = re.compile(
 )
 _NO_DESCRIPTOR = re.compile(r"too many open files|\(os error 2[34]\)", re.IGNORECASE)
 _OF_A_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
+_OF_A_PATH = {
+    errno.EACCES: "check the owner and mode of this path and of the folders above it",
+    errno.EPERM: "check the owner and mode of this path and of the folders above it",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path: one of its folders is a file",
+    errno.EISDIR: "give the path of a file",
+    errno.ELOOP: "remove the link that leads to itself",
+    errno.ESTALE: "mount the file system of this path again",
+}
+"""Errors of a path, and what to do. They are the user's folders, permissions and mounts, not a bug."""
 _SHOWN = 60
 _DESCRIPTORS_HINT = "raise the limit on open files: ulimit -n 1024"
 
 
 def explain(error: BaseException) -> GpuenvError | None:
     """Return the error to show if the machine caused it, or None for a bug of gpuenv."""
-    return _explain_one(error) or (_explain_one(error.__cause__) if error.__cause__ else None)
+    cause = error.__cause__
+    if isinstance(
+        error, RuntimeError
+    ):  # until Python 3.13, pathlib raises one for a link that leads to itself
+        cause = cause or error.__context__
+    return _explain_one(error) or (_explain_one(cause) if cause else None)
 
 
 def _explain_one(error: BaseException) -> GpuenvError | None:
@@ -55,7 +72,9 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
             f"{shown}: {reason} ({len(name)} characters)",
             hint="use shorter names: file systems allow 255 bytes for a name and 4096 for a path",
         )
-    if name.startswith(tempfile.gettempdir() + "/"):
+    if Path(name).name.startswith(("tmp", "gpuenv-scratch-", ".gpuenv-scratch-")) and name.startswith(
+        tempfile.gettempdir() + "/"
+    ):
         return BuildError(
             f"{name}: {reason}",
             hint=f"temporary files are written to {tempfile.gettempdir()}: check its free space and permissions, or set TMPDIR",
@@ -69,7 +88,22 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
             f"no process could be started: {reason}{_describe_limit('RLIMIT_NPROC')}",
             hint="raise the limit on processes (ulimit -u), or stop other processes",
         )
+    if error.errno in _OF_A_PATH:
+        if not name and not _current_folder_exists():
+            return UsageError(
+                "the current folder does not exist any more", hint="change to a folder that exists: cd"
+            )
+        if name:
+            return UsageError(f"{name}: {reason}", hint=_OF_A_PATH[error.errno])
     return None
+
+
+def _current_folder_exists() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  # one call of the system
+    except OSError:
+        return False
+    return True
 
 
 def add_limits(error: GpuenvError) -> None:

@@ -200,9 +200,8 @@ def _job(
         machine, lock = accept_lock(fixed_lock, how.compared(choices)), fixed_lock
         sources = package_sources.read_locked_sources(choices, fixed_lock)
     lock = lock if choices.bundle else name_hosts(lock, choices, emit)
-    if not any(
-        b.index_urls for b in lock.plan.builds
-    ):  # of a file: it is installed by hash, from these indexes
+    if not any(b.index_urls for b in lock.plan.builds):
+        # The lock of a file is installed by hash, from the indexes that are configured now.
         plan = name_configured(lock.plan, sources, (), where.get_cache_dir(choices))
         lock = dataclasses.replace(lock, plan=plan)
     return BuildJob(

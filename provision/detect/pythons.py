@@ -260,7 +260,7 @@ def read_pythons(
             continue
         seen.add(real)
         try:
-            trust.may_start(candidate.path)
+            trust.may_start(real)
         except trust.UntrustedError as error:
             refused.append(error)
             continue

@@ -70,16 +70,7 @@ def record(lock: Lock, prefix: Path) -> None:
 
 
 def settle(env: Path) -> None:
-    """Rewrite activate scripts that name another path. Raises BuildError.
-
-    An early version did this last and may have been killed before. Another user may have replaced the files since.
-    """
-    if not _has_final_scripts(env):
-        transactions.check(env)
-        for script in [*(env / "bin").glob("activate*"), env / "pyvenv.cfg"]:
-            transactions.break_hard_links(script)
-        create(env, str(env / "bin" / "python"), prompt=env.name)
-        _make_relocatable(env)
+    """Do nothing: after the rename of the draft a venv is complete."""
 
 
 def create(path: Path, python: str, *, prompt: str) -> None:
@@ -144,27 +135,42 @@ def _fix_activate(path: Path) -> None:
         write_file(script, text, root=path)
 
 
-def _name_place(path: Path, final: Path) -> None:
-    """Write the final path into pyvenv.cfg and the activate scripts, so that only a rename remains to be done.
+_FIND_PLACE = """\
+# The environment is where this script is, so that it works after it was moved or copied.
+if [ -n "${BASH_SOURCE-}" ]; then
+    _gpuenv_env=$(CDPATH='' cd -- "$(dirname -- "$BASH_SOURCE")/.." && pwd)
+elif [ -n "${ZSH_VERSION-}" ]; then
+    eval '_gpuenv_env=${(%):-%x}'
+    _gpuenv_env=$(CDPATH='' cd -- "$(dirname -- "$_gpuenv_env")/.." && pwd)
+else
+    _gpuenv_env=@PLACE@
+fi
 
-    A shell escapes the same characters in both names.
+"""
+_PLACE_IN_SHELL = '"$_gpuenv_env"'
+_PLACE_IN_FISH = "(realpath -s (dirname (status filename))/..)"
+
+
+def _name_place(path: Path, final: Path) -> None:
+    """Write where the environment will be into its files, in which virtualenv wrote the draft's path.
+
+    Scripts for bash, zsh and fish look for themselves, and PowerShell's does so anyway. Shells that cannot (sh, csh,
+    nu) get the final path.
     """
     if path.name != f".{final.name}.gpuenv-new":
         return
+    from virtualenv.activation.via_template import ViaTemplateActivator
+
+    quoted, final_quoted = (ViaTemplateActivator.quote(str(p)) for p in (path, final))
     for script in (path / "pyvenv.cfg", *path.glob("bin/activate*"), *path.glob("Scripts/activate*")):
-        text = script.read_bytes()
-        write_file(script, re.sub(rb"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", rb"\1", text), root=path)
-
-
-def _has_final_scripts(path: Path) -> bool:
-    """Return whether the activate script has the environment's path, not the draft's. Raises BuildError."""
-    script = path / "bin" / "activate"
-    try:
-        return not script.exists() or f".{path.name}.gpuenv-new" not in untrusted_files.read_text(script)
-    except OSError as error:
-        raise BuildError(
-            f"{script} cannot be read: {error.strerror}", hint="rebuild it: gpuenv create --recreate"
-        ) from error
+        text = script.read_bytes().decode("utf-8", "surrogateescape")
+        if script.name == "activate":
+            head = _FIND_PLACE.replace("@PLACE@", final_quoted)
+            text = f"{head}{text.replace(quoted, _PLACE_IN_SHELL)}\nunset _gpuenv_env\n"
+        elif script.name == "activate.fish":
+            text = text.replace(quoted, _PLACE_IN_FISH)
+        text = re.sub(r"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", r"\1", text)
+        write_file(script, text.encode("utf-8", "surrogateescape"), root=path)
 
 
 def _make_relocatable(path: Path) -> None:

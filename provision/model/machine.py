@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from provision.model.shared_words import Confidence
@@ -25,7 +25,8 @@ class Target:
 
     `driver` None means no limit by the driver. No `gpus` mean no limit by GPUs. `driver_os` is "windows" in WSL,
     because driver numbers and floors are those of Windows. `forward_compat` is the CUDA release of a cuda-compat
-    libcuda in use.
+    libcuda in use. `driver_branch` is the branch ("580") or shortened release ("580.65") that was given, if `driver`
+    is the release that it was completed to.
     """
 
     SCHEMA: ClassVar[str] = "gpuenv.target/1"
@@ -41,6 +42,7 @@ class Target:
     driver_cuda: str | None = None
     gpus: tuple[TargetGpu, ...] = ()
     forward_compat: str | None = None
+    driver_branch: str | None = field(default=None, metadata={"internal": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,6 +38,7 @@ class PlannedBuild:
 
     `requirements` are its pins, as PEP 508 strings. `cudnn` is the four-part version, or None for a CPU build.
     `index_urls` are the addresses of its index, without credentials: one if it is locked, otherwise all that are asked.
+    They are those of this run, and no file states them.
     """
 
     FORMS: ClassVar[dict[str, str]] = {
@@ -50,7 +51,7 @@ class PlannedBuild:
     index: str
     requirements: tuple[str, ...]
     cudnn: str | None = None
-    index_urls: tuple[str, ...] = ()
+    index_urls: tuple[str, ...] = field(default=(), metadata={"internal": True})
 
     @property
     def package_name(self) -> str:

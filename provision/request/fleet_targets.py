@@ -15,7 +15,7 @@ from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts,
 from ..system import trust
 from . import project_options
 from .shared_options import STDIN, Choices
-from .target import MachineReader, read_request_target
+from .target import MachineReader, complete_driver, read_request_target
 
 _MOST = 16 << 20  # bytes per line
 _HINT = "write one with `gpuenv detect --json`"
@@ -38,6 +38,7 @@ class _Reading:
 
     choices: Choices
     look: MachineReader
+    data: Profiles
     named: dict[str, Target] = field(default_factory=dict)
     left_out: list[UnservedHosts] = field(default_factory=list)
     parts: dict[tuple[object, ...], FleetHosts] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class _Reading:
     def _target(self, data: Any) -> Target:
         key = json.dumps(data, sort_keys=True)
         if key not in self.targets:
-            self.targets[key] = from_plain(Target, data, "target")
+            self.targets[key] = complete_driver(from_plain(Target, data, "target"), self.data)
         return self.targets[key]
 
     def _device(self, data: dict[str, Any], target: Target) -> Device:
@@ -122,7 +123,7 @@ def read_hosts(
                 f"--{name.replace('_', '-')} describes one machine, but --target names several",
                 hint=f"leave --{name.replace('_', '-')} out, or give one --target",
             )
-    reading = _Reading(project_options.apply_project(choices), look)
+    reading = _Reading(project_options.apply_project(choices), look, data)
     for path in targets:
         if str(path) == STDIN:
             for number, line in enumerate(_lines(), 1):
@@ -133,7 +134,7 @@ def read_hosts(
         elif path.exists():
             _read_file(reading, path)
         else:
-            _read_named(reading, path, choices, data)
+            _read_named(reading, path, choices)
     if not reading.named and not reading.left_out:
         raise UsageError("--target names no host", hint=_HINT)
     return list(reading.parts.values()), reading.left_out
@@ -177,10 +178,10 @@ def _read_line(reading: _Reading, line: bytes, number: int) -> None:
     reading.add_document(data, f"line-{number}", f"-: line {number}")
 
 
-def _read_named(reading: _Reading, name: Path, choices: Choices, data: Profiles) -> None:
+def _read_named(reading: _Reading, name: Path, choices: Choices) -> None:
     """Add a target of gpuenv.yaml with its own Python, CUDA, device and manager. Raises UsageError."""
     merged = project_options.apply_project(dataclasses.replace(choices, target=name))
-    _, target = read_request_target(merged, data, reading.look)
+    _, target = read_request_target(merged, reading.data, reading.look)
     device = _device_of(merged, target)
     named_choices = {n: getattr(merged, n) for n in _NAMED_CHOICES}
     reading.add(str(name), target, device, dataclasses.replace(reading.choices, **named_choices))

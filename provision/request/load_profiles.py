@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 
 from .. import profiles
@@ -32,10 +33,15 @@ def own_profiles() -> Path:
 def list_overlays(c: Choices) -> list[Path]:
     """Return the folders with rows that extend the shipped profiles. Raises UsageError for a missing one."""
     for folder in c.profiles:
-        if not folder.is_dir():
-            raise UsageError(f"--profiles {folder}: no such folder")
+        try:
+            os.scandir(folder).close()
+        except OSError as error:
+            raise UsageError(
+                f"--profiles {folder}: {error.strerror}", hint="give a folder with profiles"
+            ) from error
     user_folder = own_profiles()
-    return list(c.profiles) or ([user_folder] if user_folder.is_dir() else [])
+    # Not Path.is_dir, which raises for a folder that this user may not enter. `settle_home` has said so.
+    return list(c.profiles) or ([user_folder] if os.path.isdir(user_folder) else [])  # noqa: PTH112
 
 
 def load_all(c: Choices) -> Profiles:

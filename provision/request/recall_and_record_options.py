@@ -64,7 +64,7 @@ def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, re
     A record that this version cannot read is ignored with --recreate, which replaces it.
     """
     if draft_and_replace_folder.made_by_gpuenv(env) and not state.is_vouched(env):
-        text = f"{state.explain_unvouched(env)}. Its recorded options are not used: give them again"
+        text = f"{state.explain_unvouched(env)}. Its recorded options are not used: give them again, and --recreate to replace it"
         emit(Event(kind="warning", stage="env", text=text))
     try:
         return recall_options(env, choices, choices.decided(), lock=lock)
@@ -142,10 +142,12 @@ def _replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock
 
 def _recorded(env: Path, before: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
     """Return the recorded options as fields of `Choices`. Raises BuildError for the record of another version."""
-    values = dict(before["given"])
-    if config and not before["choices"].get(
-        "config"
-    ):  # made before there was a gpuenv.yaml, which applies now
+    had = before["choices"]
+    values = {k: v for k, v in had.items() if k not in _NOT_RECORDED}
+    if config or not had.get("config"):
+        values = dict(before["given"])
+    if config and not had.get("config"):
+        # It was made before there was a gpuenv.yaml, which applies now.
         values = {k: v for k, v in values.items() if k not in _PACKAGES}
     values = {k: _mapped(k, v, _from_here) for k, v in values.items()}
     try:

@@ -26,7 +26,9 @@ class Choices:
         panel=TARGET, complete="targets",
     )  # fmt: skip
     driver: str | None = option(
-        None, help="Driver version of the machine to plan for, such as 535.129.03.", panel=TARGET
+        None,
+        help="Driver of the machine to plan for: a version (535.129.03), or a branch (535) for its first release.",
+        panel=TARGET,
     )
     driver_os: str | None = option(
         None,

@@ -10,13 +10,26 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ..errors import ResolveError, UsageError
-from ..model import PLATFORMS, Device, Machine, Profiles, Target, TargetGpu, from_plain
+from ..model import (
+    PLATFORMS,
+    CudaMajor,
+    CudaRelease,
+    Device,
+    Machine,
+    Profiles,
+    Target,
+    TargetGpu,
+    from_plain,
+)
 from ..resolve import gpu_named
+from ..resolve.versions import has_prefix, version
 from ..system import trust
 from . import paths_of_environment_and_cache as where
 from .shared_options import Choices
 
 _DEFAULT_GLIBC = "2.35"
+_PARTS_OF_DRIVER = 3
+"""The numbers of a whole driver version on Linux ("580.65.06"). The first releases of a branch may have two."""
 T = TypeVar("T")
 
 
@@ -51,11 +64,11 @@ def read_request_target(c: Choices, data: Profiles, look: MachineReader) -> tupl
     if c.target:
         target = read_target(c.target)
         _check_target(c, target)
-        return None, target
+        return None, complete_driver(target, data)
     here = look.detect(()).target
     elsewhere = c.platform is not None and c.platform != here.platform
     if c.driver or c.gpu or elsewhere:
-        return None, _make_target(c, data, here)
+        return None, complete_driver(_make_target(c, data, here), data)
     parts = {"driver", "gpus", "context", "hardware", "environment"} if c.device != "cpu" else {"environment"}
     machine = look.detect(parts | (set() if c.python else {"pythons"}), cache=where.get_cache_dir(c))
     _refuse_other_systems(machine)
@@ -100,6 +113,25 @@ def _make_target(c: Choices, data: Profiles, here: Target) -> Target:
         raise UsageError(f"--gpu: {error}") from error
     system = c.driver_os or ("windows" if platform.startswith("windows") else "linux")
     return Target(platform=platform, glibc=glibc, driver=c.driver, driver_os=system, gpus=gpus)
+
+
+def complete_driver(target: Target, data: Profiles) -> Target:
+    """Return the target with the whole version of a driver that was given as a branch ("580") or cut ("580.65").
+
+    It is the first release of that branch that the profile `drivers` has: the oldest one for data center and desktop
+    that supports the branch's CUDA. A branch without a release there stays as it is, because no build needs a
+    release within it.
+    """
+    driver = target.driver
+    if driver is None or driver.count(".") >= _PARTS_OF_DRIVER - 1:
+        return target
+    windows = (target.driver_os or target.platform).startswith("windows")
+    rows: tuple[CudaMajor | CudaRelease, ...] = (*data.cuda, *data.majors)
+    releases = [(row.windows if windows else row.linux) or "" for row in rows]
+    begun = [release for release in releases if release != driver and has_prefix(release, driver)]
+    if driver in releases or not begun:
+        return target
+    return dataclasses.replace(target, driver=min(begun, key=version), driver_branch=driver)
 
 
 def _pick_gpus(text: str, gpus: tuple[TargetGpu, ...]) -> tuple[TargetGpu, ...]:

@@ -133,6 +133,10 @@ def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
                     "no CPU build of it is available"
                 )
         return
+    given = {q.target.driver_branch: q.target.driver for q in (question, *question.others)}
+    for branch, driver in given.items():
+        if branch:
+            yield f"driver {branch} is read as {driver}, its first release"
     if not target.driver:
         yield "no driver given: the plan is not limited by a driver"
     if not target.gpus:

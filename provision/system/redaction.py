@@ -272,7 +272,7 @@ _OTHER = re.compile(
 )
 """Parts that make another thing of the last one: `eos_token`, `cache_key`, `forward_pass`."""
 _PUBLIC = re.compile(
-    r"\*+|\$[A-Z_][A-Z0-9_]*|\$\{\{?[^{}=]*\}\}?|\$\([^()=]*\)?|<[^<>=]*>|\{[^{}=]*\}|%\w+%|%[sdr]|\.{3}|-?\d{1,6}|"
+    r"\*+|\$[A-Z_][A-Z0-9_]*|\$\{\{?[^{}=]*\}\}?|\$\([^()=]*\)?|<[^<>=]*>|\{[^{}=]*\}|%\w+%|%[sdr]|\.{3}|-?\d{1,6}|VALUE|TOKEN|PASSWORD|KEY|"
     r"[A-Za-z][A-Za-z0-9+.-]{0,20}://.*|(?:self|os|args|cfg|config|settings|kwargs|environ)[.\[(].*|get\w*\(.*|"
     r"(?:~|\.{1,2}|/(?:home|root|usr|etc|run|var|tmp|opt|mnt|srv|data|dev|proc|Users|workspace))/[\w./~+@-]*|"
     r"(?i:true|false|none|null|yes|no|on|off|nil|required|missing|set|unset|not|is|was|and|or|str|int|bool|bytes|any|string)",

@@ -185,7 +185,8 @@ def may_start(program: Path, *, named: bool = False) -> None:
     if not _HAS_USERS or (named and (_Session.accepts_project or not _is_root())):
         return
     reason = _find_fault(str(program), _list_trusted())
-    if reason and not program.samefile(sys.executable):
+    # Only by this path: an environment's link to it is a Python that runs the environment's code.
+    if reason and str(program) not in (sys.executable, os.path.realpath(sys.executable)):
         how = "--trust-project starts it" if named else "install a program of root"
         raise UntrustedError(
             program, reason, f"run gpuenv as its owner (sudo -u), or {how}" if _is_root() else _MAKE_OWN
@@ -314,7 +315,7 @@ def _describe_fault(
 
 def _walk(path: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield every folder and link on the way to a path, and its target. Raises OSError."""
-    at, left, links = os.sep, _split(os.path.abspath(path)), 0  # noqa: PTH100  # Path.absolute keeps ".."
+    at, left, links = os.sep, _split(str(Path(path).absolute())), 0
     while left:
         part = left.pop()
         if part == os.pardir:

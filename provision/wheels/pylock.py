@@ -64,8 +64,6 @@ def _make_document(lock: Lock) -> dict[str, Any]:
     # Rejected and held-back releases depend on the day's profiles and releases. `resolve` shows them.
     plan["rejected"] = []
     del plan["held_back"], plan["sets"]
-    for build in plan["builds"]:
-        del build["index_urls"]  # those of this solve, not of an install
     ours = {"manager": lock.manager, "target": as_plain(lock.target), "plan": plan, "inputs": lock.inputs}
     ours["exclude_newer"] = as_plain(lock.exclude_newer) if lock.exclude_newer else None
     if lock.classes:

@@ -91,6 +91,21 @@ def test_the_last_line_of_create_activates_the_environment(venv, name):
     assert seen[6:] == ["~", env["PATH"], "/opt/mine", "~"]
 
 
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_a_copied_and_a_moved_environment_activate_themselves(venv, name, tmp_path):
+    """Never the original, which a copy's user would change without knowing."""
+    argv = shell_called(name)
+    copy = tmp_path / "a copy's folder"
+    shutil.copytree(venv.work, copy, symlinks=True)
+    moved = copy.rename(tmp_path / "moved")
+    shutil.copytree(venv.work, copy, symlinks=True)
+    for project in (copy, moved):
+        root = project / ".venv"
+        script = SCRIPT.replace("LINE", f"source .venv/bin/activate{'.fish' if name == 'fish' else ''}")
+        seen = told(argv, script.replace("VARIABLE", "VIRTUAL_ENV"), venv.env, project)
+        assert seen[:2] == [str(root / "bin" / "python"), str(root)] and seen[4] == str(root)
+
+
 @pytest.mark.parametrize("name", SHELLS)
 def test_activation_works_from_another_folder_and_can_be_left(venv, name, monkeypatch, tmp_path):
     """The line with a whole path, whose every letter must survive."""

@@ -283,9 +283,8 @@ def test_a_file_that_everybody_can_write_is_not_believed(env):
     (env.parent / "gpuenv.yaml").chmod(0o666)
     found = judged(env)
     assert last(found).status == "warn" and found.verdict == "cpu"
-    assert last(found).detail == (
-        f"the project's checks did not run: {env.parent}/gpuenv.yaml belongs to root (uid 0) and can be written by every user"
-    )
+    assert f"{env.parent}/gpuenv.yaml belongs to" in last(found).detail
+    assert "can be written by every user" in last(found).detail
     assert judged(env, strict=True).verdict == "fails"
     assert not (env.parent / "ran").exists()
 

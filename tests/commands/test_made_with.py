@@ -217,7 +217,21 @@ def test_an_environment_of_a_lock_keeps_what_the_lock_had(go):
     assert ok(go("create", "--no-verify", "--json")).json["environment"]["changed"] is False
 
 
-# --- made by 0.1.0 ---------------------------------------------------------------------------------
+# --- where it is used ---------------------------------------------------------------------------------
+
+
+def test_a_project_is_remembered_where_its_file_does_not_apply(go):
+    (go.work / "links").mkdir()
+    (go.work / "links/away-1.0-py3-none-any.whl").write_bytes(wheel_bytes("away", "1.0"))
+    (go.work / "gpuenv.yaml").write_text(
+        "frameworks: [jax]\nindex: pypi\nfind_links: [links]\npackages: [away]\n"
+    )
+    ok(go("create", *GPU, "--no-verify"))
+    env, before = go.work / ".venv", installed(go.work / ".venv")
+    go.work = go.folder / "elsewhere"
+    go.work.mkdir()
+    ok(go("add", "more", "--env", env, "--no-verify"))
+    assert installed(env) == {**before, "more": "1.0"}
 
 
 def inputs_of_the_first_release(choices: dict, files: list[Path]) -> str:

@@ -321,12 +321,6 @@ def test_with_another_users_rights_nothing_is_done(tmp_path):
     assert ended.returncode == 2 and "another user's rights" in ended.stderr
 
 
-def test_a_pipe_in_the_place_of_the_activate_script_is_named(env):
-    os.mkfifo(env / "bin" / "activate")
-    with pytest.raises(BuildError, match="activate cannot be read"):
-        venv.settle(env)
-
-
 def test_virtualenvs_own_settings_do_not_change_what_is_built(tmp_path, monkeypatch):
     broken = tmp_path / "virtualenv.ini"
     broken.write_text("no section\n")

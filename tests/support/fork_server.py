@@ -116,7 +116,7 @@ def _read_all(ends: tuple[int, ...], deadline: float) -> list[str]:
 # --- the server ----------------------------------------------------------------------------------
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """Import all that a run may import. No function of gpuenv is called, so no cache of it has a value."""
     sys.path.insert(0, str(ROOT))
     import provision
@@ -190,5 +190,5 @@ def _become(answer: int, given: int, out: int, err: int) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _prepare()
+    prepare()
     _serve(socket.socket(fileno=int(sys.argv[1])))

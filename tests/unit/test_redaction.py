@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from provision.diagnose import pattern_search, read_relevant_log_lines
 from provision.system import process
 from provision.system.redaction import clean, clean_line, redact, redact_text, redact_value
 
@@ -131,6 +132,13 @@ def test_a_text_is_cut_after_its_secrets_are_removed():
     assert clean(text, 20) == "see https://host/a a" and clean_line(text, 18) == "see https://hos..."
     # A log is read up to a bound, and the user of an address can be longer.
     assert "xxx" not in clean(text[:290])
+
+
+@pytest.mark.parametrize("length", [280, 3000, 4500])
+def test_evidence_of_a_log_is_cut_after_the_password_is_removed(length):
+    line = f"RuntimeError: CUDA out of memory at https://me:{'x' * length}@host/a"
+    (found,) = read_relevant_log_lines.read("-", [line.encode()])
+    assert "xxx" not in pattern_search.evidence(found).text
 
 
 def test_credentials_are_hidden_in_the_process_list(tmp_path):

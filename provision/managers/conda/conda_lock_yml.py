@@ -69,8 +69,6 @@ def _make_content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
     channels = list(dict.fromkeys(p.index for p in lock.packages if is_conda(p) and p.index))
     plan = as_plain(lock.plan)
     plan["rejected"] = []
-    for build in plan["builds"]:
-        del build["index_urls"]  # those of this solve, not of an install
     custom = {
         "plan": plan,
         "target": as_plain(lock.target),

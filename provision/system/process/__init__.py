@@ -32,7 +32,6 @@ from .child_cleanup import (
     unwind,
 )
 from .foreground import ForegroundResult, attend
-from .user_folders import settle_home
 
 __all__ = [
     "HUNG_UP",
@@ -49,7 +48,6 @@ __all__ = [
     "has_borrowed_rights",
     "replace",
     "run",
-    "settle_home",
     "unwind",
 ]  # fmt: skip
 
