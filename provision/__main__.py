@@ -4,7 +4,9 @@
 
 import gc
 import os
+import signal
 import sys
+from types import FrameType
 
 _OPTIONS = {
     "PYTHONDONTWRITEBYTECODE": "-B",
@@ -18,6 +20,8 @@ _OPTIONS = {
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
     _ignore_pythonpath()
     # A run keeps most of what it makes, so collections find little. They took 5 % of `gpuenv lock`.
     gc.set_threshold(200_000, 20, 20)
@@ -25,6 +29,12 @@ def main() -> None:
 
     standard_streams.guard()
     sys.exit(standard_streams.finish(_run(sys.argv[1:])))
+
+
+def _leave(number: int, _frame: "FrameType | None") -> None:
+    """End at once with the code of an interrupt: nothing was begun before the command line has its own handler."""
+    os.write(2, b"interrupted\n")
+    os._exit(128 + number)
 
 
 def _ignore_pythonpath() -> None:
@@ -61,8 +71,6 @@ def _run(argv: list[str]) -> int:
 
         sys.stdout.write(f"gpuenv {__version__}\n")
         return 0
-    import signal
-
     try:
         from .cli import run
 
@@ -71,7 +79,7 @@ def _run(argv: list[str]) -> int:
     except ModuleNotFoundError as error:
         sys.stderr.write(
             f"error: gpuenv requires the module {error.name}, which is missing in {sys.prefix}\n"
-            "hint: unset PYTHONPATH and reinstall gpuenv. gpuenv ignores packages on PYTHONPATH\n"
+            f"hint: {'unset PYTHONHOME' if os.environ.get('PYTHONHOME') else 'reinstall gpuenv'}\n"
         )
         code = 7
     except KeyboardInterrupt:  # before `run` could hold it, or once more while it was ending

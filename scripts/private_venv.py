@@ -6,12 +6,20 @@ venv module. If the system packages that separately, the message names the packa
 
 from __future__ import annotations
 
+import signal
+
+HEEDS_INTERRUPTS = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+if HEEDS_INTERRUPTS:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends this script without a traceback
+
+# ruff: noqa: E402  # imports take most of the time before the first child
 import argparse
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 10)
@@ -25,7 +33,8 @@ def main() -> None:
     options = parser.parse_args()
     complain_about_python()
     folder = options.folder.absolute()
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    if code := run([sys.executable, "-m", "venv", "--clear", str(folder)], None):
+        sys.exit(code)
     python = folder / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if options.group is None:
@@ -62,9 +71,23 @@ def run_quietly(argv: list[str]) -> None:
     env = {k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"}
     if mirror := configured_index():
         env.setdefault("UV_DEFAULT_INDEX", mirror)
-    done = subprocess.run(argv, env=env, check=False)
-    if done.returncode:
-        sys.exit(f"failed ({done.returncode}): {' '.join(argv)}")
+    if code := run(argv, env):
+        sys.exit(f"failed ({code}): {' '.join(argv)}")
+
+
+def run(argv: list[str], env: dict[str, str] | None) -> int:
+    """Run a program and return its exit code. Ctrl-C does not reach it, but ends it and this script: Python's venv and pip
+    would print tracebacks."""
+    child = subprocess.Popen(argv, env=env, start_new_session=True)
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        os.killpg(child.pid, signal.SIGTERM)
+        os.write(2, b"interrupted\n")
+        os._exit(128 + number)
+
+    if HEEDS_INTERRUPTS:
+        signal.signal(signal.SIGINT, stop)
+    return child.wait()
 
 
 def configured_index() -> str:

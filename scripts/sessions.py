@@ -21,8 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SESSION = re.compile(r"(<!-- session -->\n)(.*?)(<!-- /session -->)", re.DOTALL)
 VOLATILE = (
-    (re.compile(r"off by [0-9.e+-]+"), "off by N"),
-    (re.compile(r"its limit is \S+ \S+ \S+:"), "its limit is CASE:"),
+    (re.compile(r"largest error [0-9.e+-]+ \(limit [0-9.e+-]+\)"), "largest error N (limit N)"),
     (re.compile(r"\d+ packages"), "N packages"),
 )
 STILL = re.compile(r"(lock|build|verify): .*(, \d+ s|, \d+:\d\d min| left)$")

@@ -31,6 +31,7 @@ def pytest_xdist_auto_num_workers(config):
 def pytest_configure(config):
     """Profiles that were changed since gpuenv was installed are parsed once, not by each run of it. A shell's
     `make test &` begins with interrupts ignored, `nohup make test` with hangups, and so would all that tests start."""
+    os.environ.pop("MAKELEVEL", None)  # of `make test`; hints would be those for a user of make
     if not hasattr(config, "workerinput"):
         profiles.prepare()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -69,16 +69,17 @@ class _StoppedError(Exception):
     """The download stops because another failed or the user interrupted it."""
 
 
-def collect(http: Http, items: Sequence[Item], on_progress: Callable[[int], None]) -> None:
+def collect(http: Http, items: Sequence[Item], on_progress: Callable[[int, str], None]) -> None:
     """Download items in parallel. The first failure stops all downloads and is raised.
 
-    `on_progress` receives the existing bytes from several threads. The threads are daemons, so that an interrupt does
+    `on_progress` receives the existing bytes and the name of the largest file under way, from several threads. The threads are daemons, so that an interrupt does
     not wait for a silent server.
     """
     todo: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stop, lock = threading.Event(), threading.Lock()
     done = -sum(map(_begun, items))  # existing parts are reported first
+    under_way: dict[str, int] = {}
 
     def count(more: int) -> None:
         nonlocal done
@@ -86,16 +87,20 @@ def collect(http: Http, items: Sequence[Item], on_progress: Callable[[int], None
             raise _StoppedError
         with lock:
             done += more
-            on_progress(done)
+            on_progress(done, max(under_way, key=lambda path: under_way[path]).rpartition("/")[2])
 
     def work() -> None:
         while (item := todo.get()) is not None:
+            with lock:
+                under_way[item.path] = item.wanted.size or 0
             try:
                 download(http, item.wanted, count)
             except BaseException as error:  # noqa: BLE001  # raised in the waiting thread
                 ended.put(error)
             else:
                 ended.put(None)
+            with lock:
+                del under_way[item.path]
 
     for item in items:
         todo.put(item)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import shlex
 import signal
 import sys
@@ -13,7 +15,7 @@ from .. import __version__, show
 from ..errors import GpuenvError, UsageError
 from ..system import process, redaction, user_folders
 from . import argument_order, exit_codes, system_errors
-from .command_table import OF_OTHER_TOOLS, SEVERAL_TARGETS
+from .command_table import COMMANDS, OF_OTHER_TOOLS, SEVERAL_TARGETS
 from .typer_application import app
 
 # The errors of typer, and of the click inside it, for a wrong command line.
@@ -78,6 +80,7 @@ def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
     except SystemExit as error:
+        screen.rest()
         if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
             _show_interrupt(screen, int(error.code), "terminated")
         raise
@@ -93,6 +96,8 @@ def _explain_error(screen: show.Screen, error: GpuenvError, ours: list[str]) -> 
         from ..commands.diagnose import find_causes_in_log
 
         error.findings = find_causes_in_log(error.log, error.device)
+    if error.log:  # the project that uv solves for is not the user's
+        error.log = error.log.replace("gpuenv-plan depends on", "you require")
     if isinstance(error, UsageError) and error.hint is None and (word := _find_command_name(ours)):
         error.hint = f"gpuenv {word} --help lists the options"
     return _show_error(screen, error)
@@ -121,7 +126,7 @@ def _end_with_signals() -> None:
     """Handle signals by unwinding the run. Ignored signals (nohup, background jobs of a shell) stay ignored."""
     signal.signal(signal.SIGTERM, process.unwind)
     sys.unraisablehook = process.handle_dropped_exception
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, process.unwind)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, process.unwind)
@@ -140,6 +145,16 @@ def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
     return code
 
 
+_OF_TYPER = (
+    (r"^No such command '(.*?)'.*", r"unknown command \1"),
+    (r"^Got unexpected extra arguments? ?(?:\(s\) )?\((.*)\)$", r"unexpected argument: \1"),
+    (r"^Missing argument '(.*)'\.?$", r"\1 is missing"),
+    (r"^No such option: (\S+) \(Possible options: (.*)\)", r"unknown option \1. Did you mean \2?"),
+    (r"^No such option: (\S+)\.?", r"unknown option \1."),
+)
+"""The messages of typer, and what gpuenv says."""
+
+
 def _as_usage_error(error: Exception, words: argument_order.CommandWords) -> UsageError:
     """Return typer's error for a wrong command line as a UsageError, with a hint."""
     ours = words.ours
@@ -148,9 +163,16 @@ def _as_usage_error(error: Exception, words: argument_order.CommandWords) -> Usa
     command = context.command_path if context else "gpuenv"
     from ..commands.framework_in_place_of_path import suggest_options
 
-    if "No such command" in message and (meant := OF_OTHER_TOOLS.get(_find_command_name(ours))):
-        return UsageError(message, hint=meant)
-    if "unexpected extra argument" in message and (options := suggest_options(ours)):
+    for pattern, words_of_gpuenv in _OF_TYPER:
+        message = re.sub(pattern, words_of_gpuenv, message)
+    if message.startswith("unknown command"):
+        group = command.removeprefix("gpuenv").strip()
+        known = [w.removeprefix(group).split()[0] for w in COMMANDS if w.startswith(group)]
+        others = {} if group else OF_OTHER_TOOLS
+        near = difflib.get_close_matches(message.rpartition(" ")[2], (*known, *others), n=1)
+        meant = near and (others.get(near[0]) or f"Did you mean {command} {near[0]}?")
+        return UsageError(message, hint=meant or f"{command} --help lists the commands")
+    if message.startswith("unexpected argument") and (options := suggest_options(ours)):
         return UsageError(message, hint=f"{command} {options}")
     if _find_command_name(ours) == "run" and (program := argument_order.find_python_options(words)):
         return UsageError(message, hint=f"gpuenv run python {shlex.join(program)}")

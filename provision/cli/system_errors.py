@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from ..errors import BuildError, GpuenvError, MachineError, UsageError
+from ..system import process
 from ..system.redaction import clean_line
 
 if sys.platform != "win32":
@@ -56,7 +57,7 @@ def _explain_one(error: BaseException) -> GpuenvError | None:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("provision"):
         return BuildError(
             f"gpuenv requires the module {error.name}, which is missing in {sys.prefix}",
-            hint="unset PYTHONPATH and reinstall gpuenv. gpuenv ignores packages on PYTHONPATH",
+            hint="unset PYTHONHOME" if process.environ().get("PYTHONHOME") else "reinstall gpuenv",
         )
     return None
 

@@ -168,6 +168,32 @@ def gpus(incomplete: str) -> list[tuple[str, str]]:
     return [(name, shown) for name, shown in names if name.startswith(incomplete)]
 
 
+def drivers(incomplete: str) -> list[tuple[str, str]]:
+    """Return driver branches, or the first release of each after a dot."""
+    words = [
+        (release, f"first release of {branch}, CUDA {cuda}")
+        if "." in incomplete
+        else (branch, f"first release {release}, CUDA {cuda}")
+        for branch, release, cuda in completion_words.drivers()
+    ]
+    return [one for one in words if one[0].startswith(incomplete)]
+
+
+def cudas(incomplete: str) -> list[tuple[str, str]]:
+    """Return the CUDA versions of builds, newest first, each with its frameworks."""
+    return [one for one in completion_words.cudas() if one[0].startswith(incomplete)]
+
+
+def pythons(incomplete: str) -> list[str]:
+    """Return the versions of Python that builds have wheels for, newest first."""
+    return [version for version in completion_words.pythons() if version.startswith(incomplete)]
+
+
+def packages(incomplete: str) -> list[str]:
+    """Return the packages of the project that can be dropped."""
+    return [name for name in completion_words.packages() if name.startswith(incomplete)]
+
+
 def platforms(incomplete: str) -> list[str]:
     """Return the platforms of a target."""
     return [name for name in PLATFORMS if name.startswith(incomplete)]

@@ -172,14 +172,14 @@ class BundleWriter:
         files = BundledPackages(self.folder, self.locks[0])
         collect(files.http, need.items, self._make_progress(need.bytes))
 
-    def _make_progress(self, total: int) -> Callable[[int], None]:
+    def _make_progress(self, total: int) -> Callable[[int, str], None]:
         last = 0.0
 
-        def emit_progress(done: int) -> None:
+        def emit_progress(done: int, name: str) -> None:
             nonlocal last
             if time.monotonic() - last > _EMIT_SECONDS:
                 last = time.monotonic()
-                self.emit(Event(kind="progress", stage="bundle", text=f"{size(done)} of {size(total)}",
+                self.emit(Event(kind="progress", stage="bundle", text=f"downloading {name}",
                                 done=done, total=total, unit="bytes"))  # fmt: skip
 
         return emit_progress

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..detect import detect
-from ..detect.cuda_or_cpu import list_nvidia_traces
 from ..environment import draft_and_replace_folder
 from ..environment.locate import locate_environment
 from ..errors import UsageError
@@ -20,6 +18,7 @@ from ..verify.make_verdict import judge_node, shorten_line
 from ..wheels.pylock import read_in
 from .default_env import choose_env_to_read
 from .run_verification import make_lock_reader, make_options, run_verification
+from .verdict_inputs import has_gpu
 
 if TYPE_CHECKING:
     from ..request.shared_options import Choices
@@ -48,20 +47,9 @@ def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit
     with begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:
         verdict = run_verification(emit, env, lock, choices, begun, **settings)
     judged = judge_node(verdict, load_profiles.causes_of_jobs(choices))
-    if judged.fault and judged.cause in _ABSENT and not _has_gpu():
-        return replace(
-            judged, fault=False, text="no NVIDIA GPU and no NVIDIA driver were found on this machine"
-        )
+    if judged.fault and judged.cause in _ABSENT and not has_gpu(seconds=_SECONDS):
+        return replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
     return judged
-
-
-def _has_gpu() -> bool:
-    """Return whether the machine has a GPU or its driver.
-
-    One system image serves all nodes of many clusters, so nodes without a GPU run this script too.
-    """
-    parts = {"driver", "gpus", "context", "hardware", "environment"}
-    return bool(list_nvidia_traces(detect(parts, seconds=_SECONDS)))
 
 
 def _assert_own(env: Path) -> None:

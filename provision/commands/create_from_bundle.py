@@ -82,7 +82,7 @@ def check_files(c: Choices, emit: Emit) -> None:
     def report(more: int) -> None:
         nonlocal done
         done += more
-        emit(Event(kind="progress", stage="build", text=f"checked {size(done)} of {size(total)}",
+        emit(Event(kind="progress", stage="build", text="checking the bundle",
                    done=done, total=total, unit="bytes"))  # fmt: skip
 
     bundle.verify(c.bundle, files, report)

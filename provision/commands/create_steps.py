@@ -139,7 +139,7 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
     words = ", ".join(f"{b.framework} {b.version}" for b in have.builds) if have else "unfinished"
     old, new = before.get("choices") or {}, wanted["choices"]
     differ = [
-        f"{name.rstrip('_')}: {old.get(name) or 'none'}, now {new.get(name) or 'none'}"
+        f"{name.rstrip('_')}: {_format_value(old.get(name))}, now {_format_value(new.get(name))}"
         for name in sorted(recall_and_record_options.list_differing(before, wanted) - {"config"})
     ]
     refusal = f"{env} ({words}) was built with other options"
@@ -147,6 +147,10 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
         f"{refusal}: {'; '.join(differ)}" if differ and old else refusal,
         hint=keep_device_cuda_and_python.RECREATE,
     )
+
+
+def _format_value(value: object) -> str:
+    return ", ".join(map(str, value)) if value and isinstance(value, list) else str(value or "none")
 
 
 def _build_new(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult:
@@ -215,7 +219,7 @@ def _job(
 def _announce(context: RequestContext, choices: Choices, emit: Emit) -> tuple[str, ...]:
     """Emit the target of the environment. Return the note on a CPU that was not requested."""
     if warning := explain_cpu_choice(context, choices):
-        emit(Event(kind="warning", stage="resolve", text=f"target: {warning}"))
+        emit(Event(kind="warning", stage="resolve", text=warning))
         return (warning,)
     if context.request.device == "cuda":
         emit(Event(kind="note", stage="resolve", text=f"for a GPU: {context.reason}"))
@@ -278,11 +282,7 @@ def change_in_place(
         return job
     keep_device_cuda_and_python.refuse_other_stack(env, old.plan, job.lock.plan)
     changed = describe_changes(old, job.lock)
-    note = (
-        f"updating the environment in place: {', '.join(changed)}"
-        if changed
-        else "the options changed; the packages are the same"
-    )
+    note = f"updating the environment in place: {', '.join(changed)}" if changed else "nothing to install"
     emit(Event(kind="note", stage="build", text=note))
     return _install_changes(job, old) if compare_locks(old, job.lock) else _record_options(job)
 

@@ -17,7 +17,9 @@ from .package_edit import EditOptions, PackageEdit, apply_edit
 class DropOptions(EditOptions):
     """The options of `drop`."""
 
-    packages: list[str] = argument(metavar="PKG...", help="Names of packages, such as einops.")
+    packages: list[str] = argument(
+        metavar="PKG...", help="Names of packages, such as einops.", complete="packages"
+    )
 
 
 def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock | Preview:
@@ -74,7 +76,7 @@ def _refuse_unnamed(names: Sequence[str], have: Sequence[str], file: Path | None
             listed = ", ".join(known)
             raise UsageError(
                 f"{name} is not among the {of_file}",
-                hint=f"these can be dropped: {listed}"
+                hint=f"drop one of these: {listed}"
                 if known
-                else "remove it from the file that requires it",
+                else f"`gpuenv drop` removes what `gpuenv add` added. If a file requires {name}, edit that file",
             )

@@ -246,7 +246,7 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
         ) from error
     if drift := list_differences(lock, fresh):
         raise LockError(
-            f"{path} is out of date ({len(drift)} packages differ)",
+            f"{path} is out of date ({len(drift)} package{'s differ' if len(drift) > 1 else ' differs'})",
             log="\n".join(drift), hint=hint,
         )  # fmt: skip
 

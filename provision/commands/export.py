@@ -79,14 +79,18 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     source = _source(emit, options.env, options.lock, choices)
     file = str(source.written or source.file)
     locking(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
-    folder = _output_folder(form, output)
-    wheel = write_wheel_beside(form, options.gpuenv_from, folder)
+    folder, beside = _output_folders(form, output)
+    wheel = write_wheel_beside(form, options.gpuenv_from, beside)
     to_file = output is not None and not is_stream(output)
     if wheel and to_file:
         wheel.refuse_to_replace(force=options.force)
-    subject, drift = _describe_subject(options, source, folder, wheel)
+    lock_file = place_lock(source.file, folder, beside)
+    copied = form in stage.INSTALL_GPUENV and lock_file != source.file.absolute()
+    if copied and to_file:
+        refuse_to_replace(lock_file, force=options.force)
+    subject, drift = _describe_subject(options, source, folder, lock_file, wheel)
     text = stage.render(form, subject)
-    missing = warn_of_missing_lock(form, source, subject, folder) if options.lock is None else None
+    missing = warn_of_missing_lock(form, source, lock_file) if not (copied and to_file) else None
     remark = wheel.remark() if wheel and not to_file else None
     for warning in [*filter(None, (remark, missing)), *drift, *stage.warnings(form, subject)]:
         emit(Event(kind="warning", stage="export", text=warning))
@@ -94,33 +98,47 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         text = signed(text, "//" if form == "devcontainer" else "#")
     if wheel and to_file and wheel.write():
         emit(Event(kind="note", stage="export", text=f"{wheel.path.name}: written to the same folder"))
+    if copied and to_file:
+        write(lock_file, signed(lock_text(source), "#"), beside=False)
+        emit(Event(kind="note", stage="export", text=f"{lock_file.name}: written to the same folder"))
     if output:
         write(output, text, beside=form in WITHOUT_COMMENTS)
     if output and (step := stage.NEXT.get(form)):
-        emit(Event(kind="next", stage="export", text=step.format(output, folder=output.parent)))
+        words = {"folder": output.parent, "name": output.name}
+        step = step.format(shlex.quote(str(output)), **{k: shlex.quote(str(v)) for k, v in words.items()})
+        emit(Event(kind="next", stage="export", text=step.removeprefix("cd . && ")))
     return ExportResult(format=form, path=str(output) if output else None, text=text)
 
 
-def _output_folder(form: str, output: Path | None) -> Path:
-    """Return the folder that the paths in the export start from. Raises UsageError if it is missing."""
+def _output_folders(form: str, output: Path | None) -> tuple[Path, Path]:
+    """Return the folder that the paths in the export start from, and the folder of all its files. Raises UsageError if it
+    is missing."""
     beside = output.absolute().parent if output else Path.cwd()
     if not beside.is_dir():
         raise UsageError(f"--output {output}: there is no folder {beside}")
     # These run in the project's folder, even if their own file is elsewhere.
-    return Path.cwd() if form in ("devcontainer", "github") else beside
+    in_project = form in ("devcontainer", "github") and beside.is_relative_to(Path.cwd())
+    return (Path.cwd() if in_project else beside), beside
+
+
+def place_lock(file: Path, folder: Path, beside: Path) -> Path:
+    """Return the path of the lock that an export names: the lock itself if it is inside `folder`, else a copy `beside`."""
+    path = file.absolute()
+    inside = path.is_relative_to(folder) and (path.exists() or beside == folder == path.parent)
+    return path if inside else beside / file.name
 
 
 def _describe_subject(
-    options: ExportOptions, source: ExportSource, folder: Path, wheel: GpuenvWheel | None
+    options: ExportOptions, source: ExportSource, folder: Path, lock_file: Path, wheel: GpuenvWheel | None
 ) -> tuple[stage.Subject, list[str]]:
     """Return the values that an export is rendered from, and how the environment differs from its lock."""
     form, images = options.form, load_profiles.load_all(options.choices).images
     installed, drift = installed_parts(source) if form == "cyclonedx" else (None, [])
     subject = stage.Subject(
-        lock=source.lock, lock_file=shown_lock(source.file, folder), images=images,
+        lock=source.lock, lock_file=lock_file.relative_to(folder).as_posix(), images=images,
         lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
         env=str(source.env), folder=str(folder), project=find_in_folder(folder) is not None, installed=installed,
-        gpuenv=resolve_source(options.gpuenv_from, wheel),
+        gpuenv=resolve_source(options.gpuenv_from, wheel, folder),
     )  # fmt: skip
     return subject, drift
 
@@ -205,14 +223,13 @@ def write_wheel_beside(form: str, address: str | None, folder: Path) -> GpuenvWh
     return write_own_wheel(folder) if address is None else None
 
 
-def warn_of_missing_lock(form: str, source: ExportSource, subject: stage.Subject, folder: Path) -> str | None:
+def warn_of_missing_lock(form: str, source: ExportSource, lock_file: Path) -> str | None:
     """Return a warning if the lock file that an export names is missing, with the command that writes it."""
-    needed = folder / subject.lock_file
-    if form not in ("apptainer", "devcontainer", "dockerfile", "github") or needed.exists():
+    if form not in stage.INSTALL_GPUENV or lock_file.exists():
         return None
     kind = Path(make_lock_name(source.lock.manager)).stem
-    command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(needed)])
-    return f"{subject.lock_file} must be in the same folder as the exported file, but it is missing. To write it: {command}"
+    command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(lock_file)])
+    return f"{lock_file.name} must be in the same folder as the exported file, but it is missing. To write it: {command}"
 
 
 def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:
@@ -246,12 +263,6 @@ def lock_text(source: ExportSource) -> str:
         path = scratch / "lock"
         locking(source.lock.manager).write_lock(path, source.lock, ())
         return unsigned(path.read_text(encoding="utf-8"))
-
-
-def shown_lock(file: Path, folder: Path) -> str:
-    """Return the relative path of the lock from the export's folder, or its name if it is outside."""
-    path = file.absolute()
-    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
 
 def write(path: Path, text: str, *, beside: bool) -> None:

@@ -91,13 +91,15 @@ class GpuenvWheel:
         )
 
 
-def resolve_source(address: str | None, wheel: GpuenvWheel | None) -> GpuenvSource:
-    """Return where an export gets gpuenv from. Raises UsageError."""
+def resolve_source(address: str | None, wheel: GpuenvWheel | None, folder: Path) -> GpuenvSource:
+    """Return where an export whose paths start from `folder` gets gpuenv from. Raises UsageError."""
     from ..export import GpuenvSource
 
     if address is not None:
         return GpuenvSource(address=check_address(address))
-    return GpuenvSource(wheel=wheel.path.name, sha256=wheel.sha256) if wheel else GpuenvSource()
+    if wheel is None:
+        return GpuenvSource()
+    return GpuenvSource(wheel=wheel.path.relative_to(folder).as_posix(), sha256=wheel.sha256)
 
 
 def write_own_wheel(folder: Path) -> GpuenvWheel:

@@ -43,7 +43,7 @@ def describe_by(look: Callable[[], RunRemains]) -> Iterator[None]:
 
 def describe_remains() -> RunRemains:
     """Return what the interrupted run left."""
-    return _LOOKS[-1]() if _LOOKS else RunRemains(text="nothing is left behind")
+    return _LOOKS[-1]() if _LOOKS else RunRemains(text="nothing was changed")
 
 
 @dataclass(frozen=True)

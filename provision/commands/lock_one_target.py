@@ -50,7 +50,7 @@ def lock_one_target(task: LockTask, emit: Emit) -> Lock | Plan:
         refuse_to_replace(output, force=task.force)
     context = judge_request(choices, emit)
     if warning := explain_cpu_choice(context, choices):
-        emit(Event(kind="warning", stage="resolve", text=f"target: {warning}"))
+        emit(Event(kind="warning", stage="resolve", text=warning))
     old_lock = read_old_lock(output, choices, context.target.platform, strict=task.check)
     plan, new_lock = solve_like(context, choices, emit, old_lock, upgrade)
     if new_lock is None:

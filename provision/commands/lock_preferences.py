@@ -79,13 +79,13 @@ def _locked_near(
             if new_lock:
                 return plan, new_lock
         except LockError as error:
-            if error.unreachable:
+            if error.unreachable or error.absent:
                 raise
             emit(
                 Event(
                     kind="note",
                     stage="lock",
-                    text=f"the change is not possible with the locked frameworks: {error.message}",
+                    text=f"solving without the locked versions of the frameworks: {error.message}",
                 )
             )
     return solve_packages(context, choices, emit, near)

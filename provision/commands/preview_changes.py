@@ -55,12 +55,11 @@ def foresee(emit: Emit, env: Path, plan: Plan, lock: Lock | None, choices: Choic
     old = read_lock_inside(env)
     words = f"would {'change' if old else 'make'} {env}"
     if lock:
-        words += (
-            f": {len(list_changes(old, lock))} packages differ" if old else f": {len(lock.packages)} packages"
-        )
+        count = len(list_changes(old, lock)) if old else len(lock.packages)
+        words += f": {count} package{'' if count == 1 else 's'}{' to change' if old else ''}"
         total, of = sum(p.size or 0 for p in lock.packages), "up to "
     else:
-        total, of = _wheels(plan, choices), "only the wheels of frameworks "
+        total, of = _wheels(plan, choices), "the wheels of the frameworks alone: "
     known = f"; {of}{size(total)} to download, {size(measure_free_space(env))} free" if total else ""
     emit(Event(kind="log", stage="build", text=words + known))
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..environment import bundled_pythons, draft_and_replace_folder, kernel, registry, removal
-from ..errors import GpuenvError
+from ..errors import GpuenvError, UsageError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..model.command_options import argument, group, option
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..system import process
 from . import interruption_message
+
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,8 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
     With `dry_run` return what would be removed.
     """
     paths = list(dict.fromkeys(where.make_absolute(env) for env in options.envs))
-    for path in paths:
+    for env, path in zip(options.envs, map(where.make_absolute, options.envs), strict=True):
+        _refuse_package(env, path)
         _check(path)
     if options.dry_run:
         return _preview(paths)
@@ -64,6 +68,17 @@ def _preview(envs: list[Path]) -> Preview:
         command="remove", removes=tuple(map(str, folders)), notes=notes,
         freed_bytes=sum(s.bytes - s.shared for s in sizes),
     )  # fmt: skip
+
+
+def _refuse_package(env: Path, path: Path) -> None:
+    """Raise UsageError for the name of a package where nothing of that name is there."""
+    if _PACKAGE.fullmatch(str(env)) and not (
+        os.path.lexists(path) or [*removal.list_leftovers(path)] or kernel.registered(path)
+    ):
+        raise UsageError(
+            f"{path} does not exist",
+            hint=f"to remove the package {env} from the project, run `gpuenv drop {env}`; `gpuenv list` shows the environments",
+        )
 
 
 def _check(env: Path) -> None:

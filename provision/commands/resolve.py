@@ -69,8 +69,10 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
 
 def explain_cpu_choice(context: RequestContext, choices: Choices) -> str | None:
     """Return why the plan is for the CPU if that was not requested, otherwise None."""
-    cpu = choices.device == "auto" and context.request.device == "cpu"
-    return f"a CPU environment: {context.reason}" if cpu else None
+    if choices.device != "auto" or context.request.device != "cpu":
+        return None
+    reason, stop, rest = context.reason.partition(". ")
+    return f"{reason}: building for the CPU{stop}{rest}"
 
 
 def add_notes(plan: Plan, context: RequestContext, choices: Choices) -> Plan:

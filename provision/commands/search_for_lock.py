@@ -31,7 +31,6 @@ from ..wheels import pythons_with_wheels, solve_wheels
 from ..wheels.allowed_source_builds import SourceBuilds, source_builds
 from ..wheels.early_solve import repeated
 from ..wheels.package_named_in_refusal import OTHER_PYTHONS
-from .drop_repeated_warnings import drop_repeated_warnings
 from .facts_from_refused_solves import find_bounds, find_bounds_without_wheel
 from .functions_for_managers import get_stages
 from .verdict_inputs import get_planned_device
@@ -57,7 +56,6 @@ def solve_packages(
     The versions of `near` are kept where possible. `from_source` are packages that have no wheel. Raises
     LockError, ResolveError.
     """
-    emit = drop_repeated_warnings(emit)
     builds = source_builds(context.sources, emit, reading=context.reading, before=context.brought)
     for name in from_source if builds.forbidden_by is None else ():
         if name not in builds.only_binary:

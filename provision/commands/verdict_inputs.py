@@ -20,6 +20,15 @@ def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
     return detect.detect({"driver", "gpus", "environment"}, seconds=seconds)
 
 
+def has_gpu(*, seconds: float = 30.0) -> bool:
+    """Return whether this machine has an NVIDIA GPU or its driver, working or not."""
+    from .. import detect
+    from ..detect.cuda_or_cpu import list_nvidia_traces
+
+    machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"}, seconds=seconds)
+    return bool(machine.gpus or list_nvidia_traces(machine))
+
+
 def is_outdated(plan: Plan | None, choices: Choices) -> str | None:
     """Return why an unrequested CPU environment should use this machine's GPU, or None.
 
@@ -63,8 +72,9 @@ def get_planned_device(device: Device) -> Iterator[None]:
 
 
 def is_expected(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> bool:
-    """Return whether a verdict matches the environment's device. `cpu` does only for a CPU environment."""
-    return verdict.verdict == "works" or (verdict.verdict == "cpu" and (asked_cpu or device == "cpu"))
+    """Return whether a verdict matches the device of the environment's lock. `cpu` does not for a GPU environment, unless
+    the CPU was requested."""
+    return verdict.verdict == "works" or (verdict.verdict == "cpu" and (asked_cpu or device != "cuda"))
 
 
 def is_good(result: CreateResult) -> bool:

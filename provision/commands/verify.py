@@ -17,12 +17,12 @@ from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..system import process
 from ..system.output_file import refuse_to_replace
-from ..verify import begin
+from ..verify import EarlyProbes, begin
 from . import project_checks, recovery
 from .activate_command import activate_line
 from .default_env import choose_env_to_read
 from .run_verification import make_lock_reader, make_options, run_verification
-from .verdict_inputs import is_expected, machine_for_verdict
+from .verdict_inputs import has_gpu, is_expected, machine_for_verdict
 from .verify_packages import Examination, add_later_stages, make_reader
 
 
@@ -123,6 +123,9 @@ def _judge(
     driver, machine = not _for_cpu(environment), make_lock_reader(wanted)
     with begin(environment, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
         lock = _lock_of(environment, locked=options.locked)
+        if lock is None and options.device is None and _runs_on_cpu(begun):
+            settings["device"], wanted = "cpu", dataclasses.replace(wanted, device="cpu")
+            emit(Event(kind="note", stage="verify", text="No NVIDIA GPU found: testing on the CPU"))
         verdict = _diagnosed(run_verification(emit, environment, lock, choices, begun, **settings), lock)
         examined = Examination(env=environment, lock=lock, choices=choices, options=wanted)
         verdict = add_later_stages(examined, verdict, emit, begun)
@@ -131,9 +134,7 @@ def _judge(
         _keep(path, lock, verdict, emit, planned.digest)
     if report:
         _write_report(report, verdict, emit)
-    if is_expected(verdict, verdict.made_for, asked_cpu=settings["device"] == "cpu") and (
-        step := _next(path)
-    ):
+    if is_expected(verdict, verdict.made_for, asked_cpu=options.device == "cpu") and (step := _next(path)):
         emit(Event(kind="next", stage="verify", text=step))
     return verdict
 
@@ -143,6 +144,13 @@ def _for_cpu(env: Environment) -> bool:
     with contextlib.suppress(BuildError):
         return env.made_by_gpuenv and (state.read(Path(env.path), "plan.json") or {}).get("device") == "cpu"
     return False
+
+
+def _runs_on_cpu(begun: EarlyProbes) -> bool:
+    """Return whether no framework of an environment without a lock needs a GPU, and this machine has none."""
+    from ..verify.read_libraries import read_installed
+
+    return not (any(read_installed(begun.python_paths.result()).builds.values()) or has_gpu())
 
 
 def _lock_of(env: Environment, *, locked: bool) -> Lock | None:

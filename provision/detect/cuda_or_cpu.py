@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from pathlib import Path
+
 from ..errors import MachineError
 from ..model import Device, Machine
+from ..system import process
 from .host_context import WSL_LIBCUDA
 
 
@@ -26,12 +31,25 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
     if machine.context.slurm == "login":
         raise MachineError(
             "This is a Slurm login node without a GPU. Only the compute nodes have GPUs",
-            hint="Run `srun --gpus=1 gpuenv detect --json > node.json` once and pass `--target node.json`. "
-            "Or pass --driver and --gpu. For an environment without a GPU, pass --device cpu",
+            hint=f"Run `srun --gpus=1 {_name_program()} detect --json > node.json` once, then pass "
+            f"{_pass('target', 'node.json')}. For an environment without a GPU, pass {_pass('device', 'cpu')}",
         )
     if wanted == "cuda":
         raise _make_no_driver_error(machine)
     return "cpu", _explain_cpu(machine)
+
+
+def _pass(option: str, value: str) -> str:
+    """Return how to give an option a value: as it is typed, or as a variable where make types the command line."""
+    if "MAKELEVEL" in process.environ():
+        return f"GPUENV_{option.upper()}={value} to make"
+    return f"`--{option} {value}`"
+
+
+def _name_program() -> str:
+    """Return gpuenv as it can be typed: make starts one that is not on PATH."""
+    named = "MAKELEVEL" in process.environ() and Path(sys.argv[0]).name == "gpuenv"
+    return shlex.quote(sys.argv[0]) if named else "gpuenv"
 
 
 # Causes that show hardware, even if there is no device file and no PCI device.
@@ -76,7 +94,7 @@ def _make_broken_error(machine: Machine, traces: tuple[str, ...]) -> MachineErro
     fix = findings[0].fix if findings and findings[0].fix else "Run `nvidia-smi` and check its output."
     error = MachineError(
         f"This machine has NVIDIA hardware ({', '.join(traces)}), but CUDA cannot be used: {what}",
-        hint=f"{fix} For an environment without a GPU pass --device cpu",
+        hint=f"{fix} For an environment without a GPU, pass {_pass('device', 'cpu')}",
     )
     error.findings = findings
     return error
@@ -84,12 +102,12 @@ def _make_broken_error(machine: Machine, traces: tuple[str, ...]) -> MachineErro
 
 def _make_no_driver_error(machine: Machine) -> MachineError:
     findings = machine.findings
-    what = machine.driver.problem or "no NVIDIA driver and no NVIDIA GPU were found"
+    what = machine.driver.problem or "no NVIDIA GPU found"
     fix = next((f.fix for f in findings if f.fix), "Run this on a machine with an NVIDIA driver.")
     sentence = "; ".join(f.title for f in findings if f.cause == "no_gpu_build_for_platform")
     error = MachineError(
         f"--device cuda was requested, but is not possible: {what}" + (f". {sentence}" if sentence else ""),
-        hint=f"{fix} For another machine pass --target FILE, or --driver and --gpu",
+        hint=f"{fix} For another machine, pass {_pass('target', 'FILE')}, or --driver and --gpu",
     )
     error.findings = findings
     return error
@@ -97,7 +115,7 @@ def _make_no_driver_error(machine: Machine) -> MachineError:
 
 def _explain_cpu(machine: Machine) -> str:
     """Return the reason for a CPU environment that was not requested, with warnings."""
-    sentence = "no NVIDIA GPU and no NVIDIA driver were found on this machine"
+    sentence = "No NVIDIA GPU found"
     others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]
     warnings = []
     if machine.context.wsl:

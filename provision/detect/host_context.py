@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..model import Evidence, Finding, HardwareDevice, HostContext
-from ..system import trust
 from .kernel_files import is_there, list_device_files, list_entries, read_text, under
 from .make_detect_finding import make_finding
 
@@ -16,6 +15,8 @@ VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}
 CLASSES = ("0x03", "0x12")
 WSL_LIBCUDA = "/usr/lib/wsl/lib/libcuda.so.1"
 JETSON = "jetson"
+SLURM_CONFS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
+"""Of slurm.conf(5): the usual places, that of Debian before 11, and the copy on a host without a file of its own."""
 
 
 def make_pci_device(address: str, vendor: str, device: str, kind: str) -> HardwareDevice | None:
@@ -131,11 +132,24 @@ def is_wsl(release: str, *, driver_folder: bool) -> bool:
     return "microsoft" in release.lower() or driver_folder
 
 
-def find_slurm_role(environ: Mapping[str, str], *, installed: bool) -> str | None:
-    """Return "job" inside a Slurm job, and "login" if Slurm is installed outside a job, else None."""
+def find_slurm_role(root: Path, environ: Mapping[str, str]) -> str | None:
+    """Return "job" inside a Slurm job, "login" on a machine that submits jobs and runs none, else None.
+
+    Such a machine has a slurm.conf that names nodes, and no slurmd, which runs on each node. Slurm's programs alone
+    mean nothing: distributions install them without a cluster.
+    """
     if "SLURM_JOB_ID" in environ:
         return "job"
-    return "login" if installed else None
+    named = environ.get("SLURM_CONF")
+    conf = next(
+        (text for path in ([named] if named else SLURM_CONFS) if (text := read_text(under(root, path)))), ""
+    )
+    if not re.search(r"^\s*(NodeName|NodeSet|include)\b", conf, re.IGNORECASE | re.MULTILINE):
+        return None
+    running = (
+        read_text(entry / "comm") for entry in list_entries(under(root, "/proc")) if entry.name.isdigit()
+    )
+    return None if "slurmd" in running else "login"
 
 
 def read_wsl(root: Path) -> bool:
@@ -153,16 +167,11 @@ def read_context(root: Path, environ: Mapping[str, str]) -> HostContext:
         cgroup=read_text(under(root, "/proc/1/cgroup")) or "",
         init=read_text(under(root, "/run/systemd/container")) or "",
     )
-    slurm = (
-        "SLURM_CONF" in environ
-        or is_there(under(root, "/etc/slurm/slurm.conf"))
-        or any(is_there(folder / "sinfo") for folder in trust.list_absolute_entries(environ.get("PATH")))
-    )
     return HostContext(
         container=container,
         wsl=read_wsl(root),
         colab="COLAB_RELEASE_TAG" in environ or _has_colab_package(root),
-        slurm=find_slurm_role(environ, installed=slurm),
+        slurm=find_slurm_role(root, environ),
     )
 
 

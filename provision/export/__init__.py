@@ -53,14 +53,14 @@ _ALIASES = {
     "node-problem-detector": "npd", "kubernetes": "job", "k8s": "job",
     "sbom": "cyclonedx", "bom": "cyclonedx", "cdx": "cyclonedx",
 }  # fmt: skip
-# The command that uses the file: {} is its path, {folder} its folder
+# The command that uses the file: {} is its path, {folder} its folder, {name} its name
 NEXT = {
     "requirements": "uv pip install --require-hashes --no-deps -r {}",
     "pylock": "gpuenv create --lock {}",
     "environment.yml": "conda env create -f {}",
     "conda-lock": "gpuenv create --lock {}",
-    "dockerfile": "docker build -t app -f {} .",
-    "apptainer": "apptainer build app.sif {}",
+    "dockerfile": "docker build -t app -f {} {folder}",
+    "apptainer": "cd {folder} && apptainer build app.sif {name}",
     "pixi": "pixi lock --manifest-path {}",
     "uv": "uv sync --project {folder}",
     "sbatch": "sbatch {}",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from ..model import Lock
@@ -41,7 +43,7 @@ def text(subject: Subject) -> str:
 def _told(subject: Subject) -> list[str]:
     files = subject.gpuenv.files(subject.lock_file)
     rows = [
-        f".devcontainer/devcontainer.json for a project. Copy {s.oneline(files)} to the project's folder",
+        f".devcontainer/devcontainer.json of a project. It needs {s.oneline(files)} in the project's folder",
         "To install gpuenv from another URL or wheel, set GPUENV on the host",
     ]
     if subject.lock.plan.device == "cuda":
@@ -57,6 +59,7 @@ def _told(subject: Subject) -> list[str]:
 
 def _make(subject: Subject, home: str) -> list[str]:
     source, tool = subject.gpuenv, f"{home}/.gpuenv"
+    copied = replace(source, wheel=PurePosixPath(source.wheel).name)
     wheels = ["--find-links", "wheels"] if any(s.local_files(subject.lock)) else []
     create = s.create_command(subject, f"{home}/env", subject.lock_file, *wheels)
     cuda = s.conda_override(subject.lock)
@@ -65,7 +68,7 @@ def _make(subject: Subject, home: str) -> list[str]:
         "python3 -m venv ~/.gpuenv",
         # The path of the project's folder may contain a space, which an address cannot.
         *([f"cp {s.shell(source.wheel)} ~/.gpuenv/"] if source.wheel else []),
-        f'{{ [ -n "$GPUENV_FROM" ] || GPUENV_FROM={s.shell(source.requirement(tool))}; }}',
+        f'{{ [ -n "$GPUENV_FROM" ] || GPUENV_FROM={s.shell(copied.requirement(tool))}; }}',
         *s.install_gpuenv(subject.lock, "~/.gpuenv", '"$GPUENV_FROM"'),
         "mkdir -p ~/.local/bin",
         "ln -sf ~/.gpuenv/bin/gpuenv ~/.local/bin/gpuenv",

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import UsageError
 from ..model import BaseImage, Lock, LockedPackage
@@ -37,7 +37,7 @@ class InstalledPart:
 class GpuenvSource:
     """The source of gpuenv for an image, a dev container or a workflow.
 
-    It is a wheel beside the export with its sha256, or an address. It is never the bare name, because an
+    It is the path of a wheel from the export's folder with its sha256, or an address. It is never the bare name, because an
     index may have another package of that name.
     """
 
@@ -48,7 +48,7 @@ class GpuenvSource:
     def requirement(self, folder: str) -> str:
         """Return the requirement that pip installs. `folder` has the wheel when pip runs."""
         # pip checks this hash without --require-hashes too.
-        return f"gpuenv @ {self.address or f'file://{folder}/{self.wheel}#sha256={self.sha256}'}"
+        return f"gpuenv @ {self.address or f'file://{folder}/{quote(self.wheel)}#sha256={self.sha256}'}"
 
     def files(self, lock_file: str) -> str:
         """Return the names of the files that go with the export."""

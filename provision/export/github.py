@@ -23,7 +23,7 @@ def text(subject: Subject) -> str:
     options = lock_options(subject)
     check = s.shell("gpuenv", "lock", "--check", *options, *find_links) if options else ""
     create = s.shell(*s.create_command(subject, _ENV, subject.lock_file, *find_links))
-    if "${{" in s.headline(lock) + check + create + subject.gpuenv.address:
+    if "${{" in s.headline(lock) + check + create + subject.gpuenv.address + subject.gpuenv.wheel:
         # The author of the lock could otherwise make the workflow evaluate expressions, with its secrets.
         raise UsageError("the lock contains an expression of GitHub Actions (${{), which gpuenv never writes")
     wheel, steps = subject.gpuenv.wheel, [".github/workflows/environment.yml"]

@@ -192,7 +192,7 @@ def _omit_check_output(verdict: Verdict) -> Verdict:
 
 def _format_stage(stage: StageResult) -> Iterator[str]:
     name = " ".join(x for x in (stage.stage, stage.framework, stage.device) if x)
-    yield f"{stage.status.ljust(4)}  {name.ljust(24)}{stage.detail}"
+    yield f"{stage.status.ljust(4)}  {name.ljust(28)}  {stage.detail}"
     if stage.status in ("fail", "warn"):
         yield from _format_evidence(stage.evidence)
 

@@ -29,6 +29,7 @@ class Choices:
         None,
         help="Driver of the machine to plan for: a version (535.129.03), or a branch (535) for its first release.",
         panel=TARGET,
+        complete="drivers",
     )
     driver_os: str | None = option(
         None,
@@ -51,7 +52,9 @@ class Choices:
     glibc: str | None = option(
         None, help="glibc version of the machine to plan for, such as 2.28.", panel=TARGET
     )
-    python: str | None = option(None, help="Python version of the environment, such as 3.11.", panel=TARGET)
+    python: str | None = option(
+        None, help="Python version of the environment, such as 3.11.", panel=TARGET, complete="pythons"
+    )
     python_bounds: str = ""  # of gpuenv.yaml, as ">=3.9"
     framework: list[str] = option(
         list, "--framework", "-f", help="torch, tensorflow, jax or onnxruntime, with optional bounds: 'torch>=2.6,<2.9'. Repeatable.",
@@ -71,7 +74,9 @@ class Choices:
     )
     extra: list[str] = option(list, help="Include an extra of --project. Repeatable.", panel=CHOICE)
     group: list[str] = option(list, help="Include a dependency group of --project. Repeatable.", panel=CHOICE)
-    cuda: str | None = option(None, help="CUDA version of the build, such as 12 or 12.6.", panel=CHOICE)
+    cuda: str | None = option(
+        None, help="CUDA version of the build, such as 12 or 12.6.", panel=CHOICE, complete="cudas"
+    )
     index: str = option("auto", help="Index of the frameworks: auto, pypi, pytorch or a URL.", panel=SOURCES)
     manager: str = option(
         "venv", help="Kind of environment: venv or conda.", panel=CHOICE, complete="managers"

@@ -185,7 +185,7 @@ def choose_device(
         return look.judge_device("auto", machine)
     if target.driver or target.gpus:
         return "cuda", "the target has a driver or GPUs"
-    return "cpu", "the target names no driver and no GPU"
+    return "cpu", "The target names no driver and no GPU"
 
 
 # --- Pythons ---------------------------------------------------------------------------------

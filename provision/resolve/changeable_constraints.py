@@ -47,7 +47,7 @@ def _online(question: Question) -> Question | None:
 
 def _supplies(question: Question) -> Steps:
     if online := _online(question):
-        yield "run without --offline: an index has a build, the available wheels have none", online
+        yield "run without --offline: an index has a build", online
 
 
 def _python_now(question: Question) -> str | None:

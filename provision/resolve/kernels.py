@@ -63,6 +63,11 @@ def named(gpu: TargetGpu) -> str:
     return f"{gpu.name} ({gpu.capability})" if gpu.name else f"a GPU of capability {gpu.capability}"
 
 
+_OTHER_MAKERS = {
+    "an AMD": r"\b(amd|radeon|instinct|mi\d{2,3}[a-z]?|rx ?\d{4}|firepro)\b",
+    "an Intel": r"\b(intel|arc|gaudi ?\d?|iris|ponte vecchio)\b",
+    "an Apple": r"\b(apple|m[1-5]( (pro|max|ultra))?)$",
+}
 _MAKERS = re.compile(r"\b(nvidia|geforce|tesla|quadro|gpu|graphics)\b|[^a-z0-9]+")
 # The form factor of a board. It does not change the capability.
 _FORMS = re.compile(r"\b(sxm\d?|pcie?|nvl|hbm\d?e?|\d+gb|laptop|mobile|max q|workstation|server|edition)\b")
@@ -78,6 +83,10 @@ def gpu_named(text: str, gpus: Sequence[GpuModel]) -> TargetGpu:
     boards = {b: g.capability for g in gpus for b in g.boards}
     if gpu := _exactly(text, boards) or _in_another_form(text, boards) or _by_number(text, boards):
         return gpu
+    if maker := next(
+        (maker for maker, names in _OTHER_MAKERS.items() if re.search(names, text, re.IGNORECASE)), None
+    ):
+        raise ValueError(f"{text} is {maker} GPU; gpuenv supports NVIDIA GPUs")
     near = _near(_plain(text), boards)
     raise ValueError(
         f"unknown GPU name {text!r}; "

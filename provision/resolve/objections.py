@@ -116,7 +116,7 @@ def _interpreter(question: Question, build: Build) -> Iterator[RejectionReason]:
                 code="python_unsupported", text=f"does not install on Python {python}: {why.strip()}"
             )
             return
-    served = f"{build.python[0]} to {build.python[-1]}" if build.python else "none"
+    served = " to ".join(dict.fromkeys((build.python[0], build.python[-1]))) if build.python else "none"
     if question.request.requires_python:
         bound = (
             f"{question.request.python_origin or 'the project'} requires {question.request.requires_python}"
@@ -263,7 +263,7 @@ def _supply(question: Question, build: Build) -> Iterator[RejectionReason]:
         return
     lacks = [missing(question.supply, build, p, question.target.glibc) for p in pythons]
     if all(lacks):
-        yield RejectionReason(code="not_available", text=f"{lacks[0]} is not among the available wheels")
+        yield RejectionReason(code="not_available", text=f"no folder of wheels has {lacks[0]}")
 
 
 def _companions_at_hand(question: Question, build: Build, python: str) -> Iterator[RejectionReason]:

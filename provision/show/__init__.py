@@ -59,10 +59,12 @@ def show_event(screen: Screen, event: Event) -> None:
         screen.summary = event.text
     elif event.kind == "log":
         screen.say(event.text, always=True)
-    elif event.kind == "warning":
-        screen.say(f"{screen.colour('warning', 'yellow', screen.err)}: {event.text}")
-    elif event.kind == "note":
-        screen.say(f"note: {event.text}")
+    elif event.kind in ("warning", "note"):
+        if event.text in screen.told:
+            return
+        screen.told.add(event.text)
+        label = "note" if event.kind == "note" else screen.colour("warning", "yellow", screen.err)
+        screen.say(f"{label}: {event.text}")
     elif event.kind == "start" or screen.verbose:
         screen.say(f"{event.stage}: {event.text}")
 
@@ -127,8 +129,11 @@ def show_error(screen: Screen, failed: GpuenvError, code: int) -> None:
         errors = Screen(environ=screen.environ, out=screen.err, err=screen.err)
         for finding in failed.findings:
             show_finding(errors, finding)
-    if failed.hint:
-        for row in screen.fold(f"hint: {failed.hint}", indent="  ", first=""):
+    hint = failed.hint
+    for finding in failed.findings:  # their fixes were shown
+        hint = hint and hint.removeprefix(finding.fix or "").strip()
+    if hint:
+        for row in screen.fold(f"hint: {hint}", indent="  ", first="", stream=screen.err):
             screen.say(row, always=True)
 
 

@@ -70,4 +70,4 @@ def _put_back(screen: Screen, package: RestoredPackage) -> str:
         return f"{package.name} {package.had} -> {screen.colour(package.now, 'bold')}"
     what = f"{package.name} {package.now}"
     why = package.why
-    return why if f"of {what} " in why else f"{what}: {why.removeprefix(what + ' ')}"
+    return f"{what}: {why.removeprefix(what + ' ')}"

@@ -20,11 +20,13 @@ def show_listing(screen: Screen, listing: EnvironmentList) -> None:
         screen.line("no environments of gpuenv on this machine")
         return
     home = screen.environ.get("HOME", "")
-    first = max(14, screen.width() - sum(_WIDTHS) - 2 * len(_WIDTHS))
+    paths = [clean(_shorten_path(env.path, home)) for env in listing.environments]
+    room = screen.width() - sum(_WIDTHS) - 2 * len(_WIDTHS)
+    first = max(14, min(room, max(map(len, paths))))
     widths = (first, *_WIDTHS)
     screen.line(_format_row(_HEADS, widths))
-    for env in listing.environments:
-        cells = (_fold_path(clean(_shorten_path(env.path, home)), first), *_make_cells(env))
+    for env, path in zip(listing.environments, paths, strict=True):
+        cells = (_fold_path(path, first), *_make_cells(env))
         for row in zip_longest(*cells, fillvalue=""):
             screen.line(_format_row(row, widths))
 

@@ -46,6 +46,8 @@ def show_plan(
         for sentence in (*list_objections(plan), *_list_held_back(plan)):
             screen.wrapped(sentence, indent="    ", first="  ")
     for note in plan.notes:
+        if note in screen.told:
+            continue
         screen.wrapped(f"note: {note}", indent="    ", first="  ")
     if plan.hint:
         screen.wrapped(f"possible fix: {plan.hint}", indent="    ", first="  ")
@@ -85,11 +87,10 @@ def list_objections(plan: Plan) -> Iterator[str]:
             if previous is None or len(row.reasons) < len(previous.reasons):
                 best[row.version] = row
         taken = chosen.get(framework)
-        objections = [
-            r
-            for r in best.values()
-            if r.reasons[0].code != "not_requested" and (taken is None or Version(r.version) > taken)
-        ]
+        newer = [r for r in best.values() if taken is None or Version(r.version) > taken]
+        objections = [r for r in newer if r.reasons[0].code != "not_requested"]
+        if not objections and not plan.builds:  # no release is what was requested
+            objections = newer[:1]
         for text, group in groupby(objections, key=lambda r: r.reasons[0].text):
             versions = [r.version for r in group]
             span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"

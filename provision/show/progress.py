@@ -22,6 +22,8 @@ _PATIENCE = 1.0
 """Seconds without a live line: what is over by then needs none."""
 _WINDOW = 10.0
 """Seconds over which the speed of a download is measured."""
+_SETTLED = 2.0
+"""Seconds after which a speed means something, and without news the download stands still."""
 
 
 @dataclass
@@ -43,16 +45,19 @@ class Download:
         done = self.seen[-1][1] if self.seen else 0
         parts = [f"{self.files} files"] if self.files else []
         parts.append(f"{format_bytes(done)} of {format_bytes(max(self.total, done))}")
-        if len(self.seen) > 1 and (speed := self._format_speed(now)) > 0:
+        if (speed := self._measure_speed(now)) > 0:
             parts += [
                 f"{format_bytes(speed)}/s",
                 f"{format_duration(max(0, self.total - done) / speed)} left",
             ]
         return ", ".join(parts)
 
-    def _format_speed(self, now: float) -> float:
-        (start, before), (_, done) = self.seen[0], self.seen[-1]
-        return (done - before) / max(now - start, 0.001)
+    def _measure_speed(self, now: float) -> float:
+        """Return bytes per second, 0 if they are not known yet. Between two news the speed does not change."""
+        if not self.seen or self.seen[-1][0] - self.seen[0][0] < _SETTLED:
+            return 0
+        (start, before), (last, done) = self.seen[0], self.seen[-1]
+        return (done - before) / ((now if now - last > _SETTLED else last) - start)
 
 
 @dataclass
@@ -67,7 +72,7 @@ class Activity:
     def words(self, now: float) -> str:
         """Return the activity in a line."""
         if self.download and self.download.seen:
-            return f"{self.stage}: {self.download.words(now)}"
+            return f"{self.stage}: {self.text}, {self.download.words(now)}"
         return f"{self.stage}: {self.text}, {format_duration(now - self.began)}"
 
 

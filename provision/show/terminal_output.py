@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .progress import Progress
 
 _IN_JSON = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+UNLIMITED = 1 << 20
+"""The columns of what is no terminal."""
 _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
 
 
@@ -40,6 +42,7 @@ class Screen:
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
     next_step: str | None = None  # what the result ends with
+    told: set[str] = field(default_factory=set)  # warnings and notes, each of which is said once
     summary: str | None = None  # a sentence in place of the details of a result
     last_only: bool = False  # of the result only its last line is shown
     pending: list[str] = field(default_factory=list)  # the last line so far, where only that is shown
@@ -63,12 +66,23 @@ class Screen:
             return True
         return stream.isatty() and self.environ.get("TERM") != "dumb"
 
-    def width(self) -> int:
-        return max(40, min(self.columns(), 120))
+    def width(self, stream: TextIO | None = None) -> int:
+        """Return the columns that a paragraph may take."""
+        columns = self.columns(stream)
+        return columns if columns == UNLIMITED else max(20, min(columns, 120))
 
-    def columns(self) -> int:
-        """Return the columns of the terminal, however many: tables become wide."""
-        return shutil.get_terminal_size((80, 24)).columns
+    def columns(self, stream: TextIO | None = None) -> int:
+        """Return the columns of a stream, standard output without one: COLUMNS, those of its terminal, or UNLIMITED for a
+        pipe or a file, whose reader breaks lines by itself."""
+        stream, stated = stream or self.out, self.environ.get("COLUMNS", "")
+        if stated.isdecimal() and int(stated):
+            return int(stated)
+        if not stream.isatty():
+            return UNLIMITED
+        try:
+            return os.get_terminal_size(stream.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
 
     def line(self, text: str = "") -> None:
         """Write a line of the result."""
@@ -92,9 +106,11 @@ class Screen:
         if self.last_only:
             self.pending = rows
 
-    def fold(self, text: str, indent: str = "  ", first: str | None = None) -> list[str]:
+    def fold(
+        self, text: str, indent: str = "  ", first: str | None = None, stream: TextIO | None = None
+    ) -> list[str]:
         return textwrap.wrap(
-            clean(text), self.width(), initial_indent=indent if first is None else first,
+            clean(text), self.width(stream), initial_indent=indent if first is None else first,
             subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
         ) or [""]  # fmt: skip
 
@@ -130,7 +146,7 @@ class Screen:
         self._settle()
         rows = [text := self._clean(self.err, text)]
         if self.err.isatty() and "\n" not in text and not text.startswith(" "):
-            rows = textwrap.wrap(text, self.width(), subsequent_indent="  ",
+            rows = textwrap.wrap(text, self.width(self.err), subsequent_indent="  ",
                                  break_long_words=False, break_on_hyphens=False)  # fmt: skip
         for row in rows or [""]:
             self._write(self.err, row)
@@ -139,7 +155,7 @@ class Screen:
         """Write a line that the next one replaces, on a terminal only."""
         if self.quiet or not self.err.isatty() or self.environ.get("TERM") == "dumb":
             return
-        row = clean(text, self.width() - 1)
+        row = clean(text, self.columns(self.err) - 1)  # of two rows only the last would be erased
         with self.lock:
             self.err.write(f"\r\x1b[2K{row}")
             self.err.flush()

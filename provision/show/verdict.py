@@ -41,7 +41,7 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
     screen.line(screen.colour(f"verdict: {words}", colour) + (f"  ({verdict.env})" if fits else ""))
     if not fits:
         screen.line(f"  ({verdict.env})")
-    if verdict.hint:
+    if verdict.hint and verdict.hint not in [finding.fix for finding in verdict.findings]:
         screen.wrapped(verdict.hint, indent="  ")
 
 
@@ -109,7 +109,8 @@ def show_finding(screen: Screen, finding: Finding) -> None:
     screen.wrapped(finding.title, indent="    ")
     for item in finding.evidence:
         source = f"  [{item.source}{':' + str(item.line) if item.line else ''}]" if item.source else ""
-        screen.wrapped(item.text + source, indent="      ", first="    > ")
+        text = "" if item.text == finding.title else item.text
+        screen.wrapped(text + source, indent="      ", first="    > ")
     if finding.fix:
         screen.wrapped(f"fix: {finding.fix}", indent="    ")
 

@@ -53,7 +53,9 @@ def remark_on_report(screen: Screen, report: IssueReport) -> None:
     """Say what is hidden in the text."""
     if report.hidden:
         kinds = ", ".join(report.hidden)
-        for row in screen.fold(f"note: the report hides: {kinds}; read it before pasting", first=""):
+        for row in screen.fold(
+            f"note: the report hides: {kinds}; read it before pasting", first="", stream=screen.err
+        ):
             screen.say(row)
 
 

@@ -83,5 +83,5 @@ def _run_layers(run: Verification) -> None:
     run.early_probes.drop()
     run.read_ahead()
     for stage in ("driver", "runtime", "libraries", "cudnn"):
-        run.skip(stage, "the device is cpu")
+        run.skip(stage, "not needed on the CPU")
     return None

@@ -79,6 +79,7 @@ def describe_call(failed: Mapping[str, Any]) -> str:
     """Return a failed call in words: "cuInit: CUDA_ERROR_NO_DEVICE (100)"."""
     code = "" if failed.get("code") is None else f" ({failed['code']})"
     what = " ".join(str(failed[k]) for k in ("name", "text") if failed.get(k))
+    what = what.removeprefix(f"{failed['call'].removeprefix('dlopen ')}: ")
     return f"{failed['call']}: {what or 'failed'}{code}"
 
 

@@ -179,7 +179,7 @@ class Ask:
         if memory and (log := memory.recall(question)):
             raise self._explain_refusal(log)
         if self.builds.refusals and not self.builds.refusals.runs_uv:
-            raise LockError("uv was not asked this question before")
+            raise LockError("uv has not solved these requirements yet")
         text, done = self._run(question, Path(more[1]) if more[:1] == ("--output-file",) else None)
         if self._times.learn(done.stderr):
             return self._compile_once(source, form, *more)

@@ -122,12 +122,14 @@ class UvInstall:
         ]  # fmt: skip
 
         there: dict[str, int] = {}
+        left: dict[str, int] = {}
 
         def on_line(line: str) -> None:
             if emit and (bar := progress(line)):
-                name, done, _ = bar
+                name, done, total = bar
                 there[name] = max(done, there.get(name, 0))
-                text = f"downloading {name}"
+                left[name] = total - there[name]
+                text = f"downloading {max(left, key=lambda name: left[name])}"  # the one that is waited for
                 emit(Event(kind="progress", stage="build", text=text, done=sum(there.values()), unit="bytes"))
 
         # uv shows progress only on a terminal, so it gets one only if the user has one

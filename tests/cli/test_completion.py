@@ -154,11 +154,19 @@ def test_only_plain_characters_reach_a_shell(made, shell):
         ("gpuenv resolve --framework=torch==2.15", "--framework=torch==2.15.0"),
         ("gpuenv resolve --framework 'torch>=2.6,<2.15", "torch>=2.6,<2.15.0"),
         ("gpuenv create --target lo", "login"),
+        ("gpuenv resolve --cuda 12.9", "12.9"),
+        ("gpuenv resolve --cuda 11.7", "11.7"),
+        ("gpuenv create --python 3.1", "3.1"),
+        ("gpuenv resolve --driver 58", "580"),
+        ("gpuenv resolve --driver 580.6", "580.65.06"),
+        ("gpuenv drop ein", "einops"),
     ],
 )
 def test_bash_completes_environments_targets_and_paths(made, line, last):
     """The words that bash makes of it: a blank in a path is no end of a word."""
-    (made.work / "gpuenv.yaml").write_text('frameworks: [torch]\ntargets: {login: {driver: "535.129.03"}}\n')
+    (made.work / "gpuenv.yaml").write_text(
+        'frameworks: [torch]\npackages: ["einops>=0.8"]\ntargets: {login: {driver: "535.129.03"}}\n'
+    )
     words, text = in_bash(made, line)
     expected = last.replace("HOME", str(made.folder / "home"))
     assert words and words[-1] == expected, text

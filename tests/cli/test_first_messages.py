@@ -3,7 +3,11 @@
 import errno
 import json
 import os
+import shutil
+import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 from support.resolve_questions import SHIPPED
@@ -30,8 +34,31 @@ from provision.system import write_inside_folder
         (("create",), "no gpuenv.yaml here, and no --framework given", "name one: --framework torch"),
         (("resolve",), "no gpuenv.yaml here, and no --framework given", "name one: --framework torch"),
         (("run",), "no program given", "gpuenv run python train.py"),
-        (("run", "-c", "print(1)"), "No such option: -c", "gpuenv run python -c 'print(1)'"),
-        (("run", "-m", "pytest", "-x"), "No such option: -m", "gpuenv run python -m pytest -x"),
+        (("instal",), "unknown command instal", "gpuenv create builds"),
+        (("cache", "prun"), "unknown command prun", "Did you mean gpuenv cache prune?"),
+        (
+            ("create", "--framwork", "torch"),
+            "unknown option --framwork. Did you mean --framework?",
+            "gpuenv create",
+        ),
+        (("add",), "PKG... is missing", "gpuenv add --help"),
+        (
+            ("resolve", "--framework", "torch", "--gpu", "MI300X"),
+            "--gpu: MI300X is an AMD GPU; gpuenv supports NVIDIA",
+            "gpuenv resolve",
+        ),
+        (
+            ("resolve", "--framework", "torch", "--gpu", "Radeon RX 7900 XTX"),
+            "--gpu: Radeon RX 7900 XTX is an AMD GPU",
+            "gpuenv resolve",
+        ),
+        (
+            ("resolve", "--framework", "torch", "--gpu", "Arc A770"),
+            "--gpu: Arc A770 is an Intel GPU",
+            "gpuenv resolve",
+        ),
+        (("run", "-c", "print(1)"), "unknown option -c", "gpuenv run python -c 'print(1)'"),
+        (("run", "-m", "pytest", "-x"), "unknown option -m", "gpuenv run python -m pytest -x"),
         (
             ("create", "--framework", "torch", "--driver", "12.4"),
             "--driver 12.4: this looks like a CUDA version",
@@ -183,3 +210,26 @@ def test_a_full_disk_is_not_a_question_of_permissions():
         write_inside_folder.suggest_fix(refused, "check the folder's permissions")
         == "check the folder's permissions"
     )
+
+
+def test_a_warning_is_said_once(gpuenv):
+    """As an event on standard error, and as a note of the plan."""
+    ran = gpuenv("lock", "--framework", "jax", "--offline")
+    assert "building for the CPU" in ran.err
+    assert (ran.out + ran.err).count("building for the CPU") == 1
+
+
+def test_a_wrong_pythonhome_is_named_and_not_pythonpath(gpuenv, tmp_path):
+    """A copy of this Python's library without one module."""
+    library = tmp_path / "home" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    shutil.copytree(
+        sysconfig.get_path("stdlib"),
+        library,
+        ignore=lambda *_: ["difflib.py", "__pycache__", "test", "site-packages"],
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.path.append(sys.argv.pop(1)); from provision.__main__ import main; main()",
+         Path(__file__).parents[2], "detect"],
+        env=gpuenv.env | {"PYTHONHOME": str(tmp_path / "home")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "unset PYTHONHOME" in done.stderr and "PYTHONPATH" not in done.stderr, done.stderr

@@ -100,7 +100,7 @@ def test_an_extra_a_plugin_or_a_label_asks_for_the_gpu(go, gpuenv, line):
 def test_cpu_packages_alone_give_a_cpu_environment_and_a_note(go, gpuenv):
     plan = go("resolve", lines=["jax"])
     assert plan["device"] == "cpu" and builds(plan) == [("jax", False)]
-    said = "a CPU environment: jax (asked.txt line 1) is a CPU package. To use the GPU: --framework jax"
+    said = "jax (asked.txt line 1) is a CPU package: building for the CPU. To use the GPU: --framework jax"
     assert said in plan["notes"]
     plan = go("resolve", "--device", "cuda", lines=["jax"])
     assert plan["device"] == "cuda" and builds(plan) == [("jax", True)]

@@ -1,9 +1,13 @@
 """--device auto through the command line, on drivers made of C: a GPU server never silently gets a
 CPU environment."""
 
+import json
+import shutil
+import subprocess
 import sys
 
 import pytest
+from detect_files import program
 
 from driver_stub import SCENARIOS, build, scenario
 
@@ -74,14 +78,44 @@ def test_a_gpu_hidden_by_cuda_visible_devices_does_not_bind_the_plan_less(on, gp
     assert [g["capability"] for g in on("535-v100-t4").json["target"]["gpus"]] == ["7.0", "7.5"]
 
 
-def test_a_slurm_login_node_stops_and_offers_a_target(on, gpuenv, tmp_path):
-    sinfo = tmp_path / "bin" / "sinfo"
-    sinfo.parent.mkdir()
-    sinfo.write_text("#!/bin/sh\nexit 0\n")
-    sinfo.chmod(0o755)
-    gpuenv.env["PATH"] = f"{sinfo.parent}:{gpuenv.env['PATH']}"
+def test_only_a_host_of_a_cluster_without_slurmd_is_a_login_node(on, gpuenv, tmp_path):
+    program(tmp_path / "bin" / "sinfo", "#!/bin/sh\nexit 0\n")
+    gpuenv.env["PATH"] = f"{tmp_path / 'bin'}:{gpuenv.env['PATH']}"
+    assert on("no-driver").json["device"] == "cpu", "sinfo alone"
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=c\nNodeName=n1 Gres=gpu:1\n")
+    gpuenv.env["SLURM_CONF"] = str(conf)
     ran = on("no-driver")
-    assert ran.code == 4 and "--target" in ran.json["error"]["hint"]
+    assert ran.code == 4 and "--target node.json" in ran.json["error"]["hint"]
+    slurmd = tmp_path / "bin" / "slurmd"  # a real process of that name, as `ps` would show it
+    shutil.copy(shutil.which("sleep"), slurmd)
+    running = subprocess.Popen([slurmd, "60"])
+    try:
+        assert on("no-driver").json["device"] == "cpu", "a node of the cluster"
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_the_hint_for_a_login_node_works_under_make(on, gpuenv, libraries, tmp_path):
+    """What the hint says is typed: make hands the variable to gpuenv, whatever its rule looks like."""
+    (tmp_path / "slurm.conf").write_text("NodeName=n1 Gres=gpu:1\n")
+    gpuenv.env["SLURM_CONF"] = str(tmp_path / "slurm.conf")
+    command = f"{sys.executable} -m provision resolve --framework torch --json"
+    (gpuenv.work / "Makefile").write_text(f"env:\n\t@{command}\n")
+
+    def make(*variables):
+        return subprocess.run(["make", "env", *variables], cwd=gpuenv.work, env=gpuenv.env, capture_output=True,
+                              text=True, check=False)  # fmt: skip
+
+    on("no-driver")
+    hint = json.loads(make().stdout)["error"]["hint"]
+    assert "GPUENV_TARGET=node.json" in hint and "GPUENV_DEVICE=cpu" in hint
+    gpuenv.env |= scenario(libraries, "535-v100-t4")
+    (gpuenv.work / "node.json").write_text(gpuenv("detect", "--json").out)
+    on("no-driver")
+    assert json.loads(make("GPUENV_TARGET=node.json").stdout)["target"]["driver"].startswith("535")
+    assert json.loads(make("GPUENV_DEVICE=cpu").stdout)["device"] == "cpu"
 
 
 def test_a_cpu_environment_from_before_the_driver_is_not_in_place_on_a_gpu_machine(gpuenv, index, libraries):

@@ -78,7 +78,7 @@ def test_without_an_environment_the_file_and_the_lock_change(go):
     [
         ("jax", "is a framework"),
         ("jaxlib", "jaxlib is not among the packages of gpuenv.yaml"),
-        ("nonsense", "these can be dropped: kept"),
+        ("nonsense", "drop one of these: kept"),
         ("kept==1.0", "gpuenv drop kept"),
         ("kept[x]", "gpuenv drop kept"),
         ("-- -", "is not a package name"),

@@ -72,7 +72,7 @@ def test_create_shows_the_path_and_the_sizes(go):
     assert "packages" in ran.err and "to download" in ran.err and "free" in ran.err
     ok(go("create", "--no-verify"))
     ran, _ = tried(go, "create", "--locked")
-    assert f"would change {go.work / '.venv'}: 0 packages differ" in ran.err
+    assert f"would change {go.work / '.venv'}: 0 packages to change" in ran.err
 
 
 def test_add_and_drop_show_their_changes_and_files(made):

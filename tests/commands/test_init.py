@@ -60,6 +60,7 @@ def contents(folder):
 
 def test_init_writes_gpuenv_yaml_makefile_and_gitignore(gpuenv, work):
     write(work, {"requirements.txt": YOLO, "train.py": "import torch\nimport tensorflow\n"})
+    gpuenv.env["COLUMNS"] = "80"
     ran = gpuenv("init")
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[-1] == "gpuenv create"

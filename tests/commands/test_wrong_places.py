@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import pytest
+from framework_envs import framework_env, venv
+
+from driver_stub import build, scenario
 
 
 @pytest.mark.parametrize(
@@ -78,3 +81,43 @@ def test_a_link_to_a_home_is_no_environment_either(gpuenv):
     link.symlink_to(gpuenv.env["HOME"])
     ran = gpuenv("remove", "link")
     assert ran.code == 2 and "rm" not in ran.err.split() and link.is_symlink()
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("driver"))
+
+
+def stages(ran):
+    return {s["stage"]: s["status"] for s in ran.json["stages"]}
+
+
+@pytest.mark.parametrize("machine", ["no-driver", "580-h200"])
+def test_an_environment_without_a_framework_is_told_so_with_and_without_a_gpu(gpuenv, libraries, machine):
+    path, _ = venv(gpuenv.work / "plain")
+    gpuenv.env |= scenario(libraries, machine)
+    ran = gpuenv("verify", path, "--json")
+    assert ran.code == 8 and ran.json["verdict"] == "fails"
+    assert stages(ran)["framework"] == "fail" and str(path) in "".join(
+        s["detail"] for s in ran.json["stages"]
+    )
+    assert "--framework" in ran.json["hint"] and not ran.json["findings"]
+
+
+def test_a_cpu_framework_that_another_tool_installed_works_on_the_cpu(gpuenv, libraries):
+    path = framework_env("onnxruntime")
+    gpuenv.env |= scenario(libraries, "no-driver")
+    ran = gpuenv("verify", path, "--json")
+    assert (ran.code, ran.json["verdict"], stages(ran)["convolution"]) == (0, "cpu", "pass"), ran.out
+    ran = gpuenv("verify", path, "--device", "cuda", "--json")
+    assert (ran.code, ran.json["verdict"], stages(ran)["driver"]) == (8, "fails", "fail")
+    gpuenv.env |= scenario(libraries, "mismatch")
+    ran = gpuenv("verify", path, "--json")
+    assert (ran.code, stages(ran)["driver"]) == (8, "fail"), "a GPU whose driver does not work is a failure"
+
+
+def test_remove_of_a_package_names_drop(gpuenv):
+    ran = gpuenv("remove", "numpy", "--json")
+    assert ran.code == 2 and "`gpuenv drop numpy`" in ran.json["error"]["hint"]
+    for path in ("/etc", "no/such"):
+        assert "drop" not in gpuenv("remove", path, "--json").json["error"]["hint"]

@@ -217,7 +217,7 @@ NODE = spec(driver="550.54.15", cuda=12040, gpus=[A100], cudart=12080, cudnn=910
 
 @pytest.fixture
 def cluster(reader, index, tmp_path):
-    """A login node, by Slurm's own variable. `srun` runs a command on the "node", which is this machine with the
+    """A login node: slurm.conf names a node, and no slurmd runs here. `srun` runs a command on the "node", which is this machine with the
     driver made of C and an A100; `sbatch` runs a script there, which is what Slurm does sooner or later."""
     plan = reader("resolve", "--json", "--framework", "torch", "--index", "pypi", "--python", HERE,
                   "--driver", "550.54.15", "--gpu", "8.0").json  # fmt: skip
@@ -228,7 +228,8 @@ def cluster(reader, index, tmp_path):
         "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
         "UV_HTTP_RETRIES": "0",
     }
-    reader.env |= {"SLURM_CONF": "/etc/slurm/slurm.conf"}
+    (tmp_path / "slurm.conf").write_text("ClusterName=c\nNodeName=n1 Gres=gpu:a100:1\n")
+    reader.env |= {"SLURM_CONF": str(tmp_path / "slurm.conf")}
     node = {"SLURM_JOB_ID": "1", **scenario(build(tmp_path / "driver", "550.54.15"), NODE)}
     exported = "\n".join(f"export {k}={shlex.quote(v)}" for k, v in node.items())
     reader.program("srun", f'{exported}\nwhile [[ $1 == -* ]]; do shift; done\nexec "$@"')

@@ -114,7 +114,7 @@ def test_a_look_is_taken_only_for_what_was_interrupted():
         pass
     with pytest.raises(ValueError, match="failed"), say("failed"):
         raise ValueError("failed")
-    assert interruption_message.describe_remains().text == "nothing is left behind"
+    assert interruption_message.describe_remains().text == "nothing was changed"
     with pytest.raises(KeyboardInterrupt), say("what is there"):
         raise KeyboardInterrupt
     try:

@@ -13,7 +13,6 @@ from provision import detect as package
 from provision.detect import PARTS, detect
 from provision.detect.host_context import (
     find_container_kind,
-    find_slurm_role,
     is_wsl,
     judge_hardware,
     make_pci_device,
@@ -204,12 +203,6 @@ def test_wsl_is_recognised():
     assert not is_wsl("6.8.0-45-generic", driver_folder=False)
 
 
-def test_a_slurm_job_is_told_from_a_login_node():
-    assert find_slurm_role({"SLURM_JOB_ID": "7"}, installed=True) == "job"
-    assert find_slurm_role({}, installed=True) == "login"
-    assert find_slurm_role({}, installed=False) is None
-
-
 @pytest.mark.parametrize(
     ("vendor", "kind", "maker"),
     [
@@ -342,7 +335,7 @@ def test_container_wsl_colab_and_slurm_are_read(tmp_path):
             "/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n",
             "/content/x": "",
             "/usr/local/lib/python3.12/dist-packages/google/colab/__init__.py": "",
-            "/etc/slurm/slurm.conf": "",
+            "/etc/slurm/slurm.conf": "NodeName=n[1-4] Gres=gpu:8\n",
             "/.dockerenv": "",
         },
     )
@@ -350,10 +343,27 @@ def test_container_wsl_colab_and_slurm_are_read(tmp_path):
     assert (context.container, context.wsl, context.colab, context.slurm) == ("docker", True, True, "login")
 
 
-def test_sinfo_on_path_is_slurm(tmp_path):
+CLUSTER = "ClusterName=c\nSlurmctldHost=head\nNodeName=n[1-4] Gres=gpu:8 CPUs=64\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "variables", "role"),
+    [
+        ({}, {}, None),  # sinfo alone, as a distribution installs it
+        ({"/etc/slurm/slurm.conf": "# an example\n#NodeName=n1\n"}, {}, None),
+        ({"/etc/slurm/slurm.conf": CLUSTER}, {}, "login"),
+        ({"/run/slurm/conf/slurm.conf": CLUSTER}, {}, "login"),
+        ({"/shared/slurm.conf": "Include nodes.conf\n"}, {"SLURM_CONF": "/shared/slurm.conf"}, "login"),
+        ({"/etc/slurm/slurm.conf": CLUSTER}, {"SLURM_CONF": "/missing"}, None),
+        ({"/etc/slurm/slurm.conf": CLUSTER, "/proc/77/comm": "slurmd\n"}, {}, None),
+        ({"/etc/slurm/slurm.conf": CLUSTER, "/proc/77/comm": "slurmctld\n"}, {}, "login"),
+        ({}, {"SLURM_JOB_ID": "7"}, "job"),
+    ],
+)
+def test_a_login_node_has_nodes_in_its_slurm_conf_and_no_slurmd(tmp_path, files, variables, role):
     program(tmp_path / "bin" / "sinfo", "#!/bin/sh\n")
-    assert read_context(tmp_path, {"PATH": str(tmp_path / "bin")}).slurm == "login"
-    assert read_context(tmp_path, {}).slurm is None
+    environ = {"PATH": str(tmp_path / "bin"), **variables}
+    assert read_context(tree(tmp_path, files), environ).slurm == role
 
 
 def test_only_what_is_asked_is_read(tmp_path):

@@ -41,6 +41,46 @@ def test_the_wheel_is_written_beside_the_export_with_its_hash(project, form):
     assert again.out == text and again.err == "", "the wheel is there already"
 
 
+@pytest.mark.parametrize("form", export.INSTALL_GPUENV)
+def test_all_files_of_an_export_are_in_its_folder(gpuenv, form):
+    """The paths in it start from that folder, those of `github` and `devcontainer` from the project's."""
+    lock = el.written(gpuenv.folder / "elsewhere.toml", el.of())
+    (gpuenv.work / "out").mkdir()
+    ran = gpuenv("export", "--lock", lock, "--format", form, "-o", f"out/{FILES[form]}")
+    assert ran.code == 0, ran.err
+    (wheel,) = wheels(gpuenv.work / "out")
+    assert [path.name for path in gpuenv.work.iterdir()] == ["out"]
+    assert {path.name for path in (gpuenv.work / "out").iterdir()} == {
+        FILES[form],
+        wheel.name,
+        "elsewhere.toml",
+    }
+    text = (gpuenv.work / "out" / FILES[form]).read_text()
+    start = "out/" if form in ("github", "devcontainer") else ""
+    assert f"{start}{wheel.name}" in text and f"{start}elsewhere.toml" in text
+    assert (start == "") == ("out/" not in text)
+
+
+def test_a_lock_inside_the_project_is_named_and_not_copied(project):
+    (project.work / ".devcontainer").mkdir()
+    assert project("export", "--format", "devcontainer", "-o", ".devcontainer/devcontainer.json").code == 0
+    text = (project.work / ".devcontainer" / "devcontainer.json").read_text()
+    assert "--lock pylock.toml" in text and not (project.work / ".devcontainer" / "pylock.toml").exists()
+
+
+def test_a_changed_lock_is_copied_again_and_an_edited_copy_is_kept(project):
+    (project.work / "out").mkdir()
+    asked = ("export", "--format", "dockerfile", "-o", "out/Dockerfile")
+    assert project(*asked).code == 0
+    copy = project.work / "out" / "pylock.toml"
+    before = copy.read_text()
+    el.written(project.work / "pylock.toml", el.of((*el.PACKAGES, el.wheel("more", "2.0"))))
+    assert project(*asked).code == 0 and copy.read_text() != before
+    copy.write_text(copy.read_text() + "# mine\n")
+    ran = project(*asked)
+    assert ran.code == 2 and "--force" in ran.err and copy.read_text().endswith("# mine\n")
+
+
 def test_on_standard_output_nothing_is_written_and_the_missing_wheel_is_named(project):
     before = sorted(project.work.iterdir())
     ran = project("export", "--format", "dockerfile")

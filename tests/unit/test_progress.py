@@ -1,14 +1,16 @@
 """What is shown while a command waits: a live line on a terminal, a line every so many seconds elsewhere."""
 
 import io
+import itertools
 import re
 import threading
 import time
 
 import pytest
 
+from provision.errors import GpuenvError
 from provision.model import Event
-from provision.show import Screen, progress, show_event
+from provision.show import Screen, progress, show_error, show_event
 from provision.show.progress import Download, Progress, format_duration
 from provision.wheels import uv_log
 
@@ -54,6 +56,37 @@ def test_the_speed_is_that_of_the_last_seconds():
     assert len(download.seen) < 15
 
 
+def seconds_left(text):
+    found = re.search(r"(?:(\d+):)?(\d+) (?:s|min) left", text)
+    return int(found[1] or 0) * 60 + int(found[2]) if found else None
+
+
+@pytest.mark.parametrize("pause", [0.1, 0.5, 1.0, 1.9])
+def test_the_time_left_does_not_jump_between_news_and_at_the_start(pause):
+    """50 MB/s, told in pieces, and drawn ten times a second."""
+    download, told, shown = Download(total=5_000_000_000), 0.0, []
+    for tenth in range(400):
+        now = tenth / 10
+        while told <= now:
+            download.reach(int(told * 50_000_000), told)
+            told += pause
+        shown.append((now, seconds_left(download.words(now))))
+    known = [(now, left) for now, left in shown if left is not None]
+    assert known[0][0] <= 4, "seconds until it is known"
+    assert all(abs(left - (100 - now)) <= 4 for now, left in known)
+
+
+def test_a_slower_network_changes_the_speed_little_by_little():
+    download, left = Download(total=5_000_000_000), []
+    done = 0
+    for second in range(60):
+        done += 50_000_000 if second < 30 else 10_000_000
+        download.reach(done, float(second))
+        left.append(seconds_left(download.words(float(second))))
+    assert max(b / a for a, b in itertools.pairwise(left[20:])) < 1.4
+    assert left[-1] > 300
+
+
 def test_a_pipe_gets_a_line_at_each_interval():
     said = []
     shown = Progress(said.append, None, every=0.05)
@@ -84,7 +117,7 @@ def test_bytes_that_a_stage_reports_are_shown_as_a_download():
     shown.take(Event(kind="progress", stage="build", text="torch", done=500_000, unit="bytes"))
     until(said, len)
     shown.stop()
-    assert said[0] == "build: 2 files, 500 kB of 2 MB"
+    assert said[0] == "build: torch, 2 files, 500 kB of 2 MB"
 
 
 def test_a_terminal_gets_a_spinner_with_seconds(monkeypatch):
@@ -118,6 +151,18 @@ def test_the_live_line_is_gone_before_the_result_is_written():
     screen.progress("| lock: solving, 1 s")
     screen.line("jax 0.12")
     assert "".join(terminal) == "\r\x1b[2K| lock: solving, 1 s\r\x1b[2Kjax 0.12\n"
+
+
+@pytest.mark.parametrize("columns", [20, 50, 200])
+def test_a_live_line_is_no_longer_than_the_terminal_so_that_it_can_be_erased(columns):
+    screen = Screen(
+        out=io.StringIO(), err=Terminal(), environ={"TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(columns)}
+    )
+    screen.progress("| build: downloading " + "long-name-" * 30)
+    row = screen.err.getvalue().removeprefix("\r\x1b[2K")
+    assert len(row) == columns - 1
+    show_error(screen, GpuenvError("no"), 1)
+    assert screen.err.getvalue().endswith("\r\x1b[2Kerror: no\n")
 
 
 @pytest.mark.parametrize("how", [{"quiet": True}, {"err": io.StringIO(), "environ": {}}])

@@ -19,6 +19,9 @@ def test_every_value_that_is_shown_has_a_schema_and_a_function_that_shows_it():
         assert callable(getattr(import_module(module, "provision.show"), function))
 
 
+NARROW = {"COLUMNS": "80"}
+
+
 def cpu_verdict(*names, checks):
     one = ConvolutionResult(
         case="conv2d", dtype="float32", pass_="forward", max_error=0.0, tolerance=1e-4, ok=True
@@ -39,7 +42,7 @@ def cpu_verdict(*names, checks):
 )
 def test_a_verdict_on_the_cpu_names_frameworks_and_checks(names, checks, text):
     out = io.StringIO()
-    show.show_result(show.Screen(out=out), cpu_verdict(*names, checks=checks))
+    show.show_result(show.Screen(out=out, environ=NARROW), cpu_verdict(*names, checks=checks))
     assert out.getvalue().split() == f"verdict: {text} (/e)".split()
     assert all(len(line) <= 80 for line in out.getvalue().splitlines())
 
@@ -60,7 +63,8 @@ def test_a_stage_and_what_it_says_are_apart(framework):
     said = "all of these work in one process, whichever of them is imported first"
     stage = StageResult(stage="framework", framework=framework, status="pass", detail=said)
     out = io.StringIO()
-    show.show_result(show.Screen(out=out), Verdict(env="/e", python="p", verdict="works", stages=(stage,)))
+    screen = show.Screen(out=out, environ=NARROW)
+    show.show_result(screen, Verdict(env="/e", python="p", verdict="works", stages=(stage,)))
     text = out.getvalue()
     assert f"framework {framework}" in text and f"framework {framework}all" not in text
     rows = text.splitlines()[:-1]

@@ -56,7 +56,7 @@ def node(env, tmp_path):
         (BUSY, 0, "gpu_busy_exclusive: "),
         (healthy(cuda_error=2), 0, "gpu_memory_exhausted: "),
         (spec(driver="580.159.04", cuda=13000, gpus=[FULL], cudnn_create=4), 0, "gpu_memory_exhausted: "),
-        (SCENARIOS["no-driver"], 0, "no NVIDIA GPU and no NVIDIA driver were found on this machine"),
+        (SCENARIOS["no-driver"], 0, "no NVIDIA GPU found on this machine"),
     ],
 )
 def test_only_a_fault_of_the_machine_fails(node, what, code, line):

@@ -148,7 +148,7 @@ def _make_event_handler(emit: Emit) -> Callable[[dict[str, Any]], None]:
         elif event["event"] == "download":
             fetched[event["name"]] = event["done"]
             done = sum(fetched.values())
-            text = f"{size(done)} of {size(max(done, total))}, {event['name']}"
+            text = f"downloading {event['name']}"
             emit(Event(kind="progress", stage="build", text=text, done=done, total=total, unit="bytes"))
         elif event["event"] == "link":
             text = f"linking {event['done']} of {event['total']} packages"

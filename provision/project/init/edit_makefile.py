@@ -33,7 +33,7 @@ _REQUIREMENTS = (
 )
 _MAKE_TOOL = (
     f"@{_ASSERT_SOURCE}",
-    f"python3 -m venv {TOOL}",
+    f"(trap '' INT; python3 -m venv {TOOL})",  # interrupted, venv would print a traceback
     f"@echo '*' > {TOOL}/.gitignore",
     f"{_PIP} --no-deps '$(GPUENV_FROM)'",
     f"{_PIP} --require-hashes --only-binary :all: -r {_REQUIREMENTS}",

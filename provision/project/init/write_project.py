@@ -151,7 +151,7 @@ def _choose_frameworks(
     chosen = [(text, "") for text in frameworks] or findings.framework_texts()
     if not chosen:
         raise UsageError(
-            "no file here names torch, tensorflow or jax, and no program imports one"
+            "no file here names a framework, and no program imports one"
             + "".join(f"; {remark}" for remark in findings.remarks[:2]),
             hint=f"gpuenv init --framework {'|'.join(FRAMEWORKS)}",
         )

@@ -140,13 +140,13 @@ def check_records(prefix: Path) -> list[Path]:
     for path in records:
         state = path.lstat()
         if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST:
-            raise UnsafeError(f"{path} is not a package record")
+            raise UnsafeError(f"{path} is damaged: conda cannot read which files the package has")
         try:
             data = json.loads(path.read_bytes())
             rows = (data.get("paths_data") or {}).get("paths") or []
             listed = [*(data.get("files") or ()), *(row.get("_path") for row in rows)]
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
-            raise UnsafeError(f"{path} is not a package record") from error
+            raise UnsafeError(f"{path} is damaged: conda cannot read which files the package has") from error
         bad = next((x for x in listed if not is_inside(x)), None)
         if bad is not None:
             raise UnsafeError(f"{path} lists a file outside of the environment: {bad!r}")
