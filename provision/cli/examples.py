@@ -27,6 +27,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "resolve": (
         ("gpuenv resolve --framework torch", "plan for this machine"),
         ("gpuenv resolve -f torch --driver 535.129.03 --gpu V100", "plan for another machine"),
+        ("gpuenv resolve -f torch --driver 550.54.15 --gpu T4 --pip", "the same build with pip or uv"),
         ("gpuenv resolve -f torch --target node.json --explain", "show every build, and why it fits or not"),
     ),
     "lock": (

@@ -26,7 +26,6 @@ _OF_A_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 _OF_A_PATH = {
     errno.EACCES: "check the owner and mode of this path and of the folders above it",
     errno.EPERM: "check the owner and mode of this path and of the folders above it",
-    errno.ENOENT: "check the path",
     errno.ENOTDIR: "check the path: one of its folders is a file",
     errno.EISDIR: "give the path of a file",
     errno.ELOOP: "remove the link that leads to itself",
@@ -73,8 +72,9 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
             f"{shown}: {reason} ({len(name)} characters)",
             hint="use shorter names: file systems allow 255 bytes for a name and 4096 for a path",
         )
-    if Path(name).name.startswith(("tmp", "gpuenv-scratch-", ".gpuenv-scratch-")) and name.startswith(
-        tempfile.gettempdir() + "/"
+    if name.startswith(tempfile.gettempdir() + "/") and (
+        Path(name).name.startswith(("tmp", "gpuenv-scratch-", ".gpuenv-scratch-"))
+        or not os.access(tempfile.gettempdir(), os.W_OK)
     ):
         return BuildError(
             f"{name}: {reason}",
@@ -89,13 +89,12 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
             f"no process could be started: {reason}{_describe_limit('RLIMIT_NPROC')}",
             hint="raise the limit on processes (ulimit -u), or stop other processes",
         )
-    if error.errno in _OF_A_PATH:
-        if not name and not _current_folder_exists():
-            return UsageError(
-                "the current folder does not exist any more", hint="change to a folder that exists: cd"
-            )
-        if name:
-            return UsageError(f"{name}: {reason}", hint=_OF_A_PATH[error.errno])
+    if error.errno == errno.ENOENT and not name and not _current_folder_exists():
+        return UsageError(
+            "the current folder does not exist any more", hint="change to a folder that exists: cd"
+        )
+    if name and error.errno in _OF_A_PATH:
+        return UsageError(f"{name}: {reason}", hint=_OF_A_PATH[error.errno])
     return None
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from ..environment.distributions import find_distribution
 from ..model import Profiles
+from ..resolve.pip import OPENED_BY_TENSORFLOW
 
-# gpu/dso_loader.cc, TryDlopenCUDALibraries: TensorFlow uses the GPU only if it finds all of these.
-_OPENED = ("cublas", "cuda_runtime", "cudnn", "cufft", "cusolver", "cusparse")
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
 
 
@@ -38,7 +37,7 @@ def find_folders(
         return version, tuple(
             w for w in wheels
             if w.parent.name not in searched
-            and (not searched or w.parent.name in _OPENED)
+            and (not searched or w.parent.name in OPENED_BY_TENSORFLOW)
             and _libraries(w) - found_libraries
             and w.resolve() not in there
         )  # fmt: skip
@@ -62,4 +61,4 @@ def _searched(site: Path, version: str, known: Callable[[], Profiles]) -> frozen
         with (site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:
             return read_nvidia_folders(library)
     except OSError:
-        return frozenset(_OPENED)  # without this library it is not the wheel of the index
+        return frozenset(OPENED_BY_TENSORFLOW)  # without this library it is not the wheel of the index

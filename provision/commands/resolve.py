@@ -7,13 +7,22 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 from .. import detect
-from ..errors import ResolveError
+from ..errors import ResolveError, UsageError
 from ..index.build_addresses import name_configured
-from ..model import Emit, Event, Fleet, Plan, RequestContext, drop_event
+from ..model import Emit, Event, Fleet, Plan, Profiles, RequestContext, drop_event, normalize_name
 from ..model.command_options import group, option
-from ..request import paths_of_environment_and_cache as where, project_options as inproject
+from ..request import (
+    package_sources,
+    paths_of_environment_and_cache as where,
+    project_options as inproject,
+)
+from ..request.load_profiles import load_all
 from ..request.shared_options import Choices
+from ..resolve.pip import install_lines, pip_gaps
+from ..system.redaction import redact
 from . import target_option
 from .default_env import note_project
 from .functions_for_managers import resolve_plan
@@ -29,6 +38,9 @@ class ResolveOptions:
     """The options of `resolve`."""
 
     explain: bool = option(False, help="Show every build and the reasons against it.")
+    pip: bool = option(
+        False, help="Show the commands that install the builds with pip or uv, without gpuenv."
+    )
     targets: list[Path] = target_option.declare_targets()
     choices: Choices = group(
         Choices, without=("exclude_newer", "exclude_newer_except", *target_option.NOT_SHARED)
@@ -45,7 +57,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
     choices = target_option.apply_single_target(options.choices, options.targets)
     if choices is None:
         return _fleet(options, emit)
-    plan = show_plan(emit, choices, explain=options.explain)
+    plan = show_plan(emit, choices, explain=options.explain, pip=options.pip)
     if plan.builds:
         emit(Event(kind="next", stage="resolve", text=describe_next_step(choices, plan)))
     return plan
@@ -59,6 +71,12 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
         options.targets, options.choices, emit, reading=True, packages=packages
     )
     planned_fleet = answer.fleet
+    if options.pip:
+        choices = inproject.apply_project(options.choices)
+        _refuse_channels(choices)
+        data = load_all(choices)
+        plans = (dataclasses.replace(p, plan=add_pip(p.plan, data, choices)) for p in planned_fleet.plans)
+        planned_fleet = dataclasses.replace(planned_fleet, plans=tuple(plans))
     if planned_fleet.plans:
         words = " ".join(
             ["gpuenv lock", *_words_of(options.choices), target_option.list_words(options.targets)]
@@ -81,9 +99,45 @@ def add_notes(plan: Plan, context: RequestContext, choices: Choices) -> Plan:
     return dataclasses.replace(plan, notes=(*plan.notes, *notes)) if plan.builds else plan
 
 
-def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
+def add_pip(plan: Plan, data: Profiles, choices: Choices, context: RequestContext | None = None) -> Plan:
+    """Return the plan with the commands of pip that install it, and notes on what they leave out."""
+    if not plan.builds:
+        return plan
+    addresses = package_sources.list_index_addresses(choices, data)
+    indexes = {name: redact(url) for name, url in addresses.items()}
+    prebuilt = (
+        {w.package: f"{w.package} @ {w.url}" for w in context.joint.prebuilt}
+        if context and context.joint
+        else {}
+    )
+    packages = tuple(prebuilt.get(normalize_name(Requirement(p).name), p) for p in plan.packages)
+    paged = dataclasses.replace(plan, packages=packages)
+    local = any(b.index == "find-links" for b in plan.builds)
+    links = context.sources.find_links if context and local else choices.find_links
+    lines = {tool: install_lines(tool, paged, data, indexes, links) for tool in ("pip", "uv")}
+    notes = [*plan.notes, *pip_gaps(paged, data)]
+    if context and (left := [n for n in context.demands.needs if not n.constraint]):
+        notes.append(
+            f"the pip command lacks {len(left)} requirements of the project's files: for all of them run gpuenv lock, "
+            "then gpuenv export --format requirements"
+        )
+    return dataclasses.replace(plan, pip=lines["pip"], uv=lines["uv"], notes=tuple(notes))
+
+
+def _refuse_channels(choices: Choices) -> None:
+    """Raise UsageError for a manager whose builds are packages of conda channels."""
+    if not get_locking(choices).PLANS_FIRST:
+        raise UsageError(
+            f"--pip: the builds of --manager {choices.manager} come from its channels, and pip cannot install them",
+            hint="leave out --pip, or use --manager venv",
+        )
+
+
+def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, pip: bool = False) -> Plan:
     """Return the plan of `gpuenv resolve` and `create --dry-run`."""
     choices = inproject.apply_project(choices)
+    if pip:
+        _refuse_channels(choices)
     first = get_locking(choices).PLANS_FIRST
     context = judge_request(choices, emit, reading=True)
     if first and (context.request.packages or context.demands.needs):
@@ -98,7 +152,7 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
     if choices.exclude_newer:
         note = "upload dates (--exclude-newer) are not checked here, but when the packages are solved, for example by gpuenv lock"
         plan = dataclasses.replace(plan, notes=(*plan.notes, note)) if plan.builds else plan
-    return plan
+    return add_pip(plan, context.profiles, choices, context) if pip else plan
 
 
 def _with_newest_set(context: RequestContext, choices: Choices, emit: Emit) -> RequestContext:

@@ -6,6 +6,7 @@ Only here is it started by gpuenv. Other modules import this one in functions, s
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..system import process, trust
 from ..system.redaction import clean
 from .locate import suggest_environment
 
+_OF_THE_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _ASK = "import sys; sys.stdout.write('gpuenv %d.%d.%d' % sys.version_info[:3])"
 
 
@@ -53,6 +55,8 @@ def ask_version(env: Environment) -> str:
     try:
         finished = start(env.python, ("-I", "-S", "-B", "-c", _ASK), timeout=30)
     except OSError as error:
+        if error.errno in _OF_THE_MACHINE:
+            raise
         raise UsageError(
             f"{place} is not a Python interpreter: {error.strerror or error}", hint=suggest_environment(place)
         ) from error

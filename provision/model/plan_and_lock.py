@@ -65,7 +65,8 @@ class Plan:
     """The result of `resolve`. If no build fits, `builds` is empty and `hint` says what would help.
 
     For a request with named packages, `held_back` are those without their newest release. `sets` are the best sets
-    for each framework version.
+    for each framework version. `pip` and `uv` are the commands that install the builds without gpuenv, if they were
+    requested (`--pip`).
     """
 
     SCHEMA: ClassVar[str] = "gpuenv.plan/1"
@@ -85,6 +86,8 @@ class Plan:
     rejected: tuple[RejectedBuild, ...] = ()
     held_back: tuple[HeldBackPackage, ...] = ()
     sets: tuple[PackageSet, ...] = ()
+    pip: tuple[str, ...] = field(default=(), metadata={"optional": True})
+    uv: tuple[str, ...] = field(default=(), metadata={"optional": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

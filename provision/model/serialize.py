@@ -13,13 +13,15 @@ T = TypeVar("T")
 
 
 def as_plain(value: Any) -> Any:
-    """Return a value as dicts, lists and scalars, without internal fields.
+    """Return a value as dicts, lists and scalars, without internal fields and empty optional ones.
 
     Field names become JSON names (`pass_` becomes `pass`).
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = (f for f in dataclasses.fields(value) if not f.metadata.get("internal"))
-        return {f.name.rstrip("_"): as_plain(getattr(value, f.name)) for f in fields}
+        fields = [(f, getattr(value, f.name)) for f in dataclasses.fields(value)]
+        kept = [(f.name, part) for f, part in fields if not f.metadata.get("internal")
+                and (part or not f.metadata.get("optional"))]  # fmt: skip
+        return {name.rstrip("_"): as_plain(part) for name, part in kept}
     if isinstance(value, (tuple, list)):
         return [as_plain(v) for v in value]
     if isinstance(value, dict):

@@ -32,14 +32,12 @@ def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
             raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
     configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
     where = list_index_addresses(c, data or load_all(c))
-    url = c.index if "://" in c.index and not pytorch_index.is_one(c.index) else None
-    torch = pytorch_index.base_of(c.index) if "://" in c.index and url is None else where["pytorch"]
-    extra = [u for u in config.extra_index_urls if not pytorch_index.is_one(u, torch)]
+    extra = [u for u in config.extra_index_urls if not pytorch_index.is_one(u, where["pytorch"])]
     return PackageSources(
-        default=url or where.get("pypi") or config.index_url,
-        extra=() if url else tuple(extra),
+        default=where.get("pypi") or config.index_url,
+        extra=() if where.get("pypi") == c.index else tuple(extra),
         find_links=tuple(dict.fromkeys([*(str(Path(p).absolute()) for p in c.find_links), *configured])),
-        pytorch=torch,
+        pytorch=where["pytorch"],
         cert=config.cert,
         proxy=config.proxy,
         timeout=config.timeout,
@@ -91,12 +89,20 @@ def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
 def list_index_addresses(c: Choices, data: Profiles) -> dict[str, str]:
     """Return the URLs of indexes that differ from those of pip and uv.
 
-    The order is GPUENV_INDEX_PYPI and GPUENV_INDEX_PYTORCH, gpuenv.yaml, then the profiles. The PyTorch index
+    The order is --index, GPUENV_INDEX_PYPI and GPUENV_INDEX_PYTORCH, gpuenv.yaml, then the profiles. The PyTorch index
     always has a URL.
     """
+    from ..index import pytorch_index
+
     environ = process.environ()
     addresses = {row.index: row.url for row in data.indexes} | c.indexes
     named = {name: environ.get(f"GPUENV_INDEX_{name.upper()}") for name in ("pypi", "pytorch")}
+    if "://" in c.index:
+        named |= (
+            {"pytorch": pytorch_index.base_of(c.index)}
+            if pytorch_index.is_one(c.index)
+            else {"pypi": c.index}
+        )
     return addresses | {name: url for name, url in named.items() if url}
 
 

@@ -68,9 +68,9 @@ _OTHER_MAKERS = {
     "an Intel": r"\b(intel|arc|gaudi ?\d?|iris|ponte vecchio)\b",
     "an Apple": r"\b(apple|m[1-5]( (pro|max|ultra))?)$",
 }
-_MAKERS = re.compile(r"\b(nvidia|geforce|tesla|quadro|gpu|graphics)\b|[^a-z0-9]+")
+MAKERS = re.compile(r"\b(nvidia|geforce|tesla|quadro|gpu|graphics)\b|[^a-z0-9]+")
 # The form factor of a board. It does not change the capability.
-_FORMS = re.compile(r"\b(sxm\d?|pcie?|nvl|hbm\d?e?|\d+gb|laptop|mobile|max q|workstation|server|edition)\b")
+FORMS = re.compile(r"\b(sxm\d?|pcie?|nvl|hbm\d?e?|\d+gb|laptop|mobile|max q|workstation|server|edition)\b")
 
 
 def gpu_named(text: str, gpus: Sequence[GpuModel]) -> TargetGpu:
@@ -95,7 +95,7 @@ def gpu_named(text: str, gpus: Sequence[GpuModel]) -> TargetGpu:
 
 
 def _plain(name: str) -> str:
-    return " ".join(_MAKERS.sub(" ", name.lower()).split())
+    return " ".join(MAKERS.sub(" ", name.lower()).split())
 
 
 def _joined(name: str) -> str:
@@ -103,7 +103,7 @@ def _joined(name: str) -> str:
 
 
 def _bare(name: str) -> str:
-    return _FORMS.sub("", _plain(name)).replace(" ", "")
+    return FORMS.sub("", _plain(name)).replace(" ", "")
 
 
 def _exactly(text: str, boards: Mapping[str, str]) -> TargetGpu | None:

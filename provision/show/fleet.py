@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..model import Fleet, FleetLocks, FleetPlan, HostClass
 from ..system.redaction import clean
-from .plan import show_plan
+from .plan import show_pip, show_plan
 from .sizes import format_bytes
 from .terminal_output import Screen
 
@@ -28,6 +28,8 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
         _show_plan(screen, number, plan, [by_id[i] for i in plan.classes])
         if explain:
             show_plan(screen, plan.plan, explain=True)
+        else:
+            show_pip(screen, plan.plan)
     for pair in fleet.apart:
         one, other = (p + 1 for p in pair.plans)
         screen.wrapped(f"plans {one} and {other}: {pair.reason}", indent="    ", first="")

@@ -8,6 +8,7 @@ from itertools import groupby
 from packaging.version import Version
 
 from ..model import Lock, Plan, PlannedBuild, RejectedBuild
+from ..system.redaction import clean
 from .sizes import format_bytes
 from .table import show_table
 from .terminal_output import Screen
@@ -51,6 +52,16 @@ def show_plan(
         screen.wrapped(f"note: {note}", indent="    ", first="  ")
     if plan.hint:
         screen.wrapped(f"possible fix: {plan.hint}", indent="    ", first="  ")
+    show_pip(screen, plan)
+
+
+def show_pip(screen: Screen, plan: Plan) -> None:
+    """Show the commands for pip and uv if the plan has them, each as one line to copy."""
+    if not plan.pip:
+        return
+    screen.line(f"  with pip or uv, in an environment with Python {plan.python}:")
+    for command in (*plan.pip, *plan.uv):
+        screen.line(f"    {clean(command)}")
 
 
 def _describe_index(build: PlannedBuild) -> str:

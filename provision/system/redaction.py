@@ -467,12 +467,17 @@ def _find_forms(text: str) -> Iterator[Secret]:
             yield _make(*match.span())
 
 
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+
+
 def _is_random(word: str) -> bool:
     """Return whether a long word looks like a key of base64.
 
     A random key changes between lower case, upper case and digits at 0.62 of its steps. The name of a function or a
     folder changes only at each new word. A hexadecimal number has only two of the three.
     """
+    if _UUID.search(word):  # of a GPU: evidence
+        return False
     kinds = ["u" if c.isupper() else "l" if c.islower() else "d" for c in word if c.isalnum()]
     steps = sum(a != b for a, b in itertools.pairwise(kinds))
     is_aws = len(word) == 40 and not re.search("[_-]", word)

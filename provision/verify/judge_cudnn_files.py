@@ -238,8 +238,6 @@ def _judge_absent(
             frameworks=names,
         )
         return fail_with(finding)
-    if not builds and not files:  # the stage `framework` says what is missing
-        return Judgement(status="skip", detail="the environment contains no CUDA libraries")
     if elsewhere:
         return Judgement(
             status="warn",

@@ -9,9 +9,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from provision.model import FRAMEWORKS, AvailableWheels, Profiles
+from provision.model import FRAMEWORKS, AvailableWheels, CudaMajor, CudaRelease, Profiles
 from provision.resolve import resolve
+from provision.resolve.kernels import FORMS, MAKERS
 from provision.resolve.objections import floor_of
+from provision.resolve.pip import install_lines, pip_gaps
 from provision.resolve.question import Question
 from provision.resolve.versions import version
 from provision.show.plan import list_objections
@@ -39,13 +41,17 @@ class Numbered:
 class PageAnswer:
     """An answer with its texts.
 
-    `head` is version, CUDA, index, cuDNN and Python, all None if no build fits.
+    `head` is version, CUDA, index, cuDNN and Python, all None if no build fits. `pip` and `uv` are the commands that
+    install the build, and `gap` is what they leave undone.
     """
 
     head: tuple[str | None, ...]
     why: tuple[str, ...]
     notes: tuple[str, ...]
     hint: str | None
+    pip: str | None
+    uv: str | None
+    gap: str | None
 
 
 def all_answers(known: Profiles) -> dict[str, Any]:
@@ -55,29 +61,42 @@ def all_answers(known: Profiles) -> dict[str, Any]:
     and capability, and the answers of each class. The tables are computed in several processes.
     """
     tasks = [(known, system, framework) for system in SYSTEMS for framework in FRAMEWORKS]
-    texts, answers = Numbered(), Numbered()
+    texts, heads, answers = Numbered(), Numbered(), Numbered()
     tables: dict[str, dict[str, Any]] = {system.key: {} for system in SYSTEMS}
     with ProcessPoolExecutor() as pool:
         for (_, system, framework), part in zip(tasks, pool.map(table, tasks), strict=True):
-            numbers = [answers.of(_with_numbers(one, texts)) for one in part["answers"]]
+            numbers = [answers.of(_with_numbers(one, texts, heads)) for one in part["answers"]]
             classes = [[[numbers[n] for n in row] for row in one] for one in part["classes"]]
             tables[system.key][framework] = {"rows": part["rows"], "pairs": part["pairs"], "classes": classes}
     return {
         "profiles": digest(known),
         "gpus": [[g.capability, g.generation, int(g.tegra), list(g.boards)] for g in known.gpus],
+        "names": [MAKERS.pattern, FORMS.pattern],
         "branches": [b.branch for b in known.branches],
+        "releases": {name: first_releases(known, name) for name in ("linux", "windows")},
         "pythons": pythons_of(known),
         "systems": [_system(known, s) for s in SYSTEMS],
         "texts": texts.values,
+        "heads": heads.values,
         "answers": answers.values,
         "tables": tables,
     }  # fmt: skip
 
 
-def _with_numbers(answer: PageAnswer, texts: Numbered) -> Hashable:
-    """Return an answer with numbers instead of texts."""
-    hint = texts.of(answer.hint) if answer.hint else -1
-    return (*answer.head, tuple(map(texts.of, answer.why)), tuple(map(texts.of, answer.notes)), hint)
+def _with_numbers(answer: PageAnswer, texts: Numbered, heads: Numbered) -> Hashable:
+    """Return an answer with numbers instead of texts, and of its build with the command."""
+
+    def number(text: str | None) -> int:
+        return texts.of(text) if text else -1
+
+    head = heads.of((*answer.head, number(answer.pip), number(answer.uv), number(answer.gap)))
+    return (head, tuple(map(texts.of, answer.why)), tuple(map(texts.of, answer.notes)), number(answer.hint))
+
+
+def first_releases(known: Profiles, driver_os: str) -> list[str]:
+    """Return the drivers that a branch ("580") can mean: the first release for each CUDA, oldest first."""
+    rows: tuple[CudaRelease | CudaMajor, ...] = (*known.cuda, *known.majors)
+    return sorted({r for row in rows if (r := getattr(row, driver_os))}, key=version)
 
 
 def _system(known: Profiles, system: System) -> dict[str, Any]:
@@ -136,6 +155,9 @@ def _answer(
         why=tuple(map(plain, list_objections(plan))),
         notes=tuple(map(plain, plan.notes)),
         hint=plain(plan.hint) if plan.hint else None,
+        pip=next(iter(install_lines("pip", plan, questions.known, questions.indexes)), None),
+        uv=next(iter(install_lines("uv", plan, questions.known, questions.indexes)), None),
+        gap=next(pip_gaps(plan, questions.known), None),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from provision.resolve.versions import version
 
-VERSION, CUDA, INDEX, CUDNN, PYTHON, WHY, NOTES, HINT = range(8)
+VERSION, CUDA, INDEX, CUDNN, PYTHON, PIP, UV, GAP, WHY, NOTES, HINT = range(11)
 
 
 def system_of(document: dict[str, Any], key: str) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def answer_of(
     table = document["tables"][system["key"]][framework]
     row = table["rows"][table["pairs"][interval_of(system, driver)]]
     classes = table["classes"][row[system["capabilities"].index(capability)]]
-    answer: list[Any] = document["answers"][classes[glibc][python]]
-    return answer
+    head, *rest = document["answers"][classes[glibc][python]]
+    return [*document["heads"][head], *rest]
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
@@ -64,20 +64,22 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
                         continue
                     was = answer_of(old, before, framework, capability, driver)
                     now = answer_of(new, system, framework, capability, driver)
-                    if was[:WHY] != now[:WHY]:
+                    if was[:PIP] != now[:PIP]:
                         yield f"{system['key']} {framework}, driver {driver or 'any'}, GPU {capability}: {_said(was)} -> {_said(now)}"
                     elif _texts(old, was) != _texts(new, now):
                         others += 1
     if others:
         yield f"{others} answers with other texts"
-    rest = [k for k in new if k not in ("tables", "heat", "texts", "answers") and new[k] != old.get(k)]
+    rest = [
+        k for k in new if k not in ("tables", "heat", "texts", "heads", "answers") and new[k] != old.get(k)
+    ]
     yield from (f"{key} differs" for key in rest)
 
 
 def _said(answer: list[Any]) -> str:
-    return " ".join(str(x) for x in answer[:WHY] if x) or "no build"
+    return " ".join(str(x) for x in answer[:PIP] if x) or "no build"
 
 
 def _texts(document: dict[str, Any], answer: list[Any]) -> list[str]:
-    numbers = [*answer[WHY], *answer[NOTES], *([answer[HINT]] if answer[HINT] >= 0 else [])]
-    return [document["texts"][n] for n in numbers]
+    numbers = [*answer[WHY], *answer[NOTES], answer[HINT], *answer[PIP:WHY]]
+    return [document["texts"][n] if n >= 0 else "" for n in numbers]

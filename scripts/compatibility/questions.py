@@ -94,6 +94,11 @@ class Questions:
     def _wanted(self) -> FrameworkRequest:
         return FrameworkRequest(name=self.framework)
 
+    @cached_property
+    def indexes(self) -> dict[str, str]:
+        """The addresses of the indexes that the profiles name."""
+        return {row.index: row.url for row in self.known.indexes}
+
     def request(self, python: str | None) -> Request:
         """Return the request of `gpuenv resolve --framework NAME [--python X]` for another machine."""
         return Request(frameworks=(FrameworkRequest(name=self.framework),), device="cuda", python=python)

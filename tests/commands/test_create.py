@@ -237,15 +237,6 @@ def test_a_request_that_nothing_fits_ends_with_5_and_every_objection(gpuenv, arg
     assert not list(gpuenv.work.iterdir())
 
 
-def test_activate_scripts_of_a_run_that_was_killed_are_mended(torch, gpuenv):
-    assert torch().code == 0
-    script = gpuenv.work / ".venv" / "bin" / "activate"
-    right = script.read_text()
-    script.write_text(right.replace("/.venv", "/..venv.gpuenv-new"))
-    assert torch().code == 0
-    assert script.read_text() == right
-
-
 def test_create_again_for_another_machine_is_still_unproven_and_no_failure(torch, gpuenv):
     args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU, "--json")
     assert gpuenv("create", *args).code == 0

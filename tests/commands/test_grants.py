@@ -106,8 +106,8 @@ def test_grants_of_a_file_that_others_write_are_refused(project, stranger, tmp_p
     (folder / "config.yaml").chmod(mode)
     project.env["XDG_CONFIG_HOME"] = str(folder.parent)
     ran = project("resolve", *ASK)
-    assert ran.code == 2 and "config.yaml" in ran.err
-    assert ("writable for everyone" in ran.err) == (mode == 0o666)
+    assert "config.yaml" in ran.err
+    assert ran.code == (0 if mode == 0o666 else 2)  # what others can write is left out, with a note
 
 
 @pytest.mark.parametrize(

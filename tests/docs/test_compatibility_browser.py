@@ -3,13 +3,16 @@
 import json
 import random
 import shlex
+import time
 
 import pytest
 from browser import PACKAGES, PROGRAMS, chromium
 from debian import need_programs
-from test_compatibility_page import DATA, script
+from test_compatibility_page import DATA, KNOWN, script
 
 from provision.model import Plan, from_plain
+from provision.resolve import gpu_named
+from provision.resolve.versions import version
 from provision.show.plan import list_objections
 
 ADDRESS = script.PAGE.as_uri()
@@ -18,7 +21,7 @@ const card = document.querySelector(`[data-framework="${arguments[0]}"]`);
 if (!card) return null;
 const facts = Object.fromEntries([...card.querySelectorAll("dd")].map((d) => [d.dataset.is, d.textContent]));
 const all = (selector) => [...card.querySelectorAll(selector)].map((e) => e.textContent);
-return { title: card.querySelector("h3").textContent, facts, why: all(".lines li"), notes: all(".note"),
+return { title: card.querySelector("h3").textContent, facts, why: all(".lines li"), notes: all(".note"), gaps: all(".gap"),
   helps: all(".helps").map((t) => t.replace("Would help: ", "")), commands: all("code") };
 """
 FILL = """
@@ -95,11 +98,11 @@ def test_random_questions_get_what_the_command_of_the_page_answers(page, gpuenv)
         card = page.run(CARD, fields["framework"])
         words = shlex.split(card["commands"][-1])
         assert words[:2] == ["gpuenv", "resolve"]
-        ran = gpuenv(*words[1:], "--json")
+        ran = gpuenv(*words[1:], "--pip", "--json")
         plan = from_plain(Plan, ran.json)
         assert ran.code == (0 if plan.builds else 5), (fields, ran.err)
         assert card["why"] == list(list_objections(plan)), fields
-        assert card["notes"] == list(plan.notes), fields
+        assert card["notes"] + card["gaps"] == list(plan.notes), fields
         assert card["helps"] == ([plan.hint] if plan.hint else []), fields
         if not plan.builds:
             assert card["title"].endswith("no build fits"), fields
@@ -114,6 +117,7 @@ def test_random_questions_get_what_the_command_of_the_page_answers(page, gpuenv)
         ), fields
         create = ["gpuenv", "create", "--framework", fields["framework"], "--python", plan.python]
         assert shlex.split(card["commands"][0]) == create
+        assert card["commands"][1:3] == [*plan.pip, *plan.uv], fields
     assert 10 < fitting < 38
 
 
@@ -135,10 +139,15 @@ def test_a_cell_of_the_overview_is_reached_and_asked_with_the_keyboard(page):
     page.run("document.querySelector('.cell[tabindex=\"0\"]').focus()")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
         page.press(key)
+    assert page.run("return document.activeElement.id") == "answer-title"
+    card = page.run(CARD, "torch")
+    announced = page.run("return document.getElementById('announce').textContent")
+    page.run("document.getElementById('back').focus()")
+    page.press("Enter")
     version = page.run("return document.activeElement.textContent")
     label = page.run("return document.activeElement.getAttribute('aria-label')")
     assert page.run("return document.activeElement.getAttribute('aria-current')") == "true"
-    card = page.run(CARD, "torch")
+    assert announced == f"PyTorch: {version if version != 'none' else 'no build fits'}"
     assert card["title"] == (f"PyTorch {version}" if version != "none" else "PyTorchno build fits")
     assert label.endswith(version if version != "none" else "no build")
     assert page.run("return document.querySelectorAll('.cell[tabindex=\"0\"]').length") == 1
@@ -275,6 +284,11 @@ def test_a_wrong_driver_stays_until_it_is_corrected(page):
         ("4090", "GeForce RTX 4090"),
         ("rtx 3080 ti", "GeForce RTX 3080 Ti"),
         ("9.0", "Capability 9.0"),
+        ("rtx4090", "GeForce RTX 4090"),
+        ("rtx 4090", "GeForce RTX 4090"),
+        ("h100", "H100"),
+        ("NVIDIA H100 80GB HBM3", "H100 80GB HBM3"),
+        ("A100-SXM4-80GB", "A100-SXM4-80GB"),
     ],
 )
 def test_typed_text_is_accepted_where_it_means_one_gpu(page, text, value):
@@ -282,8 +296,164 @@ def test_typed_text_is_accepted_where_it_means_one_gpu(page, text, value):
     says = page.run("return document.getElementById('gpu-says').textContent")
     if value is None:
         assert "means several GPUs" in says
+        assert page.run("return document.querySelectorAll('.build').length") == 0
     else:
         assert page.run("return document.getElementById('gpu').value") == value
+
+
+def test_a_gpu_is_what_gpuenv_resolve_takes_it_for(page):
+    names = [board for gpu in KNOWN.gpus for board in gpu.boards]
+    texts = [t for name in names for t in (name.lower().replace(" ", ""), f"NVIDIA {name}", name.split()[-1])]
+    texts += [
+        "rtx 40",
+        "4090 laptop",
+        "A100-PCIE-40GB",
+        "GTX 1080 Ti",
+        "3.3",
+        "5090d",
+        "geforce",
+        "l40s 48gb",
+        "",
+        "é",
+    ]
+    says = """
+      return arguments[0].map((text) => {
+        const field = document.getElementById("gpu");
+        field.focus();
+        field.value = text;
+        field.dispatchEvent(new Event("input"));
+        const names = [...document.querySelectorAll('[data-framework="jax"] code')].at(-1)?.textContent.match(/--gpu ('[^']+'|\\S+)/);
+        field.blur();
+        return names ? names[1].replaceAll("'", "") : null;
+      })
+    """
+    page.run(FILL, {"system": "arm"})  # Tegra parts have ARM processors
+    wrong = [
+        (text, said)
+        for text, said in zip(texts, page.run(says, texts), strict=True)
+        if said not in meant(text)
+    ]
+    assert wrong == []
+
+
+def meant(text):
+    """The GPU of a text by its name and by its capability, or None if gpuenv knows none."""
+    try:
+        gpu = gpu_named(text, KNOWN.gpus)
+    except ValueError:
+        return [None]
+    known = any(gpu.name in one.boards for one in KNOWN.gpus)
+    return [gpu.name] if known else [gpu.capability]
+
+
+def test_the_answer_follows_each_key(page):
+    """The field keeps the focus: no key, click or pause ends the driver's version."""
+    page.run(FILL, {"gpu": "H100"})
+    assert "no driver given" in " ".join(page.run(CARD, "torch")["notes"])
+    page.run("document.getElementById('driver').focus()")
+    for key, shown in (("5", 0), ("3", 0), ("5", 4)):
+        began = time.monotonic()
+        page.press(key)
+        count = page.run("return document.querySelectorAll('.build').length")
+        assert count == shown and time.monotonic() - began < 2  # of the test's machine; the page needs 40 ms
+    assert page.run("return document.activeElement.id") == "driver"
+    card = page.run(CARD, "torch")
+    assert "535.54.03" in card["commands"][-1] and "no driver given" not in " ".join(card["notes"])
+    page.press(".129.03")
+    assert "535.129.03" in page.run(CARD, "torch")["commands"][-1]
+    assert page.run("return document.getElementById('driver').value") == "535.129.03"
+
+
+def test_the_answer_to_a_gpu_follows_each_key(page):
+    page.run("document.getElementById('gpu').focus()")
+    for key, shown in zip("rtx4090", (0, 0, 0, 0, 0, 0, 4), strict=True):
+        page.press(key)
+        assert page.run("return document.querySelectorAll('.build').length") == shown, key
+    assert page.run("return document.getElementById('gpu').value") == "rtx4090"
+
+
+def branch_of(driver, system):
+    """The release that `gpuenv resolve --driver` reads a branch or a shortened release as, by the same table."""
+    rows = [getattr(row, system) for row in (*KNOWN.cuda, *KNOWN.majors)]
+    begun = [r for r in rows if r and r.split(".")[: driver.count(".") + 1] == driver.split(".")]
+    whole = driver.count(".") > 1 or driver in rows or not begun
+    return driver if whole else min(begun, key=version)
+
+
+def test_a_branch_is_read_as_its_first_release(page):
+    branches = [row.branch for row in KNOWN.branches]
+    drivers = [
+        *branches,
+        "580.65",
+        "570.2",
+        "528",
+        "536",
+        "551",
+        "565",
+        "570.26",
+        "525.60.13",
+        "511.23",
+        "999",
+    ]
+    for system in ("linux", "windows"):
+        page.run(FILL, {"system": system, "gpu": "RTX 4090"})
+        for driver in drivers:
+            page.run(FILL, {"driver": driver})
+            words = shlex.split(page.run(CARD, "torch")["commands"][-1])
+            release = branch_of(driver, system)
+            assert words[words.index("--driver") + 1] == release
+            says = page.run("return document.getElementById('driver-says').textContent")
+            assert (f"Read as {release}, the first release of {driver}." in says) is (release != driver)
+    assert branch_of("580", "linux") == "580.65.06" and branch_of("525", "linux") == "525.60.13"
+
+
+def test_the_form_and_its_answers_stand_before_the_overview(page):
+    order = "const at = (id) => document.getElementById(id).getBoundingClientRect().top; return [at('gpu'), at('answer'), at('heat')]"
+    page.show(width=390)
+    tops = page.run(order)
+    assert tops == sorted(tops)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_click_on_a_cell_moves_to_its_answer(page, width):
+    page.show(width=width)
+    page.run(
+        "const cells = [...document.querySelectorAll('#heat .cell')]; cells.at(-1).scrollIntoView(); cells[3].click()"
+    )
+    top = page.run("return document.getElementById('answer-title').getBoundingClientRect().top")
+    assert 0 <= top < 200
+    assert page.run("return document.activeElement.id") == "answer-title"
+    assert page.run("return document.getElementById('announce').textContent").startswith("PyTorch: ")
+    assert page.run("return document.getElementById('asked').textContent")
+
+
+def test_fields_are_within_a_narrow_window_and_words_are_whole(page):
+    page.show(width=390)
+    page.run(FILL, {"gpu": "T4", "driver": "580"})
+    outside = page.run("""
+      return [...document.querySelectorAll("input[type=text], select, .copy, .command code, #back, .segments label")]
+        .filter((e) => e.checkVisibility()).map((e) => [e.id || e.className, e.getBoundingClientRect()])
+        .filter(([, box]) => box.left < 0 || box.right > 390 || box.height < 25).map(([name]) => name);
+    """)
+    assert outside == []
+    assert (
+        page.run(
+            "return Math.max(...[...document.querySelectorAll('.segments label')].map((e) => e.offsetHeight))"
+        )
+        < 45
+    )
+
+
+def test_a_page_without_a_clipboard_copies_the_selected_command(page):
+    page.devtools("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    page.run(FILL, {"gpu": "V100", "driver": "580.95.05", "python": "3.12"})
+    page.run("Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })")
+    command = page.run(CARD, "jax")["commands"][1]
+    page.run("document.querySelectorAll('[data-framework=\"jax\"] .copy')[1].focus()")
+    page.press("Enter")
+    page.run("delete navigator.clipboard")
+    assert page.run("return navigator.clipboard.readText()") == command
+    assert command.startswith('pip install "jax[cuda12]==')
 
 
 def test_the_copy_button_copies_the_command(page):

@@ -10,6 +10,7 @@ import pytest
 from provision import profiles
 from provision.model import FRAMEWORKS, FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import gpu_named, resolve
+from provision.resolve.pip import install_lines, pip_gaps
 from provision.resolve.versions import version
 from provision.show.plan import list_objections
 
@@ -52,7 +53,7 @@ def page_answer(system, framework, capability, driver, glibc, python):
     found = answer_of(
         DATA, about, framework, capability, driver, glibc=newer[0], python=DATA["pythons"].index(python)
     )
-    *head, why, notes, hint = found
+    *head, pip, uv, gap, why, notes, hint = found
     given = {
         "gpu": f"a GPU of capability {capability}", "driver": driver, "speaks": about["speaks"][interval_of(about, driver)], "glibc": glibc,
         "python": python,
@@ -61,7 +62,14 @@ def page_answer(system, framework, capability, driver, glibc, python):
     def text(number):
         return re.sub(r"\{(\w+)\}", lambda m: given[m[1]] or "", DATA["texts"][number])
 
-    return [*head, [text(n) for n in why], [text(n) for n in notes], None if hint < 0 else text(hint)]
+    commands = [None if n < 0 else DATA["texts"][n] for n in (pip, uv, gap)]
+    return [
+        *head,
+        *commands,
+        [text(n) for n in why],
+        [text(n) for n in notes],
+        None if hint < 0 else text(hint),
+    ]
 
 
 def real_answer(system, framework, capability, driver, glibc, python):
@@ -74,7 +82,10 @@ def real_answer(system, framework, capability, driver, glibc, python):
     )
     build = plan.builds[0] if plan.builds else None
     head = [build.version, build.cuda, build.index, plan.cudnn, plan.python] if build else [None] * 5
-    return [*head, list(list_objections(plan)), list(plan.notes), plan.hint]
+    indexes = {row.index: row.url for row in KNOWN.indexes}
+    commands = [next(iter(install_lines(tool, plan, KNOWN, indexes)), None) for tool in ("pip", "uv")]
+    gap = next(pip_gaps(plan, KNOWN), None)
+    return [*head, *commands, gap, list(list_objections(plan)), list(plan.notes), plan.hint]
 
 
 def random_question(rng):
@@ -110,8 +121,9 @@ def test_a_table_is_what_the_script_makes():
     for one, other in zip(made["classes"], held["classes"], strict=True):
         for mine, theirs in zip(one, other, strict=True):
             answers = [made["answers"][n] for n in mine]
-            assert [list(a.head) for a in answers] == [DATA["answers"][n][:5] for n in theirs], RENEW
-            said = [[DATA["texts"][i] for i in DATA["answers"][n][5]] for n in theirs]
+            heads = [DATA["heads"][DATA["answers"][n][0]][:5] for n in theirs]
+            assert [list(a.head) for a in answers] == heads, RENEW
+            said = [[DATA["texts"][i] for i in DATA["answers"][n][1]] for n in theirs]
             assert [list(a.why) for a in answers] == said, RENEW
 
 
@@ -126,10 +138,19 @@ def test_a_board_is_known_to_gpuenv_by_the_name_that_the_page_has():
             assert gpu_named(board, KNOWN.gpus) == TargetGpu(capability=capability, name=board)
 
 
+def test_a_driver_branch_can_mean_the_first_release_of_each_cuda():
+    for system in ("linux", "windows"):
+        rows = [getattr(row, system) for row in (*KNOWN.cuda, *KNOWN.majors)]
+        assert set(DATA["releases"][system]) == {release for release in rows if release}
+
+
 def test_a_changed_answer_is_named_by_its_question():
     changed = script.read_data(TEXT)
     linux = system_of(changed, "linux")
-    answer_of(changed, linux, "torch", "9.0", "580.65.06")[0] = "0.0.1"
+    was = answer_of(changed, linux, "torch", "9.0", "580.65.06")
+    for head in changed["heads"]:
+        if head[:5] == was[:5]:
+            head[0] = "0.0.1"
     lines = script.changes(TEXT, script.page(changed))
     assert any(
         line.startswith("linux torch, driver 580.65.06, GPU 9.0: 2.") and "-> 0.0.1" in line for line in lines

@@ -129,7 +129,7 @@ class HostileFolder:
         source = self._package(outside / "archived", "archived")
         file, data = project_packages.packed(source, "archived", "1.0")
         (work / file).write_bytes(data)
-        committed = project_packages.committed(self._package(outside / "committed", "committed"))
+        committed = project_packages.committed(self._package(work / "committed", "committed"))
         (work / "leads_out").symlink_to(outside / "other")
         rows = ("plain", "-e ./app", "./vendored", f"./{file}", f"committed @ git+file://{committed}")
         (work / "requirements.txt").write_text("".join(f"{row}\n" for row in rows))

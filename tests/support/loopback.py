@@ -29,6 +29,7 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
 from collections import Counter
@@ -217,7 +218,7 @@ def _handler(index: Index):
             if not self.path.startswith(f"{index.root}/"):
                 self.reply(404, b"not here", body)
                 return
-            path = self.path.removeprefix(index.root)
+            path = urllib.parse.unquote(self.path).removeprefix(index.root)
             if index.needs and self.headers.get("Authorization") != index.needs:
                 fault = "401"
             if self.refuse(fault, body):

@@ -16,6 +16,13 @@ function compare(one, other) {
   return 0;
 }
 
+// A branch ("580") or shortened release ("580.65") is the first release of it, as for gpuenv resolve --driver.
+function releaseOf(system, driver) {
+  const releases = data.releases[system.driver_os];
+  if (driver === null || driver.split(".").length > 2 || releases.includes(driver)) return driver;
+  return releases.find((release) => release.startsWith(`${driver}.`)) || driver;
+}
+
 // The places of a question in the tables: null where the page has no answer for it.
 function intervalOf(system, driver) {
   return driver === null ? 0 : 1 + system.floors.filter((floor) => compare(floor, driver) <= 0).length;
@@ -33,12 +40,14 @@ function answerTo(question, framework) {
   const glibc = glibcOf(system, question.glibc);
   const python = data.pythons.indexOf(question.python);
   if (column < 0 || glibc === null || python < 0) return null;
-  const one = table.rows[table.pairs[intervalOf(system, question.driver)]][column];
-  const [version, cuda, index, cudnn, chosen, why, notes, hint] = data.answers[table.classes[one][glibc][python]];
+  const one = table.rows[table.pairs[intervalOf(system, question.release)]][column];
+  const [head, why, notes, hint] = data.answers[table.classes[one][glibc][python]];
+  const [version, cuda, index, cudnn, chosen, ...commands] = data.heads[head];
   const say = (number) => sayText(data.texts[number], question);
   return {
     framework, version, cuda, index, cudnn, python: chosen, needs: cuda && system.needs[cuda],
     why: why.map(say), notes: notes.map(say), hint: hint < 0 ? null : say(hint),
+    commands: commands.map((number) => data.texts[number]),
   };
 }
 
@@ -46,7 +55,7 @@ function sayText(text, question) {
   const system = systems[question.system];
   const gpu = question.name ? `${question.name} (${question.capability})` : `a GPU of capability ${question.capability}`;
   const given = {
-    gpu, driver: question.driver, speaks: system.speaks[intervalOf(system, question.driver)],
+    gpu, driver: question.release, speaks: system.speaks[intervalOf(system, question.release)],
     glibc: question.glibc, python: question.python,
   };
   return text.replace(/\{(gpu|driver|speaks|glibc|python)\}/g, (_, name) => given[name]);
@@ -71,7 +80,7 @@ function gpuWord({ name, capability }) {
 function targetWords(question) {
   const system = systems[question.system];
   const words = [];
-  if (question.driver) words.push("--driver", question.driver);
+  if (question.release) words.push("--driver", question.release);
   words.push("--gpu", gpuWord(question), "--platform", system.platform);
   if (question.system === "wsl") words.push("--driver-os", "windows");
   if (system.glibc[0] !== null) words.push("--glibc", question.glibc);

@@ -24,13 +24,23 @@ function says(id, text, wrong = false) {
   place.classList.toggle("wrong", wrong);
 }
 
+// A field in which someone types keeps its text.
+function put(id, value) {
+  if (document.activeElement !== byId(id)) byId(id).value = value;
+}
+
 let lastCommand = 0;
 
-function commandLine(title, words) {
-  const text = commandOf(words), id = `command-${++lastCommand}`;
-  const button = make("button", { type: "button", class: "copy", text: "Copy", "aria-describedby": id });
+function commandLine(title, text) {
+  const id = `command-${++lastCommand}`;
+  const button = make("button", { type: "button", class: "copy", text: "Copy", "aria-label": `Copy: ${title}`, "aria-describedby": id });
   button.addEventListener("click", () => copyText(text, button, id));
-  return make("div", { class: "command" }, make("span", { text: title }), make("code", { id, text }), button);
+  return make("div", { class: "command" }, make("span", { text: title }), make("code", { id }, ...wordsOf(text)), button);
+}
+
+// Lines end between the words of a command, not at the hyphens of an option.
+function wordsOf(text) {
+  return text.split(/( )/).map((word) => (word === " " ? word : make("span", { text: word })));
 }
 
 async function copyText(text, button, id) {

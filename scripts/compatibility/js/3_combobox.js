@@ -2,19 +2,50 @@
 const MOST = 60;
 let shown = [], active = -1;
 
+// The rules of gpuenv resolve --gpu (gpu_named of provision/resolve/kernels.py), with its patterns.
+const [MAKERS, FORMS] = data.names.map((pattern) => new RegExp(pattern, "g"));
+
 function plain(text) {
-  return text.toLowerCase().replace(/\b(nvidia|geforce|tesla|quadro)\b/g, " ").replace(/[^a-z0-9.]+/g, " ").trim();
+  return text.toLowerCase().replace(MAKERS, " ").split(" ").filter(Boolean).join(" ");
 }
 
+function joined(text) {
+  return plain(text).replaceAll(" ", "");
+}
+
+function bare(text) {
+  return plain(text).replace(FORMS, "").replaceAll(" ", "");
+}
+
+function gpuNamed(typed) {
+  const text = typed.trim().replace(/^capability /i, "");
+  if (/^\d+\.\d+$/.test(text)) return Object.hasOwn(generations, text) ? { capability: text, name: null } : null;
+  const exact = boards.find((b) => joined(b.name) === joined(text));
+  if (exact) return { capability: exact.capability, name: exact.name };
+  const formed = bare(text) ? boards.filter((b) => bare(b.name) === bare(text)) : [];
+  if (formed.length && isOne(formed)) return { capability: formed[0].capability, name: text };
+  const words = plain(text).split(" ");
+  if (!words.some((word) => /\d$/.test(word))) return null;
+  const having = boards.filter((b) => words.every((word) => plain(b.name).split(" ").includes(word)));
+  if (!having.length || !isOne(having)) return null;
+  const { capability, name } = having.reduce((one, other) => (other.name.length < one.name.length ? other : one));
+  return { capability, name };
+}
+
+function isOne(some) {
+  return new Set(some.map((b) => b.capability)).size === 1;
+}
+
+// The rows of the list: boards and capabilities with all words that were typed.
 function found(text) {
   const system = systems[state.system];
-  const words = plain(text).split(" ").filter(Boolean);
-  const here = boards.filter((b) => system.capabilities.includes(b.capability));
-  const matches = here.filter((b) => {
-    const having = `${plain(b.name)} ${b.capability} ${b.generation.toLowerCase()}`;
-    return words.every((word) => having.includes(word));
+  const words = text.toLowerCase().split(/[\s_-]+/).filter(plain);
+  const matches = boards.filter((b) => {
+    const having = `${b.name} ${b.capability} ${b.generation}`.toLowerCase();
+    return system.capabilities.includes(b.capability)
+      && words.every((word) => having.includes(word) || joined(b.name).includes(word));
   });
-  const capabilities = system.capabilities.filter((c) => words.length === 0 || words.every((w) => `${c} ${generations[c].toLowerCase()}`.includes(w)));
+  const capabilities = system.capabilities.filter((c) => words.every((w) => `${c} ${generations[c].toLowerCase()}`.includes(w)));
   matches.sort((a, b) => distance(a.name, text) - distance(b.name, text));
   const rows = matches.map((b) => ({ capability: b.capability, name: b.name, label: b.name, more: `${b.generation}, ${b.capability}` }));
   const plainRows = capabilities.map((c) => ({ capability: c, name: null, label: `Capability ${c}`, more: `any ${generations[c]} ${c}` }));
@@ -24,8 +55,8 @@ function found(text) {
 
 // How far a name is from what was typed: "rtx 4090" and "4090" are nearest to RTX 4090, not to RTX 4090 D.
 function distance(name, text) {
-  const having = plain(name), wanted = plain(text);
-  return having === wanted ? 0 : having.endsWith(` ${wanted}`) ? 1 : having.startsWith(wanted) ? 2 : having.includes(wanted) ? 3 : 4;
+  const having = joined(name), wanted = joined(text);
+  return having === wanted ? 0 : having.endsWith(wanted) ? 1 : having.startsWith(wanted) ? 2 : having.includes(wanted) ? 3 : 4;
 }
 
 function openList(text) {
@@ -61,35 +92,25 @@ function moveTo(place) {
 
 function pick(row) {
   closeList();
-  change({ capability: row.capability, name: row.name, many: null });
+  byId("gpu").value = labelOf(row);
+  change({ capability: row.capability, name: row.name, many: null, wrongGpu: null });
 }
 
-function labelOf(question) {
-  return question.name || (question.capability ? `Capability ${question.capability}` : "");
+function labelOf({ name, capability }) {
+  return name || (capability ? `Capability ${capability}` : "");
 }
 
-// What was typed without choosing from the list: taken where it means one GPU.
-function settle() {
-  const text = byId("gpu").value.trim();
-  closeList();
-  if (text === labelOf(state)) return;
-  if (!text) { change({ capability: null, name: null, many: null }); return; }
-  const rows = found(text);
-  const capability = rows.find((r) => r.name === null && (r.capability === text || plain(r.label) === plain(text)));
-  const near = [0, 1].map((far) => rows.filter((r) => r.name && distance(r.name, text) === far));
-  const one = [...near, rows].find((some) => some.length === 1);
-  const meant = capability || (one && one[0]);
-  if (meant) { pick(meant); return; }
-  byId("gpu").setAttribute("aria-invalid", "true");
-  says("gpu-says", rows.length ? `${text} means several GPUs. Choose one from the list.`
-    : `No GPU called ${text} is known. Give its compute capability, such as 8.6.`, true);
+// The answers follow each key: what was typed is a GPU where gpuenv would take it for one.
+function readGpu() {
+  const text = byId("gpu").value.trim(), gpu = text ? gpuNamed(text) : null;
+  change({ capability: null, name: null, many: null, wrongGpu: text && !gpu ? text : null, ...gpu });
 }
 
 function startCombobox() {
   const input = byId("gpu");
-  input.addEventListener("input", () => openList(input.value));
+  input.addEventListener("input", () => { openList(input.value); readGpu(); });
   input.addEventListener("click", () => openList(input.value === labelOf(state) ? "" : input.value));
-  input.addEventListener("blur", settle);
+  input.addEventListener("blur", () => { closeList(); showForm(); });
   input.addEventListener("keydown", (event) => {
     const open = !byId("gpus").hidden;
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -98,9 +119,9 @@ function startCombobox() {
       moveTo(event.key === "ArrowDown" ? active + 1 : active < 0 ? shown.length - 1 : active - 1);
     } else if (event.key === "Enter") {
       event.preventDefault();
-      if (open && active >= 0) pick(shown[active]); else settle();
+      if (open && active >= 0) pick(shown[active]); else { closeList(); input.value = state.wrongGpu || labelOf(state); }
     } else if (event.key === "Escape") {
-      if (open) closeList(); else { input.value = labelOf(state); }
+      if (open) closeList(); else { input.value = labelOf(state); readGpu(); }
     }
   });
 }

@@ -4,23 +4,22 @@ const GLIBC = /^2\.\d{1,3}$/;
 const CAPABILITY = /^\d{1,2}\.\d{1,2}$/;
 const BLANK = {
   capability: null, name: null, driver: null, system: "linux", glibc: systems.linux.glibc[0], python: null,
-  framework: "all", many: null, wrongDriver: null,
+  framework: "all", many: null, wrongDriver: null, wrongGpu: null,
 };
-let state = { ...BLANK };
+// The question, and in `release` the driver that it means.
+let state = { ...BLANK, release: null };
 
 function change(parts) {
   state = { ...state, ...parts };
   const system = systems[state.system];
   if (system.glibc[0] === null) state.glibc = null;
   else if (!state.glibc) state.glibc = system.glibc[0];
-  if (state.capability && !system.capabilities.includes(state.capability)) {
-    const gone = labelOf(state);
-    state.capability = state.name = null;
-    showForm();
-    says("gpu-says", `${gone} is not a GPU of ${system.title} machines.`, true);
-  } else {
-    showForm();
-  }
+  state.release = releaseOf(system, state.driver);
+  const fits = ({ capability }) => system.capabilities.includes(capability);
+  if (state.capability && !fits(state)) Object.assign(state, { wrongGpu: labelOf(state), capability: null, name: null });
+  const meant = state.wrongGpu && gpuNamed(state.wrongGpu);
+  if (meant && fits(meant)) Object.assign(state, { wrongGpu: null, ...meant });
+  showForm();
   showOverview();
   showAnswers();
   rememberInAddress();
@@ -28,10 +27,7 @@ function change(parts) {
 
 function showForm() {
   const system = systems[state.system];
-  byId("gpu").value = labelOf(state);
-  byId("gpu").removeAttribute("aria-invalid");
-  says("gpu-says", state.name ? `${generations[state.capability]}, compute capability ${state.capability}.`
-    : "Several models in one host: paste the JSON of gpuenv detect below.");
+  showGpu(system);
   showDriver(system);
   byId("system").value = state.system;
   byId("glibc-field").hidden = byId("glibc-says").hidden = system.glibc[0] === null;
@@ -42,26 +38,47 @@ function showForm() {
   byId("framework").value = state.framework;
 }
 
-function showDriver(system) {
-  const wrong = state.wrongDriver;
-  byId("driver").value = wrong || state.driver || "";
-  byId("driver").setAttribute("aria-invalid", String(Boolean(wrong)));
-  const cuda = system.speaks[intervalOf(system, state.driver)];
-  if (wrong && /^\d{1,2}\.\d+$/.test(wrong)) {
-    says("driver-says", `${wrong} looks like a CUDA version. The driver version is at the top left of nvidia-smi.`, true);
-  } else if (wrong) {
-    says("driver-says", `${wrong} is not a driver version. Write it like 550.54.15.`, true);
+// A text that no GPU or driver has is wrong only when the field is left.
+function mark(id, wrong) {
+  put(id, wrong || (id === "gpu" ? labelOf(state) : state.driver || ""));
+  const left = Boolean(wrong) && document.activeElement !== byId(id);
+  byId(id).setAttribute("aria-invalid", String(left));
+  return left;
+}
+
+function showGpu(system) {
+  const wrong = state.wrongGpu;
+  if (!mark("gpu", wrong)) {
+    says("gpu-says", state.name ? `${generations[state.capability]}, compute capability ${state.capability}.`
+      : "Several models in one host: paste the JSON of gpuenv detect below.");
+  } else if (gpuNamed(wrong)) {
+    says("gpu-says", `${wrong} is not a GPU of ${system.title} machines.`, true);
   } else {
-    says("driver-says", state.driver ? `This driver supports CUDA ${cuda || "older than 10.0"}.`
-      : "At the top left of nvidia-smi. Empty: any driver.");
+    says("gpu-says", found(wrong).length ? `${wrong} means several GPUs. Choose one from the list.`
+      : `No GPU called ${wrong} is known. Give its compute capability, such as 8.6.`, true);
   }
 }
 
+function showDriver(system) {
+  const { driver, release, wrongDriver: wrong } = state;
+  if (mark("driver", wrong)) {
+    says("driver-says", /^\d{1,2}\.\d+$/.test(wrong)
+      ? `${wrong} looks like a CUDA version. The driver version is at the top left of nvidia-smi.`
+      : `${wrong} is not a driver version. Write it like 550.54.15.`, true);
+  } else if (driver) {
+    const assumed = release === driver ? "" : `Read as ${release}, the first release of ${driver}. `;
+    const cuda = system.speaks[intervalOf(system, release)];
+    says("driver-says", `${assumed}This driver supports CUDA ${cuda || "older than 10.0"}.`);
+  } else {
+    says("driver-says", "At the top left of nvidia-smi. Its branch, such as 580, is enough. Empty: any driver.");
+  }
+}
+
+// The answers follow each key.
 function readDriver() {
-  const text = byId("driver").value.trim();
+  const text = byId("driver").value.trim(), usable = !text || DRIVER.test(text);
   const many = state.many && state.many.length ? state.many : null;
-  if (!text || DRIVER.test(text)) change({ driver: text || null, many, wrongDriver: null });
-  else change({ driver: null, many, wrongDriver: text });
+  change({ driver: usable && text ? text : null, many, wrongDriver: usable ? null : text });
 }
 
 // --- the JSON of gpuenv detect -----------------------------------------------------------------------
@@ -101,19 +118,19 @@ function questionOf(found) {
   return {
     capability: many ? null : capabilities[0], name: !many && names.length === 1 && names[0] ? names[0] : null,
     driver: target.driver || null, wrongDriver: null, system: system.key, glibc: target.glibc || null,
-    many: many || (unknown(target, system, capabilities[0]) ? [] : null),
+    wrongGpu: null, many: many || (unknown(target, system, capabilities[0]) ? [] : null),
   };
 }
 
 // The name that gpuenv has for a board; any other name stays.
 function knownName(name) {
-  const board = boards.find((b) => plain(b.name) === plain(name));
+  const board = boards.find((b) => joined(b.name) === joined(name));
   return board ? board.name : name;
 }
 
 // What the tables have no place for: a GPU that no row knows, a libcuda that supports another CUDA than its driver.
 function unknown(target, system, capability) {
-  const speaks = system.speaks[intervalOf(system, target.driver || null)];
+  const speaks = system.speaks[intervalOf(system, releaseOf(system, target.driver || null))];
   return !system.capabilities.includes(capability) || Boolean(target.forward_compat)
     || Boolean(target.driver_cuda && speaks && compare(target.driver_cuda, speaks) > 0);
 }
@@ -153,7 +170,8 @@ function startForm() {
   fillSelect(byId("framework"), [["all", "All"], ...Object.entries(FRAMEWORKS)]);
   byId("drivers").append(...[...data.branches].reverse().map((value) => make("option", { value })));
   startCombobox();
-  byId("driver").addEventListener("change", readDriver);
+  byId("driver").addEventListener("input", readDriver);
+  byId("driver").addEventListener("blur", showForm);
   byId("system").addEventListener("change", (e) => change({ system: e.target.value, many: null }));
   byId("glibc").addEventListener("change", (e) => change({ glibc: e.target.value, many: null }));
   byId("python").addEventListener("change", (e) => change({ python: e.target.value || null }));

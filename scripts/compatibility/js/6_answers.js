@@ -1,9 +1,10 @@
 // The answers: a card for each framework.
 function showAnswers() {
   const wanted = state.framework === "all" ? Object.keys(FRAMEWORKS) : [state.framework];
+  byId("asked").textContent = askedText();
   if (state.many) { showMany(wanted); return; }
   if (!state.capability || state.wrongDriver) {
-    const text = state.capability ? "Correct the driver version." : "Give a GPU, or select a cell of the overview.";
+    const text = state.capability ? "Give the whole driver version, or its branch." : "Give a GPU, or select a cell of the overview.";
     byId("answers").replaceChildren(make("p", { class: "empty", text }));
     byId("announce").textContent = "";
     return;
@@ -12,6 +13,13 @@ function showAnswers() {
   if (answers.includes(null)) { showMany(wanted); return; }
   byId("answers").replaceChildren(...answers.map(cardOf));
   byId("announce").textContent = answers.map((a) => `${FRAMEWORKS[a.framework]}: ${a.version || "no build fits"}`).join(". ");
+}
+
+// What the answers are for, in words.
+function askedText() {
+  if (!state.capability || state.wrongDriver) return "";
+  const gpu = state.name || `${generations[state.capability]} ${state.capability}`;
+  return [gpu, state.release ? `driver ${state.release}` : "any driver", systems[state.system].title].join(" · ");
 }
 
 function cardOf(answer) {
@@ -48,9 +56,16 @@ function whyOf(answer, name) {
 function commandsOf(answer) {
   const python = pythonWords(answer.version ? answer.python : state.python);
   const ask = ["gpuenv", "resolve", "--framework", answer.framework, ...targetWords(state), ...python];
-  const asking = commandLine("The same answer on any machine", ask);
+  const asking = commandLine("The same answer on any machine", commandOf(ask));
   if (!answer.version) return [asking];
-  return [commandLine("Build it on that machine", ["gpuenv", "create", "--framework", answer.framework, ...python]), asking];
+  const create = ["gpuenv", "create", "--framework", answer.framework, ...python];
+  const where = `in an environment with Python ${answer.python}`;
+  const [pip, uv, gap] = answer.commands;
+  return [
+    commandLine("Build it on that machine, and prove it", commandOf(create)),
+    commandLine(`Or with pip, ${where}`, pip), commandLine(`Or with uv, ${where}`, uv),
+    gap && make("p", { class: "gap", text: gap }), asking,
+  ].filter(Boolean);
 }
 
 // Hosts with several models, and what the tables do not have: gpuenv answers.
@@ -61,7 +76,7 @@ function showMany(wanted) {
     : "This page has no answer for this machine: its GPU, its glibc or the CUDA of its driver is not in the tables.";
   const commands = wanted.map((framework) => {
     const words = state.many && state.many.length ? manyWords() : ["--target", "machine.json"];
-    return commandLine(FRAMEWORKS[framework], ["gpuenv", "resolve", "--framework", framework, ...words, ...pythonWords(state.python)]);
+    return commandLine(FRAMEWORKS[framework], commandOf(["gpuenv", "resolve", "--framework", framework, ...words, ...pythonWords(state.python)]));
   });
   const file = state.many && state.many.length ? null : make("p", { class: "quiet", text: "machine.json is the output of gpuenv detect --json." });
   byId("answers").replaceChildren(make("article", { class: "card build" }, make("h3", { text: title }), make("p", { text }), file, ...commands));
@@ -69,7 +84,7 @@ function showMany(wanted) {
 }
 
 function manyWords() {
-  const [, , ...rest] = targetWords({ ...state, driver: null, capability: "0", name: null });
-  const driver = state.driver ? ["--driver", state.driver] : [];
+  const [, , ...rest] = targetWords({ ...state, release: null, capability: "0", name: null });
+  const driver = state.release ? ["--driver", state.release] : [];
   return [...driver, ...[...new Set(state.many)].flatMap((gpu) => ["--gpu", gpu]), ...rest];
 }
