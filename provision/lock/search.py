@@ -1,0 +1,656 @@
+"""Finds the lock of a request: uv answers, the measured rows judge, and at most three other solutions are compared."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from ..detect import find_python
+from ..errors import LockError, ResolveError
+from ..index.build_addresses import name_locked
+from ..index.simple_api import File
+from ..model import (
+    PROJECT_FRAMEWORKS,
+    Build,
+    Emit,
+    Event,
+    FrameworkRequest,
+    Lock,
+    LockedPackage,
+    Plan,
+    RequestContext,
+    RequirementLine,
+    Satellite,
+    drop_event,
+)
+from ..resolve.versions import allows, meets, version
+from ..wheels.cache_and_disk import own_cache
+from ..wheels.index_metadata_cache import IndexMetadata
+from ..wheels.measured_rows_cache import MeasuredRows
+from ..wheels.pylock import is_source
+from . import reasons
+from .archives import SourceRules, describe_build, source_rules
+from .builds import Fitting, chosen_pins, name_of, pins
+from .compile import Answer, Question, ask, newest
+from .facts import Facts, framework_bounds
+from .named import NamedPackage, read_named_packages
+from .pages import choice_for, prebuilt_builds, unruled_pages
+from .pinned import differs
+from .solution import Refusal, Solution, Try
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_MORE = 3
+"""The most solves after the first one."""
+_AT_ONCE = 2
+_EPOCH = dt.date(1970, 1, 1)
+
+
+def search(
+    context: RequestContext,
+    emit: Emit,
+    *,
+    cache: Path | None = None,
+    near: Lock | None = None,
+    moving: frozenset[str] = frozenset(),
+) -> tuple[Plan, Lock | None]:
+    """Return the plan of a request and its lock, or no lock if no build fits.
+
+    The versions of `near` stay where possible, except those of the packages in `moving`. With `context.reading` no
+    code of a source archive runs. Raises LockError, and ResolveError if a measured row forbids the request.
+    """
+    rules = source_rules(context.sources, emit, reading=context.reading)
+    closed: LockError | None = None
+    while True:
+        one = _Search(context, emit, rules, cache)
+        if not one.fitting.newest.builds:
+            return one.without_builds(closed)
+        try:
+            solution = one.near(near, moving) if near else one.best()
+        except LockError as error:
+            index = error.unreachable
+            if index != "pytorch" or context.request.index != "auto" or index in context.supply.unreachable:
+                raise
+            emit(Event(kind="warning", stage="lock", text=f"{error.message}; continuing without this index"))
+            supply = dataclasses.replace(context.supply, unreachable=(*context.supply.unreachable, index))
+            context, closed = dataclasses.replace(context, supply=supply), error
+            continue
+        if brought := one.frameworks_brought(solution):
+            more = one.with_frameworks(brought)
+            if more is not None:
+                emit(
+                    Event(
+                        kind="note",
+                        stage="lock",
+                        text=f"the packages require {' and '.join(brought)}: planning them too",
+                    )
+                )
+                context = more
+                continue
+        return one.lock_of(solution)
+
+
+class _Search:
+    """The search for one request."""
+
+    def __init__(self, context: RequestContext, emit: Emit, rules: SourceRules, cache: Path | None) -> None:
+        self.context, self.emit, self.rules, self.cache = context, emit, rules, cache
+        self.fitting = Fitting(context)
+        self.named = read_named_packages(context)
+        self.metadata = IndexMetadata(context.sources)
+        self.rows = MeasuredRows(own_cache(context.sources))
+        named = frozenset(n.name for n in self.named)
+        self.facts = Facts(self.fitting.question, named, self.requires, self._measured)
+        self.tried: list[Solution | Refusal] = []
+        self.newest_files: Mapping[str, LockedPackage] = {}
+        self.newest_days: Mapping[str, str] = {}
+        self.locked: Mapping[str, LockedPackage] = {}
+        self._bounds: dict[str, dict[str, str]] = {}
+
+    # --- results -------------------------------------------------------------------------------------
+
+    def without_builds(self, closed: LockError | None) -> tuple[Plan, None]:
+        """Return the plan without builds. Raises LockError if an index that does not answer has builds that fit."""
+        plan = self.fitting.newest
+        if closed is not None:
+            raise LockError(
+                f"{closed.message}; it has builds that fit, and no other index has one", hint=closed.hint,
+                unreachable=closed.unreachable, log=closed.log,
+            )  # fmt: skip
+        return plan, None
+
+    def lock_of(self, solution: Solution) -> tuple[Plan, Lock]:
+        """Return the plan and the lock of a solution, with the reasons why others were not chosen."""
+        held_back = reasons.held_back(self, solution)
+        because = {h.package: h.because for h in held_back}
+        locked = solution.answer.versions
+        named = [f"{n.name}=={locked[n.name]}" for n in self.named if n.name in locked]
+        plan = self.fitting.plan(solution.builds, solution.plan.python or "", because, named)
+        notes = [*plan.notes, *reasons.notes(self, solution)]
+        plan = dataclasses.replace(
+            plan, held_back=tuple(held_back), sets=tuple(reasons.ladder(self, solution)), notes=tuple(notes)
+        )
+        for package in solution.answer.packages:
+            if is_source(package):
+                archive = self.rules.stated.archive(package) or solution.answer.archives.get(package.name)
+                self.emit(describe_build(package, archive, plan))
+        for text in reasons.warnings(self, solution):
+            self.emit(Event(kind="warning", stage="lock", text=text))
+        plan = name_locked(plan, solution.answer.packages)
+        lock = Lock(
+            manager="venv", target=self.context.target, plan=plan, packages=solution.answer.packages,
+            held_back=plan.held_back, required_by=solution.answer.required_by,
+        )  # fmt: skip
+        self.emit(
+            Event(kind="done", stage="lock", text=f"{len(lock.packages)} packages", done=len(lock.packages))
+        )
+        return plan, lock
+
+    # --- the order of the search ---------------------------------------------------------------------
+
+    def best(self) -> Solution:
+        """Ask, judge, and compare with at most three other solutions. Raises LockError, ResolveError."""
+        self.emit(Event(kind="start", stage="lock", text="solving the packages"))
+        first = self.first_try()
+        best = self._first_solution(first)
+        more = MOST_MORE
+        while more and (tries := self._candidates(best)[: min(more, _AT_ONCE)]):
+            more -= len(tries)
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                for outcome in pool.map(self._compared, tries):
+                    self.tried.append(outcome)
+                    if isinstance(outcome, Solution) and self._key(outcome) < self._key(best):
+                        best = outcome
+        if best.conflicts:
+            self._explain_conflicts(best)
+        return self._with_older_python(best)
+
+    def near(self, lock: Lock, moving: frozenset[str]) -> Solution:
+        """Return the solution with the versions of a lock, or the best one if that is impossible."""
+        self.locked = {p.name: p for p in lock.packages if p.name not in moving}
+        keep = {p.name: p.version for p in lock.packages if p.name not in moving and not p.unhashed}
+        builds = self._builds_of(lock, moving)
+        if builds and lock.plan.python in self.fitting.question.pythons(builds[0]):
+            plan = self.fitting.plan(builds, lock.plan.python or "", {})
+            if plan.builds:
+                outcome = self._attempt(Try(plan=plan, builds=builds, keep=keep))
+                if isinstance(outcome, Solution) and not outcome.conflicts:
+                    self._read_newest(outcome.plan)
+                    return outcome
+        elif not moving.isdisjoint({b.framework for b in lock.plan.builds}):
+            first = dataclasses.replace(
+                self.first_try(), keep={n: v for n, v in keep.items() if n in self.facts.named}
+            )
+            outcome = self._attempt(first)
+            if isinstance(outcome, Solution) and not outcome.conflicts:
+                self._read_newest(outcome.plan)
+                return outcome
+        self.emit(Event(kind="note", stage="lock", text=self._upgrading(moving)))
+        return self.best()
+
+    def _upgrading(self, moving: frozenset[str]) -> str:
+        named = ", ".join(sorted(moving)) or "the requirements"
+        return f"upgrading locked packages to make room for {named}"
+
+    def _builds_of(self, lock: Lock, moving: frozenset[str]) -> tuple[Build, ...] | None:
+        """Return the fitting builds of a lock, or None if one does not fit any more or may move."""
+        chosen = []
+        for wanted, chain in zip(self.fitting.question.request.frameworks, self.fitting.chains, strict=True):
+            locked = next((b for b in lock.plan.builds if b.framework == wanted.name), None)
+            if locked is None or wanted.name in moving:
+                return None
+            same = [b for b in chain if (b.version, b.cuda) == (locked.version, locked.cuda)]
+            here = [b for b in same if b.index == locked.index]
+            chosen += (here or same)[:1]
+        return tuple(chosen) if len(chosen) == len(self.fitting.chains) else None
+
+    def first_try(self) -> Try:
+        """Return the first question: the newest fitting builds, and all others of their index."""
+        plan = self.fitting.newest
+        builds = self.fitting.rows(plan)
+        if paged := prebuilt_builds(self.fitting, self.named, plan.python or "", self.emit):
+            return Try(plan=self.fitting.plan(paged, plan.python or "", {}), builds=paged)
+        fixed = self.context.request.pre or self.context.supply.only_wheels
+        return Try(plan=plan, builds=builds, fixed=fixed)
+
+    def _first_solution(self, first: Try) -> Solution:
+        """Return the first solution. After a refusal: without gpuenv's own pins, with another Python, without rows."""
+        outcome = self._attempt_beside_newest(first)
+        if isinstance(outcome, Refusal) and chosen_pins(first.plan, first.builds):
+            outcome = self._attempt(dataclasses.replace(first, loose=True))
+        for python in self._other_pythons(outcome):
+            request = dataclasses.replace(self.context.request, pythons=(python,))
+            other = Fitting(dataclasses.replace(self.context, request=request, pythons_known=False))
+            if not other.newest.builds:
+                continue
+            why = f"Python {first.plan.python} is not possible: the requirements do not support it. Trying Python {python}"
+            self.emit(Event(kind="note", stage="lock", text=why))
+            self.fitting = other
+            outcome = self._attempt_beside_newest(self.first_try())
+            if isinstance(outcome, Solution):
+                break
+        if isinstance(outcome, Refusal):
+            self._explain_refusal(outcome)
+            raise outcome.error
+        return outcome
+
+    def _attempt_beside_newest(self, one: Try) -> Solution | Refusal:
+        """Ask uv, and look up the newest releases of the named packages at the same time."""
+        with ThreadPoolExecutor(1) as pool:
+            reading: Future[None] = pool.submit(self._read_newest, one.plan)
+            outcome = self._ask(one)
+            reading.result()
+        return self._judged(one, outcome)
+
+    def _read_newest(self, plan: Plan) -> None:
+        texts = [n.text for n in self.named if not n.index and not n.is_exact]
+        if self.newest_files or not texts:
+            return
+        quiet = source_rules(self.context.sources, drop_event, reading=self.context.reading)
+        question = Question(plan=plan, sources=self.context.sources, roots=())
+        self.newest_files, self.newest_days = newest(texts, question, quiet)
+
+    # --- one question --------------------------------------------------------------------------------
+
+    def _attempt(self, one: Try) -> Solution | Refusal:
+        return self._judged(one, self._ask(one))
+
+    def _compared(self, one: Try) -> Solution | Refusal:
+        """Return the solution of a question that may fail in any way: the first solution exists."""
+        try:
+            return self._attempt(one)
+        except LockError as error:
+            return Refusal(asked=one, error=error)
+
+    def _ask(self, one: Try) -> Answer | LockError:
+        """Return uv's answer or its refusal. Raises LockError for any other failure."""
+        question = self._question(one)
+        try:
+            return ask(question, self.rules, self.emit)
+        except LockError as error:
+            if error.contradiction or error.absent:
+                return error
+            raise
+
+    def _question(self, one: Try) -> Question:
+        plan, context = one.plan, self.context
+        measured = self.facts.rows.packages
+        first = [*one.first, *(n.name for n in self.named if n.name in measured and n.name not in one.first)]
+        own = [*plan.packages, *(n.text for n in context.demands.needs if _is_plain(n))]
+        leading = [text for name in first for text in own if name_of(text) == name]
+        groups = self._groups(one)
+        if one.fixed:
+            frameworks = pins(plan)
+            limits = self.facts.left_out([one.builds])
+        else:
+            frameworks = [self.fitting.root(b) for b in one.builds]
+            frameworks += [] if one.loose else chosen_pins(plan, one.builds)
+            limits = [self.fitting.limit(g) for g in groups]
+            beside = one.builds[1:]
+            limits += self.facts.left_out([(b, *beside) for b in groups[0]])
+        rest = [p for p in plan.packages if p not in leading]
+        roots = list(dict.fromkeys([*leading, *frameworks, *rest, "pip"]))
+        if context.sources.offline and not _has_pip(context):
+            roots.remove("pip")
+        needs = tuple(n for n in context.demands.needs if not (_is_plain(n) and n.text in leading))
+        pages = unruled_pages(context, plan)
+        sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
+        choice = choice_for(context, plan, self.emit, self.locked)
+        needs, roots = tuple(choice.require_lines(needs)), [choice.require(text) for text in roots]
+        return Question(
+            plan=plan, sources=sources, roots=tuple(roots), needs=needs,
+            limits=(*self._applicable(limits), *one.without), keep=one.keep, only_binary=one.only_binary, built=one.built,
+            python=find_python(plan.python or "", context.machine, self.cache),
+        )  # fmt: skip
+
+    def _applicable(self, limits: Sequence[str]) -> list[str]:
+        """Return the limits without those on packages that the user pins to an address."""
+        direct = {
+            str(canonicalize_name(n.name))
+            for n in self.context.demands.needs
+            if n.name and not _is_plain(n) and not n.constraint
+        }
+        return [text for text in limits if name_of(text) not in direct]
+
+    def _groups(self, one: Try) -> tuple[list[Build], ...]:
+        if one.fixed:
+            return tuple([b] for b in one.builds)
+        return self.fitting.group(one.builds, one.plan.python or "")
+
+    def _judged(self, one: Try, outcome: Answer | LockError) -> Solution | Refusal:
+        """Compare an answer with the facts. An answer whose pins are not those of its builds is asked again, fixed."""
+        if isinstance(outcome, LockError):
+            return Refusal(asked=one, error=outcome)
+        groups = self._groups(one)
+        builds = self.fitting.of_versions(groups, outcome.versions)
+        if builds is None:
+            named = " and ".join(b.framework for b in one.builds)
+            error = LockError(f"the solver chose a release of {named} that does not fit", contradiction=True)
+            return Refusal(asked=one, error=error)
+        plan = one.plan
+        if builds != one.builds:
+            locked = outcome.versions
+            named_pins = [f"{n.name}=={locked[n.name]}" for n in self.named if n.name in locked]
+            plan = self.fitting.plan(builds, one.plan.python or "", {}, named_pins)
+        if why := differs(plan, outcome.packages, self.context.sources, self.context.demands.needs):
+            if one.fixed:
+                raise why
+            again = Try(
+                plan=plan,
+                builds=builds,
+                first=one.first,
+                without=one.without,
+                only_binary=one.only_binary,
+                for_whom=one.for_whom,
+            )
+            return self._attempt(again)
+        conflicts = self.facts.conflicts(builds, outcome.packages, outcome.required_by)
+        return Solution(
+            asked=one, plan=plan, builds=builds, answer=outcome, conflicts=tuple(conflicts),
+            compiles=tuple(self._compiling(outcome)), behind=self._behind(outcome),
+        )  # fmt: skip
+
+    def _compiling(self, answer: Answer) -> Iterator[str]:
+        for name, archive in answer.archives.items():
+            if archive is not None and archive.needs_compiler:
+                yield name
+
+    # --- what an answer is compared by ---------------------------------------------------------------
+
+    def requires(self, package: LockedPackage) -> tuple[str, ...] | None:
+        """Return the Requires-Dist of a wheel, or None if it cannot be read."""
+        if package.unhashed or is_source(package):
+            archive = self.rules.archives.describe([package]).get(package) if package.sha256 else None
+            return archive.requires if archive else None
+        name = package.url.rpartition("/")[2]
+        return self.metadata.requirements(File(name=name, url=package.url, sha256=package.sha256))
+
+    def _measured(self, sha256: str | None) -> tuple[Satellite, ...]:
+        """Return the rows of a wheel that was measured on this machine."""
+        return self.rows.of([sha256], self.context.target.platform)
+
+    def bounds_of(self, package: LockedPackage) -> dict[str, str]:
+        """Return the bounds on frameworks that a release states, by framework. Its file is read once."""
+        key = f"{package.name} {package.version}"
+        if key not in self._bounds:
+            self._bounds[key] = framework_bounds(self.requires(package) or ())
+        return self._bounds[key]
+
+    def is_behind(self, name: str, locked: str) -> bool:
+        """Return whether a named package has a newer release within its bounds."""
+        newer = self.newest_files.get(name)
+        return newer is not None and version(newer.version) > version(locked)
+
+    def _behind(self, answer: Answer) -> dict[str, int]:
+        """Return the days by which named packages that bind a framework are older than their newest release."""
+        by_name = {p.name: p for p in answer.packages}
+        behind: dict[str, int] = {}
+        for named in self.named:
+            package = by_name.get(named.name)
+            if (
+                package
+                and package.version
+                and self.is_behind(named.name, package.version)
+                and self._binds(package)
+            ):
+                behind[named.name] = self.days_behind(package, answer)
+        return behind
+
+    def days_behind(self, package: LockedPackage, answer: Answer) -> int:
+        """Return the days between the uploads of a release and of the newest one, at least 1 for an older version."""
+        day, last = answer.uploaded.get(package.name), self.newest_days.get(package.name)
+        if not day or not last:
+            return 1
+        return max(1, (dt.date.fromisoformat(last) - dt.date.fromisoformat(day)).days)
+
+    def _binds(self, package: LockedPackage) -> bool:
+        """Return whether a package binds a framework: by a measured row, or by the metadata of either release."""
+        if package.name in self.facts.rows.packages:
+            return True
+        newer = self.newest_files.get(package.name)
+        wanted = {w.name for w in self.context.request.frameworks}
+        bounds = (self.bounds_of(p) for p in (package, newer) if p)
+        return any(wanted & found.keys() for found in bounds)
+
+    def _key(self, solution: Solution) -> tuple[object, ...]:
+        """Return the sort key of a solution, best first."""
+        order = [
+            next(i for i, b in enumerate(chain) if b is chosen)
+            for chain, chosen in zip(self.fitting.chains, solution.builds, strict=True)
+        ]
+        ages = sorted(solution.behind.values(), reverse=True)
+        return (len(solution.conflicts) > 0, len(solution.compiles) > 0, max(ages, default=0), order, ages)
+
+    # --- other solutions -----------------------------------------------------------------------------
+
+    def _candidates(self, best: Solution) -> list[Try]:
+        """Return the questions whose answers could be better, the most promising first."""
+        asked = {one.asked.key for one in self.tried} | {best.asked.key}
+        if best not in self.tried:
+            self.tried.insert(0, best)
+        found = [
+            *self._without_conflicts(best),
+            *self._without_compiler(best),
+            *self._for_packages(best),
+            *self._for_framework(best),
+        ]
+        # A question about another solution builds nothing that the first answer does not build: uv may consider many old
+        # releases there.
+        built = frozenset(best.answer.archives)
+        unique: dict[object, Try] = {}
+        for one in found:
+            wheels = frozenset({":all:", *one.only_binary})
+            changed = dataclasses.replace(one, only_binary=wheels, built=built - one.only_binary)
+            if changed.key not in asked:
+                unique.setdefault(changed.key, changed)
+        return list(unique.values())
+
+    def _without_conflicts(self, best: Solution) -> Iterator[Try]:
+        """For a release that does not go with the builds: the newest builds that it fits, or the answer without it."""
+        for conflict in best.conflicts[:2]:
+            package = next(p for p in best.answer.packages if p.name == conflict.name)
+            python = best.plan.python or ""
+            sets = (
+                self.fitting.beside(b, best.builds) for b in self.fitting.chains[0] if b is not best.builds[0]
+            )
+            fit = next(
+                (s for s in sets if s and python in self.fitting.question.pythons(s[0])
+                 and self.facts.fits(package.name, package.version, package.sha256, s) is None
+                 and (meets(s[0].version, self.bounds_of(package).get(s[0].framework, "")))), None,
+            )  # fmt: skip
+            if fit:
+                yield self._fixed(fit, python, (conflict.name, package.version))
+            left_out = f"{conflict.name}!={package.version.partition('+')[0]}"
+            yield dataclasses.replace(
+                best.asked, without=(*best.asked.without, left_out), for_whom=(conflict.name, package.version)
+            )
+
+    def _without_compiler(self, best: Solution) -> Iterator[Try]:
+        names = frozenset(n for n in best.compiles if self.rules.archives.wheels(n))
+        if names:
+            yield dataclasses.replace(
+                best.asked, only_binary=best.asked.only_binary | names, for_whom=(min(names), "")
+            )
+
+    def _for_packages(self, best: Solution) -> Iterator[Try]:
+        """For a package that is behind: the build that its newest release asks for, with the package listed first."""
+        for name in sorted(best.behind, key=lambda n: -best.behind[n]):
+            newer = self.newest_files[name]
+            bounds = self.bounds_of(newer)
+            python = best.plan.python or ""
+            for place, chosen in enumerate(best.builds):
+                build = self._asked_for(newer, chosen, bounds.get(chosen.framework, ""), python)
+                if build is None or build is chosen:
+                    continue
+                builds = self.fitting.beside(build, best.builds)
+                if builds and place < len(builds):
+                    yield self._fixed(builds, python, (name, newer.version), first=(name,))
+            if all(meets(b.version, bounds.get(b.framework, "")) for b in best.builds):
+                yield dataclasses.replace(best.asked, first=(name,), for_whom=(name, newer.version))
+
+    def _asked_for(self, newer: LockedPackage, chosen: Build, bound: str, python: str) -> Build | None:
+        """Return the newest fitting build that a release goes with, by its metadata and its measured row."""
+        for chain in self.fitting.chains:
+            for build in chain if chain and chain[0].framework == chosen.framework else ():
+                if (
+                    meets(build.version, bound)
+                    and python in self.fitting.question.pythons(build)
+                    and self.facts.fits(newer.name, newer.version, newer.sha256, [build]) is None
+                ):
+                    return build
+        return None
+
+    def _for_framework(self, best: Solution) -> Iterator[Try]:
+        """For a framework that is not in its newest fitting build: that build.
+
+        It cannot be better where no package is behind and one of them excludes it: that one would be behind.
+        """
+        newest_builds = self.fitting.rows(self.fitting.newest)
+        one = newest_builds[0]
+        if one.version == best.builds[0].version:
+            return
+        if not best.behind and self.who_excludes(best.answer, one.framework, one.version):
+            return
+        yield self._fixed(newest_builds, best.plan.python or "", (one.framework, one.version))
+
+    def who_excludes(self, answer: Answer, name: str, release: str) -> str | None:
+        """Return a named locked release whose metadata excludes a release of a framework: "vllm 0.33.0 requires ..."."""
+        by_name = {p.name: p for p in answer.packages}
+        for requirer in answer.required_by.get(name, ()):
+            if requirer in self.facts.named:
+                bound = self.bounds_of(by_name[requirer]).get(name, "")
+                if bound and not meets(release, bound):
+                    return f"{requirer} {by_name[requirer].version} requires {name}{bound}"
+        return None
+
+    def _fixed(
+        self, builds: tuple[Build, ...], python: str, for_whom: tuple[str, str], first: tuple[str, ...] = ()
+    ) -> Try:
+        plan = self.fitting.plan(builds, python, {})
+        return Try(plan=plan, builds=builds, first=first, for_whom=for_whom)
+
+    # --- Pythons -------------------------------------------------------------------------------------
+
+    def _other_pythons(self, outcome: Solution | Refusal) -> list[str]:
+        """Return the Pythons to try after a refusal that names bounds on Python or a missing wheel."""
+        if isinstance(outcome, Solution) or self.context.request.python:
+            return []
+        error, first = outcome.error, outcome.asked.plan.python or ""
+        if not (error.pythons or error.no_wheel):
+            return []
+        known = {p for b in self.fitting.chains[0] for p in b.python} - {first}
+        fitting = [p for p in known if all(allows(bound, p) for bound in error.pythons[:1])]
+        return sorted(fitting, key=version, reverse=True)[:2]
+
+    def _with_older_python(self, best: Solution) -> Solution:
+        """Return the solution with an older Python, if a package that must be built is older than the Python."""
+        python = best.plan.python or ""
+        released = {row.version: row.released for row in self.context.profiles.pythons}
+        sources = [p for p in best.answer.packages if is_source(p) and p.name in best.answer.uploaded]
+        late = [p for p in sources if best.answer.uploaded[p.name] < released.get(python, "")]
+        if not late or self.context.request.python or self.context.reading:
+            return best
+        oldest = min(late, key=lambda p: best.answer.uploaded[p.name])
+        day = best.answer.uploaded[oldest.name]
+        allowed = self.context.request.pythons or tuple(released)
+        fitting = [p for p in best.builds[0].python if released.get(p, "9") <= day and p in allowed]
+        for other in sorted(fitting, key=version, reverse=True)[:1]:
+            request = dataclasses.replace(self.context.request, pythons=(other,))
+            context = dataclasses.replace(self.context, request=request, pythons_known=False)
+            again = _Search(context, self.emit, self.rules, self.cache)
+            again.newest_files, again.newest_days = self.newest_files, self.newest_days
+            if again.fitting.newest.builds:
+                with contextlib.suppress(LockError):
+                    outcome = again._attempt(again.first_try())
+                    if isinstance(outcome, Solution) and not outcome.conflicts:
+                        text = f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {day} has no wheel, and is older than Python {python}"
+                        self.emit(Event(kind="note", stage="lock", text=text))
+                        self.context, self.fitting, self.facts = context, again.fitting, again.facts
+                        self.tried = [outcome]
+                        return outcome
+        return best
+
+    # --- frameworks that packages bring --------------------------------------------------------------
+
+    def frameworks_brought(self, solution: Solution) -> list[str]:
+        """Return the frameworks in an answer that nobody requested by name."""
+        planned = {w.name for w in self.context.request.frameworks}
+        named = {
+            str(canonicalize_name(n.name)) for n in self.context.demands.needs if n.name and not n.constraint
+        }
+        named |= {name_of(p) for p in solution.plan.packages}
+        locked = solution.answer.versions
+        return [f for f in PROJECT_FRAMEWORKS if f in locked and f not in planned and f not in named]
+
+    def with_frameworks(self, names: Sequence[str]) -> RequestContext | None:
+        """Return the request with more frameworks for the GPU, or None if no builds serve them together."""
+        if self.context.request.device != "cuda":
+            return None
+        frameworks = (*self.context.request.frameworks, *(FrameworkRequest(name=n) for n in names))
+        more = dataclasses.replace(
+            self.context, request=dataclasses.replace(self.context.request, frameworks=frameworks)
+        )
+        plan = Fitting(more).newest
+        ours = self.fitting.newest.builds[0]
+        if plan.builds and version(plan.builds[0].version) >= version(ours.version):
+            return more
+        text = f"{' and '.join(names)} shares no CUDA with {ours.framework} {ours.version}, and is locked for the CPU"
+        self.emit(Event(kind="warning", stage="lock", text=text))
+        return None
+
+    # --- refusals ------------------------------------------------------------------------------------
+
+    def _explain_refusal(self, refusal: Refusal) -> None:
+        """Raise ResolveError if only a measured row forbids the request."""
+        groups = self._groups(refusal.asked)
+        for named in self.named:
+            if named.name not in refusal.error.named or not self.facts.left_out([(b,) for b in groups[0]]):
+                continue
+            why = self.facts.why_left_out(named.name, refusal.asked.builds)
+            if why and self._all_left_out(named, groups[0]):
+                raise ResolveError(
+                    f"{why} ({named.named_by})",
+                    hint=f"allow other releases of {named.name}, or another build",
+                    log=refusal.error.log,
+                )
+
+    def _all_left_out(self, named: NamedPackage, group: Sequence[Build]) -> bool:
+        """Return whether the rows leave out every measured release within a package's bounds."""
+        within = [r for r in self.facts.rows.packages.get(named.name, {}) if meets(r, named.specifier)]
+        limits = [
+            Requirement(t) for t in self.facts.left_out([(b,) for b in group]) if name_of(t) == named.name
+        ]
+        return (
+            bool(within)
+            and bool(limits)
+            and all(not SpecifierSet(str(limits[0].specifier)).contains(r, prereleases=True) for r in within)
+        )
+
+    def _explain_conflicts(self, best: Solution) -> None:
+        """Warn about indirect packages that conflict where no other solution exists. Raises ResolveError for named ones."""
+        for conflict in best.conflicts:
+            if not conflict.roots and conflict.name in self.facts.named:
+                raise ResolveError(
+                    f"{conflict.why}, and no other solution exists",
+                    hint=f"allow other releases of {conflict.name}, or another build of {best.builds[0].framework}",
+                )
+            self.emit(Event(kind="warning", stage="lock", text=conflict.sentence))
+
+
+def _is_plain(need: RequirementLine) -> bool:
+    """Return whether a line is a requirement of a release on the configured indexes."""
+    direct = need.local or need.vcs or need.constraint or need.override or need.index or need.hashes
+    return bool(need.name) and not direct and " @ " not in need.text
+
+
+def _has_pip(context: RequestContext) -> bool:
+    return any(w.name == "pip" for w in context.supply.wheels)
