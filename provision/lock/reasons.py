@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -41,6 +41,8 @@ def _framework(one: _Search, chosen: Solution, wanted: FrameworkRequest) -> Held
     newest = max((b.version for b in within), key=version, default=build.version)
     if version(newest) <= version(build.version) or one.context.request.cuda:
         return None
+    if closed := _closed(one, within, build):
+        return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=closed)
     fitting = [b for b in one.fitting.chains[_place(one, wanted)] if b.version == newest]
     if not fitting:
         reasons = [objections(one.fitting.question, wanted, b) for b in within if b.version == newest]
@@ -51,12 +53,41 @@ def _framework(one: _Search, chosen: Solution, wanted: FrameworkRequest) -> Held
         one.who_excludes(chosen.answer, wanted.name, newest)
         or _row_against(one, chosen, fitting[0])
         or _of_outcomes(one, chosen, wanted.name, newest)
+        or _clash(one, wanted.name, newest)
         or ""
     )
     return HeldBackPackage(
         package=wanted.name, locked=build.version, newest=newest,
-        because=because or _kept(wanted.name, build.version), alternative=_price(one, chosen, wanted.name, newest),
+        because=because or _kept(one, wanted.name, build.version), alternative=_price(one, chosen, wanted.name, newest),
     )  # fmt: skip
+
+
+def _closed(one: _Search, within: Sequence[Build], chosen: Build) -> str | None:
+    """Return the index that does not respond although it has a newer build that fits."""
+    wanted = next(w for w in one.context.request.frameworks if w.name == chosen.framework)
+    newer = sorted(
+        (b for b in within if version(b.version) > version(chosen.version)),
+        key=lambda b: version(b.version),
+        reverse=True,
+    )
+    for build in newer:
+        if build.index in one.context.supply.unreachable:
+            codes = {r.code for r in objections(one.fitting.question, wanted, build)}
+            if codes == {"index_excluded"}:
+                name = "PyTorch index" if build.index == "pytorch" else "default index"
+                cuda = f" for CUDA {build.cuda}" if build.cuda else ""
+                return (
+                    f"the {name} does not respond; it has {build.framework} {build.version}{cuda}, which fits"
+                )
+    return None
+
+
+def _clash(one: _Search, framework: str, newest: str) -> str | None:
+    """Return why the newest version of a framework does not go with the other frameworks."""
+    for row in one.fitting.newest.rejected:
+        if row.framework == framework and row.version == newest and row.reasons:
+            return row.reasons[0].text
+    return None
 
 
 def _package(one: _Search, chosen: Solution, name: str) -> HeldBackPackage:
@@ -73,7 +104,7 @@ def _package(one: _Search, chosen: Solution, name: str) -> HeldBackPackage:
         because or _of_outcomes(one, chosen, name, newest.version) or _left_out_series(one, chosen, name)
     )
     return HeldBackPackage(
-        package=name, locked=locked, newest=newest.version, because=because or _kept(name, locked),
+        package=name, locked=locked, newest=newest.version, because=because or _kept(one, name, locked),
         alternative=_price(one, chosen, name, newest.version),
     )  # fmt: skip
 
@@ -136,8 +167,10 @@ def _limits(outcome: Solution, chosen: Solution) -> str:
     return ", ".join(f"{n} to {outcome.answer.versions[n]}" for n in worse)
 
 
-def _kept(package: str, locked: str) -> str:
-    return _KEPT.format(locked=locked, package=package)
+def _kept(one: _Search, package: str, locked: str) -> str:
+    if package in one.locked and one.locked[package].version.partition("+")[0] == locked.partition("+")[0]:
+        return _KEPT.format(locked=locked, package=package)
+    return "another requirement excludes it"
 
 
 def _place(one: _Search, wanted: FrameworkRequest) -> int:
@@ -179,6 +212,18 @@ def _why_not(outcome: Solution, chosen: Solution) -> str:
         return f"{', '.join(outcome.compiles)} would have to be compiled"
     limited = _limits(outcome, chosen)
     return f"it limits {limited}" if limited else "its framework is older"
+
+
+def describe(outcome: Solution | Refusal) -> str:
+    """Return a compared outcome in one line."""
+    named = " and ".join(f"{b.framework} {b.version}" for b in _builds(outcome))
+    if isinstance(outcome, Refusal):
+        return f"compared {named}: {first_reason(outcome.error.log or '') or outcome.error.message}"
+    found = [*(c.sentence for c in outcome.conflicts), *(f"{n} has to be compiled" for n in outcome.compiles)]
+    found += [
+        f"{n} is {outcome.answer.versions[n]}, {days} days behind" for n, days in outcome.behind.items()
+    ]
+    return f"compared {named}: {'; '.join(found) or 'nothing is behind'}"
 
 
 def notes(one: _Search, chosen: Solution) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -15,7 +16,10 @@ from packaging.utils import canonicalize_name
 
 from ..detect import find_python
 from ..errors import LockError, ResolveError
+from ..index import pytorch_index
 from ..index.build_addresses import name_locked
+from ..index.http_refusals import NETWORK_HINT
+from ..index.resolve_and_connect import find_connection_error
 from ..index.simple_api import File
 from ..model import (
     PROJECT_FRAMEWORKS,
@@ -30,8 +34,10 @@ from ..model import (
     RequirementLine,
     Satellite,
     drop_event,
+    normalize_name,
 )
 from ..resolve.versions import allows, meets, version
+from ..system.redaction import redact
 from ..wheels.cache_and_disk import own_cache
 from ..wheels.index_metadata_cache import IndexMetadata
 from ..wheels.measured_rows_cache import MeasuredRows
@@ -39,7 +45,7 @@ from ..wheels.pylock import is_source
 from . import reasons
 from .archives import SourceRules, describe_build, source_rules
 from .builds import Fitting, chosen_pins, name_of, pins
-from .compile import Answer, Question, ask, newest
+from .compile import Answer, Question, ask, newest, requirement
 from .facts import Facts, framework_bounds
 from .named import NamedPackage, read_named_packages
 from .pages import choice_for, prebuilt_builds, unruled_pages
@@ -52,6 +58,7 @@ if TYPE_CHECKING:
 MOST_MORE = 3
 """The most solves after the first one."""
 _AT_ONCE = 2
+_MOST_RELAXED = 3
 _EPOCH = dt.date(1970, 1, 1)
 
 
@@ -73,10 +80,19 @@ def search(
     while True:
         one = _Search(context, emit, rules, cache)
         if not one.fitting.newest.builds:
+            if (alone := one.others_for_cpu("they share no CUDA")) is not None:
+                context = alone
+                continue
             return one.without_builds(closed)
         try:
             solution = one.near(near, moving) if near else one.best()
         except LockError as error:
+            if (
+                error.contradiction
+                and (alone := one.others_for_cpu("the requirements forbid a common CUDA")) is not None
+            ):
+                context = alone
+                continue
             index = error.unreachable
             if index != "pytorch" or context.request.index != "auto" or index in context.supply.unreachable:
                 raise
@@ -164,15 +180,31 @@ class _Search:
         best = self._first_solution(first)
         more = MOST_MORE
         while more and (tries := self._candidates(best)[: min(more, _AT_ONCE)]):
-            more -= len(tries)
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                for outcome in pool.map(self._compared, tries):
-                    self.tried.append(outcome)
-                    if isinstance(outcome, Solution) and self._key(outcome) < self._key(best):
-                        best = outcome
+                outcomes = list(pool.map(self._compared, tries))
+            for outcome in outcomes:
+                if isinstance(outcome, Refusal) and outcome.error.unreachable == "pytorch":
+                    self._close("pytorch", outcome.error)
+                    continue
+                more -= 1
+                self.tried.append(outcome)
+                self.emit(Event(kind="done", stage="lock", text=reasons.describe(outcome)))
+                if isinstance(outcome, Solution) and self._key(outcome) < self._key(best):
+                    best = outcome
         if best.conflicts:
             self._explain_conflicts(best)
         return self._with_older_python(best)
+
+    def _close(self, index: str, error: LockError) -> None:
+        """Leave out the builds of an index that does not answer."""
+        supply = self.context.supply
+        if index not in supply.unreachable:
+            self.emit(
+                Event(kind="warning", stage="lock", text=f"{error.message}; continuing without this index")
+            )
+            supply = dataclasses.replace(supply, unreachable=(*supply.unreachable, index))
+            self.context = dataclasses.replace(self.context, supply=supply)
+            self.fitting = Fitting(self.context)
 
     def near(self, lock: Lock, moving: frozenset[str]) -> Solution:
         """Return the solution with the versions of a lock, or the best one if that is impossible."""
@@ -239,8 +271,7 @@ class _Search:
             if isinstance(outcome, Solution):
                 break
         if isinstance(outcome, Refusal):
-            self._explain_refusal(outcome)
-            raise outcome.error
+            raise self._explain_refusal(outcome)
         return outcome
 
     def _attempt_beside_newest(self, one: Try) -> Solution | Refusal:
@@ -274,12 +305,24 @@ class _Search:
     def _ask(self, one: Try) -> Answer | LockError:
         """Return uv's answer or its refusal. Raises LockError for any other failure."""
         question = self._question(one)
+        self._check_index(one.plan)
         try:
             return ask(question, self.rules, self.emit)
         except LockError as error:
             if error.contradiction or error.absent:
                 return error
             raise
+
+    def _check_index(self, plan: Plan) -> None:
+        """Raise LockError if a plan needs the PyTorch index and a connection fails. uv would try it for seconds."""
+        sources = self.context.sources
+        if sources.offline or sources.no_index or not pytorch_index.list_index_packages(plan):
+            return
+        address = pytorch_index.address(sources.pytorch, plan)
+        if why := find_connection_error(address, sources.proxy):
+            raise LockError(
+                f"the package index {redact(address)} {why}", hint=NETWORK_HINT, unreachable="pytorch"
+            )
 
     def _question(self, one: Try) -> Question:
         plan, context = one.plan, self.context
@@ -424,7 +467,7 @@ class _Search:
     def _key(self, solution: Solution) -> tuple[object, ...]:
         """Return the sort key of a solution, best first."""
         order = [
-            next(i for i, b in enumerate(chain) if b is chosen)
+            next((i for i, b in enumerate(chain) if b == chosen), len(chain))
             for chain, chosen in zip(self.fitting.chains, solution.builds, strict=True)
         ]
         ages = sorted(solution.behind.values(), reverse=True)
@@ -470,9 +513,8 @@ class _Search:
             if fit:
                 yield self._fixed(fit, python, (conflict.name, package.version))
             left_out = f"{conflict.name}!={package.version.partition('+')[0]}"
-            yield dataclasses.replace(
-                best.asked, without=(*best.asked.without, left_out), for_whom=(conflict.name, package.version)
-            )
+            beside = self._fixed(best.builds, python, (conflict.name, package.version))
+            yield dataclasses.replace(beside, without=(*best.asked.without, left_out))
 
     def _without_compiler(self, best: Solution) -> Iterator[Try]:
         names = frozenset(n for n in best.compiles if self.rules.archives.wheels(n))
@@ -607,21 +649,66 @@ class _Search:
         self.emit(Event(kind="warning", stage="lock", text=text))
         return None
 
+    def others_for_cpu(self, why: str) -> RequestContext | None:
+        """Return the request with its first framework for the GPU and the others for the CPU, or None if impossible.
+
+        torch has no CPU build on the default index, and needs a place of its own.
+        """
+        request = self.context.request
+        others = request.frameworks[1:]
+        if request.device != "cuda" or not others or any(w.name == "torch" for w in others):
+            return None
+        texts = [f"{w.name}{self.fitting.bounds(w)}" for w in others]
+        names = " and ".join(w.name for w in others)
+        first = request.frameworks[0].name
+        alone = dataclasses.replace(
+            self.context,
+            request=dataclasses.replace(
+                request, frameworks=request.frameworks[:1], packages=(*request.packages, *texts)
+            ),
+        )
+        if not Fitting(alone).newest.builds:
+            return None
+        text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
+        self.emit(Event(kind="warning", stage="lock", text=text))
+        return alone
+
     # --- refusals ------------------------------------------------------------------------------------
 
-    def _explain_refusal(self, refusal: Refusal) -> None:
-        """Raise ResolveError if only a measured row forbids the request."""
-        groups = self._groups(refusal.asked)
+    def _explain_refusal(self, refusal: Refusal) -> LockError:
+        """Return the error of a refusal: the row that forbids it, the name that was meant, or the smallest change.
+
+        Raises ResolveError if only a measured row forbids the request.
+        """
+        error, group = refusal.error, self._groups(refusal.asked)[0]
         for named in self.named:
-            if named.name not in refusal.error.named or not self.facts.left_out([(b,) for b in groups[0]]):
-                continue
-            why = self.facts.why_left_out(named.name, refusal.asked.builds)
-            if why and self._all_left_out(named, groups[0]):
+            if named.name in error.named and self._all_left_out(named, group):
+                why = self.facts.why_left_out(named.name, refusal.asked.builds)
                 raise ResolveError(
-                    f"{why} ({named.named_by})",
-                    hint=f"allow other releases of {named.name}, or another build",
-                    log=refusal.error.log,
-                )
+                    f"{why} ({named.named_by})", log=error.log,
+                    hint=f"allow other releases of {named.name}, or another build of {group[0].framework}",
+                )  # fmt: skip
+        if error.absent:
+            known = {
+                normalize_name(row.package) for row in self.context.profiles.imports
+            } | self.facts.rows.packages.keys()
+            if meant := difflib.get_close_matches(error.absent, known, 1, 0.75):
+                error.hint = f"Did you mean {meant[0]}?"
+        elif hint := self._smallest_change(refusal):
+            error.hint = hint
+        return error
+
+    def _smallest_change(self, refusal: Refusal) -> str | None:
+        """Return the first bound of the request without which uv finds a solution. Each is tried."""
+        quiet = source_rules(self.context.sources, drop_event, reading=True)
+        for named in [n for n in self.named if n.name in refusal.error.named and n.specifier][:_MOST_RELAXED]:
+            freed = _without_bounds(self.context, named.name)
+            one = _Search(freed, drop_event, quiet, self.cache)
+            outcome = one._compared(dataclasses.replace(one.first_try(), only_binary=frozenset({":all:"})))
+            if isinstance(outcome, Solution):
+                locked = outcome.answer.versions.get(named.name)
+                return f"remove the bound of {named.name} ({named.named_by}): {named.name} {locked} has a solution"
+        return None
 
     def _all_left_out(self, named: NamedPackage, group: Sequence[Build]) -> bool:
         """Return whether the rows leave out every measured release within a package's bounds."""
@@ -644,6 +731,23 @@ class _Search:
                     hint=f"allow other releases of {conflict.name}, or another build of {best.builds[0].framework}",
                 )
             self.emit(Event(kind="warning", stage="lock", text=conflict.sentence))
+
+
+def _without_bounds(context: RequestContext, name: str) -> RequestContext:
+    """Return a request without the bounds of one package."""
+
+    def free(text: str) -> str:
+        need = requirement(text)
+        if need is None or need.url or canonicalize_name(need.name) != name:
+            return text
+        need.specifier = SpecifierSet()
+        return str(need)
+
+    request = dataclasses.replace(context.request, packages=tuple(map(free, context.request.packages)))
+    needs = tuple(dataclasses.replace(n, text=free(n.text)) for n in context.demands.needs)
+    return dataclasses.replace(
+        context, request=request, demands=dataclasses.replace(context.demands, needs=needs)
+    )
 
 
 def _is_plain(need: RequirementLine) -> bool:
