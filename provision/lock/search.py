@@ -95,6 +95,8 @@ def search(
                 context = alone
                 continue
             index = error.unreachable
+            if index not in (None, "pytorch", "pypi"):
+                one.offer_without(error, index)
             if index != "pytorch" or context.request.index != "auto" or index in context.supply.unreachable:
                 raise
             emit(Event(kind="warning", stage="lock", text=f"{error.message}; continuing without this index"))
@@ -683,6 +685,24 @@ class _Search:
             )
         )
         return dataclasses.replace(self.context, request=dataclasses.replace(request, cuda=other))
+
+    def offer_without(self, error: LockError, address: str) -> None:
+        """Say in the hint of an error whether the other requirements have a solution without a closed address."""
+        demands = self.context.demands
+        left = tuple(n for n in demands.needs if address not in n.text)
+        if len(left) == len(demands.needs):
+            return
+        context = dataclasses.replace(self.context, demands=dataclasses.replace(demands, needs=left))
+        quiet = source_rules(self.context.sources, drop_event, reading=self.context.reading)
+        one = _Search(context, drop_event, quiet, self.cache)
+        outcome = one._compared(one.first_try())
+        if isinstance(outcome, Solution):
+            builds = " and ".join(f"{b.framework} {b.version}" for b in outcome.builds)
+            lines = ", ".join(n.origin for n in demands.needs if address in n.text)
+            error.hint = (
+                f"{error.hint}. Without {lines} the other requirements have a solution with {builds}, which lacks "
+                "what it brings"
+            )
 
     def others_for_cpu(self, why: str) -> RequestContext | None:
         """Return the request with its first framework for the GPU and the others for the CPU, or None if impossible.
