@@ -27,6 +27,10 @@ from .archives import SourceRules
 from .compile import Answer, Question, ask
 
 
+class TwoCudasError(LockError):
+    """A solution with libraries of two CUDA majors, because a package requires another CUDA than the plan's."""
+
+
 def lock_plan(
     plan: Plan,
     sources: PackageSources,
@@ -111,7 +115,7 @@ def assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: Pac
     cudnn = [p for p in packages if re.fullmatch(r"nvidia-cudnn(-cu\d+)?", p.name)]
     if len(cudnn) > 1:
         names = " and ".join(f"{p.name} {p.version}" for p in cudnn)
-        raise LockError(
+        raise TwoCudasError(
             f"two cuDNN packages install into one folder: {names}",
             hint="put the frameworks into two environments",
         )

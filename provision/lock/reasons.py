@@ -78,8 +78,7 @@ def _framework(one: Search, chosen: Solution, wanted: FrameworkRequest) -> HeldB
         because = fewest[0].text if fewest else "it conflicts with the other frameworks"
         return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=because)
     because = (
-        one.who_excludes(chosen.answer, wanted.name, newest)
-        or _row_against(one, chosen, fitting[0])
+        one.who_excludes(chosen.answer, wanted.name, newest, fitting[:1])
         or _of_outcomes(one, chosen, wanted.name, newest)
         or _clash(one, wanted.name, newest)
         or ""
@@ -139,16 +138,6 @@ def _package(one: Search, chosen: Solution, name: str) -> HeldBackPackage:
 
 def _left_out_series(one: Search, chosen: Solution, name: str) -> str | None:
     return one.facts.why_left_out(name, chosen.builds)
-
-
-def _row_against(one: Search, chosen: Solution, build: Build) -> str | None:
-    """Return the named package whose measured row excludes a newer build."""
-    for package in chosen.answer.packages:
-        if package.name in one.facts.named:
-            why = one.facts.fits(package.name, package.version, package.sha256, [build])
-            if why:
-                return why
-    return None
 
 
 def _of_outcomes(one: Search, chosen: Solution, name: str, release: str) -> str | None:

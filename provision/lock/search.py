@@ -36,7 +36,8 @@ from ..model import (
     drop_event,
     normalize_name,
 )
-from ..resolve.versions import allows, meets, version
+from ..resolve.companion_objections import companion_names
+from ..resolve.versions import allows, major, meets, version
 from ..system.redaction import redact
 from ..wheels.cache_and_disk import own_cache
 from ..wheels.index_metadata_cache import IndexMetadata
@@ -94,6 +95,8 @@ def search(
                 context = alone
                 continue
             index = error.unreachable
+            if index not in (None, "pytorch", "pypi"):
+                one.offer_without(error, index)
             if index != "pytorch" or context.request.index != "auto" or index in context.supply.unreachable:
                 raise
             emit(Event(kind="warning", stage="lock", text=f"{error.message}; continuing without this index"))
@@ -328,7 +331,8 @@ class _Search:
         plan, context = one.plan, self.context
         measured = self.facts.rows.packages
         first = [*one.first, *(n.name for n in self.named if n.name in measured and n.name not in one.first)]
-        own = [*plan.packages, *(n.text for n in context.demands.needs if _is_plain(n))]
+        packages = self._packages(plan)
+        own = [*packages, *(n.text for n in context.demands.needs if _is_plain(n))]
         leading = [text for name in first for text in own if name_of(text) == name]
         groups = self._groups(one)
         if one.fixed:
@@ -340,7 +344,7 @@ class _Search:
             limits = [self.fitting.limit(g) for g in groups]
             beside = one.builds[1:]
             limits += self.facts.left_out([(b, *beside) for b in groups[0]])
-        rest = [p for p in plan.packages if p not in leading]
+        rest = [p for p in packages if p not in leading]
         roots = list(dict.fromkeys([*leading, *frameworks, *rest, "pip"]))
         if context.sources.offline and not _has_pip(context):
             roots.remove("pip")
@@ -354,6 +358,14 @@ class _Search:
             limits=(*self._applicable(limits), *one.without), keep=one.keep, only_binary=one.only_binary, built=one.built,
             python=find_python(plan.python or "", context.machine, self.cache),
         )  # fmt: skip
+
+    def _packages(self, plan: Plan) -> list[str]:
+        """Return the requested packages of a plan. A plan pins or omits companions; here uv chooses their release."""
+        companions = companion_names(self.context.profiles.builds)
+        asked = {name_of(text): text for text in self.context.request.packages if not Requirement(text).url}
+        planned = [asked.get(name_of(p), p) if name_of(p) in companions else p for p in plan.packages]
+        names = {name_of(p) for p in planned}
+        return [*planned, *(t for n, t in asked.items() if n in companions and n not in names)]
 
     def _applicable(self, limits: Sequence[str]) -> list[str]:
         """Return the limits without those on packages that the user pins to an address."""
@@ -510,8 +522,9 @@ class _Search:
                  and self.facts.fits(package.name, package.version, package.sha256, s) is None
                  and (meets(s[0].version, self.bounds_of(package).get(s[0].framework, "")))), None,
             )  # fmt: skip
-            if fit:
+            if fit and not any(t.asked.builds == fit for t in self.tried):
                 yield self._fixed(fit, python, (conflict.name, package.version))
+                continue
             left_out = f"{conflict.name}!={package.version.partition('+')[0]}"
             beside = self._fixed(best.builds, python, (conflict.name, package.version))
             yield dataclasses.replace(beside, without=(*best.asked.without, left_out))
@@ -560,18 +573,24 @@ class _Search:
         one = newest_builds[0]
         if one.version == best.builds[0].version:
             return
-        if not best.behind and self.who_excludes(best.answer, one.framework, one.version):
+        if not best.behind and self.who_excludes(best.answer, one.framework, one.version, newest_builds):
             return
         yield self._fixed(newest_builds, best.plan.python or "", (one.framework, one.version))
 
-    def who_excludes(self, answer: Answer, name: str, release: str) -> str | None:
-        """Return a named locked release whose metadata excludes a release of a framework: "vllm 0.33.0 requires ..."."""
-        by_name = {p.name: p for p in answer.packages}
-        for requirer in answer.required_by.get(name, ()):
-            if requirer in self.facts.named:
-                bound = self.bounds_of(by_name[requirer]).get(name, "")
-                if bound and not meets(release, bound):
-                    return f"{requirer} {by_name[requirer].version} requires {name}{bound}"
+    def who_excludes(self, answer: Answer, name: str, release: str, builds: Sequence[Build]) -> str | None:
+        """Return why a named locked release excludes a release of a framework: "vllm 0.33.0 requires torch==2.14.0".
+
+        Its metadata or its measured row does. `builds` have the framework in this release.
+        """
+        requirers = answer.required_by.get(name, ())
+        for package in answer.packages:
+            if package.name not in self.facts.named:
+                continue
+            bound = self.bounds_of(package).get(name, "") if package.name in requirers else ""
+            if bound and not meets(release, bound):
+                return f"{package.name} {package.version} requires {name}{bound}"
+            if why := self.facts.fits(package.name, package.version, package.sha256, builds):
+                return why
         return None
 
     def _fixed(
@@ -648,6 +667,42 @@ class _Search:
         text = f"{' and '.join(names)} shares no CUDA with {ours.framework} {ours.version}, and is locked for the CPU"
         self.emit(Event(kind="warning", stage="lock", text=text))
         return None
+
+    def with_other_cuda(self) -> RequestContext | None:
+        """Return the request for another CUDA major, where a package requires another one than the newest build's."""
+        request, newest_builds = self.context.request, self.fitting.newest.builds
+        if request.cuda or request.device != "cuda" or not newest_builds[0].cuda:
+            return None
+        majors = [major(b.cuda) for b in self.fitting.chains[0] if b.cuda]
+        other = next((m for m in majors if m != major(newest_builds[0].cuda or "")), None)
+        if other is None:
+            return None
+        self.emit(
+            Event(
+                kind="note",
+                stage="lock",
+                text=f"the packages require another CUDA: solving with CUDA {other}",
+            )
+        )
+        return dataclasses.replace(self.context, request=dataclasses.replace(request, cuda=other))
+
+    def offer_without(self, error: LockError, address: str) -> None:
+        """Say in the hint of an error whether the other requirements have a solution without a closed address."""
+        demands = self.context.demands
+        left = tuple(n for n in demands.needs if address not in n.text)
+        if len(left) == len(demands.needs):
+            return
+        context = dataclasses.replace(self.context, demands=dataclasses.replace(demands, needs=left))
+        quiet = source_rules(self.context.sources, drop_event, reading=self.context.reading)
+        one = _Search(context, drop_event, quiet, self.cache)
+        outcome = one._compared(one.first_try())
+        if isinstance(outcome, Solution):
+            builds = " and ".join(f"{b.framework} {b.version}" for b in outcome.builds)
+            lines = ", ".join(n.origin for n in demands.needs if address in n.text)
+            error.hint = (
+                f"{error.hint}. Without {lines} the other requirements have a solution with {builds}, which lacks "
+                "what it brings"
+            )
 
     def others_for_cpu(self, why: str) -> RequestContext | None:
         """Return the request with its first framework for the GPU and the others for the CPU, or None if impossible.

@@ -9,7 +9,6 @@ from ..model import Emit, Lock, Plan, RequestContext
 from ..request import upload_limits
 from ..request.paths_of_environment_and_cache import get_cache_dir
 from ..request.shared_options import Choices
-from . import channels
 from .search import search
 
 
@@ -40,6 +39,8 @@ def solve_like(
         raise UsageError(f"--upgrade {unknown[0]}: the lock does not contain it")
     moving = frozenset(upgrade.names)
     if context.request.manager == "conda":
+        from . import channels  # starts the import of the conda engine
+
         plan, new_lock = channels.search(context, emit, near, moving)
     else:
         plan, new_lock = search(context, emit, cache=get_cache_dir(choices), near=near, moving=moving)

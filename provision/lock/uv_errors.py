@@ -24,6 +24,7 @@ from ..wheels.read_source_archives import SourceArchives
 TIMEOUT = 900.0
 """The most seconds of one solve."""
 
+_REPOSITORY = re.compile(r"Failed to (?:\w+ and )?(?:build|download|resolve)[^`]*`([^`]*?)(git\+[^`\s]+)`")
 _PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
 _ABSENT = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
@@ -56,6 +57,8 @@ def explain(
         )  # fmt: skip
     if stored := uv_failures.find_storage_failure(log):
         return LockError(stored.message, hint=stored.hint, log=log)
+    if "Git operation failed" in log and (repository := _REPOSITORY.search(log)):
+        return _explain_repository(repository[2], needs, log)
     if page := _PAGE.search(log):
         return LockError(
             f"the page of wheels {page[1]} cannot be read", log=log, unreachable=page[1],
@@ -79,6 +82,17 @@ def explain(
     return LockError(
         f"the packages could not be solved: {first}", log=log, hint="correct the problem in the log above"
     )
+
+
+def _explain_repository(address: str, needs: Sequence[RequirementLine], log: str) -> LockError:
+    """Return the error for a repository that git cannot fetch, with the line that names it."""
+    bare = address.partition("#")[0].rpartition("@")[0] or address
+    lines = [n for n in needs if bare in n.text]
+    where = f" ({lines[0].origin})" if lines else ""
+    return LockError(
+        f"git cannot fetch the repository {address}{where}", log=log, unreachable=bare,
+        hint="check the address, the network and your access to it",
+    )  # fmt: skip
 
 
 def _no_solution(
