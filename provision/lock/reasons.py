@@ -47,8 +47,8 @@ class Search(Protocol):
     def days_behind(self, package: LockedPackage, answer: Answer) -> int:
         """Return the days between the uploads of a release and of the newest one."""
 
-    def who_excludes(self, answer: Answer, name: str, release: str) -> str | None:
-        """Return a named locked release whose metadata excludes a release of a framework."""
+    def who_excludes(self, answer: Answer, name: str, release: str, builds: Sequence[Build]) -> str | None:
+        """Return a locked release whose metadata excludes a release of a framework."""
 
 
 def held_back(one: Search, chosen: Solution) -> list[HeldBackPackage]:
@@ -100,7 +100,7 @@ def _closed(one: Search, within: Sequence[Build], chosen: Build) -> str | None:
     for build in newer:
         if build.index in one.context.supply.unreachable:
             codes = {r.code for r in objections(one.fitting.question, wanted, build)}
-            if codes == {"index_excluded"}:
+            if codes == {"index_unreachable"}:
                 name = "PyTorch index" if build.index == "pytorch" else "default index"
                 cuda = f" for CUDA {build.cuda}" if build.cuda else ""
                 return (
