@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from ..environment import bundled_pythons, draft_and_replace_folder, state
 from ..environment.packages_to_replace import compare_locks, describe_changes
 from ..errors import BuildError, ResolveError, UsageError
-from ..index.build_addresses import name_configured, name_locked
+from ..index.build_addresses import name_configured
 from ..managers import venv
 from ..managers.protocol import manager
 from ..model import (
@@ -127,8 +127,6 @@ def _reuse_or_build(emit: Emit, env: Path, choices: Choices, how: CreateOptions)
 
         environment = dataclasses.replace(environment, drift=compare_wheels.find_drift(env, built).changes)
     plan = state.plan_of(env)
-    if plan and not state.is_vouched(env):
-        plan = name_locked(plan, ())  # a stranger's word on where the builds are from
     value = CreateResult(machine=machine, plan=plan, lock=built, environment=environment, verdict=verdict)
     return finish_creation(emit, value, env)
 

@@ -11,7 +11,6 @@ from packaging.specifiers import SpecifierSet
 
 from .. import detect
 from ..errors import LockError, MachineError, MissingVariableError
-from ..index.build_addresses import name_locked
 from ..managers.protocol import locking
 from ..model import (
     AvailableWheels,
@@ -90,8 +89,7 @@ def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock
     lock = get_locking(choices).read_lock(path, platform, lambda: load_profiles.load_all(choices))
     if not choices.bundle:  # its packages come from its folder
         check_grants(lock, path, choices)
-    # A file does not say which indexes its installation asks.
-    return dataclasses.replace(lock, plan=name_locked(lock.plan, ()))
+    return lock
 
 
 def check_grants(lock: Lock, path: Path, choices: Choices) -> None:

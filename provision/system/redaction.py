@@ -100,7 +100,8 @@ def redact_value(value: Any) -> Any:
 
 def redact_variable(name: str, value: str) -> str:
     """Return the value of a variable or a key: `***` if its name is that of a secret."""
-    return STARS if _weigh(name) and _is_secret(value) else redact_text(value)
+    hides = _weigh(name) and _is_secret(value) and (name != "pass" or _looks_random(value))
+    return STARS if hides else redact_text(value)
 
 
 def find_secrets(text: str) -> list[Secret]:
@@ -366,7 +367,7 @@ def _find_assigned(text: str) -> Iterator[Secret]:
             mark = text[match.start() - 1 : match.start()]  # the quote of `-H 'Cookie: ...'`
             close = text.find(mark, start, end) if mark in ("'", '"') else -1
             end = end if close < 0 else close
-        elif weight == 1 and is_colon and not is_key:
+        elif weight == 1 and is_colon and (name == "pass" or not is_key):
             if name == "PASS" or not _looks_random(values.sample(start, end)):
                 continue  # a word of a sentence
         elif is_colon and start == match.end() and _begins_line(text, match.start()):  # YAML
@@ -449,7 +450,7 @@ _FORM = re.compile(
 _RANDOM = re.compile(r"(?<![\w/.+@%~-])(?:[A-Za-z0-9_-]{32,}|[A-Za-z0-9+/]{32,})={0,2}(?![\w/+-]|\.\w)")
 _DIGEST = re.compile(r"(?i)(?:sha\d{1,3}|md5|blake2b?|digest|integrity)[=:\- ]\Z")
 _LOGIN = re.compile(
-    r"(?<![\w/@.+%:-])(?!(?i:sha\d+|mailto|from|to|cc|by|e?-?mail|author|contact|maintainer|\d+):)[\w.+%-]{1,64}:(?!//)"
+    r"(?<![\w/@.+%:-])(?!(?i:sha\d+|mailto|pkg|from|to|cc|by|e?-?mail|author|contact|maintainer|\d+):)[\w.+%-]{1,64}:(?!//)"
     r"([^\s@\"'`<>()]{1,128})@([A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,9})(:\d{2,5}(?!\d))?"
 )
 _HOST = re.compile(r"localhost|.*\.[a-z]{2,}|(?:\d{1,3}\.){3}\d{1,3}")

@@ -180,10 +180,11 @@ def test_the_line_names_the_address_that_is_used(go, index, evil):
     index.wheels = {
         name: dict(files) for name, files in evil.wheels.items()
     }  # a lock is installed by hash, from the configured indexes
-    for argv in (("--dry-run",), (), ()):
+    for argv in (("--dry-run",), ()):
         ran = ok(go("create", "locked", *lock, *argv))
         assert index.url.rstrip("/") in ran.out and f"from {evil.url.rstrip('/')}" not in ran.out, argv
         assert "PyPI" not in ran.out
+    assert "  from " not in ok(go("create", "locked", *lock)).out  # it is up to date: no index is asked
 
 
 def test_pypi_is_named_where_it_is_asked(gpuenv):

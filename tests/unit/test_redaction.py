@@ -116,6 +116,7 @@ def test_secrets_are_found_by_their_structure(monkeypatch, text, shown):
         "[[{{node cnn4_2/Conv1D00-f128-ks20/Conv1D}}]] cudnnGetConvolutionForwardAlgorithm_v7",
         "docker run -u 1000:1000 -u $(id -u):$(id -g) nvcr.io/nvidia/pytorch:24.01-py3@sha256:9f86d081884c7d65",
         "git+ssh://git@github.com:org/repo.git@abc pip install -U 'a @ b:c' From:me@example.com",
+        'pkg:pypi/nvidia-cudnn-cu12@9.10.2.21?repository_url=https://host/whl "pass": "forward"',
         "KeyError: 'token' SyntaxError: unexpected token: 'x' AuthenticationError: bad PASS: test_10 pass: 3",
         "/x/auth.py:12: error: password for user me, login failed, password authentication failed",
         "client = OpenAI(api_key=os.environ['X'], token=token, auth=self.auth) def f(api_key: str, key=len)",
