@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -92,6 +93,9 @@ def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock
     return lock
 
 
+_ADDRESS = re.compile(r"[a-z]+://[^\s\"']+")
+
+
 def check_grants(lock: Lock, path: Path, choices: Choices) -> None:
     """Raise GrantError for the first address of a lock with a variable that the user did not grant to its server."""
     addresses = [p.url for p in lock.packages if grants.names_in(p.url)]
@@ -100,7 +104,10 @@ def check_grants(lock: Lock, path: Path, choices: Choices) -> None:
     user_grants.read_user_grants(choices)
     lines = untrusted_files.read_text(path).splitlines()
     for address in addresses:
-        number = next((n for n, line in enumerate(lines, 1) if address.partition("@")[2] in line), None)
+        bare = address.removeprefix("git+")  # the file has a commit on another line
+        number = next(
+            (n for n, line in enumerate(lines, 1) if any(map(bare.startswith, _ADDRESS.findall(line)))), None
+        )
         with contextlib.suppress(MissingVariableError):  # nothing is sent; the installation names it
             grants.expand(address, f"{path.name} line {number}" if number else path.name, process.environ())
 

@@ -20,7 +20,7 @@ from ..system.output_file import refuse_to_replace
 from ..verify import EarlyProbes, begin
 from . import project_checks, recovery
 from .activate_command import activate_line
-from .default_env import choose_env_to_read
+from .default_env import choose_env_to_read, describe_link_outside
 from .run_verification import make_lock_reader, make_options, run_verification
 from .verdict_inputs import has_gpu, is_expected, machine_for_verdict
 from .verify_packages import Examination, add_later_stages, make_reader
@@ -131,7 +131,10 @@ def _judge(
         verdict = add_later_stages(examined, verdict, emit, begun)
     verdict = project_checks.run_project_checks(examined, verdict, planned, emit)
     if environment.made_by_gpuenv and not options.quick and not checks.typed:
-        _keep(path, lock, verdict, emit, planned.digest)
+        if options.env is None and (link := describe_link_outside(env)):
+            emit(Event(kind="note", stage="verify", text=f"the verdict is not recorded: {link}"))
+        else:
+            _keep(path, lock, verdict, emit, planned.digest)
     if report:
         _write_report(report, verdict, emit)
     if is_expected(verdict, verdict.made_for, asked_cpu=options.device == "cpu") and (step := _next(path)):

@@ -445,7 +445,8 @@ _BEARER = re.compile(r"(?i)(?<![\w-])(?:bearer|basic)[ \t]{1,20}(?=\S{0,300}\d)(
 _FORM = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}|hf_\w{16,}|pypi-[\w-]{16,}|npm_\w{16,}|"
     r"sk-(?=[\w-]{0,60}\d)[\w-]{16,}|xox[abeprs]-[\w-]{8,}|A[KS]IA[0-9A-Z]{12,}|"
-    r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|nvapi-[\w-]{16,}|wandb_\w{16,}|dckr_pat_[\w-]{8,})"
+    r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|nvapi-[\w-]{16,}|wandb_\w{16,}|dckr_pat_[\w-]{8,}|"
+    r"AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,})"
 )
 _RANDOM = re.compile(r"(?<![\w/.+@%~-])(?:[A-Za-z0-9_-]{32,}|[A-Za-z0-9+/]{32,})={0,2}(?![\w/+-]|\.\w)")
 _DIGEST = re.compile(r"(?i)(?:sha\d{1,3}|md5|blake2b?|digest|integrity)[=:\- ]\Z")
