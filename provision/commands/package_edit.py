@@ -88,7 +88,7 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     kept = (file, *(file.parent / name for name in names)) if file else ()
     with (
         interruption_message.describe_by(interruption_message.remember_state(path, kept).look),
-        draft_and_replace_folder.lock_place(path, emit),
+        draft_and_replace_folder.lock_place(path, emit, wait=True),
     ):
         draft_and_replace_folder.recover(path)
         choices = _as_made(path, options.choices)
