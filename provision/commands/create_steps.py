@@ -74,7 +74,7 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
             plan = name_configured(lock.plan, sources, (), where.get_cache_dir(choices))
         foresee(emit, env, plan, lock, choices)
         return plan
-    with draft_and_replace_folder.lock_place(env, emit):
+    with draft_and_replace_folder.lock_place(env, emit, wait=True):
         draft_and_replace_folder.recover(env)
         with interruption_message.describe_by(interruption_message.remember_state(env).look):
             if how.recreate or not draft_and_replace_folder.made_by_gpuenv(env):

@@ -274,12 +274,12 @@ _OTHER = re.compile(
 """Parts that make another thing of the last one: `eos_token`, `cache_key`, `forward_pass`."""
 _PUBLIC = re.compile(
     r"\*+|\$[A-Z_][A-Z0-9_]*|\$\{\{?[^{}=]*\}\}?|\$\([^()=]*\)?|<[^<>=]*>|\{[^{}=]*\}|%\w+%|%[sdr]|\.{3}|-?\d{1,6}|VALUE|TOKEN|PASSWORD|KEY|"
-    r"[A-Za-z][A-Za-z0-9+.-]{0,20}://.*|(?:self|os|args|cfg|config|settings|kwargs|environ)[.\[(].*|get\w*\(.*|"
+    r"forward|grad_input|grad_weight|[A-Za-z][A-Za-z0-9+.-]{0,20}://.*|(?:self|os|args|cfg|config|settings|kwargs|environ)[.\[(].*|get\w*\(.*|"
     r"(?:~|\.{1,2}|/(?:home|root|usr|etc|run|var|tmp|opt|mnt|srv|data|dev|proc|Users|workspace))/[\w./~+@-]*|"
     r"(?i:true|false|none|null|yes|no|on|off|nil|required|missing|set|unset|not|is|was|and|or|str|int|bool|bytes|any|string)",
     re.DOTALL,
 )
-"""Values that are no secret: references, placeholders, switches, small numbers, paths. Addresses have rules of their own."""
+"""Values that are no secret: references, placeholders, passes of a convolution, switches, small numbers, paths. Addresses have rules of their own."""
 
 
 @functools.lru_cache(maxsize=4096)
