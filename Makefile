@@ -52,7 +52,7 @@ profiles: $(DEV)/.ready ## read the index and show what would change in profiles
 bench: $(DEV)/.ready ## speed against uv and pip, as ratios; growth as docs/growth.svg (ARGS=--write)
 	@$(DEV)/bin/python scripts/bench.py $(ARGS)
 
-compare: $(DEV)/.ready ## 60 requirement sets of well-known projects: no release older than uv's unless it is said (ARGS=--time: ratios)
+compare: $(DEV)/.ready ## 100 requirement sets of well-known projects: what uv solves, no release older without a reason (ARGS='--jobs 2', --time)
 	@$(DEV)/bin/python scripts/compare_with_uv.py $(ARGS)
 
 release: $(DEV)/.ready ## build twice from clones of HEAD, compare, put wheel, archive, SBOM and sums into dist/

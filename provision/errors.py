@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # only for types, as importing it costs time at every start
-    from .model import Device, Finding, Plan
+    from .model import Device, Finding
 
 
 class GpuenvError(Exception):
@@ -77,27 +77,26 @@ class ResolveError(GpuenvError):
 class LockError(GpuenvError):
     """A lock that cannot be made, read or used.
 
-    `unreachable` is the index that did not answer. `contradiction` is True if the packages conflict with each other.
-    `no_wheel` is the package without a wheel for this Python and platform. `brought` are frameworks that other
-    packages require although the plan does not have them. `unbuilt` is the package whose metadata only a build can
-    state, or "" if its name is unknown. `companion` is a package that exists only for another build of the planned
-    framework. `absent` is a package that no index has. `plan` is the plan whose packages were refused, if another
-    plan may work.
+    `unreachable` is the index or page that did not answer. `contradiction` is True if the requirements conflict, and
+    `named` are the requested packages that the reasons name. `pythons` are bounds on Python in these reasons.
+    `no_wheel` is the package without a wheel for this Python and platform. `unbuilt` is a package whose metadata only a
+    build can state, or "" if its name is unknown. `failed` is a package whose metadata could not be built. `absent` is
+    a package that no index has.
     """
 
     name = "lock"
 
-    # Eight parameters: each is one reason that callers handle in another way. Raisers give one of them.
+    # Each parameter is one reason that callers handle in another way. Raisers give few of them.
     def __init__(
         self,
         message: str,
         *,
         unreachable: str | None = None,
         contradiction: bool = False,
+        named: tuple[str, ...] = (),
+        pythons: tuple[str, ...] = (),
         no_wheel: str | None = None,
-        brought: tuple[str, ...] = (),
         unbuilt: str | None = None,
-        companion: str | None = None,
         absent: str | None = None,
         **kwargs: str | None,
     ) -> None:
@@ -105,11 +104,11 @@ class LockError(GpuenvError):
         self.absent = absent
         self.unreachable = unreachable
         self.contradiction = contradiction
+        self.named = named
+        self.pythons = pythons
         self.no_wheel = no_wheel
-        self.brought = brought
         self.unbuilt = unbuilt
-        self.companion = companion
-        self.plan: Plan | None = None
+        self.failed: str | None = None
 
 
 class OtherPlatformError(LockError):

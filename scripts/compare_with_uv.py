@@ -1,16 +1,21 @@
-"""Compare the releases that `gpuenv lock` selects with those of plain `uv pip compile`.
+"""Compare the locks of `gpuenv lock` with those of plain `uv pip compile`.
 
-    python scripts/compare_with_uv.py [--only NAME] [--json FILE] [--time] [--rounds N] [--against CHECKOUT]
+    python scripts/compare_with_uv.py [--only NAME] [--jobs N] [--json FILE] [--time] [--against CHECKOUT]
 
-Each set of tests/data/requirement_sets.yaml is locked for one target (driver 580, H100). uv compiles it with
-the same Python, platform and indexes. A named package that is locked in an older release than uv's, and that
-`held_back` does not name, is a fault. A set that uv cannot solve is skipped. uv may build source archives in
-a temporary folder.
+Each set of tests/data/requirement_sets.yaml is locked for one target (driver 580, H100). uv compiles it with the
+same Python, platform and indexes, in two orders: the lines as the project writes them, and the packages first that
+need a framework, because uv decides early lines first. uv solves a set if it solves one of the orders. Where gpuenv
+finds no lock, uv tries several Pythons. uv may build source archives in a temporary folder.
 
---json FILE keeps the results; the next run with the same file skips these sets. --time runs both again in
-alternating rounds and prints medians. --against also runs another checkout of gpuenv in these rounds, and
-states whether it writes the same lock. docs/explanation/benchmarks.md explains the columns. The exit status
-is 1 if there is a fault, or gpuenv found no lock.
+What uv solves, gpuenv has to solve, or to exit with code 5 because of a measured row. Every package is compared with
+uv's second answer, or with the first one if there is no second. A package in an older release needs a reason:
+`held_back` names it, the plan or a held-back build decides it, or it is not named and something is held back. A set
+with a source that cannot be reached is counted apart.
+
+--json FILE keeps the results; the next run with the same file leaves out these sets (--retry: but those with faults).
+--jobs N compares N sets at a time. --time runs both tools again in alternating rounds, and prints ratios. --against
+also runs another checkout of gpuenv in these rounds, with --allow-old where its hint asks for that, and states
+whether it writes the same lock. docs/explanation/benchmarks.md explains the columns. The exit status is 1 for a fault.
 """
 
 from __future__ import annotations
@@ -21,18 +26,21 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from comparison_table import HEAD, Compared, show
+from comparison_table import HEAD, Compared, show, summary
 from lock_times import Times, in_rounds
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from requirement_sets import SETS, RequirementSet, read_sets
+from requirement_sets import FRAMEWORK_PACKAGES, SETS, RequirementSet, read_sets
 
+from provision import profiles
 from provision.index.uv import Settings, run_uv
 from provision.request import package_sources
 from provision.request.shared_options import Choices
@@ -40,10 +48,10 @@ from provision.request.shared_options import Choices
 ROOT = Path(__file__).resolve().parent.parent
 GLIBC = "2.35"
 TARGET = ("--driver", "580.65.06", "--gpu", "H100", "--platform", "linux-x86_64", "--glibc", GLIBC)
-_TIMEOUT = 600.0
-_SOLVES = re.compile(r"solver run (\d+) of at most")
-_TOOK = re.compile(r"uv took ([\d., s]+)$", re.MULTILINE)
-_PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
+PYTHONS = ("3.13", "3.12", "3.11", "3.10", "3.9")
+"""The Pythons that uv tries for a set that gpuenv does not lock."""
+_RAN_UV = re.compile(r"uv took [\d.]")
+_PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)(?:.*# via (.*))?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -54,128 +62,190 @@ class Checkout:
     environ: dict[str, str] = field(default_factory=dict)
 
 
-def compare(
-    requirement_set: RequirementSet, scratch: Path, checkouts: list[Checkout], rounds: int
-) -> Compared:
-    """Lock and compile a set, and list the packages that gpuenv selects in older releases.
+@dataclass(frozen=True)
+class Answer:
+    """The versions that uv selects, and which packages require each of them; or the error."""
 
-    With `rounds`, time both. A second checkout is timed in the same rounds.
-    """
-    wanted = scratch / "requirements.txt"
-    requirement_set.write(wanted)
-    result = Compared(name=requirement_set.name, packages=len(requirement_set.named))
-    lock = _lock(requirement_set, wanted, result, checkouts[0])
-    if lock is None:
+    versions: dict[str, str] = field(default_factory=dict)
+    required_by: dict[str, list[str]] = field(default_factory=dict)
+    error: str = ""
+
+
+class Comparison:
+    """One set, in a folder of its own. `limit` are the seconds of each run."""
+
+    def __init__(self, requirement_set: RequirementSet, scratch: Path, limit: float) -> None:
+        """Write the requirements."""
+        self.set, self.limit = requirement_set, limit
+        self.given, self.binding_first = scratch / "requirements.txt", scratch / "binding-first.txt"
+        self.written = scratch / "pylock.toml"
+        self.solved: list[Path] = []  # the orders that uv solves
+        self.set.write(self.given)
+        self.result = Compared(
+            name=self.set.name, frameworks=self.set.all_frameworks, packages=len(self.set.named)
+        )
+
+    def run(self, checkouts: Sequence[Checkout], rounds: int) -> Compared:
+        """Lock and compile the set, list the older packages and, with `rounds`, time both."""
+        result = self.result
+        lock = self._lock(checkouts[0], result)
+        if lock:
+            result.python = str(lock["plan"]["python"])
+            result.held_back = {h["package"]: _sentence(h) for h in lock["held_back"]}
+        theirs = self._ask_uv()
+        if lock and theirs.versions:
+            result.with_reason, result.without_reason = judge(self.set.named, lock, theirs.versions)
+            if rounds:
+                self._time(checkouts, rounds)
         return result
-    result.python = str(lock["plan"]["python"])
-    result.held_back = {h["package"]: _sentence(h) for h in lock["held_back"]}
-    theirs = _compile(wanted, result)
-    if theirs is None:
-        return result
-    decided = _decided_by_builds(lock["plan"], result.held_back)
+
+    def _lock(self, checkout: Checkout, result: Compared, *more: str) -> dict[str, Any] | None:
+        """Lock the set and return the document. Return None without a lock, with the reason in `result`."""
+        frameworks = [word for name in self.set.frameworks for word in ("--framework", name)]
+        words = [
+            "-m",
+            "provision",
+            "lock",
+            *frameworks,
+            "-r",
+            self.given.name,
+            *TARGET,
+            "--json",
+            "-v",
+            *more,
+        ]
+        self.written.unlink(missing_ok=True)  # a lock that is there keeps its versions
+        environ = {"PYTHONPATH": str(checkout.folder), **checkout.environ}
+        try:
+            done = result.mine.run(
+                [sys.executable, *words, "-o", self.written.name], self.given.parent, environ, self.limit
+            )
+        except subprocess.TimeoutExpired:
+            result.error = f"no answer within {self.limit:.0f} s"
+            return None
+        result.exit, result.solves = done.returncode, len(_RAN_UV.findall(done.stderr))
+        result.error = _error(done) if done.returncode else ""
+        return None if done.returncode else dict(json.loads(done.stdout))
+
+    def _ask_uv(self) -> Answer:
+        """Compile the set in both orders. Return the second answer if there is one."""
+        result, errors = self.result, []
+        for python in [result.python] if result.python else PYTHONS:
+            result.uv, result.uv_binding = Times(), Times()
+            answers = {self.given: self._compile(self.given, result.uv, python)}
+            first = _list_binding(self.set.named, answers[self.given])
+            if self.set.lines(first) != self.set.lines():
+                self.set.write(self.binding_first, first)
+                answers[self.binding_first] = self._compile(self.binding_first, result.uv_binding, python)
+            self.solved = [path for path, answer in answers.items() if not answer.error]
+            if self.solved:
+                result.python, result.uv_error = python, ""
+                return answers[self.solved[-1]]
+            errors.append(answers[self.given].error)
+        result.uv_error = errors[0]
+        return Answer(error=errors[0])
+
+    def _compile(self, wanted: Path, times: Times, python: str) -> Answer:
+        """Compile requirements with uv."""
+        words = [
+            "pip", "compile", str(wanted), "--no-header", "--annotation-style", "line", "--python-platform",
+            f"x86_64-manylinux_{GLIBC.replace('.', '_')}", "--python-version", python,
+        ]  # fmt: skip
+        sources = package_sources.read_sources(Choices())
+        settings = Settings(timeout=self.limit)
+        done = times.measure(lambda: run_uv(words, sources, python=_interpreter(python), settings=settings))
+        if not done.ok:
+            return Answer(
+                error=" ".join(done.stderr.split())[-600:] or f"no answer within {self.limit:.0f} s"
+            )
+        return read_answer(done.stdout)
+
+    def _time(self, checkouts: Sequence[Checkout], rounds: int) -> None:
+        """Time gpuenv, both orders of uv that it solves, and another checkout, in rounds."""
+        result = self.result
+        times = {self.given: result.uv, self.binding_first: result.uv_binding}
+        runs: list[Callable[[], object]] = [partial(self._lock, checkouts[0], result)]
+        runs += [partial(self._compile, path, times[path], result.python) for path in self.solved]
+        if checkouts[1:]:
+            mine, other = self._read_written(), Compared(name=self.set.name, mine=result.other)
+            more: tuple[str, ...] = ()
+            if not self._lock(checkouts[1], other) and "--allow-old" in other.error:
+                result.other.clear()
+                more = ("--allow-old",)
+                self._lock(checkouts[1], other, *more)
+            result.same, result.other_error = mine == self._read_written(), other.error
+            if not other.error:
+                runs.append(partial(self._lock, checkouts[1], other, *more))
+        in_rounds(rounds, runs)
+
+    def _read_written(self) -> bytes | None:
+        return self.written.read_bytes() if self.written.exists() else None
+
+
+def read_answer(text: str) -> Answer:
+    """Read what `uv pip compile --annotation-style line` prints."""
+    versions, required_by = {}, {}
+    for name, version, via in _PINNED.findall(text):
+        package = str(canonicalize_name(name))
+        versions[package] = version
+        required_by[package] = [via for via in via.split(", ") if via and not via.startswith("-r ")]
+    return Answer(versions, required_by)
+
+
+def judge(
+    named: Collection[str], lock: dict[str, Any], theirs: dict[str, str]
+) -> tuple[list[str], list[str]]:
+    """Return the packages that gpuenv locks in older releases than uv: those with a reason, those without one."""
     ours = {p["name"]: p["version"] for p in lock["packages"] if p["version"]}
-    for name, text in _older(requirement_set.named, ours, theirs):
-        (result.notes if name in {*result.held_back, *decided} else result.faults).append(text)
-    if rounds:
-        _time(requirement_set, wanted, result, checkouts, rounds)
-    return result
-
-
-def _time(
-    requirement_set: RequirementSet, wanted: Path, result: Compared, checkouts: list[Checkout], rounds: int
-) -> None:
-    """Time gpuenv, uv and another checkout in rounds."""
-    runs = [lambda: _lock(requirement_set, wanted, result, checkouts[0]), lambda: _compile(wanted, result)]
-    if checkouts[1:]:
-        before = _written(wanted)
-        other = Compared(name=requirement_set.name, mine=result.other, stopped=result.stopped)
-        _lock(requirement_set, wanted, other, checkouts[1])
-        result.same = before == _written(wanted)
-        runs.append(lambda: _lock(requirement_set, wanted, other, checkouts[1]))
-    in_rounds(rounds, runs)
-
-
-def _written(wanted: Path) -> bytes | None:
-    lock = wanted.parent / "pylock.toml"
-    return lock.read_bytes() if lock.exists() else None
-
-
-def _decided_by_builds(plan: dict[str, Any], held_back: dict[str, str]) -> set[str]:
-    """Return the packages that held back framework builds require, such as triton. The plan selects them."""
-    builds = [b for b in plan["builds"] if b["framework"] in held_back]
-    return {str(canonicalize_name(Requirement(r).name)) for b in builds for r in b["requirements"]}
-
-
-# Longer than most functions: a quarter of it is the command line.
-def _lock(
-    requirement_set: RequirementSet, wanted: Path, result: Compared, checkout: Checkout
-) -> dict[str, Any] | None:
-    """Lock the set and return the document. Return None without a lock, with the reason in `result`."""
-    words = [
-        "-m",
-        "provision",
-        "lock",
-        "-f",
-        requirement_set.framework,
-        "-r",
-        wanted.name,
-        *TARGET,
-        "--json",
-        "-v",
-    ]
-    words += ["-o", "pylock.toml", *(["--allow-old"] if result.stopped else [])]
-    (wanted.parent / "pylock.toml").unlink(missing_ok=True)  # a lock that is there keeps its versions
-    environ = {"PYTHONPATH": str(checkout.folder), **checkout.environ}
-    try:
-        done = result.mine.run([sys.executable, *words], wanted.parent, environ, _TIMEOUT)
-    except subprocess.TimeoutExpired:
-        result.error = f"no answer within {_TIMEOUT:.0f} s"
-        return None
-    if solves := _SOLVES.search(done.stderr):
-        result.solves = int(solves[1])
-    if took := _TOOK.findall(done.stderr):
-        result.needed.append(max(float(text.rstrip(" s")) for text in took[-1].split(", ")))
-    if done.returncode:
-        error = json.loads(done.stdout or "{}").get("error", {"message": done.stderr[-1500:], "hint": ""})
-        if "--allow-old" in (error["hint"] or "") and not result.stopped:
-            result.stopped = error["message"]
-            result.mine.clear()
-            result.needed.clear()
-            return _lock(requirement_set, wanted, result, checkout)
-        result.error = f"exit {done.returncode}: {error['message']}"
-        return None
-    return dict(json.loads(done.stdout))
-
-
-def _compile(wanted: Path, result: Compared) -> dict[str, str] | None:
-    """Compile the set with uv and return its versions. Return None if uv finds none, with the reason in
-    `result`."""
-    words = [
-        "pip", "compile", str(wanted), "--no-header", "--no-annotate", "--python-version", result.python,
-        "--python-platform", f"x86_64-manylinux_{GLIBC.replace('.', '_')}",
-    ]  # fmt: skip
-    sources = package_sources.read_sources(Choices())
-    settings = Settings(timeout=_TIMEOUT)
-    done = result.uv.measure(lambda: run_uv(words, sources, python=sys.executable, settings=settings))
-    if not done.ok:
-        result.passed_over = " ".join(done.stderr.split())[-600:] or "uv gave no answer in time"
-        return None
-    return {str(canonicalize_name(name)): version for name, version in _PINNED.findall(done.stdout)}
-
-
-def _older(named: list[str], ours: dict[str, str], theirs: dict[str, str]) -> Iterator[tuple[str, str]]:
-    for name in named:
-        if name not in theirs:
+    held_back = {h["package"] for h in lock["held_back"]}
+    decided = {*held_back, *_list_decided(lock["plan"], held_back)}
+    with_reason: list[str] = []
+    without_reason: list[str] = []
+    for name, version in theirs.items():
+        if name in ours and not _is_older(ours[name], version):
             continue
-        if name not in ours:
-            yield name, f"{name} is not locked; uv takes {theirs[name]}"
-        elif _is_older(ours[name], theirs[name]):
-            yield name, f"{name} {ours[name]}; uv takes {theirs[name]}"
+        if name not in ours and name not in named:
+            continue  # another release of a package requires other packages
+        has_reason = name in decided or bool(held_back and name not in named)
+        (with_reason if has_reason else without_reason).append(
+            f"{name} {ours.get(name, 'is not locked')}; uv takes {version}"
+        )
+    return with_reason, without_reason
+
+
+def _list_decided(plan: dict[str, Any], held_back: Collection[str]) -> Iterator[str]:
+    """Yield the packages that held-back builds require, such as triton, and those that the plan's notes name first."""
+    for build in plan["builds"]:
+        if build["framework"] in held_back:
+            yield from (str(canonicalize_name(Requirement(r).name)) for r in build["requirements"])
+    for note in plan["notes"]:
+        if name := re.match(r"[A-Za-z0-9._-]+", note):
+            yield str(canonicalize_name(name[0]))
+
+
+def _list_binding(named: Sequence[str], answer: Answer) -> list[str]:
+    """Return the named packages that need a framework, by uv's answer or by a measured row."""
+    measured = {row.package for row in profiles.load().satellites}
+    requiring = {p for f in FRAMEWORK_PACKAGES for p in answer.required_by.get(f, ())}
+    return [n for n in named if n not in FRAMEWORK_PACKAGES and n in measured | requiring]
+
+
+@cache
+def _interpreter(version: str) -> str:
+    """Return a Python of this version, so that source archives are built with it; this one if there is none."""
+    sources = package_sources.read_sources(Choices())
+    done = run_uv(["python", "find", "--no-project", version], sources, python=None)
+    return done.stdout.strip() if done.ok else sys.executable
 
 
 def _is_older(version: str, other: str) -> bool:
     """Return whether a version is older than another, ignoring their local parts."""
     return Version(Version(version).public) < Version(Version(other).public)
+
+
+def _error(done: subprocess.CompletedProcess[str]) -> str:
+    error = json.loads(done.stdout or "{}").get("error", {"message": done.stderr[-1500:], "hint": None})
+    return " ".join(f"{error['message']} hint: {error['hint'] or '-'}".split())
 
 
 def _sentence(package: dict[str, Any]) -> str:
@@ -195,54 +265,78 @@ def _checkouts(against: Path | None, scratch: Path) -> list[Checkout]:
     ]
 
 
-def _kept(path: Path | None) -> dict[str, Compared]:
+def _kept(path: Path | None, *, retry: bool) -> dict[str, Compared]:
     if path is None or not path.exists():
         return {}
+    timed = ("mine", "uv", "uv_binding", "other")
     rows = json.loads(path.read_text(encoding="utf-8"))
-    return {
-        row["name"]: Compared(**row | {n: Times(**row[n]) for n in ("mine", "uv", "other")}) for row in rows
-    }
+    kept = [Compared(**row | {n: Times(**row[n]) for n in timed}) for row in rows]
+    return {k.name: k for k in kept if k.ok or not retry}
 
 
-# Longer than most functions: half of it declares the options.
-def main() -> None:
-    """Compare the requested sets and print a table."""
+def _compare(requirement_set: RequirementSet, against: Path | None, rounds: int, limit: float) -> Compared:
+    with tempfile.TemporaryDirectory(prefix="gpuenv-compare-") as folder:
+        scratch = Path(folder)
+        checkouts = _checkouts(against, scratch) if rounds else [Checkout(ROOT)]
+        return Comparison(requirement_set, scratch, limit).run(checkouts, rounds)
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", action="append", metavar="NAME", help="this set; repeatable")
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="keep the results, and leave out those in it"
-    )
-    parser.add_argument(
-        "--time", action="store_true", help="run both in alternating rounds, and print ratios"
-    )
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of --time (default 3)")
-    parser.add_argument(
-        "--against", type=Path, metavar="CHECKOUT", help="another gpuenv to time beside this one"
-    )
+    add = parser.add_argument
+    add("--only", action="append", metavar="NAME", help="this set; repeatable")
+    add("--sets", type=Path, default=SETS, metavar="FILE", help="another file of sets")
+    add("--jobs", type=int, default=1, metavar="N", help="sets at a time (default 1); not with --time")
+    add("--json", type=Path, metavar="FILE", help="keep the results, and leave out those in it")
+    add("--retry", action="store_true", help="run the sets with faults in FILE again")
+    add("--time", action="store_true", help="run both in alternating rounds, and print ratios")
+    add("--rounds", type=int, default=3, metavar="N", help="rounds of --time (default 3)")
+    add("--against", type=Path, metavar="CHECKOUT", help="another gpuenv to time beside this one")
+    add("--limit", type=float, default=600, metavar="SECONDS", help="time of each run (default 600)")
     options = parser.parse_args()
-    sets = [s for s in read_sets() if not options.only or s.name in options.only]
-    if not sets:
-        parser.error(f"--only: no such set; those in {SETS.name}: {', '.join(s.name for s in read_sets())}")
-    kept = _kept(options.json)
-    rounds = options.rounds if options.time or options.against else 0
+    options.rounds = options.rounds if options.time or options.against else 0
+    if options.rounds and options.jobs > 1:
+        parser.error("--jobs: runs at the same time cannot be timed")
+    if options.against and not (options.against / "provision").is_dir():
+        parser.error(f"--against: {options.against} has no folder provision")
+    known = [s.name for s in read_sets(options.sets)]
+    if unknown := set(options.only or ()) - set(known):
+        parser.error(
+            f"--only: no set {', '.join(sorted(unknown))} in {options.sets.name}: {', '.join(known)}"
+        )
+    return options
+
+
+def main() -> None:
+    """Compare the requested sets and print a table and its summary."""
+    options = _options()
+    sets = [s for s in read_sets(options.sets) if not options.only or s.name in options.only]
+    kept = _kept(options.json, retry=options.retry)
     print(HEAD)
-    for requirement_set in sets:
-        if requirement_set.name not in kept:
-            with tempfile.TemporaryDirectory(prefix="gpuenv-compare-") as scratch:
-                checkouts = _checkouts(options.against, Path(scratch)) if rounds else [Checkout(ROOT)]
-                kept[requirement_set.name] = compare(requirement_set, Path(scratch), checkouts, rounds)
+    for done in sets:
+        if done.name in kept:
+            show(kept[done.name])
+    pool = ThreadPoolExecutor(options.jobs)
+    try:
+        waiting = [
+            pool.submit(_compare, s, options.against, options.rounds, options.limit)
+            for s in sets
+            if s.name not in kept
+        ]
+        for finished in as_completed(waiting):
+            result = finished.result()
+            kept[result.name] = result
+            show(result)
             if options.json:
                 rows = [asdict(results) for results in kept.values()]
                 options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        show(kept[requirement_set.name])
+    finally:
+        pool.shutdown(cancel_futures=True)
     results = [kept[s.name] for s in sets]
-    wrong = sum(not f.ok for f in results)
-    print(
-        f"{len(results)} sets, {wrong} with faults, {sum(bool(f.passed_over) for f in results)} passed over"
-    )
-    sys.exit(wrong > 0)
+    print("\n".join(["", *summary(results)]))
+    sys.exit(not all(r.ok for r in results))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
-_NO_BUILD, _VERIFY = 5, 8
+_NO_BUILD, _VERIFY, _NETWORK = 5, 8, 9
 OF_ERRORS = {
     "error": BUG,
     "usage": USAGE,
@@ -37,7 +37,7 @@ OF_ERRORS = {
 
 def get_error_code(error: GpuenvError) -> int:
     """Return the exit code of an error."""
-    return OF_ERRORS[error.name]
+    return _NETWORK if getattr(error, "unreachable", None) else OF_ERRORS[error.name]
 
 
 def get_exit_code(value: Any, options: Any) -> int:

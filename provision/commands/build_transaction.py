@@ -30,11 +30,12 @@ from ..model import (
     from_plain,
 )  # fmt: skip
 from ..request import paths_of_environment_and_cache as where
+from ..request.load_profiles import load_all
 from ..request.shared_options import Choices
+from ..resolve.extras import disagreements_of
 from ..wheels.build_failure import hint_dependencies_alone
 from . import (
     create_from_bundle,
-    insert_missing_cuda_extras,
     missing_library_warnings,
     nvcc_host_compiler,
     project_checks,
@@ -155,7 +156,8 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
     verdict = None
     create_from_bundle.check_files(job.choices, job.emit)
     nvcc_host_compiler.warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
-    insert_missing_cuda_extras.warn_of_extras(job.emit, job.lock, job.choices)
+    for text in disagreements_of(job.lock, load_all(job.choices)):
+        job.emit(Event(kind="warning", stage="lock", text=text))
     job.missing_libraries.warn()
     with get_planned_device(device), _hints_for_project(job.choices.project):
         if work.packages:

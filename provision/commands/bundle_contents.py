@@ -12,18 +12,18 @@ from .. import bundle as stage
 from ..bundle import python_archives
 from ..bundle.collect_files import Item
 from ..bundle.wheels_of_folders_and_commits import build_requires, wheel_of_unhashed
+from ..detect import find_python
 from ..errors import BuildError, LockError
 from ..index.download_files import digests
+from ..lock.archives import without_builds
+from ..lock.pinned import lock_plan
 from ..managers.conda import engine as conda
-from ..model import Bundle, BundlePython, Emit, Event, Lock, LockedPackage
-from ..wheels import solve_wheels
-from ..wheels.allowed_source_builds import SourceBuilds
+from ..model import Bundle, BundlePython, Emit, Event, Lock, LockedPackage, drop_event
 from ..wheels.install import refuse_builds
 from ..wheels.uv_install import format_unhashed
 from . import missing_library_warnings
 from .bundle_lock import LockForBundle
 from .package_paths_and_download_addresses import BundledPackages, get_bundle_path
-from .read_request import find_interpreter
 
 
 @dataclasses.dataclass
@@ -58,7 +58,7 @@ class BundleContents:
         """Build the wheel of a folder or commit, and return it as a package."""
         line = format_unhashed(package)
         self.emit(Event(kind="start", stage="bundle", text=f"building a wheel of {line}"))
-        python = find_interpreter(self.locked.lock.plan.python or "", None, None, None) or sys.executable
+        python = find_python(self.locked.lock.plan.python or "", None, None) or sys.executable
         wheels = self.folder / "wheels"
         name = wheel_of_unhashed(package, line, wheels, python, self.locked.sources)
         self._note(
@@ -90,9 +90,9 @@ class BundleContents:
                 f"{package.name} {package.version} has no wheel: it is built from source on the target"
             )
             try:
-                builds = SourceBuilds(self.emit, forbidden_by="a bundle")
-                tools += solve_wheels.lock(
-                    plan, self.locked.sources, lambda _event: None, solve_wheels.SolveOptions(builds=builds)
+                index = self.locked.sources
+                tools += lock_plan(
+                    plan, index, drop_event, without_builds(index, self.emit, "a bundle")
                 ).packages
             except LockError as error:
                 text = f"the build requirements of {package.name} ({', '.join(wanted)}) are not in the bundle: {error.message}"

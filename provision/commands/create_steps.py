@@ -9,6 +9,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from .. import detect
 from ..environment import bundled_pythons, draft_and_replace_folder, state
 from ..environment.packages_to_replace import compare_locks, describe_changes
 from ..errors import BuildError, ResolveError, UsageError
@@ -227,8 +228,8 @@ def _announce(context: RequestContext, choices: Choices, emit: Emit) -> tuple[st
 def _python_for(plan: Plan, machine: Machine | None, choices: Choices, env: Path, emit: Emit) -> str:
     """Return the interpreter to build with: an installed one, otherwise one that uv downloads. Raises
     BuildError."""
-    installed = read_request.find_interpreter(
-        plan.python or "", machine, choices.python, where.get_cache_dir(choices)
+    installed = detect.find_python(
+        plan.python or "", machine, where.get_cache_dir(choices), exact=choices.python
     )
     if installed:
         return installed

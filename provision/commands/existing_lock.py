@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..environment import draft_and_replace_folder, state
 from ..errors import LockError, OtherPlatformError, ResolveError
+from ..lock.update import solve_like
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..request import load_profiles, project_options as inproject, recall_and_record_options, upload_limits
@@ -22,7 +23,6 @@ from . import keep_device_cuda_and_python
 from .create_options import CreateOptions
 from .lock_acceptance import accept_lock, check_lock, read_lock, virtual_packages
 from .lock_one_target import list_differences, lock_name
-from .lock_preferences import Upgrade, solve_like
 from .read_request import get_locking, judge_request
 
 Write = Callable[[Lock], None]
@@ -53,7 +53,7 @@ def solve_or_read_lock(
     elif project_lock:
         note = f"{lock_name(choices)} is not used, because it is for other requirements. To update the lock: gpuenv lock"
         emit(Event(kind="note", stage="lock", text=note))
-    plan, new_lock = solve_like(context, choices, emit, like or project_lock, Upgrade())
+    plan, new_lock = solve_like(context, choices, emit, like or project_lock)
     if new_lock is None:
         return plan, None
     get_locking(choices).check_hashes(new_lock, "the channel's index", allow_md5=allow_md5)
@@ -136,7 +136,7 @@ def with_packages(
     now = inproject.apply_project(before)
     now = dataclasses.replace(now, with_=chosen(now.with_))
     context = _judged(now, project_lock, env_lock, lambda c: judge_request(c, emit))
-    plan, new_lock = solve_like(context, now, emit, project_lock or env_lock, Upgrade())
+    plan, new_lock = solve_like(context, now, emit, project_lock or env_lock)
     if new_lock is None:
         raise ResolveError(f"{change} no build fits", hint=plan.hint)
     path, virtual = find_project_folder() / lock_name(now), virtual_packages(context, now)
@@ -262,7 +262,7 @@ def _fits_options(lock: Lock, choices: Choices) -> bool:
 def _solved(choices: Choices, lock: Lock, emit: Emit) -> Lock:
     """Return a new lock for the same target, as similar to `lock` as possible. Raises LockError."""
     context = judge_request(_at_lock(choices, lock), emit)
-    plan, fresh = solve_like(context, choices, emit, lock, Upgrade())
+    plan, fresh = solve_like(context, choices, emit, lock)
     if fresh is None:
         raise LockError(f"no build fits: {plan.hint or 'see gpuenv resolve --explain'}")
     return fresh

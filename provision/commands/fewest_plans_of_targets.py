@@ -41,10 +41,8 @@ def plan_targets(
     named = any(part.request.request.packages or part.request.demands.needs for part in parts)
     answer = fleet.plan_fleet(parts, packages.plan, left_out, packages if named else None)
     if named:
-        counts = " and ".join(
-            f"{n} {word}" for n, word in zip(answer.question_counts, ("searches", "solves"), strict=False)
-        )
-        text = f"packages: {counts}, at most {fleet.MOST_QUESTIONS} of each for a platform and device"
+        count = sum(answer.question_counts)
+        text = f"packages: {count} sets of hosts solved, at most {fleet.MOST_QUESTIONS} for a platform and device"
         emit(Event(kind="done", stage="resolve", text=text))
     cache = where.get_cache_dir(choices)
     plans = tuple(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import LockError
+from ..lock.update import Upgrade, solve_like
 from ..model import (
     VENV_CLASS_LOCKS,
     Emit,
@@ -27,8 +28,7 @@ from ..system.output_file import refuse_to_replace
 from ..wheels import pylock
 from .fewest_plans_of_targets import plan_targets
 from .host_classes_not_served_together import FleetPackages, SolvedPlan
-from .lock_acceptance import virtual_packages
-from .lock_preferences import Upgrade, read_old_lock, solve_like
+from .lock_acceptance import read_old_lock, virtual_packages
 from .missing_library_warnings import MissingLibraries
 from .read_request import get_locking
 
@@ -117,7 +117,7 @@ def plan_locks(
     """Return the fleet, and a task for each of the fewest plans. Raises UsageError, LockError, ResolveError."""
     get_locking(choices).require()
     solver = LockSolver(inproject.apply_project(choices), upgrade)
-    packages = FleetPackages(choices.allow_old, emit, solver.solve)
+    packages = FleetPackages(solver.choices, emit, solver.solve)
     answer = plan_targets(targets, choices, emit, reading=False, packages=packages)
     if packages.refusals and not answer.fleet.plans:
         raise packages.refusals[0]

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..model import Emit, as_plain, drop_event
+from ..model import Emit, drop_event
 from ..model.command_options import argument, group, option
-from ..request.package_sources import read_sources
 from ..request.project_options import apply_project
 from ..request.shared_options import Choices
 from ..system.output_file import is_stdout
-from ..wheels.early_solve import repeated
 from . import target_option
 
 if TYPE_CHECKING:
@@ -55,15 +53,13 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
     if options.packages and not options.upgrade:
         raise _make_argument_error(options.packages)
     choices = apply_project(one)
-    # The last solve of this command line in this folder begins now. The rest is imported while uv runs.
-    with repeated(["lock", str(Path.cwd()), as_plain(options)], read_sources(choices)):
-        from .lock_one_target import LockTask, lock_one_target
+    from .lock_one_target import LockTask, lock_one_target
 
-        task = LockTask(
-            choices=choices, output=options.output, check=options.check, force=options.force,
-            upgrade=options.upgrade, packages=options.packages,
-        )  # fmt: skip
-        return lock_one_target(task, emit)
+    task = LockTask(
+        choices=choices, output=options.output, check=options.check, force=options.force,
+        upgrade=options.upgrade, packages=options.packages,
+    )  # fmt: skip
+    return lock_one_target(task, emit)
 
 
 def _make_argument_error(packages: Sequence[str]) -> UsageError:
@@ -79,9 +75,9 @@ def _make_argument_error(packages: Sequence[str]) -> UsageError:
 
 
 def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
+    from ..lock.update import Upgrade
     from .default_env import note_project
     from .fleet_lock import lock_targets
-    from .lock_preferences import Upgrade
 
     note_project(emit)
     for name, value in (

@@ -34,7 +34,7 @@ from ..request import (
 from ..request.shared_options import Choices
 from ..system import grants, process, untrusted_files
 from ..system.grants import REFERENCE
-from .functions_for_managers import get_stages
+from ..system.output_file import is_stream
 from .read_request import described_target, get_locking
 
 _PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
@@ -71,14 +71,12 @@ def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | 
         request=Request(frameworks=()), target=target, machine=machine, profiles=load_profiles.load_all(choices),
         supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
-    locking(lock.manager).check(lock, context, get_stages(where.get_cache_dir(choices)))
+    locking(lock.manager).check(lock, context)
 
 
 def virtual_packages(context: RequestContext, choices: Choices) -> tuple[Mapping[str, str], ...]:
     """Return the packages that represent properties of the target, as the manager's lock stores them."""
-    return locking(context.request.manager).virtual_packages(
-        context, get_stages(where.get_cache_dir(choices))
-    )
+    return locking(context.request.manager).virtual_packages(context)
 
 
 def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock:
@@ -149,3 +147,15 @@ def _check_frameworks(plan: Plan, choices: Choices) -> None:
                 f"{one.name}{one.specifier} is required; the lock has {have}",
                 hint="lock again: gpuenv lock",
             )
+
+
+def read_old_lock(path: Path, choices: Choices, platform: str, *, strict: bool) -> Lock | None:
+    """Return the existing lock. With `strict` raise LockError if it cannot be read, otherwise return None."""
+    if not strict and (not path.exists() or is_stream(path)):
+        return None
+    try:
+        return read_lock(path, choices, platform)
+    except LockError:
+        if strict:
+            raise
+        return None

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..bundle import locks_of
+from ..lock.update import Upgrade
 from ..model import Bundle, Emit, Event, Fleet, Lock, UnservedHosts, as_plain
 from ..request.shared_options import Choices
 from .bundle_lock import LockForBundle, digest_options, is_begun
 from .fleet_lock import PlanTask, plan_locks, solve_lock
 from .lock_acceptance import read_lock, virtual_packages
-from .lock_preferences import Upgrade
 
 
 @dataclasses.dataclass(frozen=True)

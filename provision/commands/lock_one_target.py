@@ -10,15 +10,15 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
+from ..lock.update import Upgrade, solve_like
 from ..model import Emit, Event, Lock, Plan, make_lock_name
 from ..request import project_options as inproject
 from ..request.project_folder import find_project_folder
 from ..request.shared_options import Choices
+from ..resolve.extras import disagreements_of
 from ..system.output_file import refuse_to_replace
 from .default_env import note_project
-from .insert_missing_cuda_extras import warn_of_extras
-from .lock_acceptance import virtual_packages
-from .lock_preferences import Upgrade, explain_kept, read_old_lock, solve_like
+from .lock_acceptance import read_old_lock, virtual_packages
 from .missing_library_warnings import MissingLibraries
 from .nvcc_host_compiler import warn_of_host_compiler
 from .read_request import get_locking, judge_request
@@ -61,11 +61,11 @@ def lock_one_target(task: LockTask, emit: Emit) -> Lock | Plan:
         if inproject.is_same_inputs(old_lock.inputs, choices, files):
             old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
         return _compare_with_fresh(emit, new_lock, old_lock, output, _describe_next_step(choices, output))
-    new_lock = explain_kept(context, choices, new_lock, old_lock, upgrade)
     way.write_lock(output, new_lock, virtual_packages(context, choices))
     MissingLibraries(emit, new_lock, choices, context.sources).warn()
     warn_of_host_compiler(emit, new_lock.plan, choices)
-    warn_of_extras(emit, new_lock, choices)
+    for text in disagreements_of(new_lock, context.profiles):
+        emit(Event(kind="warning", stage="lock", text=text))
     emit(Event(kind="next", stage="lock", text=_describe_next_step(choices, output)))
     # The note is on this machine, so it is not in the file.
     return dataclasses.replace(new_lock, plan=add_notes(new_lock.plan, context, choices))

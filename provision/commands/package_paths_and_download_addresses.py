@@ -25,15 +25,17 @@ from ..index.http import Http
 from ..index.locked_file_addresses import Addresses, add_credentials
 from ..index.pip_config import default_index, pip_configuration
 from ..index.wheel_folders import expand_address
+from ..lock import pythons
+from ..lock.archives import without_builds
+from ..lock.compile import Answer
+from ..lock.pinned import lock_plan
 from ..managers.conda import engine as conda
 from ..managers.protocol import locking
-from ..model import Emit, Event, Lock, LockedPackage, Plan
+from ..model import Emit, Event, LockedPackage, Plan, drop_event
 from ..request import paths_of_environment_and_cache as where
 from ..system import process
 from ..system.redaction import clean, redact
 from ..system.untrusted_names_to_paths import file_name_of_url
-from ..wheels import pythons_with_wheels, solve_wheels
-from ..wheels.allowed_source_builds import SourceBuilds
 from .bundle_lock import LockForBundle
 
 
@@ -149,12 +151,12 @@ def solve_own_packages(
         "pip",
     ]
     minors = _minors(locked)
-    by_python = pythons_with_wheels.wheels_for(wanted, minors, locked.lock.plan, locked.sources)
+    by_python = pythons.wheels_for(wanted, minors, locked.lock.plan, locked.sources)
     rest = [m for m in minors if m not in by_python]
     refusals = []
     with ThreadPoolExecutor(max(1, len(rest))) as pool:
         for minor, one in zip(rest, pool.map(lambda m: _solved(locked, wanted, m), rest), strict=True):
-            if isinstance(one, Lock):
+            if isinstance(one, Answer):
                 by_python[minor] = one.packages
             else:
                 refusals.append(one)
@@ -164,27 +166,20 @@ def solve_own_packages(
     return tuple({p.url: p for m in served for p in by_python[m]}.values()), served
 
 
-def _solved(locked: LockForBundle, wanted: Sequence[str], minor: str) -> Lock | LockError:
+def _solved(locked: LockForBundle, wanted: Sequence[str], minor: str) -> Answer | LockError:
     """Return the packages for one Python, or the error. Raises LockError if the index does not answer."""
     plan = Plan(
         builds=(), python=minor, platform=locked.lock.plan.platform, manager="venv", device="cpu",
         target=locked.lock.target, packages=tuple(wanted),
     )  # fmt: skip
     try:
-        return solve_wheels.lock(
-            plan,
-            locked.sources,
-            _ignore,
-            solve_wheels.SolveOptions(builds=SourceBuilds(_ignore, forbidden_by="a bundle")),
+        return lock_plan(
+            plan, locked.sources, drop_event, without_builds(locked.sources, drop_event, "a bundle")
         )
     except LockError as error:
         if error.unreachable:
             raise
         return error
-
-
-def _ignore(_event: Event) -> None:
-    """Ignore events. Several solves run at once, so their progress is not shown."""
 
 
 def _minors(locked: LockForBundle) -> list[str]:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import detect
 from ..errors import MachineError
 from ..model import (
     Emit,
-    Machine,
     PackageSources,
     Plan,
     RequestContext,
@@ -64,12 +62,9 @@ def get_locking(choices: Choices) -> Locking:
 
 def _judged(choices: Choices, emit: Emit, *, reading: bool) -> RequestContext:
     def bring(plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine]) -> TransitiveFrameworks:
-        from ..wheels import solve_wheels
-        from ..wheels.allowed_source_builds import source_builds
+        from ..lock.frameworks import required_frameworks
 
-        return solve_wheels.find_required_frameworks(
-            plan, sources, needs, source_builds(sources, emit, reading=reading)
-        )
+        return required_frameworks(plan, sources, needs, emit, reading=reading)
 
     plans_first = get_locking(choices).PLANS_FIRST
     return options_to_request.read_context(choices, LOOKING, bring, reading=reading, plans_first=plans_first)
@@ -80,20 +75,3 @@ def described_target(choices: Choices) -> Target | None:
     if not choices.elsewhere:
         return None
     return targets.read_request_target(choices, load_profiles.load_all(choices), LOOKING)[1]
-
-
-def find_interpreter(
-    python: str, machine: Machine | None, wanted: str | None, cache: Path | None
-) -> str | None:
-    """Return the path of a Python with that minor version, or None.
-
-    `wanted` is an exact version. The answers of the interpreters are kept in `cache`.
-    """
-    if machine is None or not machine.pythons:
-        machine = detect.detect({"pythons"}, cache=cache)
-    for installed in machine.pythons:
-        if targets.get_minor_version(installed.version) == python and (
-            wanted is None or installed.version.startswith(wanted)
-        ):
-            return installed.path
-    return None

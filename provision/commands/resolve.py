@@ -12,7 +12,8 @@ from packaging.requirements import Requirement
 from .. import detect
 from ..errors import ResolveError, UsageError
 from ..index.build_addresses import name_configured
-from ..model import Emit, Event, Fleet, Plan, Profiles, RequestContext, drop_event, normalize_name
+from ..lock.update import solve_like
+from ..model import Emit, Event, Fleet, Lock, Plan, Profiles, RequestContext, drop_event, normalize_name
 from ..model.command_options import group, option
 from ..request import (
     package_sources,
@@ -22,10 +23,10 @@ from ..request import (
 from ..request.load_profiles import load_all
 from ..request.shared_options import Choices
 from ..resolve.pip import install_lines, pip_gaps
+from ..resolve.planner import plan_request
 from ..system.redaction import redact
 from . import target_option
 from .default_env import note_project
-from .functions_for_managers import resolve_plan
 from .nvcc_host_compiler import find_compiler_problem
 from .read_request import get_locking, judge_request
 
@@ -66,7 +67,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
 def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     from . import fewest_plans_of_targets, host_classes_not_served_together
 
-    packages = host_classes_not_served_together.FleetPackages(options.choices.allow_old, emit)
+    packages = host_classes_not_served_together.FleetPackages(options.choices, emit)
     answer = fewest_plans_of_targets.plan_targets(
         options.targets, options.choices, emit, reading=True, packages=packages
     )
@@ -99,17 +100,20 @@ def add_notes(plan: Plan, context: RequestContext, choices: Choices) -> Plan:
     return dataclasses.replace(plan, notes=(*plan.notes, *notes)) if plan.builds else plan
 
 
-def add_pip(plan: Plan, data: Profiles, choices: Choices, context: RequestContext | None = None) -> Plan:
+def add_pip(
+    plan: Plan,
+    data: Profiles,
+    choices: Choices,
+    context: RequestContext | None = None,
+    lock: Lock | None = None,
+) -> Plan:
     """Return the plan with the commands of pip that install it, and notes on what they leave out."""
     if not plan.builds:
         return plan
     addresses = package_sources.list_index_addresses(choices, data)
     indexes = {name: redact(url) for name, url in addresses.items()}
-    prebuilt = (
-        {w.package: f"{w.package} @ {w.url}" for w in context.joint.prebuilt}
-        if context and context.joint
-        else {}
-    )
+    direct = [p for p in lock.packages if p.index is None and p.url.startswith("http")] if lock else []
+    prebuilt = {p.name: f"{p.name} @ {p.url}" for p in direct}
     packages = tuple(prebuilt.get(normalize_name(Requirement(p).name), p) for p in plan.packages)
     paged = dataclasses.replace(plan, packages=packages)
     local = any(b.index == "find-links" for b in plan.builds)
@@ -134,39 +138,36 @@ def _refuse_channels(choices: Choices) -> None:
 
 
 def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, pip: bool = False) -> Plan:
-    """Return the plan of `gpuenv resolve` and `create --dry-run`."""
+    """Return the plan of `gpuenv resolve` and `create --dry-run`. No source code runs.
+
+    Named packages are solved as `gpuenv lock` does. Raises LockError, ResolveError.
+    """
     choices = inproject.apply_project(choices)
     if pip:
         _refuse_channels(choices)
-    first = get_locking(choices).PLANS_FIRST
     context = judge_request(choices, emit, reading=True)
-    if first and (context.request.packages or context.demands.needs):
-        context = _with_newest_set(context, choices, emit)
-    if first:
-        plan = name_configured(
-            resolve_plan(context), context.sources, context.demands.needs, where.get_cache_dir(choices)
-        )
+    lock = None
+    if context.request.manager == "conda":
+        plan = _plan_of_channels(emit, context, choices, explain=explain)
+    elif (context.request.packages or context.demands.needs) and not (
+        context.sources.offline or context.sources.no_index
+    ):
+        plan, lock = solve_like(context, choices, emit)
     else:
-        plan = _solved_plan(emit, context, choices, explain=explain)
+        plan = name_configured(
+            plan_request(context), context.sources, context.demands.needs, where.get_cache_dir(choices)
+        )
+        if choices.exclude_newer and plan.builds:
+            note = "upload dates (--exclude-newer) are not checked here, but when the packages are solved, for example by gpuenv lock"
+            plan = dataclasses.replace(plan, notes=(*plan.notes, note))
     plan = add_notes(plan, context, choices)
-    if choices.exclude_newer:
-        note = "upload dates (--exclude-newer) are not checked here, but when the packages are solved, for example by gpuenv lock"
-        plan = dataclasses.replace(plan, notes=(*plan.notes, note)) if plan.builds else plan
-    return add_pip(plan, context.profiles, choices, context) if pip else plan
+    return add_pip(plan, context.profiles, choices, context, lock) if pip else plan
 
 
-def _with_newest_set(context: RequestContext, choices: Choices, emit: Emit) -> RequestContext:
-    from .joint_choice import JointChoice
-
-    return JointChoice(emit, allow_old=choices.allow_old).applied(context)
-
-
-def _solved_plan(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
+def _plan_of_channels(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
     """Return the plan that the solver chooses, or one without builds that states the reason."""
-    from . import search_for_lock
-
     try:
-        return search_for_lock.solve_packages(context, choices, emit)[0]
+        return solve_like(context, choices, emit)[0]
     except ResolveError as error:
         if error.log and explain:
             emit(Event(kind="log", stage="resolve", text=error.log))

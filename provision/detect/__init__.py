@@ -16,7 +16,7 @@ from .platform_and_libc import judge_platform, read_environment, read_platform
 from .pythons import read_pythons
 from .system_libraries import read_libraries
 
-__all__ = ["PARTS", "WITH_CUDA", "detect", "judge_device", "read_holders"]
+__all__ = ["PARTS", "WITH_CUDA", "detect", "find_python", "judge_device", "read_holders"]
 
 PARTS = ("driver", "gpus", "context", "hardware", "pythons", "libraries", "environment")
 WITH_CUDA = (*PARTS, "cuda")
@@ -95,3 +95,20 @@ def _order_findings(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(
         sorted((finding for group in groups for finding in group), key=lambda f: order[f.confidence])
     )
+
+
+def find_python(
+    minor: str, machine: Machine | None, cache: Path | None, *, exact: str | None = None
+) -> str | None:
+    """Return the path of a Python of a minor version ("3.12") or of an `exact` one on this machine, or None.
+
+    `machine` is this one if its Pythons were read. The answers of the interpreters are kept in `cache`.
+    """
+    if machine is None or not machine.pythons:
+        machine = detect({"pythons"}, cache=cache)
+    for installed in machine.pythons:
+        if ".".join(installed.version.split(".")[:2]) == minor and (
+            exact is None or installed.version.startswith(exact)
+        ):
+            return installed.path
+    return None

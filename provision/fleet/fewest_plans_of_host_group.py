@@ -27,11 +27,11 @@ class Packages(Protocol):
     def sorts(self) -> Sequence[Ask]:
         """The sorts of questions, the cheapest first. A later one is not asked where an earlier one objects."""
 
-    def search(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
-        """Return why no set of releases serves all targets, or None."""
+    def solve(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
+        """Return why no lock with the packages serves all classes, or None."""
 
     def newest(self, context: RequestContext) -> Mapping[str, str] | None:
-        """Return the versions of the frameworks in the newest set of releases, or None without a set."""
+        """Return the versions of the frameworks in the lock of a request, or None without one."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class PlannedGroup:
     def would_merge(self, mask: int, packages: Packages | None) -> str | None:
         """Return the change of hosts that makes one plan of kinds whose packages conflict, or None."""
         classes = self.kinds.classes(mask)
-        if packages is None or packages.search(self.request(mask), classes) is None:
+        if packages is None or packages.solve(self.request(mask), classes) is None:
             return None  # a solver found the conflict, and its reasons name no property of hosts
 
         def serves(targets: Sequence[Target]) -> bool:
             changed = joint_request(self.base, targets, ())
-            return self.fitting.newest(targets) is not None and packages.search(changed, classes) is None
+            return self.fitting.newest(targets) is not None and packages.solve(changed, classes) is None
 
         return would_merge(self.fitting, classes, serves)
 

@@ -39,10 +39,12 @@ _GIT = re.compile(
     r"CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_\d+|VALUE_\d+)$)"
 )
 _EXPANDED = re.compile(r"[A-Z0-9_]+")
-# uv replaces `${NAME}` in the requirements of folders, commits and archives. Their authors are strangers, so uv has only
-# the variables that it, git and the programs for passwords need. Build code gets all.
+# uv replaces `${NAME}` in the requirements of folders, commits and archives. Their authors are strangers, so a solve has
+# only the variables that uv, git, the programs for passwords, and compilers need. An installation gets all.
 _NEEDED = (
     r"UV_|GIT_|SSH_|SSL_|XDG_|LC_|KEYRING_|DBUS_|RUST_|RAYON_|LD_LIBRARY_PATH$|"
+    r"CUDA_|CUDNN_|NVCC_|TORCH_|CMAKE_|PKG_CONFIG|SETUPTOOLS_|SKBUILD|(CC|CXX|CPP|CFLAGS|CXXFLAGS|CPPFLAGS|LDFLAGS|LIBRARY_PATH|"
+    r"CPATH|MAX_JOBS|NINJA_STATUS)$|"
     r"(ALL_PROXY|APPDATA|COMSPEC|DISPLAY|HOME|HTTPS?_PROXY|LANG|LOCALAPPDATA|LOGNAME|NETRC|NO_COLOR|NO_PROXY|PATH|PATHEXT|"
     r"PROGRAMDATA|REQUESTS_CA_BUNDLE|SHELL|SYSTEMROOT|TEMP|TERM|TMP|TMPDIR|USER|USERNAME|USERPROFILE|WAYLAND_DISPLAY)$"
 )

@@ -1,8 +1,8 @@
 """The protocols of a manager, and the choice of venv or conda by name.
 
 A manager has two modules. `locking` solves, reads and writes locks, also without building. `manager` builds
-environments from locks. Steps that are the same for both managers are in `commands/`. Both use `Preferred` in their
-search for a lock.
+environments from locks. Steps that are the same for both managers are in `commands/`, and the search for a lock is in
+`lock/`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ..errors import LockError
-from ..model import Emit, Event, Lock, Plan
-
 if TYPE_CHECKING:
     from ..environment.packages_to_replace import RepairWork
-    from ..model import Emit, LockedPackage, Machine, PackageSources, Plan, Profiles, RequestContext, Target
-    from ..wheels.allowed_source_builds import SourceBuilds
+    from ..model import Emit, Lock, LockedPackage, PackageSources, Profiles, RequestContext
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,49 +83,6 @@ class Manager(Protocol):
 # --- locks -----------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Stages:
-    """The functions of the stages `resolve` and `detect` that a manager needs. The command passes them in.
-
-    `plan` returns the plan of a request, and `spoken_cuda` the CUDA that a target's driver supports. `how_they_run`
-    returns whether kernels run on a GPU. `interpreter` returns the path of a Python of a minor version.
-    """
-
-    plan: Callable[[RequestContext], Plan]
-    spoken_cuda: Callable[[Target, Profiles], str | None]
-    how_they_run: Callable[[tuple[str, ...], str, frozenset[str]], str | None]
-    interpreter: Callable[[str, Machine | None], str | None]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Near:
-    """A lock with preferred versions. `moving` are the packages that may change."""
-
-    lock: Lock | None = None
-    moving: frozenset[str] = frozenset()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
-    """The inputs of a search for a lock. `first` is its first question."""
-
-    emit: Emit
-    first: RequestContext
-    stages: Stages
-    builds: SourceBuilds
-    near: Near = Near()
-
-
-class ManagerSearch(Protocol):
-    """A search for a lock. It keeps the results of one attempt for the next."""
-
-    def solve(self, context: RequestContext) -> tuple[Plan, Lock | None]:
-        """Make one attempt, and return the plan with its lock, or None as the lock if no build fits.
-
-        Raises ResolveError, and LockError with the rejected `plan` if another question may succeed.
-        """
-
-
 class Locking(Protocol):
     """The module of a manager that solves, reads and writes locks."""
 
@@ -162,14 +115,11 @@ class Locking(Protocol):
     def assumed_gpu(self) -> str | None:
         """Return the setting that makes the manager assume a GPU, or None."""
 
-    def virtual_packages(self, context: RequestContext, stages: Stages) -> tuple[Mapping[str, str], ...]:
+    def virtual_packages(self, context: RequestContext) -> tuple[Mapping[str, str], ...]:
         """Return the virtual packages of the target for the solver."""
 
-    def check(self, lock: Lock, context: RequestContext, stages: Stages) -> None:
+    def check(self, lock: Lock, context: RequestContext) -> None:
         """Raise LockError for a lock that does not fit the target."""
-
-    def search(self, task: Task) -> ManagerSearch:
-        """Return a new search for a lock."""
 
 
 _BUILDING = {"venv": ".venv", "conda": ".conda.build"}
@@ -186,39 +136,3 @@ def manager(name: str) -> Manager:
 def locking(name: str) -> Locking:
     """Import and return the module of a manager that locks."""
     return cast("Locking", importlib.import_module(_LOCKING[name], __package__))
-
-
-Solve = Callable[[Mapping[str, str]], Lock]
-
-
-@dataclasses.dataclass
-class Preferred:
-    """The versions of the existing lock during the attempts of a search."""
-
-    versions: Mapping[str, str]
-    emit: Emit
-    tried_without: bool = False
-
-    def solved(self, plan: Plan, solve: Solve) -> Lock:
-        """Return the lock of a plan. Raises LockError.
-
-        If the versions may have caused the first failure, one solve runs without them. On another index, wheels of
-        these versions can have other requirements.
-        """
-        try:
-            return self._solve(solve)
-        except LockError as error:
-            error.plan = plan
-            raise
-
-    def _solve(self, solve: Solve) -> Lock:
-        try:
-            return solve(self.versions)
-        except LockError as error:
-            refused = error.contradiction or error.brought or error.companion
-            if not refused or not self.versions or self.tried_without:
-                raise
-        self.tried_without = True
-        text = "the versions of the existing lock have no compatible solution. Solving without them"
-        self.emit(Event(kind="note", stage="lock", text=text))
-        return solve({})

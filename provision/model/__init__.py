@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # type checkers need all names
 _MODULES = {
     "shared_words": "Device Manager Status Confidence Outcome FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine GpuMemoryHolder",
-    "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress Profiles ProfileTable ProfileTables",
+    "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress Profiles ProfileTable ProfileTables PythonRelease",
     "failure_catalog": "CatalogueMessage FailureCause FailureMessage FailureRule",
     "profile_package_rows": "ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement",
     "finding_text_rows": "FindingText",
@@ -52,7 +52,7 @@ _MODULES = {
     "cpu_build_packages": "CPU_PACKAGES is_cpu_build",
     "package_names_and_build_packages": "FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package",
     "requests": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources",
-    "joint_search_values": "PackageRelease NamedPackage PassedOverBuild HeldBackPackage PackageSet JointSolution",
+    "joint_search_values": "PassedOverBuild HeldBackPackage PackageSet",
     "request_target_and_sources": "TransitiveFrameworks RequestContext",
     "plan_and_lock": "RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock",
     "lock_names": "VENV_LOCK CONDA_LOCK LOCK_NAMES VENV_LOCKS VENV_CLASS_LOCKS UV_LOCK_FORMAT make_lock_name find_lock_target find_lock_manager is_venv_lock",

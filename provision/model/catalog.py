@@ -215,6 +215,14 @@ class IndexAddress:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PythonRelease:
+    """A minor version of Python ("3.13"), and the day of its first release."""
+
+    version: str
+    released: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profiles:
     """All rows of the profiles."""
 
@@ -222,6 +230,7 @@ class Profiles:
     cudnn: tuple[CudnnRelease, ...] = ()
     toolkits: tuple[ToolkitRelease, ...] = ()
     compilers: tuple[CudaCompiler, ...] = ()
+    pythons: tuple[PythonRelease, ...] = ()
     gpus: tuple[GpuModel, ...] = ()
     cuda: tuple[CudaRelease, ...] = ()
     majors: tuple[CudaMajor, ...] = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from provision.model.catalog import Profiles
-from provision.model.joint_search_values import JointSolution
 from provision.model.machine import Machine, Target
 from provision.model.requests import AvailableWheels, PackageSources, ProjectRequirements, Request
 
@@ -16,16 +15,11 @@ _NO_DEMANDS = ProjectRequirements()
 class TransitiveFrameworks:
     """The frameworks that a project's packages require.
 
-    `allowed` are packages without a wheel whose source archive may be read. `unread` are packages that were skipped,
-    because only their build can state their requirements.
+    `unread` are packages that were left out, because only their build can state their requirements.
     """
 
     frameworks: tuple[str, ...] = ()
-    allowed: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
-
-
-_NOTHING_BROUGHT = TransitiveFrameworks()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +28,7 @@ class RequestContext:
 
     `machine` is None if the options describe another machine. `reason` says why the request has its device.
     `pythons_known` says that the request names the Pythons of this machine. `reading` forbids a solve to run source
-    code. `brought` is the result of an earlier solve of the project's packages. `joint` is the newest set of builds
-    and named packages.
+    code.
 
     `targets` are those of several machines for one plan. `target` is then their oldest driver and glibc with all
     their GPUs.
@@ -52,6 +45,4 @@ class RequestContext:
     demands: ProjectRequirements = _NO_DEMANDS
     channels: tuple[str, ...] = ()
     reading: bool = False
-    brought: TransitiveFrameworks = _NOTHING_BROUGHT
-    joint: JointSolution | None = None
     targets: tuple[Target, ...] = ()

@@ -65,6 +65,7 @@ KINDS = {
     "compilers": Kind(
         model.CudaCompiler, "compilers", ("cuda",), ("cuda", "gcc", "source", "read"), words=("extras",)
     ),
+    "pythons": Kind(model.PythonRelease, "pythons", ("version",), ("version", "released")),
     "gpus": Kind(
         model.GpuModel,
         "gpus",
@@ -140,6 +141,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "drivers.yaml": ("cuda", "majors", "branches"),
     "gpus.yaml": ("gpus",),
     "cudnn.yaml": ("cudnn", "floors"),
+    "pythons.yaml": ("pythons",),
     "toolkits.yaml": ("toolkits", "compilers"),
     "torch.yaml": ("builds", "tested"),
     "tensorflow.yaml": ("builds", "tested"),

@@ -78,7 +78,6 @@ def read_context(
         if sorted_builds.only_cpu and c.device == "auto":
             device, reason = "cpu", sorted_builds.only_cpu
     wanted = (*wanted, *(FrameworkRequest(name=n) for n in frameworks if n not in named))
-    brought = TransitiveFrameworks()
     if not wanted:
         brought = _require_transitive_frameworks(
             demands, target, python, lambda plan: bring(plan, where, demands.needs)
@@ -95,7 +94,6 @@ def read_context(
     return RequestContext(
         request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,
         reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), reading=reading,
-        brought=brought,
     )  # fmt: skip
 
 

@@ -269,7 +269,6 @@ def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: b
         "only_binary",
         "python_bounds",
         "dependencies_only",
-        "allow_old",
     ):  # options that version 0.1.0 did not have
         if not counted.get(later):
             counted.pop(later, None)

@@ -88,9 +88,6 @@ class Choices:
     find_links: list[str] = option(list, help="Folder or page with wheels. Repeatable.", panel=SOURCES)
     offline: bool = option(False, help="Use no network. Use only the wheels of --find-links.", panel=SOURCES)
     pre: bool = option(False, help="Allow pre-releases.", panel=CHOICE)
-    allow_old: bool = option(
-        False, help="Allow a release more than two years older than the newest one.", panel=CHOICE
-    )
     no_build: bool = option(False, help="Never build a package from source; use wheels only.", panel=SOURCES)
     only_binary: list[str] = option(
         list, help="Never build PKG from source; :all: means every package. Repeatable.",

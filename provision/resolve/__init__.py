@@ -178,7 +178,7 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
         if owner is None or need.specifier:
             packages.append(text)
             continue
-        known = (*owner.companions, *question.request.pins)
+        known = (*question.request.pins, *owner.companions)
         match = next((c for c in known if Requirement(c).name == need.name), None)
         if match:
             packages.append(match)

@@ -8,8 +8,8 @@ from functools import cache
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Build, NamedPackage, PackageRelease, Profiles
-from .versions import meets, version
+from ..model import Build
+from .versions import meets
 
 
 def companion_names(builds: Iterable[Build]) -> frozenset[str]:
@@ -77,24 +77,3 @@ def _named(text: str) -> tuple[str, str]:
 def lone_companions(build: Build, builds: Iterable[Build]) -> frozenset[str]:
     """Return the companions that other versions of a framework have and this one does not."""
     return companion_names(b for b in builds if b.framework == build.framework) - companion_names([build])
-
-
-def known_companion(
-    name: str, specifier: str, profiles: Profiles, platform: str, pythons: Sequence[str]
-) -> NamedPackage:
-    """Return a companion with the releases in the profiles, newest first.
-
-    No index is read. A build decides which index has its companions.
-    """
-    builds = [b for b in profiles.builds if b.platform == platform]
-    bounds = {text for b in builds for text in b.companions if _named(text)[0] == name}
-    versions = {_named(text)[1].lstrip("=") for text in bounds if _named(text)[1].startswith("==")}
-    versions |= {
-        row.version for row in profiles.satellites if (row.package, row.platform) == (name, platform)
-    }
-    ordered = sorted((v for v in versions if meets(v, specifier)), key=version, reverse=True)
-    releases = tuple(
-        PackageRelease(package=name, version=text, day=-place, pythons=tuple(pythons), wheels=tuple(pythons))
-        for place, text in enumerate(ordered)
-    )
-    return NamedPackage(name=name, specifier=specifier, releases=releases, dated=False)

@@ -21,7 +21,7 @@ OPENED_BY_TENSORFLOW = ("cublas", "cuda_runtime", "cudnn", "cufft", "cusolver", 
 """The folders of nvidia/ whose libraries TensorFlow needs to use a GPU: gpu/dso_loader.cc, TryDlopenCUDALibraries."""
 
 # The extras of a package that require its CUDA libraries. torch requires its own without one.
-_EXTRAS = {"jax": "cuda{major}", "tensorflow": "and-cuda", "onnxruntime-gpu": "cuda,cudnn"}
+EXTRAS = {"jax": "cuda{major}", "tensorflow": "and-cuda", "onnxruntime-gpu": "cuda,cudnn"}
 # uv prefers UV_DEFAULT_INDEX and the default of uv.toml to --index-url.
 _INDEX = {"pip": "--index-url", "uv": "--default-index"}
 _PLAIN = re.compile(r"[\w.,:=+/@%-]+")
@@ -91,7 +91,7 @@ def _words(build: PlannedBuild, plan: Plan, known: Profiles) -> list[str]:
 def _extras(build: PlannedBuild, plan: Plan, row: Build) -> str:
     if plan.device == "cpu" or not build.cuda or not row.requires:
         return ""
-    return _EXTRAS.get(build.package_name, "").format(major=build.cuda.partition(".")[0])
+    return EXTRAS.get(build.package_name, "").format(major=build.cuda.partition(".")[0])
 
 
 def _row(build: PlannedBuild, plan: Plan, known: Profiles) -> Build | None:

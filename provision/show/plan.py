@@ -87,7 +87,7 @@ def list_objections(plan: Plan) -> Iterator[str]:
     """Yield one sentence for each run of neighbouring versions with the same objection.
 
     An example: "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; the driver is 550.144.03". A
-    version has the objection of its build with the fewest. Versions that were not requested, or are not newer
+    version has the objection of its build with the fewest, and first that of an index that does not respond. Versions that were not requested, or are not newer
     than the chosen one, are skipped.
     """
     chosen = {b.framework: Version(b.version) for b in plan.builds}
@@ -95,7 +95,7 @@ def list_objections(plan: Plan) -> Iterator[str]:
         best: dict[str, RejectedBuild] = {}
         for row in rows:
             previous = best.get(row.version)
-            if previous is None or len(row.reasons) < len(previous.reasons):
+            if previous is None or _weight(row) < _weight(previous):
                 best[row.version] = row
         taken = chosen.get(framework)
         newer = [r for r in best.values() if taken is None or Version(r.version) > taken]
@@ -106,6 +106,11 @@ def list_objections(plan: Plan) -> Iterator[str]:
             versions = [r.version for r in group]
             span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
             yield f"not {framework} {span}: {text}"
+
+
+def _weight(row: RejectedBuild) -> tuple[bool, int]:
+    """Return the sort key of a rejected build: without its index it would fit, or it has few objections."""
+    return {r.code for r in row.reasons} != {"index_excluded"}, len(row.reasons)
 
 
 def _list_held_back(plan: Plan) -> Iterator[str]:

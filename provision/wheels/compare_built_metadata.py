@@ -9,10 +9,10 @@ from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement
 
 from ..errors import BuildError
+from ..lock.stated import applying, list_extras
 from ..model import LockedPackage, PackageSources, Plan, normalize_name
 from ..system import untrusted_files
 from .read_source_archives import SourceArchives
-from .stated_metadata import applying, list_extras
 
 
 def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageSources) -> None:

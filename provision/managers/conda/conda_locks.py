@@ -8,12 +8,10 @@ from pathlib import Path
 
 from ...errors import LockError
 from ...model import Lock, Profiles, RequestContext
-from ..protocol import Stages
 from . import conda_lock_yml, engine, foreign_locks
-from .channels_then_wheels import begin as search
 from .solver_question import assumed_gpu, question
 
-__all__ = ["assumed_gpu", "search"]
+__all__ = ["assumed_gpu"]
 OPTION = " --manager conda"
 PLANS_FIRST = False
 BRINGS_PYTHON = True
@@ -51,13 +49,13 @@ def check_hashes(lock: Lock, origin: str, *, allow_md5: bool) -> None:
         )
 
 
-def virtual_packages(context: RequestContext, stages: Stages) -> tuple[Mapping[str, str], ...]:
+def virtual_packages(context: RequestContext) -> tuple[Mapping[str, str], ...]:
     """Return the virtual packages for the target's driver, GPUs, glibc, kernel and CPU."""
-    return question(context, stages)[0].virtual
+    return question(context)[0].virtual
 
 
-def check(lock: Lock, context: RequestContext, stages: Stages) -> None:
+def check(lock: Lock, context: RequestContext) -> None:
     """Raise LockError for a lock that needs a missing virtual package, or a CUDA that the target does not support."""
     context = dataclasses.replace(context, request=foreign_locks.request_of(lock))
-    built, _ = question(context, stages)
+    built, _ = question(context)
     foreign_locks.check_target(lock, built.virtual, built.bounds)

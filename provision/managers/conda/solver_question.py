@@ -11,9 +11,9 @@ from pathlib import Path
 from packaging.version import Version
 
 from ...errors import LockError
-from ...model import Profiles, RequestContext, Target
+from ...model import AvailableWheels, Profiles, Request, RequestContext, Target
+from ...resolve.question import Question
 from ...system import process
-from ..protocol import Stages
 from . import specs
 from .specs import Bounds, SolverQuestion
 
@@ -28,11 +28,11 @@ def assumed_gpu() -> str | None:
     return f"CONDA_OVERRIDE_CUDA is {forced}" if forced else None
 
 
-def question(context: RequestContext, stages: Stages) -> tuple[SolverQuestion, tuple[str, ...]]:
+def question(context: RequestContext) -> tuple[SolverQuestion, tuple[str, ...]]:
     """Return the question for the target with the overrides of the environment, and the overrides as text."""
     environ, known = process.environ(), _has_driver_limit(context.target) or context.target.gpus
     assumed = assumed_gpu() and not known  # the override assumes a GPU that is not described
-    cuda = None if assumed else _find_cuda_version(context, stages)
+    cuda = None if assumed else _find_cuda_version(context)
     here = context.machine is not None  # a target file describes another machine than this one
     virtual, said = specs.overridden(
         specs.virtual_packages(
@@ -58,7 +58,7 @@ def _has_driver_limit(target: Target) -> bool:
     return bool(target.driver or target.driver_cuda or target.forward_compat)
 
 
-def _find_cuda_version(context: RequestContext, stages: Stages) -> str | None:
+def _find_cuda_version(context: RequestContext) -> str | None:
     """Return the version of `__cuda`: the CUDA that the target's driver supports.
 
     It is the newest known CUDA for GPUs without a driver, and None for a CPU environment.
@@ -66,7 +66,8 @@ def _find_cuda_version(context: RequestContext, stages: Stages) -> str | None:
     if context.request.device != "cuda":
         return None
     newest = max((r.cuda for r in context.profiles.cuda), key=Version, default=None)
-    return stages.spoken_cuda(context.target, context.profiles) or newest
+    spoken = Question(Request(frameworks=()), context.target, context.profiles, AvailableWheels()).speaks
+    return spoken or newest
 
 
 def find_gpu_bounds(target: Target, known: Profiles) -> Bounds:

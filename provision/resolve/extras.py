@@ -10,10 +10,8 @@ import dataclasses
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Emit, Event, Lock, Plan, Profiles, RequestContext, RequirementLine
-from ..request import load_profiles
-from ..request.shared_options import Choices
-from ..resolve.extras_for_cuda_libraries import ExtraRows, disagreements, missing_extras, named_in
+from ..model import Lock, Plan, Profiles, RequestContext, RequirementLine
+from .extras_for_cuda_libraries import ExtraRows, disagreements, missing_extras, named_in
 
 
 def add_extras(plan: Plan, context: RequestContext) -> Plan:
@@ -41,22 +39,18 @@ def add_extras(plan: Plan, context: RequestContext) -> Plan:
     return dataclasses.replace(plan, packages=tuple(dict.fromkeys(packages)), notes=(*plan.notes, note))
 
 
-def warn_of_extras(emit: Emit, lock: Lock, choices: Choices) -> None:
-    """Warn if the extras of a lock's plan are not those that its releases need."""
+def disagreements_of(lock: Lock, known: Profiles) -> list[str]:
+    """Return sentences on the extras of a lock's plan that are not those that its releases need."""
     if not _installs_wheels(lock.plan):
-        return
+        return []
     locked = {p.name: p.version for p in lock.packages}
-    rows = _rows(lock.plan, load_profiles.load_all(choices))
-    for text in disagreements(named_in(lock.plan.packages), locked, rows):
-        emit(Event(kind="warning", stage="lock", text=text))
+    return list(disagreements(named_in(lock.plan.packages), locked, _rows(lock.plan, known)))
 
 
 def _installs_wheels(plan: Plan) -> bool:
     """Return whether CUDA libraries are installed as wheels. CPU builds have none, and conda packages require
     their own."""
-    from ..managers.protocol import locking
-
-    return plan.device == "cuda" and locking(plan.manager).PLANS_FIRST
+    return plan.device == "cuda" and plan.manager == "venv"
 
 
 def _rows(plan: Plan, known: Profiles) -> ExtraRows:

@@ -11,10 +11,28 @@ from packaging.utils import canonicalize_name
 
 from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
 from ..model import FRAMEWORKS, RequestContext
-from ..wheels.available_releases import RequestedPackage
 
-_MANY = 40
-"""From so many packages on, those that are pinned and of which nothing is measured are left to the solver."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedPackage:
+    """A named package with its bounds. `index` is the only index that has it, or None for the configured ones."""
+
+    name: str
+    specifier: str = ""
+    extras: tuple[str, ...] = ()
+    named_by: str = ""
+    index: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The requirement."""
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f"{self.name}{extras}{self.specifier}"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the bounds allow one version only."""
+        return any(s.operator in ("==", "===") and "*" not in s.version for s in SpecifierSet(self.specifier))
 
 
 @dataclass
@@ -25,7 +43,7 @@ class _Collected:
     index: str | None = None
 
 
-def read_named_packages(context: RequestContext) -> tuple[RequestedPackage, ...]:
+def read_named_packages(context: RequestContext) -> tuple[NamedPackage, ...]:
     """Return the packages of --with, gpuenv.yaml and the project's files that come from an index.
 
     Several lines on one package are merged.
@@ -41,15 +59,11 @@ def read_named_packages(context: RequestContext) -> tuple[RequestedPackage, ...]
         package.specifier &= need.specifier
         package.extras |= need.extras
         package.index = package.index or index
-    named = tuple(
-        RequestedPackage(name=name, specifier=str(c.specifier & bounds.get(name, SpecifierSet())),
+    return tuple(
+        NamedPackage(name=name, specifier=str(c.specifier & bounds.get(name, SpecifierSet())),
               extras=tuple(sorted(c.extras)), named_by=c.named_by, index=c.index)
         for name, c in collected.items() if name not in FRAMEWORKS
     )  # fmt: skip
-    if len(named) <= _MANY:
-        return named
-    measured = {row.package for row in context.profiles.satellites}
-    return tuple(n for n in named if n.name in measured or not n.specifier.startswith("=="))
 
 
 def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str | None, str | None]]:

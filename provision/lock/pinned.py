@@ -1,26 +1,80 @@
-"""Compares a solution with its plan: builds, indexes, companions and hashes."""
+"""Locks a plan whose builds are fixed, and compares a solution with its plan."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
 from ..index import pytorch_index
+from ..index.wheel_folders import find_links
 from ..model import (
-    PROJECT_FRAMEWORKS,
     TORCH_COMPANIONS,
+    Emit,
     LockedPackage,
     PackageSources,
     Plan,
     RequirementLine,
-    is_cpu_build,
 )
 from ..system.redaction import redact
-from .pylock import file_name
+from ..wheels.pylock import file_name
+from .archives import SourceRules
+from .compile import Answer, Question, ask
+
+
+class TwoCudasError(LockError):
+    """A solution with libraries of two CUDA majors, because a package requires another CUDA than the plan's."""
+
+
+class TwoBuildsError(LockError):
+    """A solution with tensorflow and tensorflow-cpu, because a package requires the CPU build."""
+
+
+def lock_plan(
+    plan: Plan,
+    sources: PackageSources,
+    emit: Emit,
+    rules: SourceRules,
+    needs: Sequence[RequirementLine] = (),
+    keep: Mapping[str, str] | None = None,
+) -> Answer:
+    """Return uv's answer to exactly a plan's pins and packages, and a project's lines. Raises LockError.
+
+    The versions of `keep` stay if that is possible.
+    """
+    roots = list(dict.fromkeys([*(r for b in plan.builds for r in b.requirements), *plan.packages]))
+    if not sources.offline or any(
+        w.name == "pip"
+        for w in find_links([p for p in sources.find_links if "://" not in p and Path(p).exists()])
+    ):
+        roots.append("pip")
+    question = Question(plan=plan, sources=sources, roots=tuple(roots), needs=tuple(needs), keep=keep or {})
+    try:
+        answer = ask(question, rules, emit)
+    except LockError as error:
+        if not keep or not (error.contradiction or error.absent):
+            raise
+        answer = ask(dataclasses.replace(question, keep={}), rules, emit)
+    if why := differs(plan, answer.packages, sources, needs):
+        raise why
+    return answer
+
+
+def differs(
+    plan: Plan, packages: tuple[LockedPackage, ...], sources: PackageSources, needs: Sequence[RequirementLine]
+) -> LockError | None:
+    """Return how a solution differs from its plan, or from the hashes of the project, or None."""
+    try:
+        assert_is_plan(plan, packages, sources)
+        assert_hashes(needs, packages)
+    except LockError as error:
+        return error
+    return None
 
 
 def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackage, ...]) -> None:
@@ -34,33 +88,6 @@ def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackag
                 f"{need.origin} has hashes for {package.name}, but none for {file_name(package)}",
                 hint=f"add its sha256 {package.sha256}, or remove the hashes",
             )
-
-
-def named_for_cpu(plan: Plan, needs: Sequence[RequirementLine]) -> set[str]:
-    """Return the frameworks that the user requests as CPU packages, beside those of the plan.
-
-    In all other cases a need has another name than a framework.
-    """
-    named = {str(canonicalize_name(n.name)) for n in needs if n.name and not (n.constraint or n.override)}
-    packages = map(Requirement, plan.packages)
-    named |= {
-        canonicalize_name(n.name) for n in packages if is_cpu_build(canonicalize_name(n.name), n.extras)
-    }
-    return named & set(PROJECT_FRAMEWORKS)
-
-
-def assert_no_other_framework(
-    plan: Plan, packages: tuple[LockedPackage, ...], elsewhere: Collection[str]
-) -> None:
-    planned = {*elsewhere, *(b.framework for b in plan.builds)}
-    brought = [p for p in packages if p.name in PROJECT_FRAMEWORKS and p.name not in planned]
-    if brought:
-        words = " and ".join(f"{p.name} {p.version}" for p in brought)
-        raise LockError(
-            f"the requested packages require {words}, which is not part of the plan",
-            hint=f"request it too: --framework {brought[0].name}",
-            brought=tuple(p.name for p in brought),
-        )
 
 
 def assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: PackageSources) -> None:
@@ -85,14 +112,14 @@ def assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: Pac
         _assert_companions(locked["torch"].version, packages)
     if {"tensorflow", "tensorflow-cpu"} <= locked.keys():
         both = (f"{name} {locked[name].version}" for name in ("tensorflow", "tensorflow-cpu"))
-        raise LockError(
+        raise TwoBuildsError(
             f"{' and '.join(both)} install the same files",
             hint="remove tensorflow-cpu: tensorflow runs on the CPU as well",
         )
     cudnn = [p for p in packages if re.fullmatch(r"nvidia-cudnn(-cu\d+)?", p.name)]
     if len(cudnn) > 1:
         names = " and ".join(f"{p.name} {p.version}" for p in cudnn)
-        raise LockError(
+        raise TwoCudasError(
             f"two cuDNN packages install into one folder: {names}",
             hint="put the frameworks into two environments",
         )
@@ -112,7 +139,6 @@ def _assert_companions(torch: str, packages: tuple[LockedPackage, ...]) -> None:
             raise LockError(
                 f"{package.name} {package.version} is not built for torch +{label}: its operators cannot load",
                 hint=f"provide a +{label} wheel of {package.name} with --find-links, or request another build of torch",
-                companion=package.name,
             )
 
 

@@ -7,7 +7,7 @@ the solver runs again with the new bounds.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName, default_environment
 from packaging.requirements import InvalidRequirement, Requirement
@@ -15,77 +15,89 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ...errors import LockError, ResolveError
-from ...index.markers_and_tags_of_platform import CPYTHON, markers_of
-from ...model import Event, Lock, LockedPackage, Plan, Request, RequestContext, RequirementLine, VersionBound
-from ...wheels import solve_wheels
-from ..protocol import Near, Preferred, Task
-from . import solve as solver, solver_question as conda_question
-from .specs import SolverQuestion
+from ..errors import LockError, ResolveError
+from ..index.build_addresses import name_locked
+from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
+from ..managers.conda import solve as solver, solver_question
+from ..managers.conda.specs import SolverQuestion
+from ..model import (
+    Emit,
+    Event,
+    Lock,
+    LockedPackage,
+    Plan,
+    Request,
+    RequestContext,
+    RequirementLine,
+    VersionBound,
+)
+from ..resolve.kernels import how_they_run
+from ..resolve.planner import plan_request
+from .archives import SourceRules, source_rules
+from .pinned import lock_plan
 
 # Each turn is a complete solve.
 _TURNS = 8
 
 
-def begin(task: Task) -> CondaSearch:
-    """Return a new search for a lock."""
-    return CondaSearch(
-        task, _list_conda_addresses(task.near), Preferred(_list_wheel_versions(task.near), task.emit)
-    )
+def search(
+    context: RequestContext, emit: Emit, near: Lock | None = None, moving: frozenset[str] = frozenset()
+) -> tuple[Plan, Lock | None]:
+    """Return the plan that the solver of the channels chooses, and its lock.
 
-
-def _list_conda_addresses(near: Near) -> tuple[str, ...]:
-    """Return the addresses of conda packages to keep."""
-    packages = near.lock.packages if near.lock else ()
-    return tuple(p.url for p in packages if solver.is_conda(p) and p.name not in near.moving)
-
-
-def _list_wheel_versions(near: Near) -> dict[str, str]:
-    """Return the versions of wheels to keep."""
-    packages = near.lock.packages if near.lock else ()
-    wheels = [p for p in packages if not (solver.is_conda(p) or p.unhashed)]
-    return {p.name: p.version for p in wheels if p.name not in near.moving}
+    The packages of `near` stay where possible, except those in `moving`. Raises LockError, ResolveError.
+    """
+    packages = [p for p in near.packages if p.name not in moving] if near else []
+    one = _Search(
+        emit, source_rules(context.sources, emit, reading=context.reading),
+        prefer=tuple(p.url for p in packages if solver.is_conda(p)),
+        keep={p.name: p.version for p in packages if not (solver.is_conda(p) or p.unhashed)},
+    )  # fmt: skip
+    plan, lock = one.solve(context)
+    plan = name_locked(plan, lock.packages)
+    return plan, dataclasses.replace(lock, plan=plan, held_back=plan.held_back)
 
 
 @dataclasses.dataclass
-class CondaSearch:
+class _Search:
     """A search in which the solver chooses the builds. It keeps the bounds that a solution exceeded."""
 
-    task: Task
-    prefer: tuple[str, ...]
-    preferred: Preferred
+    emit: Emit
+    rules: SourceRules
+    prefer: tuple[str, ...] = ()
+    keep: Mapping[str, str] = dataclasses.field(default_factory=dict)
     limits: tuple[VersionBound, ...] = ()
     said: tuple[str, ...] | None = None
 
-    def solve(self, context: RequestContext) -> tuple[Plan, Lock | None]:
+    def solve(self, context: RequestContext) -> tuple[Plan, Lock]:
         """Solve the channels, then the wheels. The plan notes the variables that override the target.
 
         Raises LockError, ResolveError.
         """
         context, question = self._question(context)
         for _ in range(_TURNS):
-            options = conda_question.alternatives(question, context.profiles)
-            solution = solver.solve(question, self.task.emit, options)
+            options = solver_question.alternatives(question, context.profiles)
+            solution = solver.solve(question, self.emit, options)
             lock = solver.lock(question, solution)
             if narrower := self._narrow(context, question, lock):
                 question = narrower
                 continue
             if not (solution.lacking or solution.wheels or context.demands.needs):
                 return self._add_notes(lock)
-            plan = plan_for(context, solution, lock, self.task.stages.plan)
+            plan = plan_for(context, solution, lock)
             if plan.python != lock.plan.python:  # the wheels require a Python other than the solver's
                 question = _replace_request(
                     question, dataclasses.replace(question.request, python=plan.python)
                 )
                 continue
-            return self._add_notes(self._with_wheels(context, plan, lock))
+            return self._add_notes(add_wheels_on_top(context, plan, lock, self.emit, self.rules, self.keep))
         raise LockError("no set of conda packages and wheels was found that fits together",
                         hint="name --python, or widen the bounds in the project's files")  # fmt: skip
 
     def _question(self, context: RequestContext) -> tuple[RequestContext, SolverQuestion]:
-        question, said = conda_question.question(context, self.task.stages)
+        question, said = solver_question.question(context)
         for words in said if self.said is None else ():
-            self.task.emit(Event(kind="note", stage="resolve", text=words))
+            self.emit(Event(kind="note", stage="resolve", text=words))
         self.said = said
         context, question = _move_companions(dataclasses.replace(context, target=question.target), question)
         return context, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
@@ -103,22 +115,16 @@ class CondaSearch:
         for build in lock.plan.builds if context.target.gpus and not question.bounds.cudnn else ():
             if not (build.cuda and build.cudnn):
                 continue
-            rule = self.task.stages.how_they_run
-            bounds = conda_question.find_cudnn_bounds(
-                question, context.profiles, build.cuda, build.cudnn, rule
+            bounds = solver_question.find_cudnn_bounds(
+                question, context.profiles, build.cuda, build.cudnn, how_they_run
             )
             if bounds:
                 text = f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
-                self.task.emit(Event(kind="note", stage="resolve", text=text))
+                self.emit(Event(kind="note", stage="resolve", text=text))
                 return dataclasses.replace(
                     question, bounds=dataclasses.replace(question.bounds, cudnn=bounds)
                 )
         return None
-
-    def _with_wheels(self, context: RequestContext, plan: Plan, lock: Lock) -> Lock:
-        return self.preferred.solved(
-            plan, lambda versions: add_wheels_on_top(context, plan, lock, self.task, versions)
-        )
 
     def _add_notes(self, lock: Lock) -> tuple[Plan, Lock]:
         return dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *(self.said or ()))), lock
@@ -186,9 +192,7 @@ def _read_bound(need: RequirementLine, known: Mapping[str, str]) -> str:
     return str(read.specifier) if holds else ""
 
 
-def plan_for(
-    context: RequestContext, solution: solver.Solution, lock: Lock, planner: Callable[[RequestContext], Plan]
-) -> Plan:
+def plan_for(context: RequestContext, solution: solver.Solution, lock: Lock) -> Plan:
     """Return the plan of the wheels, for the solver's Python or else one that fits them. Raises ResolveError."""
     empty = dataclasses.replace(lock.plan, builds=(), packages=solution.wheels)
     wanted = tuple(w for w in context.request.frameworks if w.name in solution.lacking)
@@ -199,7 +203,7 @@ def plan_for(
     )
     for python in dict.fromkeys((lock.plan.python, context.request.python)):
         again = dataclasses.replace(request, python=python)
-        plan = planner(dataclasses.replace(context, request=again, pythons_known=False))
+        plan = plan_request(dataclasses.replace(context, request=again, pythons_known=False))
         if plan.builds:
             return dataclasses.replace(plan, packages=solution.wheels)
     names = ", ".join(w.name for w in wanted)
@@ -210,9 +214,9 @@ def plan_for(
 
 
 def add_wheels_on_top(
-    context: RequestContext, plan: Plan, lock: Lock, task: Task, prefer: Mapping[str, str]
+    context: RequestContext, plan: Plan, lock: Lock, emit: Emit, rules: SourceRules, keep: Mapping[str, str]
 ) -> Lock:
-    """Add the wheels to the lock. `prefer` are the versions to keep if possible. Raises LockError.
+    """Add the wheels to the lock. `keep` are the versions that stay if possible. Raises LockError.
 
     If conda already provides a dependency of the wheels, uv solves again with conda's version. That package is then
     omitted, so that no wheel replaces a conda package.
@@ -220,19 +224,17 @@ def add_wheels_on_top(
     names = ", ".join([*(b.framework for b in plan.builds), *plan.packages])
     if names:
         text = f"the channels have no {names}: adding wheels"
-        task.emit(Event(kind="note", stage="lock", text=text))
+        emit(Event(kind="note", stage="lock", text=text))
     conda = _find_conda_wheels(context, lock)
     # The plan's own pins stay. Every lock includes pip, which needs no pin.
     planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
-    options = solve_wheels.SolveOptions(
-        needs=context.demands.needs, elsewhere=tuple(conda), prefer=prefer, builds=task.builds
-    )
-    wheels = solve_wheels.lock(plan, context.sources, task.emit, options).packages
+    needs = context.demands.needs
+    wheels = lock_plan(plan, context.sources, emit, rules, needs, keep).packages
     shared = [p for p in wheels if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):
         pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
         again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
-        wheels = solve_wheels.lock(again, context.sources, task.emit, options).packages
+        wheels = lock_plan(again, context.sources, emit, rules, needs, keep).packages
     return solver.with_wheels(lock, [p for p in wheels if p.name not in conda], plan.builds)
 
 

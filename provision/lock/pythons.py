@@ -7,25 +7,21 @@ better than a compiler.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import tomli
 from packaging.pylock import Pylock, PylockValidationError
-from packaging.requirements import Requirement
-from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from ..errors import LockError
 from ..index import uv
-from ..index.markers_and_tags_of_platform import CPYTHON, markers_of, wheel_tags
+from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
 from ..system import scratch_folders
 from ..system.redaction import redact
-from .ask_uv import only_files
-from .index_metadata_cache import IndexMetadata
-from .solve_failure import failure
-from .uv_solution import choose_best_wheel, list_target_tags
+from ..wheels.read_source_archives import SourceArchives
+from .compile import choose_best_wheel, list_target_tags, only_files
+from .uv_errors import explain
 
 _TIMEOUT = 900.0
 
@@ -48,7 +44,7 @@ def wheels_for(
         settings = uv.Settings(only_wheels=only_files(sources), timeout=_TIMEOUT)
         done = uv.run_uv(words, sources, python=sys.executable, settings=settings)
     if not done.ok:
-        raise failure(done, sources)
+        raise explain(done, sources, requirements, (), SourceArchives(sources))
     try:
         locked = Pylock.from_dict(tomli.loads(done.stdout))
     except (ValueError, PylockValidationError) as error:
@@ -71,21 +67,3 @@ def _select_wheels(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
     except LockError:
         return ()
     return tuple(replace(p, url=redact(p.url)) for p in wheels)
-
-
-def find_pythons_with_wheel(
-    need: Requirement, plan: Plan, sources: PackageSources, minors: Iterable[str], *, index: str | None = None
-) -> tuple[str, ...]:
-    """Return those of `minors` ("3.11") for which some release within the bounds has a wheel on the plan's platform.
-
-    `index` is the only index of the package. Raises LockError if an index does not answer.
-    """
-    tags: set[Tag] = set()
-    for file in IndexMetadata(sources).files(canonicalize_name(need.name), index):
-        try:
-            _, version, _, fitting = parse_wheel_filename(file.name)
-        except InvalidWheelFilename:
-            continue  # a source archive, or an invalid name
-        if file.yanked is None and need.specifier.contains(version, prereleases=True):
-            tags |= fitting
-    return tuple(m for m in minors if not tags.isdisjoint(wheel_tags(m, plan.platform, plan.target.glibc)))

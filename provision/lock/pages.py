@@ -1,4 +1,4 @@
-"""Chooses prebuilt wheels for the builds of a plan, and requires them by their address."""
+"""Prebuilt wheels of pages: which build has one, and the requirements with their addresses."""
 
 from __future__ import annotations
 
@@ -14,30 +14,43 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from ..errors import LockError
-from ..index.prebuilt_names import find_cxx11, serves
+from ..index.prebuilt_names import find_cxx11, label_of, serves
 from ..index.simple_api import version_of
-from ..model import LockedPackage, PackageSources, Plan, PrebuiltWheel, Profiles, RequirementLine
+from ..model import (
+    Build,
+    Emit,
+    Event,
+    LockedPackage,
+    PackageSources,
+    Plan,
+    PrebuiltWheel,
+    Profiles,
+    RequestContext,
+    RequirementLine,
+)
 from ..system.untrusted_names_to_paths import UnsafeNameError, file_name_of_url
-from .index_metadata_cache import IndexMetadata
-from .prebuilt_wheels import PrebuiltWheels, read_wheel, ruled_pages
+from ..wheels.index_metadata_cache import IndexMetadata
+from ..wheels.prebuilt_wheels import PrebuiltWheels, read_wheel, ruled_pages
+from .builds import Fitting
+from .named import NamedPackage
 
 _MOST_RELEASES = 24
-"""The most releases of a package whose pages are read if no search has chosen one."""
+"""The most releases of a package whose pages are read."""
+_MOST_BUILDS = 24
+"""The most builds for which a page is searched, newest first."""
 
 
 @dataclass
 class PrebuiltChoice:
     """The choice of prebuilt wheels for a plan.
 
-    `locked` are the packages of an existing lock that may stay. `searched` are packages for which a search has chosen
-    a release, with its wheel if the release has one for the plan.
+    `locked` are the packages of an existing lock that may stay.
     """
 
     plan: Plan
     profiles: Profiles
     sources: PackageSources
     locked: Mapping[str, LockedPackage]
-    searched: Mapping[str, PrebuiltWheel | None]
     warn: Callable[[str], None]
 
     def require(self, text: str) -> str:
@@ -67,8 +80,8 @@ class PrebuiltChoice:
         locked = self._locked(name)
         if locked and need.specifier.contains(locked.version, prereleases=True):
             return locked
-        if name in self.searched or self._pages.page_of(name) is None:
-            return self.searched.get(name)
+        if self._pages.page_of(name) is None:
+            return None
         for version in self._list_releases(name, need.specifier):
             fitting = [
                 w for w in self._pages.of_release(name, version)
@@ -132,3 +145,51 @@ class PrebuiltChoice:
 def _full_version(wheel: PrebuiltWheel) -> Version:
     """Return the version of a wheel with its local label."""
     return parse_wheel_filename(file_name_of_url(wheel.url))[1]
+
+
+def prebuilt_builds(
+    fitting: Fitting, named: Iterable[NamedPackage], python: str, emit: Emit
+) -> tuple[Build, ...] | None:
+    """Return the newest builds for which every named package with a page has a wheel, or None without such builds."""
+    context = fitting.context
+    if context.sources.offline or context.sources.no_index:
+        return None
+    needs = [
+        Requirement(n.text) for n in named if any(ruled_pages(context.profiles.pages, n.name)) and not n.index
+    ]
+    if not needs:
+        return None
+    newest = fitting.rows(fitting.newest)
+    for build in fitting.chains[0][:_MOST_BUILDS]:
+        builds = fitting.beside(build, newest) if python in fitting.question.pythons(build) else None
+        if builds is None:
+            continue
+        choice = choice_for(context, fitting.plan(builds, python, {}), emit)
+        if all(choice.choose(need) for need in needs):
+            return builds
+    return None
+
+
+def choice_for(
+    context: RequestContext, plan: Plan, emit: Emit, locked: Mapping[str, LockedPackage] | None = None
+) -> PrebuiltChoice:
+    """Return the choice of prebuilt wheels for a plan."""
+
+    def warn(text: str) -> None:
+        emit(Event(kind="warning", stage="lock", text=text))
+
+    return PrebuiltChoice(plan, context.profiles, context.sources, locked or {}, warn)
+
+
+def unruled_pages(context: RequestContext, plan: Plan) -> tuple[str, ...]:
+    """Return the pages whose file names have no rule, if their packages are required. uv reads them itself."""
+    if context.sources.offline or context.sources.no_index:
+        return ()
+    wanted = {n.name for n in context.demands.needs}
+    wanted |= {str(canonicalize_name(Requirement(p).name)) for p in context.request.packages}
+    return tuple(
+        page.url.format(version=build.version, label=label_of(build.cuda))
+        for build in plan.builds
+        for page in context.profiles.pages
+        if page.framework == build.framework and not page.local and wanted & set(page.packages)
+    )

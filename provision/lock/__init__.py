@@ -1,0 +1,1 @@
+"""From a request to a lock: uv answers, and the measured rows judge its answer."""

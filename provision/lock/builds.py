@@ -1,0 +1,177 @@
+"""The builds that fit a request, and the requirements with which uv chooses among them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import Build, FrameworkRequest, PassedOverBuild, Plan, RequestContext
+from ..resolve.build_choice import against, candidates
+from ..resolve.objections import fits
+from ..resolve.pip import EXTRAS
+from ..resolve.planner import plan_request
+from ..resolve.question import Question, ask_on_all
+from ..resolve.versions import major, meets, version
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """The builds of each requested framework that fit every target, best first."""
+
+    context: RequestContext
+
+    @cached_property
+    def question(self) -> Question:
+        """The request on all its targets."""
+        return ask_on_all(self.context)
+
+    @cached_property
+    def chains(self) -> tuple[list[Build], ...]:
+        """The fitting builds of each framework, in the order of `resolve`."""
+        question = self.question
+        return tuple(
+            [b for b in candidates(question, w) if fits(question, w, b)] for w in question.request.frameworks
+        )
+
+    @cached_property
+    def newest(self) -> Plan:
+        """The plan with the newest builds."""
+        return plan_request(self.context)
+
+    def rows(self, plan: Plan) -> tuple[Build, ...]:
+        """Return the rows of a plan's builds."""
+        keys = [(b.framework, b.version, b.cuda, b.index) for b in plan.builds]
+        every = [b for chain in self.chains for b in chain]
+        return tuple(
+            next(b for b in every if (b.framework, b.version, b.cuda, _index(b, plan)) == key) for key in keys
+        )
+
+    def group(self, builds: Sequence[Build], python: str) -> tuple[list[Build], ...]:
+        """Return for each framework the builds among which uv may choose beside the given ones.
+
+        They are on the same index, and each goes with some build of every other framework.
+        """
+        groups = [
+            [b for b in chain if _is_alike(b, first) and python in self.question.pythons(b)]
+            for chain, first in zip(self.chains, builds, strict=True)
+        ]
+        for place, group in enumerate(groups):
+            others = groups[:place] + groups[place + 1 :]
+            groups[place] = [
+                b for b in group
+                if all(any(not against(self.question, [b], o) for o in other) for other in others)
+            ]  # fmt: skip
+        return tuple(groups)
+
+    def of_versions(
+        self, groups: Sequence[Sequence[Build]], versions: Mapping[str, str]
+    ) -> tuple[Build, ...] | None:
+        """Return the builds of an answer's versions, or None if one is not among the fitting ones."""
+        chosen = [
+            next((b for b in group if b.version == versions.get(b.package_name, "").partition("+")[0]), None)
+            for group in groups
+        ]
+        return tuple(b for b in chosen if b) if all(chosen) else None
+
+    def plan(
+        self, builds: Sequence[Build], python: str, because: Mapping[str, str], pins: Sequence[str] = ()
+    ) -> Plan:
+        """Return the plan of these builds. `because` says of each framework why better builds were passed over."""
+        passed = tuple(
+            PassedOverBuild(
+                framework=b.framework, version=b.version, cuda=b.cuda, index=b.index,
+                because=because.get(b.framework, "the requested packages conflict with it"),
+            )
+            for chain, chosen in zip(self.chains, builds, strict=True)
+            for b in chain
+            if b is not chosen
+        )  # fmt: skip
+        request = dataclasses.replace(
+            self.context.request, passed_over=passed, pythons=(python,), pins=tuple(pins)
+        )
+        return plan_request(dataclasses.replace(self.context, request=request, pythons_known=False))
+
+    def newest_with(self, framework: str, bound: str, python: str) -> Build | None:
+        """Return the newest fitting build of a framework within a bound, of any index, or None."""
+        for wanted, chain in zip(self.question.request.frameworks, self.chains, strict=True):
+            if wanted.name == framework:
+                return next(
+                    (b for b in chain if meets(b.version, bound) and python in self.question.pythons(b)), None
+                )
+        return None
+
+    def beside(self, build: Build, builds: Sequence[Build]) -> tuple[Build, ...] | None:
+        """Return a set with one build replaced, and the others as new as they can be beside it, or None."""
+        chosen: list[Build] = []
+        for chain, old in zip(self.chains, builds, strict=True):
+            if old.framework == build.framework:
+                chosen.append(build)
+                continue
+            fit = next((b for b in (old, *chain) if not against(self.question, [build, *chosen], b)), None)
+            if fit is None:
+                return None
+            chosen.append(fit)
+        return tuple(chosen)
+
+    def bounds(self, wanted: FrameworkRequest) -> str:
+        """Return the bounds of the user and the project on a framework."""
+        theirs = (b.specifier for b in self.context.request.bounds if b.name == wanted.name)
+        return ",".join(filter(None, (wanted.specifier, *theirs)))
+
+    def root(self, build: Build) -> str:
+        """Return the requirement of a framework that leaves its version open."""
+        wanted = next(w for w in self.context.request.frameworks if w.name == build.framework)
+        extras = ""
+        if build.cuda and self.context.request.device == "cuda" and build.package_name in EXTRAS:
+            extras = f"[{EXTRAS[build.package_name].format(major=major(build.cuda))}]"
+        return f"{build.package_name}{extras}{self.bounds(wanted)}"
+
+    def limit(self, group: Sequence[Build]) -> str:
+        """Return the constraint that allows exactly the versions of a group.
+
+        A bound without a local label allows all labels. `<=2.13.0` would forbid 2.13.0+cu126.
+        """
+        name = group[0].package_name
+        allowed = {version(b.version) for b in group}
+        known = {
+            version(b.version) for b in self.context.profiles.builds
+            if b.package_name == name and _is_alike(b, group[0]) and b.platform == group[0].platform
+        }  # fmt: skip
+        newest, oldest = max(allowed), min(allowed)
+        release = (*newest.release[:-1], newest.release[-1] + 1)
+        between = sorted(v for v in known - allowed if oldest < v < newest)
+        parts = [f">={oldest}", f"<{'.'.join(map(str, release))}", *(f"!={v}" for v in between)]
+        return name + ",".join(parts)
+
+
+def chosen_pins(plan: Plan, builds: Sequence[Build]) -> list[str]:
+    """Return the pins that the plan adds to what its wheels require: cuDNN and the toolkit for these GPUs."""
+    rows = {b.framework: b for b in builds}
+    return [pin for b in plan.builds for pin in b.requirements[1:] if pin not in rows[b.framework].requires]
+
+
+def pins(plan: Plan) -> list[str]:
+    """Return the pins of a plan's builds."""
+    return list(dict.fromkeys(r for b in plan.builds for r in b.requirements))
+
+
+def name_of(text: str) -> str:
+    """Return the name of a requirement."""
+    return str(canonicalize_name(Requirement(text).name))
+
+
+def _is_alike(one: Build, other: Build) -> bool:
+    """Return whether one question to uv can choose between two builds: they differ in their version only."""
+    same = (one.index, one.local, one.package_name) == (other.index, other.local, other.package_name)
+    needs_extra = one.package_name in EXTRAS
+    return same and (not needs_extra or (one.cuda and major(one.cuda)) == (other.cuda and major(other.cuda)))
+
+
+def _index(build: Build, plan: Plan) -> str:
+    of_plan = next((b.index for b in plan.builds if b.framework == build.framework), build.index)
+    return "find-links" if of_plan == "find-links" else build.index

@@ -1,0 +1,528 @@
+"""Asks uv for the packages of one question, for one Python and platform."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import tomli
+from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.tags import Tag
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from ..environment.gpuenv_cache import cache_folder
+from ..errors import LockError
+from ..index import pytorch_index, uv
+from ..index.http import Http
+from ..index.markers_and_tags_of_platform import wheel_tags
+from ..index.uv import without_credentials
+from ..index.wheel_folders import expand_address
+from ..model import UV_LOCK_FORMAT, Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
+from ..system import grants, scratch_folders, trust
+from ..system.file_digest import hash_file
+from ..system.grants import escape_references
+from ..system.redaction import clean, redact
+from ..system.untrusted_names_to_paths import file_name_of_url
+from ..wheels import pylock
+from ..wheels.apply_exclude_newer import UploadTimes
+from ..wheels.cache_and_disk import own_cache
+from ..wheels.index_of_each_file import FileIndexes, drop_pages
+from ..wheels.pylock import file_name, is_source, vcs_url
+from ..wheels.read_source_archives import SourceArchive
+from .archives import SourceRules
+from .uv_errors import TIMEOUT, explain
+
+_UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
+_BUILDING = re.compile(r"^\s*Building (\S+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What uv is asked: the requirements of a plan and a project for its Python and platform.
+
+    `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `limits` are
+    constraints. `keep` are versions that must stay. `only_binary` are packages of which no source is taken (":all:" for all
+    but those in `built`). `python` is the interpreter that starts build code, of any version.
+    """
+
+    plan: Plan
+    sources: PackageSources
+    roots: tuple[str, ...]
+    needs: tuple[RequirementLine, ...] = ()
+    limits: tuple[str, ...] = ()
+    keep: Mapping[str, str] = field(default_factory=dict)
+    only_binary: frozenset[str] = frozenset()
+    built: frozenset[str] = frozenset()
+    python: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """uv's solution of a question.
+
+    `archives` are the packages that come from a source archive, with its description if it could be read. `uploaded` is
+    the day of the upload of each package whose index states it. `required_by` are the packages that require each package. uv states them in a second run, at their first use.
+    """
+
+    packages: tuple[LockedPackage, ...]
+    archives: Mapping[str, SourceArchive | None] = field(default_factory=dict)
+    uploaded: Mapping[str, str] = field(default_factory=dict)
+    required_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def versions(self) -> Mapping[str, str]:
+        """The version of each package."""
+        return {p.name: p.version for p in self.packages}
+
+
+def ask(question: Question, rules: SourceRules, emit: Emit) -> Answer:
+    """Return uv's solution. Raises LockError: a refusal has its reason in `uv_errors`' terms."""
+    with scratch_folders.scratch("lock") as scratch:
+        run = _Run(question, rules, emit, scratch)
+        text = run.solution()
+        packages = run.with_indexes(parse_pylock(text, question.plan), text)
+    packages = _with_sizes(drop_pages(packages, question.sources), question.sources)
+    archives = {p.name: rules.describe(p, question.needs, question.plan) for p in packages if is_source(p)}
+    return Answer(
+        packages=tuple(archives[p.name][0] if p.name in archives else p for p in packages),
+        archives={name: archive for name, (_, archive) in archives.items()},
+        uploaded=parse_uploads(text), required_by=Requirers(lambda: run.annotated(text)),
+    )  # fmt: skip
+
+
+@dataclass
+class _Run:
+    """The runs of uv for one question, with a folder for its files."""
+
+    question: Question
+    rules: SourceRules
+    emit: Emit
+    scratch: Path
+    bound: dict[str, str] = field(default_factory=dict)
+    pinned: dict[str, str] = field(default_factory=dict)
+    logins: tuple[str, ...] = ()
+    seconds: list[float] = field(default_factory=list)
+    built: set[str] = field(default_factory=set)
+
+    def solution(self) -> str:
+        """Return the solution as a pylock.toml. Raises LockError.
+
+        uv takes only named packages from the PyTorch index. So its packages that others require are asked again, by
+        name.
+        """
+        try:
+            text = self._compile(self._write_project(()), UV_LOCK_FORMAT, self._constraints())
+            bound = self._bound_to_pytorch(())
+            versions = parse_versions(text)
+            index_packages = pytorch_index.list_index_packages(self.question.plan)
+            if stray := [n for n in index_packages if n in versions and n not in bound]:
+                text = self._compile(self._write_project(stray), UV_LOCK_FORMAT, self._constraints())
+            return text
+        finally:
+            took = ", ".join(f"{s:.2f} s" for s in self.seconds)
+            self.emit(Event(kind="done", stage="lock", text=f"uv took {took}" if took else "uv was not run"))
+
+    def alone(self) -> str:
+        """Return the solution of the roots without their requirements. Raises LockError."""
+        return self._compile_once(self._write_project(()), UV_LOCK_FORMAT, ["--no-deps"], cached=False)
+
+    def annotated(self, text: str) -> str:
+        """Return a solution with annotations of indexes and requirers. Raises LockError."""
+        with scratch_folders.scratch("lock") as scratch:
+            again = _Run(self.question, self.rules, self.emit, scratch)
+            versions = parse_versions(text)
+            source = again._write_project([n for n in self.bound if n in versions])
+            lines = [f"{name}=={version}" for name, version in versions.items()]
+            constraints = again._constraints(lines)
+            with contextlib.suppress(LockError):
+                return again._compile(source, "requirements.txt", constraints, cached=True)
+            return again._compile(source, "requirements.txt", constraints)
+
+    # --- files for uv --------------------------------------------------------------------------------
+
+    def _write_project(self, more: Sequence[str]) -> Path:
+        """Write a pyproject.toml with the roots, and return its path. Packages with one index are bound to it.
+
+        uv binds only packages that this file names.
+        """
+        question = self.question
+        named = pytorch_index.list_index_packages(question.plan)
+        lines = [n for n in question.needs if n.name and not n.constraint]
+        roots = [*question.roots, *more, *(n.text for n in lines if n.name in named and n.name != "torch")]
+        indexed = [n for n in lines if n.index and n.name not in named]
+        roots += [n.text for n in indexed]
+        self.pinned = {str(canonicalize_name(Requirement(r).name)): r for r in roots}
+        bound = self._bound_to_pytorch(roots)
+        indexes = {f"project-{i}": url for i, url in enumerate(dict.fromkeys(n.index or "" for n in indexed))}
+        names = {url: name for name, url in indexes.items()}
+        # uv sends UV_INDEX_PYTORCH_PASSWORD to the index of this name, which a project can replace.
+        pytorch = "pytorch" if grants.is_own_origin(question.sources.pytorch or "") else "gpuenv-pytorch"
+        if bound:
+            indexes[pytorch] = pytorch_index.address(question.sources.pytorch, question.plan)
+        chosen = {str(canonicalize_name(n.name or "")): names[n.index or ""] for n in indexed}
+        chosen |= dict.fromkeys(bound, pytorch)
+        self.bound = {name: indexes[index] for name, index in chosen.items()}
+        text = [
+            "[project]", 'name = "gpuenv-plan"', 'version = "0"', f'requires-python = "=={question.plan.python}.*"',
+            f"dependencies = {json.dumps(roots)}",
+            *(f'[[tool.uv.index]]\nname = "{name}"\nurl = {json.dumps(url)}\nexplicit = true' for name, url in indexes.items()),
+            "[tool.uv.sources]", *(f'{name} = {{ index = "{index}" }}' for name, index in chosen.items()),
+        ]  # fmt: skip
+        path = self.scratch / "pyproject.toml"
+        path.write_text("\n".join(text) + "\n", encoding="utf-8")
+        return path
+
+    def _bound_to_pytorch(self, roots: Sequence[str]) -> list[str]:
+        names = {canonicalize_name(Requirement(r).name) for r in (*self.question.roots, *roots)}
+        names |= {canonicalize_name(n.name) for n in self.question.needs if n.name}
+        return [n for n in pytorch_index.list_index_packages(self.question.plan) if n in names]
+
+    def _constraints(self, more: Sequence[str] = ()) -> list[str]:
+        """Write the constraints and the project's other lines, and return their options."""
+        question = self.question
+        readable = self.rules.kept(question.needs)
+        lines = (f"-e {n.local}" if n.editable and n.local else n.text for n in readable if not n.constraint)
+        bare, self.logins = without_credentials("".join(f"{line}\n" for line in lines))
+        bounds = [n.text for n in question.needs if n.constraint and not n.override]
+        bounds += [
+            *question.limits,
+            *(f"{name}=={version}" for name, version in question.keep.items()),
+            *more,
+        ]
+        overrides = [
+            self.pinned.get(str(canonicalize_name(n.name or "")), n.text)
+            for n in question.needs
+            if n.override
+        ]
+        # Both packages install the module onnxruntime, and many packages require the one for the CPU.
+        overrides += ["onnxruntime; python_version < '0'"] * ("onnxruntime-gpu" in self.pinned)
+        overrides += self.rules.overrides()
+        files = [self._write("needs.in", bare)] if bare else []
+        files += ["--constraints", self._write("limits.in", "\n".join(bounds) + "\n")] if bounds else []
+        files += (
+            ["--overrides", self._write("overrides.in", "\n".join(overrides) + "\n")] if overrides else []
+        )
+        return files
+
+    def _write(self, name: str, text: str) -> str:
+        path = self.scratch / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    # --- runs of uv ----------------------------------------------------------------------------------
+
+    def _compile(self, source: Path, form: str, files: Sequence[str], *, cached: bool = False) -> str:
+        """Return uv's answer. uv runs again where a source archive was read in place of a build."""
+        while True:
+            try:
+                text = self._compile_once(source, form, files, cached=cached)
+            except LockError as error:
+                if cached or not self.rules.learn_from(error, self.question.needs, self.question.plan):
+                    raise
+                files = self._constraints()
+            else:
+                if not self.rules.learn(parse_versions(text), self.question.needs, self.question.plan):
+                    return text
+
+    @functools.cached_property
+    def _times(self) -> UploadTimes:
+        return UploadTimes(self.question.sources, self.question.plan)
+
+    def _compile_once(self, source: Path, form: str, files: Sequence[str], *, cached: bool) -> str:
+        question = self.question
+        plan = question.plan
+        words = [
+            "pip", "compile", str(source), *files, "--format", form, "--no-header", "--emit-index-annotation",
+            *self.rules.options(question.needs, self.scratch, question.only_binary, question.built), "--python-version", plan.python or "",
+            *self._times.options(), "--python-platform", uv_platform(plan.platform, plan.target.glibc, question.sources),
+        ]  # fmt: skip
+        settings = uv.Settings(
+            only_wheels=only_files(question.sources), git_logins=self.logins, timeout=TIMEOUT,
+            variables={"UV_OFFLINE": "1"} if cached else {}, on_line=self._name_build,
+        )  # fmt: skip
+        began = time.monotonic()
+        done = uv.run_uv(words, question.sources, python=question.python or sys.executable, settings=settings)
+        self.seconds.append(time.monotonic() - began)
+        if self._times.learn(done.stderr):
+            return self._compile_once(source, form, files, cached=cached)
+        if done.ok:
+            return done.stdout
+        raise explain(done, question.sources, self.pinned.values(), question.needs, self.rules.archives)
+
+    def _name_build(self, line: str) -> None:
+        """Name the package whose build code uv runs, once."""
+        if (match := _BUILDING.match(line)) and match[1] not in self.built:
+            self.built.add(match[1])
+            text = f"uv runs the build code of {clean(match[1])} to learn its requirements"
+            self.emit(Event(kind="note", stage="lock", text=text))
+
+    def with_indexes(self, packages: Sequence[LockedPackage], text: str) -> tuple[LockedPackage, ...]:
+        """Return the packages with their indexes, from their addresses or else from another run of uv."""
+        of_index = parse_versions(text)
+        places = FileIndexes(self.question.sources, self.bound, only_wheels=only_files(self.question.sources))
+        indexes = places.indexes([p for p in packages if p.name in of_index])
+        if indexes is None:
+            indexes = parse_annotations(self.annotated(text))
+        return tuple(
+            dataclasses.replace(p, index=redact(indexes[p.name]) if p.name in indexes else None, url=_address(p))
+            for p in packages
+        )  # fmt: skip
+
+
+def _address(package: LockedPackage) -> str:
+    """Return a package's address for the lock. Raises LockError if a variable contains the file's name."""
+    url = redact(package.url)
+    if not package.unhashed and grants.names_in(url.rpartition("/")[2]):
+        raise LockError(
+            f"the address of {package.name} has no file name: {url}",
+            hint=f"add the file name after the variable: .../{file_name(package)}",
+        )
+    return url
+
+
+def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
+    """Return the packages with sizes, which HEAD requests find if the index does not state them.
+
+    The size of a download is shown before it starts. It stays unknown if a server refuses the request.
+    """
+    urls = {p.url: expand_address(p) for p in packages if p.size is None}
+    unknown = [u for u in urls.values() if u.startswith("file:") or not sources.offline]
+    if not unknown:
+        return packages
+    try:
+        sizes = Http(tries=1, timeout=5.0).sizes(unknown)
+    except LockError:
+        sizes = {}
+    return tuple(dataclasses.replace(p, size=p.size or sizes.get(urls.get(p.url, p.url))) for p in packages)
+
+
+def only_files(sources: PackageSources) -> bool:
+    """Return whether only folders and pages of wheels are used.
+
+    Offline, an index's answers in the cache would name files that are not available.
+    """
+    return sources.no_index or (sources.offline and bool(sources.find_links))
+
+
+@functools.cache
+def uv_platform(platform: str, glibc: str | None, sources: PackageSources) -> str:
+    """Return uv's name for a platform, with the newest glibc that uv knows and the target has. Raises LockError."""
+    machine = _UV_PLATFORM[platform]
+    if platform.startswith("windows"):
+        return f"{machine}-pc-windows-msvc"
+    known = {int(m) for m in re.findall(rf"{machine}-manylinux_2_(\d+)", _read_uv_options(sources))}
+    fitting = [m for m in known if m <= int((glibc or "2.17").split(".")[1])]
+    if not fitting:
+        raise LockError(
+            f"glibc {glibc} is too old: packages can be solved for glibc 2.{min(known)} or newer",
+            hint="use a newer system or a container",
+        )
+    return f"{machine}-manylinux_2_{max(fitting)}"
+
+
+def _read_uv_options(sources: PackageSources) -> str:
+    """Return uv's help on `uv pip compile`. It is cached by uv's version."""
+    kept = cache_folder(own_cache(sources), "uv-help") / f"{metadata.version('uv')}.txt"
+    with contextlib.suppress(OSError, ValueError):
+        return trust.read_cached(kept).decode()
+    text = uv.run_uv(["pip", "compile", "--help"], PackageSources(), python=None).stdout
+    trust.write_cached(kept, text)
+    return text
+
+
+# --- the newest releases ---------------------------------------------------------------------------
+
+
+def newest(
+    named: Sequence[str], question: Question, rules: SourceRules
+) -> tuple[Mapping[str, LockedPackage], Mapping[str, str]]:
+    """Return the newest release within the bounds of each named package alone, and its day of upload.
+
+    A package without one is left out. One run of uv looks at all of them, without their requirements.
+    """
+    if not named:
+        return {}, {}
+    alone = dataclasses.replace(
+        question, roots=tuple(named), needs=(), limits=(), keep={}, only_binary=frozenset()
+    )
+    with scratch_folders.scratch("lock") as scratch:
+        run = _Run(alone, rules, lambda _event: None, scratch)
+        try:
+            text = run.alone()
+        except LockError:
+            return {}, {}  # the solve itself says what is missing
+    return {p.name: p for p in parse_pylock(text, question.plan)}, parse_uploads(text)
+
+
+# --- uv's answer -----------------------------------------------------------------------------------
+
+
+def list_target_tags(plan: Plan) -> list[Tag]:
+    """Return the wheel tags that the plan's Python supports on the target, best first."""
+    return wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
+
+
+def parse_pylock(text: str, plan: Plan) -> tuple[LockedPackage, ...]:
+    """Return one file per package, whose tags fit the target best. Raises LockError."""
+    ranks = {str(tag): i for i, tag in enumerate(list_target_tags(plan))}
+    return tuple(_choose_file(p, ranks) for p in read_pylock(text).packages)
+
+
+def parse_uploads(text: str) -> dict[str, str]:
+    """Return the day of the first upload of each package in uv's pylock.toml, where the index states it."""
+    days: dict[str, str] = {}
+    for package in read_pylock(text).packages:
+        times = [w.upload_time for w in package.wheels or () if w.upload_time]
+        times += [package.sdist.upload_time] if package.sdist and package.sdist.upload_time else []
+        if times:
+            days[str(package.name)] = min(times).date().isoformat()
+    return days
+
+
+def parse_versions(text: str) -> dict[str, str]:
+    """Return the version of each package of an index, from either form of uv's answer. Raises LockError."""
+    if not text.startswith("lock-version"):
+        pins = re.findall(r"(?m)^([A-Za-z0-9._-]+)={2,3}([^\s;]+)", text)
+        return {str(canonicalize_name(name)): version for name, version in pins}
+    packages = read_pylock(text).packages
+    return {str(p.name): str(p.version) for p in packages if p.version and (p.wheels or p.sdist)}
+
+
+@functools.lru_cache(maxsize=4)
+def read_pylock(text: str) -> Pylock:
+    """Return uv's answer. Raises LockError for another text."""
+    try:
+        return Pylock.from_dict(tomli.loads(text))
+    except (ValueError, PylockValidationError, PylockSelectError) as error:
+        raise LockError(
+            f"the solver's answer cannot be read: {error}",
+            hint="reinstall gpuenv: its uv was replaced by another version",
+        ) from error
+
+
+def _choose_file(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
+    """Return the file or source of a package.
+
+    It is a commit, a folder, the file of an address, the best wheel, or the source archive if no wheel fits.
+    """
+    name, version = str(package.name), str(package.version or "")
+    if package.vcs is not None:
+        return LockedPackage(
+            name=name, version=version, url=escape_references(vcs_url(package.vcs)), unhashed=True
+        )
+    if package.directory is not None:
+        url, editable = Path(package.directory.path).absolute().as_uri(), bool(package.directory.editable)
+        return LockedPackage(name=name, version=version, url=url, unhashed=True, editable=editable)
+    file = package.archive or (None if package.wheels else package.sdist)
+    if file is None:
+        try:
+            return choose_best_wheel(package, ranks)
+        except LockError:
+            if package.sdist is None:
+                raise
+            file = package.sdist
+    url = escape_references(file.url or Path(file.path or "").absolute().as_uri())
+    sha256 = file.hashes.get("sha256") or _hash_of(url)
+    return pylock.check_file_name(LockedPackage(
+        name=name, version=version, url=url, sha256=sha256, index=package.index, size=file.size,
+        unhashed=sha256 is None,
+    ))  # fmt: skip
+
+
+def _hash_of(url: str) -> str | None:
+    """Return the sha256 of a local file, or None for a remote one without a known hash."""
+    if not url.startswith("file:"):
+        return None
+    return hash_file(unquote(urlsplit(url).path))["sha256"]
+
+
+def choose_best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
+    """Return the wheel of a package with the best tags. Raises LockError if none fits."""
+    fitting = []
+    for wheel in package.wheels or ():
+        name = wheel.name or file_name_of_url(wheel.url or wheel.path or "")
+        _, _, build, tags = parse_wheel_filename(name)
+        rank = min((ranks[str(t)] for t in tags if str(t) in ranks), default=None)
+        if rank is not None:
+            # A later build tag replaces an earlier upload of the same wheel (PEP 427).
+            fitting.append(((rank, -(build[0] if build else 0)), wheel))
+    if not fitting or package.version is None:
+        raise LockError(
+            f"{package.name} {package.version or ''} has no wheel that fits the target",
+            hint="try another --python",
+        )
+    wheel = min(fitting, key=lambda pair: pair[0])[1]
+    return pylock.check_file_name(LockedPackage(
+        name=str(package.name), version=str(package.version), url=escape_references(wheel.url or wheel.path or ""),
+        sha256=wheel.hashes.get("sha256"), index=package.index, size=wheel.size,
+    ))  # fmt: skip
+
+
+def parse_annotations(text: str) -> dict[str, str]:
+    """Return the index of each package, from `# from URL` under each pin of `uv pip compile`."""
+    indexes: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        pin = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?={2,3}", line)
+        if pin:
+            name = pin.group(1).lower()
+        origin = re.match(r"\s+# from (\S+)", line)
+        if origin and name:
+            indexes[name] = origin.group(1)
+    return indexes
+
+
+class Requirers(Mapping[str, tuple[str, ...]]):
+    """The packages that require each package. They are read at their first use, because few locks need them."""
+
+    def __init__(self, annotated: Callable[[], str]) -> None:
+        self._annotated = annotated
+
+    @functools.cached_property
+    def _requirers(self) -> dict[str, tuple[str, ...]]:
+        return parse_requirers(self._annotated())
+
+    def __getitem__(self, name: str) -> tuple[str, ...]:
+        return self._requirers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._requirers)
+
+    def __len__(self) -> int:
+        return len(self._requirers)
+
+
+def parse_requirers(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the packages that require each package, from `# via NAME` under each pin of `uv pip compile`.
+
+    Files and the plan are omitted.
+    """
+    requirers: dict[str, tuple[str, ...]] = {}
+    name = ""
+    for line in text.splitlines():
+        if pin := re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?(?:={2,3}| @ )", line):
+            name = pin[1].lower()
+            requirers[name] = ()
+        elif name and (by := re.fullmatch(r"\s+#\s+(?:via\s+)?([A-Za-z0-9][A-Za-z0-9._-]*)", line)):
+            requirers[name] = (*requirers[name], by[1].lower())
+    known = requirers.keys()
+    return {n: tuple(b for b in by if b in known) for n, by in requirers.items()}
+
+
+def requirement(text: str) -> Requirement | None:
+    """Return a requirement, or None for a folder or an editable package."""
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None

@@ -1,0 +1,175 @@
+"""Compares uv's answer with the measured rows, and states which releases are left out of a question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import FRAMEWORKS, Build, LockedPackage, Satellite
+from ..resolve.companion_objections import companions_of_builds
+from ..resolve.locked_cuda_conflicts import LockedSet
+from ..resolve.question import Question
+from ..resolve.satellite_fit import SatelliteRows, objection, targets_of, without_kernels
+from ..resolve.versions import version
+
+Requires = Callable[[LockedPackage], "tuple[str, ...] | None"]
+"""Returns the Requires-Dist of a file, or None if it cannot be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conflict:
+    """A package of an answer that does not go with the builds: "which is from CUDA 11, but torch uses CUDA 13".
+
+    `roots` are the requested packages that bring it; for a requested package they are empty.
+    """
+
+    name: str
+    version: str
+    why: str
+    roots: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The conflict as a sentence."""
+        if not self.roots:
+            return self.why
+        brings = "bring" if len(self.roots) > 1 else "brings"
+        return f"{' and '.join(self.roots[:3])} {brings} {self.name} {self.version}, {self.why}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The measured rows of a question's platform. `named` are the requested packages.
+
+    `measured` returns the rows of a wheel that was measured on this machine, by its sha256.
+    """
+
+    question: Question
+    named: frozenset[str]
+    requires: Requires
+    measured: Callable[[str | None], tuple[Satellite, ...]]
+
+    @property
+    def rows(self) -> SatelliteRows:
+        """The rows of the platform."""
+        return SatelliteRows(self.question.profiles, self.question.target.platform)
+
+    def left_out(self, options: Sequence[Sequence[Build]]) -> list[str]:
+        """Return constraints that leave out each measured release that fits none of several sets of builds.
+
+        A series without a fitting release is left out whole, because its other releases are built alike.
+        """
+        rows, lines = self.rows, []
+        for package, versions in rows.packages.items():
+            ignored = self._ignored(package)
+            fits: dict[tuple[int, ...], bool] = {}
+            unfit = []
+            for release, alternatives in versions.items():
+                series = version(release).release[:2]
+                fitting = any(
+                    objection(self.question, alternatives, builds, ignore_gpus_of=ignored) is None
+                    for builds in options
+                )
+                fits[series] = fits.get(series, False) or fitting
+                if not fitting:
+                    unfit.append(release)
+            whole = {s for s, fitting in fits.items() if not fitting}
+            bounds = [f"!={'.'.join(map(str, s))}.*" for s in sorted(whole)]
+            bounds += [f"!={r}" for r in unfit if version(r).release[:2] not in whole]
+            if bounds:
+                lines.append(package + ",".join(bounds))
+        return lines
+
+    def why_left_out(self, package: str, builds: Sequence[Build]) -> str | None:
+        """Return the objection to the newest measured release of a package that does not fit builds, or None."""
+        rows = self.rows
+        releases = sorted(rows.packages.get(package, {}), key=version, reverse=True)
+        ignored = self._ignored(package)
+        reasons = (
+            objection(self.question, rows.rows(package, r), builds, ignore_gpus_of=ignored) for r in releases
+        )
+        return next(filter(None, reasons), None)
+
+    def fits(self, package: str, release: str, sha256: str | None, builds: Sequence[Build]) -> str | None:
+        """Return why a release does not go with builds, or None."""
+        release = release.partition("+")[0]
+        alternatives = self.rows.rows(package, release, self.measured(sha256))
+        return objection(self.question, alternatives, builds, ignore_gpus_of=self._ignored(package))
+
+    def kernel_notes(self, packages: Sequence[LockedPackage], builds: Sequence[Build]) -> Iterator[str]:
+        """Yield notes on named packages that have GPU code, but in no release for the GPUs of the target."""
+        for package in packages:
+            if package.name in self.named and self._ignored(package.name):
+                rows = self.rows.rows(package.name, package.version.partition("+")[0])
+                if why := objection(self.question, rows, builds):
+                    yield f"{why}. No other release of this package has kernels for these GPUs"
+
+    def conflicts(
+        self,
+        builds: Sequence[Build],
+        packages: Sequence[LockedPackage],
+        required_by: Mapping[str, tuple[str, ...]],
+    ) -> list[Conflict]:
+        """Return the packages of an answer that do not go with its builds, unnamed ones too."""
+        found = [
+            Conflict(name=p.name, version=p.version, why=why)
+            for p in packages
+            if p.name in self.named and (why := self._of_named(p, builds))
+        ]
+        strangers = LockedSet(
+            self.question, self.rows, builds, packages, required_by, self.named, self.measured
+        ).strangers()
+        for one in strangers:
+            package, _, release = one.package.partition(" ")
+            bare = release.partition("+")[0]
+            if one.cuda is None and bare not in self.rows.packages.get(package, {}):
+                file = next(p for p in packages if p.name == package)
+                if self._bounds_framework(file):
+                    continue  # its own metadata decides, not the row of another release
+            found.append(Conflict(name=package, version=release, why=one.why, roots=one.roots))
+        return found
+
+    def _of_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
+        release = package.version.partition("+")[0]
+        has_row = release in self.rows.packages.get(package.name, {})
+        why = self.fits(package.name, release, package.sha256, builds)
+        if why and not has_row and self._bounds_framework(package):
+            why = None
+        return why or self._of_companion(package, release, builds, has_row=has_row)
+
+    def _of_companion(
+        self, package: LockedPackage, release: str, builds: Sequence[Build], *, has_row: bool
+    ) -> str | None:
+        """Return for which framework release a companion without a row is compiled, if the builds have another."""
+        if has_row:
+            return None
+        compiled_for = companions_of_builds(self.question.profiles.builds).get((package.name, f"=={release}"))
+        if compiled_for is None or compiled_for in {f"{b.framework} {b.version}" for b in builds}:
+            return None
+        return f"{package.name} {release} is compiled for {compiled_for}"
+
+    def _bounds_framework(self, package: LockedPackage) -> bool:
+        return bool(framework_bounds(self.requires(package) or ()))
+
+    def _ignored(self, package: str) -> Sequence[Question]:
+        """Return the targets whose GPUs do not decide: no release of a package has kernels for them."""
+        if package not in self.named:
+            return targets_of(self.question)
+        return without_kernels(self.question, self.rows.packages.get(package, {}))
+
+
+def framework_bounds(requires: Sequence[str]) -> dict[str, str]:
+    """Return the bounds on frameworks in Requires-Dist, by framework. Those of an extra do not count."""
+    bounds: dict[str, str] = {}
+    for text in requires:
+        try:
+            need = Requirement(text)
+        except InvalidRequirement:
+            continue
+        name = str(canonicalize_name(need.name))
+        if name in FRAMEWORKS and not (need.marker and "extra" in str(need.marker)):
+            bounds[name] = ",".join(filter(None, (bounds.get(name, ""), str(need.specifier))))
+    return bounds

@@ -1,0 +1,281 @@
+"""Says why a lock has no newer releases. Each reason is a measured row, stated metadata, or a solution that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet
+from ..resolve.companion_objections import lone_companions
+from ..resolve.objections import objections
+from ..resolve.versions import meets, version
+from .solution import Refusal, Solution
+from .uv_errors import first_reason
+
+if TYPE_CHECKING:
+    from .search import _Search
+
+_OLD = 2 * 365
+"""Days behind the newest release from which a warning is given."""
+_KEPT = "the existing lock has {locked}; to upgrade it: gpuenv lock --upgrade {package}"
+
+
+def held_back(one: _Search, chosen: Solution) -> list[HeldBackPackage]:
+    """Return the frameworks and the named packages that bind one which are not in their newest release."""
+    rows = [row for wanted in one.context.request.frameworks if (row := _framework(one, chosen, wanted))]
+    return [*rows, *(_package(one, chosen, name) for name in chosen.behind)]
+
+
+def _framework(one: _Search, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
+    """Return why a framework is not in the newest version within its bounds."""
+    build = next(b for b in chosen.builds if b.framework == wanted.name)
+    bound = one.fitting.bounds(wanted)
+    within = [
+        b for b in one.context.profiles.builds
+        if b.framework == wanted.name and b.platform == build.platform and not b.yanked and meets(b.version, bound)
+        and (not version(b.version).is_prerelease or one.context.request.pre)
+    ]  # fmt: skip
+    newest = max((b.version for b in within), key=version, default=build.version)
+    if version(newest) <= version(build.version) or one.context.request.cuda:
+        return None
+    if closed := _closed(one, within, build):
+        return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=closed)
+    fitting = [b for b in one.fitting.chains[_place(one, wanted)] if b.version == newest]
+    if not fitting:
+        reasons = [objections(one.fitting.question, wanted, b) for b in within if b.version == newest]
+        fewest = min((r for r in reasons if r), key=len, default=())
+        because = fewest[0].text if fewest else "it conflicts with the other frameworks"
+        return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=because)
+    because = (
+        one.who_excludes(chosen.answer, wanted.name, newest, fitting[:1])
+        or _of_outcomes(one, chosen, wanted.name, newest)
+        or _clash(one, wanted.name, newest)
+        or ""
+    )
+    return HeldBackPackage(
+        package=wanted.name, locked=build.version, newest=newest,
+        because=because or _kept(one, wanted.name, build.version), alternative=_price(one, chosen, wanted.name, newest),
+    )  # fmt: skip
+
+
+def _closed(one: _Search, within: Sequence[Build], chosen: Build) -> str | None:
+    """Return the index that does not respond although it has a newer build that fits."""
+    wanted = next(w for w in one.context.request.frameworks if w.name == chosen.framework)
+    newer = sorted(
+        (b for b in within if version(b.version) > version(chosen.version)),
+        key=lambda b: version(b.version),
+        reverse=True,
+    )
+    for build in newer:
+        if build.index in one.context.supply.unreachable:
+            codes = {r.code for r in objections(one.fitting.question, wanted, build)}
+            if codes == {"index_excluded"}:
+                name = "PyTorch index" if build.index == "pytorch" else "default index"
+                cuda = f" for CUDA {build.cuda}" if build.cuda else ""
+                return (
+                    f"the {name} does not respond; it has {build.framework} {build.version}{cuda}, which fits"
+                )
+    return None
+
+
+def _clash(one: _Search, framework: str, newest: str) -> str | None:
+    """Return why the newest version of a framework does not go with the other frameworks."""
+    for row in one.fitting.newest.rejected:
+        if row.framework == framework and row.version == newest and row.reasons:
+            return row.reasons[0].text
+    return None
+
+
+def _package(one: _Search, chosen: Solution, name: str) -> HeldBackPackage:
+    """Return why a named package is not in its newest release."""
+    newest = one.newest_files[name]
+    locked = chosen.answer.versions[name]
+    because: str | None = None
+    for build in chosen.builds:
+        bound = one.bounds_of(newest).get(build.framework, "")
+        if not meets(build.version, bound):
+            because = f"{name} {newest.version} requires {build.framework}{bound}"
+    because = because or one.facts.fits(name, newest.version, newest.sha256, chosen.builds)
+    because = (
+        because or _of_outcomes(one, chosen, name, newest.version) or _left_out_series(one, chosen, name)
+    )
+    return HeldBackPackage(
+        package=name, locked=locked, newest=newest.version, because=because or _kept(one, name, locked),
+        alternative=_price(one, chosen, name, newest.version),
+    )  # fmt: skip
+
+
+def _left_out_series(one: _Search, chosen: Solution, name: str) -> str | None:
+    return one.facts.why_left_out(name, chosen.builds)
+
+
+def _of_outcomes(one: _Search, chosen: Solution, name: str, release: str) -> str | None:
+    """Return what a question for a release ended with: the solver's reason, or what the other solution lacks."""
+    for outcome in one.tried:
+        if outcome is chosen or outcome.asked.for_whom != (name, release):
+            continue
+        if isinstance(outcome, Refusal):
+            reason = first_reason(outcome.error.log or "")
+            return f"the solver finds no compatible set: {reason}" if reason else outcome.error.message
+        if outcome.conflicts:
+            return outcome.conflicts[0].sentence
+        if outcome.compiles and not chosen.compiles:
+            return f"{', '.join(outcome.compiles)} would have to be compiled"
+        if limited := _limits(outcome, chosen):
+            return f"it would limit {limited}"
+    return None
+
+
+def _price(one: _Search, chosen: Solution, name: str, release: str) -> str | None:
+    """Return what a solution with a newer release would change: "vllm 0.33.0 is compatible with torch 2.14.0"."""
+    for outcome in one.tried:
+        if outcome is chosen or isinstance(outcome, Refusal):
+            continue
+        versions = {b.framework: b.version for b in outcome.builds} | dict(outcome.answer.versions)
+        if versions.get(name, "").partition("+")[0] != release:
+            continue
+        if name in {b.framework for b in chosen.builds}:
+            limited = _limits(outcome, chosen)
+            return f"{name} {release} would limit {limited}" if limited else None
+        changes = [
+            f"{b.framework} {b.version}"
+            + (f" (CUDA {b.cuda})" if b.cuda and b.version == old.version else "")
+            for b, old in zip(outcome.builds, chosen.builds, strict=True)
+            if (b.version, b.cuda) != (old.version, old.cuda)
+        ]
+        return f"{name} {release} is compatible with {' and '.join(changes)}" if changes else None
+    return None
+
+
+def _limits(outcome: Solution, chosen: Solution) -> str:
+    """Return the named packages that another solution has in older releases: "vllm to 0.2.5"."""
+    worse = [n for n in outcome.behind if outcome.behind[n] > chosen.behind.get(n, 0)]
+    return ", ".join(f"{n} to {outcome.answer.versions[n]}" for n in worse)
+
+
+def _kept(one: _Search, package: str, locked: str) -> str:
+    if package in one.locked and one.locked[package].version.partition("+")[0] == locked.partition("+")[0]:
+        return _KEPT.format(locked=locked, package=package)
+    return "another requirement excludes it"
+
+
+def _place(one: _Search, wanted: FrameworkRequest) -> int:
+    return [w.name for w in one.context.request.frameworks].index(wanted.name)
+
+
+def ladder(one: _Search, chosen: Solution) -> Iterator[PackageSet]:
+    """Yield the solutions that were compared, newest framework first."""
+    outcomes: list[Solution | Refusal] = [o for o in one.tried if o is not chosen]
+    if not outcomes:
+        return
+    every = sorted([chosen, *outcomes], key=lambda o: [version(b.version) for b in _builds(o)], reverse=True)
+    for outcome in every:
+        builds = tuple(
+            f"{b.framework} {b.version} ({f'CUDA {b.cuda}' if b.cuda else 'CPU'})" for b in _builds(outcome)
+        )
+        if isinstance(outcome, Refusal):
+            reason = first_reason(outcome.error.log or "") or outcome.error.message
+            yield PackageSet(builds=builds, reason=reason)
+            continue
+        locked = outcome.answer.versions
+        oldest = max(outcome.behind, key=lambda n: outcome.behind[n], default=None)
+        yield PackageSet(
+            builds=builds, python=outcome.plan.python,
+            packages=tuple(f"{n.name} {locked[n.name]}" for n in one.named if n.name in locked),
+            oldest=oldest, behind=outcome.behind[oldest] if oldest else 0,
+            reason="" if outcome is chosen else _why_not(outcome, chosen),
+        )  # fmt: skip
+
+
+def _builds(outcome: Solution | Refusal) -> tuple[Build, ...]:
+    return outcome.builds if isinstance(outcome, Solution) else outcome.asked.builds
+
+
+def _why_not(outcome: Solution, chosen: Solution) -> str:
+    if outcome.conflicts:
+        return outcome.conflicts[0].sentence
+    if outcome.compiles and not chosen.compiles:
+        return f"{', '.join(outcome.compiles)} would have to be compiled"
+    limited = _limits(outcome, chosen)
+    return f"it limits {limited}" if limited else "its framework is older"
+
+
+def describe(outcome: Solution | Refusal) -> str:
+    """Return a compared outcome in one line."""
+    named = " and ".join(f"{b.framework} {b.version}" for b in _builds(outcome))
+    if isinstance(outcome, Refusal):
+        return f"compared {named}: {first_reason(outcome.error.log or '') or outcome.error.message}"
+    found = [*(c.sentence for c in outcome.conflicts), *(f"{n} has to be compiled" for n in outcome.compiles)]
+    found += [
+        f"{n} is {outcome.answer.versions[n]}, {days} days behind" for n, days in outcome.behind.items()
+    ]
+    return f"compared {named}: {'; '.join(found) or 'nothing is behind'}"
+
+
+def notes(one: _Search, chosen: Solution) -> Iterator[str]:
+    """Yield notes on the packages of a solution that may not work as expected."""
+    by_name = {p.name: p for p in chosen.answer.packages}
+    for build in chosen.builds:
+        for name in sorted(
+            lone_companions(build, one.context.profiles.builds) & by_name.keys() & one.facts.named
+        ):
+            release = by_name[name].version
+            rows = one.facts.rows.rows(name, release.partition("+")[0])
+            compiled_for = f", compiled for {rows[0].built_for}" if rows and rows[0].built_for else ""
+            yield (
+                f"{build.framework} {build.version} has no matching release of {name}; "
+                f"{name} {release} is the newest compatible one{compiled_for}"
+            )
+    yield from one.facts.kernel_notes(chosen.answer.packages, chosen.builds)
+    for name in one.facts.named & by_name.keys():
+        package = by_name[name]
+        compiled = package.url.endswith(".whl") and not package.url.endswith("-none-any.whl")
+        if not compiled or one.facts.rows.rows(
+            name, package.version.partition("+")[0], one.facts.measured(package.sha256)
+        ):
+            continue
+        if one.bounds_of(package).keys() & {b.framework for b in chosen.builds}:
+            yield f"{name} {package.version} contains compiled code whose requirements are unknown"
+
+
+def warnings(one: _Search, chosen: Solution) -> Iterator[str]:
+    """Yield a warning for each named package that is years older than its newest release, with its reason."""
+    by_name = {p.name: p for p in chosen.answer.packages}
+    for named in one.named:
+        package = by_name.get(named.name)
+        if package is None or not package.version or not one.is_behind(named.name, package.version):
+            continue
+        days = one.days_behind(package, chosen.answer)
+        if days > _OLD:
+            newest = one.newest_files[named.name].version
+            why = _who_limits(one, chosen.answer.required_by, by_name, named.name, newest)
+            yield f"{named.name} {package.version} is {days / 365.25:.1f} years older than {newest}" + (
+                f": {why}" if why else ""
+            )
+
+
+def _who_limits(
+    one: _Search,
+    required_by: Mapping[str, tuple[str, ...]],
+    by_name: Mapping[str, LockedPackage],
+    name: str,
+    newest: str,
+) -> str | None:
+    """Return the locked release whose metadata excludes the newest release of a package."""
+    for requirer in required_by.get(name, ()):
+        package = by_name[requirer]
+        for text in one.requires(package) or ():
+            try:
+                need = Requirement(text)
+            except InvalidRequirement:
+                continue
+            if (
+                canonicalize_name(need.name) == name
+                and need.specifier
+                and not meets(newest, str(need.specifier))
+            ):
+                return f"{package.name} {package.version} requires {name}{need.specifier}"
+    return None

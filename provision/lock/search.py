@@ -1,0 +1,818 @@
+"""Finds the lock of a request: uv answers, the measured rows judge, and at most three other solutions are compared."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from ..detect import find_python
+from ..errors import LockError, ResolveError
+from ..index import pytorch_index
+from ..index.build_addresses import name_locked
+from ..index.http_refusals import NETWORK_HINT
+from ..index.resolve_and_connect import find_connection_error
+from ..index.simple_api import File
+from ..model import (
+    PROJECT_FRAMEWORKS,
+    Build,
+    Emit,
+    Event,
+    FrameworkRequest,
+    Lock,
+    LockedPackage,
+    Plan,
+    RequestContext,
+    RequirementLine,
+    Satellite,
+    drop_event,
+    normalize_name,
+)
+from ..resolve.companion_objections import companion_names
+from ..resolve.versions import allows, major, meets, version
+from ..system.redaction import redact
+from ..wheels.cache_and_disk import own_cache
+from ..wheels.index_metadata_cache import IndexMetadata
+from ..wheels.measured_rows_cache import MeasuredRows
+from ..wheels.pylock import is_source
+from . import reasons
+from .archives import SourceRules, describe_build, source_rules
+from .builds import Fitting, chosen_pins, name_of, pins
+from .compile import Answer, Question, ask, newest, requirement
+from .facts import Facts, framework_bounds
+from .named import NamedPackage, read_named_packages
+from .pages import choice_for, prebuilt_builds, unruled_pages
+from .pinned import TwoBuildsError, TwoCudasError, differs
+from .solution import Refusal, Solution, Try
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_MORE = 3
+"""The most solves after the first one."""
+_AT_ONCE = 2
+_MOST_RELAXED = 3
+_EPOCH = dt.date(1970, 1, 1)
+
+
+def search(
+    context: RequestContext,
+    emit: Emit,
+    *,
+    cache: Path | None = None,
+    near: Lock | None = None,
+    moving: frozenset[str] = frozenset(),
+) -> tuple[Plan, Lock | None]:
+    """Return the plan of a request and its lock, or no lock if no build fits.
+
+    The versions of `near` stay where possible, except those of the packages in `moving`. With `context.reading` no
+    code of a source archive runs. Raises LockError, and ResolveError if a measured row forbids the request.
+    """
+    rules = source_rules(context.sources, emit, reading=context.reading)
+    closed: LockError | None = None
+    while True:
+        one = _Search(context, emit, rules, cache)
+        if not one.fitting.newest.builds:
+            other = one.others_for_cpu("they share no CUDA")
+            if other is None:
+                return one.without_builds(closed)
+        else:
+            try:
+                solution = one.near(near, moving) if near else one.best()
+                other = one.with_brought_frameworks(solution)
+                if other is None:
+                    return one.lock_of(solution)
+            except LockError as error:
+                closed = error if error.unreachable else closed
+                other = one.after(error)
+                if other is None:
+                    raise
+        context = other
+
+
+class _Search:
+    """The search for one request."""
+
+    def __init__(self, context: RequestContext, emit: Emit, rules: SourceRules, cache: Path | None) -> None:
+        self.context, self.emit, self.rules, self.cache = context, emit, rules, cache
+        self.fitting = Fitting(context)
+        self.named = read_named_packages(context)
+        self.metadata = IndexMetadata(context.sources)
+        self.rows = MeasuredRows(own_cache(context.sources))
+        named = frozenset(n.name for n in self.named)
+        self.facts = Facts(self.fitting.question, named, self.requires, self._measured)
+        self.tried: list[Solution | Refusal] = []
+        self.newest_files: Mapping[str, LockedPackage] = {}
+        self.newest_days: Mapping[str, str] = {}
+        self.locked: Mapping[str, LockedPackage] = {}
+        self._bounds: dict[str, dict[str, str]] = {}
+
+    def _note(self, text: str, kind: str = "note") -> None:
+        self.emit(Event(kind=kind, stage="lock", text=text))
+
+    # --- results -------------------------------------------------------------------------------------
+
+    def without_builds(self, closed: LockError | None) -> tuple[Plan, None]:
+        """Return the plan without builds. Raises LockError if an index that does not answer has builds that fit."""
+        plan = self.fitting.newest
+        if closed is not None:
+            raise LockError(
+                f"{closed.message}; it has builds that fit, and no other index has one", hint=closed.hint,
+                unreachable=closed.unreachable, log=closed.log,
+            )  # fmt: skip
+        return plan, None
+
+    def lock_of(self, solution: Solution) -> tuple[Plan, Lock]:
+        """Return the plan and the lock of a solution, with the reasons why others were not chosen."""
+        held_back = reasons.held_back(self, solution)
+        because = {h.package: h.because for h in held_back}
+        locked = solution.answer.versions
+        named = [f"{n.name}=={locked[n.name]}" for n in self.named if n.name in locked]
+        plan = self.fitting.plan(solution.builds, solution.plan.python or "", because, named)
+        notes = [*plan.notes, *reasons.notes(self, solution)]
+        plan = dataclasses.replace(
+            plan, held_back=tuple(held_back), sets=tuple(reasons.ladder(self, solution)), notes=tuple(notes)
+        )
+        for package in solution.answer.packages:
+            if is_source(package):
+                archive = self.rules.stated.archive(package) or solution.answer.archives.get(package.name)
+                self.emit(describe_build(package, archive, plan))
+        for text in reasons.warnings(self, solution):
+            self._note(text, "warning")
+        plan = name_locked(plan, solution.answer.packages)
+        lock = Lock(
+            manager="venv", target=self.context.target, plan=plan, packages=solution.answer.packages,
+            held_back=plan.held_back, required_by=solution.answer.required_by,
+        )  # fmt: skip
+        self.emit(
+            Event(kind="done", stage="lock", text=f"{len(lock.packages)} packages", done=len(lock.packages))
+        )
+        return plan, lock
+
+    # --- the order of the search ---------------------------------------------------------------------
+
+    def best(self) -> Solution:
+        """Ask, judge, and compare with at most three other solutions. Raises LockError, ResolveError."""
+        self.emit(Event(kind="start", stage="lock", text="solving the packages"))
+        first = self.first_try()
+        best = self._first_solution(first)
+        more = MOST_MORE
+        while more and (tries := self._candidates(best)[: min(more, _AT_ONCE)]):
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                outcomes = list(pool.map(self._compared, tries))
+            for outcome in outcomes:
+                if isinstance(outcome, Refusal) and outcome.error.unreachable == "pytorch":
+                    self._close("pytorch", outcome.error)
+                    continue
+                more -= 1
+                self.tried.append(outcome)
+                self.emit(Event(kind="done", stage="lock", text=reasons.describe(outcome)))
+                if isinstance(outcome, Solution) and self._key(outcome) < self._key(best):
+                    best = outcome
+        if best.conflicts:
+            self._explain_conflicts(best)
+        return self._with_older_python(best)
+
+    def _close(self, index: str, error: LockError) -> None:
+        """Leave out the builds of an index that does not answer."""
+        supply = self.context.supply
+        if index not in supply.unreachable:
+            self.emit(
+                Event(kind="warning", stage="lock", text=f"{error.message}; continuing without this index")
+            )
+            supply = dataclasses.replace(supply, unreachable=(*supply.unreachable, index))
+            self.context = dataclasses.replace(self.context, supply=supply)
+            self.fitting = Fitting(self.context)
+
+    def near(self, lock: Lock, moving: frozenset[str]) -> Solution:
+        """Return the solution with the versions of a lock, or the best one if that is impossible."""
+        self.locked = {p.name: p for p in lock.packages if p.name not in moving}
+        keep = {p.name: p.version for p in lock.packages if p.name not in moving and not p.unhashed}
+        builds = self._builds_of(lock, moving)
+        if builds and lock.plan.python in self.fitting.question.pythons(builds[0]):
+            plan = self.fitting.plan(builds, lock.plan.python or "", {})
+            if plan.builds:
+                outcome = self._attempt(Try(plan=plan, builds=builds, keep=keep))
+                if isinstance(outcome, Solution) and not outcome.conflicts:
+                    self._read_newest(outcome.plan)
+                    return outcome
+        elif not moving.isdisjoint({b.framework for b in lock.plan.builds}):
+            first = dataclasses.replace(
+                self.first_try(), keep={n: v for n, v in keep.items() if n in self.facts.named}
+            )
+            outcome = self._attempt(first)
+            if isinstance(outcome, Solution) and not outcome.conflicts:
+                self._read_newest(outcome.plan)
+                return outcome
+        named = ", ".join(sorted(moving)) or "the requirements"
+        self._note(f"upgrading locked packages to make room for {named}")
+        return self.best()
+
+    def _builds_of(self, lock: Lock, moving: frozenset[str]) -> tuple[Build, ...] | None:
+        """Return the fitting builds of a lock, or None if one does not fit any more or may move."""
+        chosen = []
+        for wanted, chain in zip(self.fitting.question.request.frameworks, self.fitting.chains, strict=True):
+            locked = next((b for b in lock.plan.builds if b.framework == wanted.name), None)
+            if locked is None or wanted.name in moving:
+                return None
+            same = [b for b in chain if (b.version, b.cuda) == (locked.version, locked.cuda)]
+            here = [b for b in same if b.index == locked.index]
+            chosen += (here or same)[:1]
+        return tuple(chosen) if len(chosen) == len(self.fitting.chains) else None
+
+    def first_try(self) -> Try:
+        """Return the first question: the newest fitting builds, and all others of their index."""
+        plan = self.fitting.newest
+        builds = self.fitting.rows(plan)
+        if paged := prebuilt_builds(self.fitting, self.named, plan.python or "", self.emit):
+            return Try(plan=self.fitting.plan(paged, plan.python or "", {}), builds=paged)
+        fixed = self.context.request.pre or self.context.supply.only_wheels
+        return Try(plan=plan, builds=builds, fixed=fixed)
+
+    def _first_solution(self, first: Try) -> Solution:
+        """Return the first solution. After a refusal: without gpuenv's own pins, with another Python, without rows."""
+        outcome = self._attempt_beside_newest(first)
+        if isinstance(outcome, Refusal) and chosen_pins(first.plan, first.builds):
+            outcome = self._attempt(dataclasses.replace(first, loose=True))
+        for python in self._other_pythons(outcome):
+            request = dataclasses.replace(self.context.request, pythons=(python,))
+            other = Fitting(dataclasses.replace(self.context, request=request, pythons_known=False))
+            if not other.newest.builds:
+                continue
+            why = f"Python {first.plan.python} is not possible: the requirements do not support it. Trying Python {python}"
+            self._note(why)
+            self.fitting = other
+            outcome = self._attempt_beside_newest(self.first_try())
+            if isinstance(outcome, Solution):
+                break
+        if isinstance(outcome, Refusal):
+            raise self._explain_refusal(outcome)
+        return outcome
+
+    def _attempt_beside_newest(self, one: Try) -> Solution | Refusal:
+        """Ask uv, and look up the newest releases of the named packages at the same time."""
+        with ThreadPoolExecutor(1) as pool:
+            reading: Future[None] = pool.submit(self._read_newest, one.plan)
+            outcome = self._ask(one)
+            reading.result()
+        return self._judged(one, outcome)
+
+    def _read_newest(self, plan: Plan) -> None:
+        texts = [n.text for n in self.named if not n.index and not n.is_exact]
+        if self.newest_files or not texts:
+            return
+        quiet = source_rules(self.context.sources, drop_event, reading=self.context.reading)
+        question = Question(plan=plan, sources=self.context.sources, roots=())
+        self.newest_files, self.newest_days = newest(texts, question, quiet)
+
+    # --- one question --------------------------------------------------------------------------------
+
+    def _attempt(self, one: Try) -> Solution | Refusal:
+        return self._judged(one, self._ask(one))
+
+    def _compared(self, one: Try) -> Solution | Refusal:
+        """Return the solution of a question that may fail in any way: the first solution exists."""
+        try:
+            return self._attempt(one)
+        except LockError as error:
+            return Refusal(asked=one, error=error)
+
+    def _ask(self, one: Try) -> Answer | LockError:
+        """Return uv's answer or its refusal. Raises LockError for any other failure."""
+        question = self._question(one)
+        self._check_index(one.plan)
+        try:
+            return ask(question, self.rules, self.emit)
+        except LockError as error:
+            if error.contradiction or error.absent:
+                return error
+            raise
+
+    def _check_index(self, plan: Plan) -> None:
+        """Raise LockError if a plan needs the PyTorch index and a connection fails. uv would try it for seconds."""
+        sources = self.context.sources
+        if sources.offline or sources.no_index or not pytorch_index.list_index_packages(plan):
+            return
+        address = pytorch_index.address(sources.pytorch, plan)
+        if why := find_connection_error(address, sources.proxy):
+            raise LockError(
+                f"the package index {redact(address)} {why}", hint=NETWORK_HINT, unreachable="pytorch"
+            )
+
+    def _question(self, one: Try) -> Question:
+        plan, context = one.plan, self.context
+        measured = self.facts.rows.packages
+        first = [*one.first, *(n.name for n in self.named if n.name in measured and n.name not in one.first)]
+        packages = self._packages(plan)
+        own = [*packages, *(n.text for n in context.demands.needs if _is_plain(n))]
+        leading = [text for name in first for text in own if name_of(text) == name]
+        groups = self._groups(one)
+        if one.fixed:
+            frameworks = pins(plan)
+            limits = self.facts.left_out([one.builds])
+        else:
+            frameworks = [self.fitting.root(b) for b in one.builds]
+            frameworks += [] if one.loose else chosen_pins(plan, one.builds)
+            limits = [self.fitting.limit(g) for g in groups]
+            beside = one.builds[1:]
+            limits += self.facts.left_out([(b, *beside) for b in groups[0]])
+        rest = [p for p in packages if p not in leading]
+        roots = list(dict.fromkeys([*leading, *frameworks, *rest, "pip"]))
+        if context.sources.offline and not _has_pip(context):
+            roots.remove("pip")
+        needs = tuple(n for n in context.demands.needs if not (_is_plain(n) and n.text in leading))
+        pages = unruled_pages(context, plan)
+        sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
+        choice = choice_for(context, plan, self.emit, self.locked)
+        needs, roots = tuple(choice.require_lines(needs)), [choice.require(text) for text in roots]
+        return Question(
+            plan=plan, sources=sources, roots=tuple(roots), needs=needs,
+            limits=(*self._applicable(limits), *one.without), keep=one.keep, only_binary=one.only_binary, built=one.built,
+            python=find_python(plan.python or "", context.machine, self.cache),
+        )  # fmt: skip
+
+    def _packages(self, plan: Plan) -> list[str]:
+        """Return the requested packages of a plan. A plan pins or omits companions; here uv chooses their release."""
+        companions = companion_names(self.context.profiles.builds)
+        asked = {name_of(text): text for text in self.context.request.packages if not Requirement(text).url}
+        planned = [asked.get(name_of(p), p) if name_of(p) in companions else p for p in plan.packages]
+        names = {name_of(p) for p in planned}
+        return [*planned, *(t for n, t in asked.items() if n in companions and n not in names)]
+
+    def _applicable(self, limits: Sequence[str]) -> list[str]:
+        """Return the limits without those on packages that the user pins to an address."""
+        direct = {
+            str(canonicalize_name(n.name))
+            for n in self.context.demands.needs
+            if n.name and not _is_plain(n) and not n.constraint
+        }
+        return [text for text in limits if name_of(text) not in direct]
+
+    def _groups(self, one: Try) -> tuple[list[Build], ...]:
+        if one.fixed:
+            return tuple([b] for b in one.builds)
+        return self.fitting.group(one.builds, one.plan.python or "")
+
+    def _judged(self, one: Try, outcome: Answer | LockError) -> Solution | Refusal:
+        """Compare an answer with the facts. An answer whose pins are not those of its builds is asked again, fixed."""
+        if isinstance(outcome, LockError):
+            return Refusal(asked=one, error=outcome)
+        groups = self._groups(one)
+        builds = self.fitting.of_versions(groups, outcome.versions)
+        if builds is None:
+            named = " and ".join(b.framework for b in one.builds)
+            error = LockError(f"the solver chose a release of {named} that does not fit", contradiction=True)
+            return Refusal(asked=one, error=error)
+        plan = one.plan
+        if builds != one.builds:
+            locked = outcome.versions
+            named_pins = [f"{n.name}=={locked[n.name]}" for n in self.named if n.name in locked]
+            plan = self.fitting.plan(builds, one.plan.python or "", {}, named_pins)
+        if why := differs(plan, outcome.packages, self.context.sources, self.context.demands.needs):
+            if one.fixed:
+                raise why
+            again = Try(
+                plan=plan,
+                builds=builds,
+                first=one.first,
+                without=one.without,
+                only_binary=one.only_binary,
+                for_whom=one.for_whom,
+            )
+            return self._attempt(again)
+        conflicts = self.facts.conflicts(builds, outcome.packages, outcome.required_by)
+        return Solution(
+            asked=one, plan=plan, builds=builds, answer=outcome, conflicts=tuple(conflicts),
+            compiles=tuple(self._compiling(outcome)), behind=self._behind(outcome),
+        )  # fmt: skip
+
+    def _compiling(self, answer: Answer) -> Iterator[str]:
+        for name, archive in answer.archives.items():
+            if archive is not None and archive.needs_compiler:
+                yield name
+
+    # --- what an answer is compared by ---------------------------------------------------------------
+
+    def requires(self, package: LockedPackage) -> tuple[str, ...] | None:
+        """Return the Requires-Dist of a wheel, or None if it cannot be read."""
+        if package.unhashed or is_source(package):
+            archive = self.rules.archives.describe([package]).get(package) if package.sha256 else None
+            return archive.requires if archive else None
+        name = package.url.rpartition("/")[2]
+        return self.metadata.requirements(File(name=name, url=package.url, sha256=package.sha256))
+
+    def _measured(self, sha256: str | None) -> tuple[Satellite, ...]:
+        """Return the rows of a wheel that was measured on this machine."""
+        return self.rows.of([sha256], self.context.target.platform)
+
+    def bounds_of(self, package: LockedPackage) -> dict[str, str]:
+        """Return the bounds on frameworks that a release states, by framework. Its file is read once."""
+        key = f"{package.name} {package.version}"
+        if key not in self._bounds:
+            self._bounds[key] = framework_bounds(self.requires(package) or ())
+        return self._bounds[key]
+
+    def is_behind(self, name: str, locked: str) -> bool:
+        """Return whether a named package has a newer release within its bounds."""
+        newer = self.newest_files.get(name)
+        return newer is not None and version(newer.version) > version(locked)
+
+    def _behind(self, answer: Answer) -> dict[str, int]:
+        """Return the days by which named packages that bind a framework are older than their newest release."""
+        by_name = {p.name: p for p in answer.packages}
+        behind: dict[str, int] = {}
+        for named in self.named:
+            package = by_name.get(named.name)
+            if (
+                package
+                and package.version
+                and self.is_behind(named.name, package.version)
+                and self._binds(package)
+            ):
+                behind[named.name] = self.days_behind(package, answer)
+        return behind
+
+    def days_behind(self, package: LockedPackage, answer: Answer) -> int:
+        """Return the days between the uploads of a release and of the newest one, at least 1 for an older version."""
+        day, last = answer.uploaded.get(package.name), self.newest_days.get(package.name)
+        if not day or not last:
+            return 1
+        return max(1, (dt.date.fromisoformat(last) - dt.date.fromisoformat(day)).days)
+
+    def _binds(self, package: LockedPackage) -> bool:
+        """Return whether a package binds a framework: by a measured row, or by the metadata of either release."""
+        if package.name in self.facts.rows.packages:
+            return True
+        newer = self.newest_files.get(package.name)
+        wanted = {w.name for w in self.context.request.frameworks}
+        bounds = (self.bounds_of(p) for p in (package, newer) if p)
+        return any(wanted & found.keys() for found in bounds)
+
+    def _key(self, solution: Solution) -> tuple[object, ...]:
+        """Return the sort key of a solution, best first."""
+        order = [
+            next((i for i, b in enumerate(chain) if b == chosen), len(chain))
+            for chain, chosen in zip(self.fitting.chains, solution.builds, strict=True)
+        ]
+        ages = sorted(solution.behind.values(), reverse=True)
+        return (len(solution.conflicts) > 0, len(solution.compiles) > 0, max(ages, default=0), order, ages)
+
+    # --- other solutions -----------------------------------------------------------------------------
+
+    def _candidates(self, best: Solution) -> list[Try]:
+        """Return the questions whose answers could be better, the most promising first."""
+        asked = {one.asked.key for one in self.tried} | {best.asked.key}
+        if best not in self.tried:
+            self.tried.insert(0, best)
+        found = [
+            *self._without_conflicts(best),
+            *self._without_compiler(best),
+            *self._for_packages(best),
+            *self._for_framework(best),
+        ]
+        # A question about another solution builds nothing that the first answer does not build: uv may consider many old
+        # releases there.
+        built = frozenset(best.answer.archives)
+        unique: dict[object, Try] = {}
+        for one in found:
+            wheels = frozenset({":all:", *one.only_binary})
+            changed = dataclasses.replace(one, only_binary=wheels, built=built - one.only_binary)
+            if changed.key not in asked:
+                unique.setdefault(changed.key, changed)
+        return list(unique.values())
+
+    def _without_conflicts(self, best: Solution) -> Iterator[Try]:
+        """For a release that does not go with the builds: the newest builds that it fits, or the answer without it."""
+        for conflict in best.conflicts[:2]:
+            package = next(p for p in best.answer.packages if p.name == conflict.name)
+            python = best.plan.python or ""
+            sets = (
+                self.fitting.beside(b, best.builds) for b in self.fitting.chains[0] if b is not best.builds[0]
+            )
+            fit = next(
+                (s for s in sets if s and python in self.fitting.question.pythons(s[0])
+                 and self.facts.fits(package.name, package.version, package.sha256, s) is None
+                 and (meets(s[0].version, self.bounds_of(package).get(s[0].framework, "")))), None,
+            )  # fmt: skip
+            if fit and not any(t.asked.builds == fit for t in self.tried):
+                yield self._fixed(fit, python, (conflict.name, package.version))
+                continue
+            left_out = f"{conflict.name}!={package.version.partition('+')[0]}"
+            beside = self._fixed(best.builds, python, (conflict.name, package.version))
+            yield dataclasses.replace(beside, without=(*best.asked.without, left_out))
+
+    def _without_compiler(self, best: Solution) -> Iterator[Try]:
+        names = frozenset(n for n in best.compiles if self.rules.archives.wheels(n))
+        if names:
+            yield dataclasses.replace(
+                best.asked, only_binary=best.asked.only_binary | names, for_whom=(min(names), "")
+            )
+
+    def _for_packages(self, best: Solution) -> Iterator[Try]:
+        """For a package that is behind: the build that its newest release asks for, with the package listed first."""
+        for name in sorted(best.behind, key=lambda n: -best.behind[n]):
+            newer = self.newest_files[name]
+            bounds = self.bounds_of(newer)
+            python = best.plan.python or ""
+            for place, chosen in enumerate(best.builds):
+                build = self._asked_for(newer, chosen, bounds.get(chosen.framework, ""), python)
+                if build is None or build is chosen:
+                    continue
+                builds = self.fitting.beside(build, best.builds)
+                if builds and place < len(builds):
+                    yield self._fixed(builds, python, (name, newer.version), first=(name,))
+            if all(meets(b.version, bounds.get(b.framework, "")) for b in best.builds):
+                yield dataclasses.replace(best.asked, first=(name,), for_whom=(name, newer.version))
+
+    def _asked_for(self, newer: LockedPackage, chosen: Build, bound: str, python: str) -> Build | None:
+        """Return the newest fitting build that a release goes with, by its metadata and its measured row."""
+        for chain in self.fitting.chains:
+            for build in chain if chain and chain[0].framework == chosen.framework else ():
+                if (
+                    meets(build.version, bound)
+                    and python in self.fitting.question.pythons(build)
+                    and self.facts.fits(newer.name, newer.version, newer.sha256, [build]) is None
+                ):
+                    return build
+        return None
+
+    def _for_framework(self, best: Solution) -> Iterator[Try]:
+        """For a framework that is not in its newest fitting build: that build.
+
+        It cannot be better where no package is behind and one of them excludes it: that one would be behind.
+        """
+        newest_builds = self.fitting.rows(self.fitting.newest)
+        one = newest_builds[0]
+        if one.version == best.builds[0].version:
+            return
+        if not best.behind and self.who_excludes(best.answer, one.framework, one.version, newest_builds):
+            return
+        yield self._fixed(newest_builds, best.plan.python or "", (one.framework, one.version))
+
+    def who_excludes(self, answer: Answer, name: str, release: str, builds: Sequence[Build]) -> str | None:
+        """Return why a named locked release excludes a release of a framework: "vllm 0.33.0 requires torch==2.14.0".
+
+        Its metadata or its measured row does. `builds` have the framework in this release.
+        """
+        requirers = answer.required_by.get(name, ())
+        for package in answer.packages:
+            if package.name not in self.facts.named:
+                continue
+            bound = self.bounds_of(package).get(name, "") if package.name in requirers else ""
+            if bound and not meets(release, bound):
+                return f"{package.name} {package.version} requires {name}{bound}"
+            if why := self.facts.fits(package.name, package.version, package.sha256, builds):
+                return why
+        return None
+
+    def _fixed(
+        self, builds: tuple[Build, ...], python: str, for_whom: tuple[str, str], first: tuple[str, ...] = ()
+    ) -> Try:
+        plan = self.fitting.plan(builds, python, {})
+        return Try(plan=plan, builds=builds, first=first, for_whom=for_whom)
+
+    # --- Pythons -------------------------------------------------------------------------------------
+
+    def _other_pythons(self, outcome: Solution | Refusal) -> list[str]:
+        """Return the Pythons to try after a refusal that names bounds on Python or a missing wheel."""
+        if isinstance(outcome, Solution) or self.context.request.python:
+            return []
+        error, first = outcome.error, outcome.asked.plan.python or ""
+        if not (error.pythons or error.no_wheel):
+            return []
+        known = {p for b in self.fitting.chains[0] for p in b.python} - {first}
+        fitting = [p for p in known if all(allows(bound, p) for bound in error.pythons[:1])]
+        return sorted(fitting, key=version, reverse=True)[:2]
+
+    def _with_older_python(self, best: Solution) -> Solution:
+        """Return the solution with an older Python, if a package that must be built is older than the Python."""
+        python = best.plan.python or ""
+        released = {row.version: row.released for row in self.context.profiles.pythons}
+        sources = [p for p in best.answer.packages if is_source(p) and p.name in best.answer.uploaded]
+        late = [p for p in sources if best.answer.uploaded[p.name] < released.get(python, "")]
+        if not late or self.context.request.python or self.context.reading:
+            return best
+        oldest = min(late, key=lambda p: best.answer.uploaded[p.name])
+        day = best.answer.uploaded[oldest.name]
+        allowed = self.context.request.pythons or tuple(released)
+        fitting = [p for p in best.builds[0].python if released.get(p, "9") <= day and p in allowed]
+        for other in sorted(fitting, key=version, reverse=True)[:1]:
+            request = dataclasses.replace(self.context.request, pythons=(other,))
+            context = dataclasses.replace(self.context, request=request, pythons_known=False)
+            again = _Search(context, self.emit, self.rules, self.cache)
+            again.newest_files, again.newest_days = self.newest_files, self.newest_days
+            if again.fitting.newest.builds:
+                with contextlib.suppress(LockError):
+                    outcome = again._attempt(again.first_try())
+                    if isinstance(outcome, Solution) and not outcome.conflicts:
+                        text = f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {day} has no wheel, and is older than Python {python}"
+                        self._note(text)
+                        self.context, self.fitting, self.facts = context, again.fitting, again.facts
+                        self.tried = [outcome]
+                        return outcome
+        return best
+
+    # --- another request -----------------------------------------------------------------------------
+
+    def with_brought_frameworks(self, solution: Solution) -> RequestContext | None:
+        """Return the request with the frameworks that its packages bring, or None if there are none or none can share.
+
+        They are for the GPU where builds serve all frameworks without lowering the first one.
+        """
+        request = self.context.request
+        planned = {w.name for w in request.frameworks}
+        lines = (n for n in self.context.demands.needs if n.name and not n.constraint)
+        named = {str(canonicalize_name(n.name or "")) for n in lines} | {
+            name_of(p) for p in solution.plan.packages
+        }
+        locked = solution.answer.versions
+        brought = [f for f in PROJECT_FRAMEWORKS if f in locked and f not in planned and f not in named]
+        if not brought or request.device != "cuda":
+            return None
+        frameworks = (*request.frameworks, *(FrameworkRequest(name=n) for n in brought))
+        more = dataclasses.replace(self.context, request=dataclasses.replace(request, frameworks=frameworks))
+        plan, ours, names = Fitting(more).newest, self.fitting.newest.builds[0], " and ".join(brought)
+        if plan.builds and version(plan.builds[0].version) >= version(ours.version):
+            self._note(f"the packages require {names}: planning them too")
+            return more
+        self._note(
+            f"{names} shares no CUDA with {ours.framework} {ours.version}, and is locked for the CPU",
+            "warning",
+        )
+        return None
+
+    def after(self, error: LockError) -> RequestContext | None:
+        """Return the request to try after a failed one, or None."""
+        if isinstance(error, TwoBuildsError):
+            return self._without_framework("tensorflow", error)
+        if isinstance(error, TwoCudasError):
+            return self._with_other_cuda()
+        if error.contradiction:
+            return self.others_for_cpu("the requirements forbid a common CUDA")
+        index, context = error.unreachable, self.context
+        if index == "pytorch" and context.request.index == "auto" and index not in context.supply.unreachable:
+            self._close(index, error)
+            return self.context
+        if index and index != "pypi":
+            self._offer_without(error, index)
+        return None
+
+    def _without_framework(self, name: str, error: LockError) -> RequestContext | None:
+        """Return the request without a framework whose CPU build the packages require, or None if it is the only one."""
+        request = self.context.request
+        frameworks = tuple(w for w in request.frameworks if w.name != name)
+        if not frameworks:
+            return None
+        text = (
+            f"the packages require the CPU build of {name}: it is not planned for the GPU ({error.message})"
+        )
+        self._note(text, "warning")
+        return dataclasses.replace(self.context, request=dataclasses.replace(request, frameworks=frameworks))
+
+    def _with_other_cuda(self) -> RequestContext | None:
+        """Return the request for another CUDA major, where a package requires another one than the newest build's."""
+        request, first = self.context.request, self.fitting.newest.builds[0]
+        if request.cuda or request.device != "cuda" or not first.cuda:
+            return None
+        majors = [major(b.cuda) for b in self.fitting.chains[0] if b.cuda]
+        other = next((m for m in majors if m != major(first.cuda or "")), None)
+        if other is None:
+            return None
+        self._note(f"the packages require another CUDA: solving with CUDA {other}")
+        return dataclasses.replace(self.context, request=dataclasses.replace(request, cuda=other))
+
+    def _offer_without(self, error: LockError, address: str) -> None:
+        """Say in the hint of an error whether the other requirements have a solution without a closed address."""
+        demands = self.context.demands
+        left = tuple(n for n in demands.needs if address not in n.text)
+        if len(left) == len(demands.needs):
+            return
+        context = dataclasses.replace(self.context, demands=dataclasses.replace(demands, needs=left))
+        quiet = source_rules(self.context.sources, drop_event, reading=self.context.reading)
+        one = _Search(context, drop_event, quiet, self.cache)
+        outcome = one._compared(one.first_try())
+        if isinstance(outcome, Solution):
+            builds = " and ".join(f"{b.framework} {b.version}" for b in outcome.builds)
+            lines = ", ".join(n.origin for n in demands.needs if address in n.text)
+            error.hint = (
+                f"{error.hint}. Without {lines} the other requirements have a solution with {builds}, which lacks "
+                "what it brings"
+            )
+
+    def others_for_cpu(self, why: str) -> RequestContext | None:
+        """Return the request with its first framework for the GPU and the others for the CPU, or None if impossible.
+
+        torch has no CPU build on the default index, and needs a place of its own.
+        """
+        request = self.context.request
+        others = request.frameworks[1:]
+        if request.device != "cuda" or not others or any(w.name == "torch" for w in others):
+            return None
+        texts = [f"{w.name}{self.fitting.bounds(w)}" for w in others]
+        names = " and ".join(w.name for w in others)
+        first = request.frameworks[0].name
+        alone = dataclasses.replace(
+            self.context,
+            request=dataclasses.replace(
+                request, frameworks=request.frameworks[:1], packages=(*request.packages, *texts)
+            ),
+        )
+        if not Fitting(alone).newest.builds:
+            return None
+        text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
+        self._note(text, "warning")
+        return alone
+
+    # --- refusals ------------------------------------------------------------------------------------
+
+    def _explain_refusal(self, refusal: Refusal) -> LockError:
+        """Return the error of a refusal: the row that forbids it, the name that was meant, or the smallest change.
+
+        Raises ResolveError if only a measured row forbids the request.
+        """
+        error, group = refusal.error, self._groups(refusal.asked)[0]
+        for named in self.named:
+            if named.name in error.named and self._all_left_out(named, group):
+                why = self.facts.why_left_out(named.name, refusal.asked.builds)
+                raise ResolveError(
+                    f"{why} ({named.named_by})", log=error.log,
+                    hint=f"allow other releases of {named.name}, or another build of {group[0].framework}",
+                )  # fmt: skip
+        if error.absent:
+            known = {
+                normalize_name(row.package) for row in self.context.profiles.imports
+            } | self.facts.rows.packages.keys()
+            if meant := difflib.get_close_matches(error.absent, known, 1, 0.75):
+                error.hint = f"Did you mean {meant[0]}?"
+        elif hint := self._smallest_change(refusal):
+            error.hint = hint
+        return error
+
+    def _smallest_change(self, refusal: Refusal) -> str | None:
+        """Return the first bound of the request without which uv finds a solution. Each is tried."""
+        quiet = source_rules(self.context.sources, drop_event, reading=True)
+        for named in [n for n in self.named if n.name in refusal.error.named and n.specifier][:_MOST_RELAXED]:
+            freed = _without_bounds(self.context, named.name)
+            one = _Search(freed, drop_event, quiet, self.cache)
+            outcome = one._compared(dataclasses.replace(one.first_try(), only_binary=frozenset({":all:"})))
+            if isinstance(outcome, Solution):
+                locked = outcome.answer.versions.get(named.name)
+                return f"remove the bound of {named.name} ({named.named_by}): {named.name} {locked} has a solution"
+        return None
+
+    def _all_left_out(self, named: NamedPackage, group: Sequence[Build]) -> bool:
+        """Return whether the rows leave out every measured release within a package's bounds."""
+        within = [r for r in self.facts.rows.packages.get(named.name, {}) if meets(r, named.specifier)]
+        limits = [
+            Requirement(t) for t in self.facts.left_out([(b,) for b in group]) if name_of(t) == named.name
+        ]
+        return (
+            bool(within)
+            and bool(limits)
+            and all(not SpecifierSet(str(limits[0].specifier)).contains(r, prereleases=True) for r in within)
+        )
+
+    def _explain_conflicts(self, best: Solution) -> None:
+        """Warn about indirect packages that conflict where no other solution exists. Raises ResolveError for named ones."""
+        for conflict in best.conflicts:
+            if not conflict.roots and conflict.name in self.facts.named:
+                raise ResolveError(
+                    f"{conflict.why}, and no other solution exists",
+                    hint=f"allow other releases of {conflict.name}, or another build of {best.builds[0].framework}",
+                )
+            self._note(conflict.sentence, "warning")
+
+
+def _without_bounds(context: RequestContext, name: str) -> RequestContext:
+    """Return a request without the bounds of one package."""
+
+    def free(text: str) -> str:
+        need = requirement(text)
+        if need is None or need.url or canonicalize_name(need.name) != name:
+            return text
+        need.specifier = SpecifierSet()
+        return str(need)
+
+    request = dataclasses.replace(context.request, packages=tuple(map(free, context.request.packages)))
+    needs = tuple(dataclasses.replace(n, text=free(n.text)) for n in context.demands.needs)
+    return dataclasses.replace(
+        context, request=request, demands=dataclasses.replace(context.demands, needs=needs)
+    )
+
+
+def _is_plain(need: RequirementLine) -> bool:
+    """Return whether a line is a requirement of a release on the configured indexes."""
+    direct = need.local or need.vcs or need.constraint or need.override or need.index or need.hashes
+    return bool(need.name) and not direct and " @ " not in need.text
+
+
+def _has_pip(context: RequestContext) -> bool:
+    return any(w.name == "pip" for w in context.supply.wheels)

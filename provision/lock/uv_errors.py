@@ -1,0 +1,250 @@
+"""Reads what uv prints when it finds no solution. No other module reads uv's prose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from ..errors import LockError
+from ..index import uv, uv_config, uv_failures
+from ..index.http import Http
+from ..index.pip_config import pip_configuration
+from ..index.simple_api import describe_holdings
+from ..model import PackageSources, RequirementLine
+from ..system import process
+from ..system.redaction import redact
+from ..wheels.build_failure import explain_in_solve, read_failure
+from ..wheels.read_source_archives import SourceArchives
+
+TIMEOUT = 900.0
+"""The most seconds of one solve."""
+
+_REPOSITORY = re.compile(r"Failed to (?:\w+ and )?(?:build|download|resolve)[^`]*`([^`]*?)(git\+[^`\s]+)`")
+_PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
+_ABSENT = re.compile(
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
+)
+_DISABLED = re.compile(r"Building source distributions(?: for `([^`]+)`)? is disabled")
+_BUILD = re.compile(r"Failed to (?:\w+ and )?build `([^`]+)`")
+_OTHER_PYTHONS = re.compile(
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})[<>=!~]\S{0,200} has no wheels with a matching Python \w{1,20} tag"
+)
+"""A package that has wheels for other Pythons only, and no source archive."""
+_NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
+_UNUSABLE = ("no", "usable", "wheels")
+_RELEASE = re.compile(r"([A-Za-z0-9._-]{1,200})([<>=!~][^\s`]{1,200})?")
+_PYTHON = re.compile(r"depends? on Python([<>=!~][^\s]*\d)")
+
+
+def explain(
+    done: process.Finished,
+    sources: PackageSources,
+    roots: Iterable[str],
+    needs: Sequence[RequirementLine],
+    archives: SourceArchives,
+) -> LockError:
+    """Return the error for a run of uv without a solution. `archives` knows the indexes of the packages."""
+    log = uv.redacted(done.stderr)
+    if done.timed_out:
+        return LockError(
+            f"solving the packages took longer than {TIMEOUT:.0f} s", log=log,
+            hint="try again, or add bounds to the packages in the log above",
+        )  # fmt: skip
+    if stored := uv_failures.find_storage_failure(log):
+        return LockError(stored.message, hint=stored.hint, log=log)
+    if "Git operation failed" in log and (repository := _REPOSITORY.search(log)):
+        return _explain_repository(repository[2], needs, log)
+    if page := _PAGE.search(log):
+        return LockError(
+            f"the page of wheels {page[1]} cannot be read", log=log, unreachable=page[1],
+            hint="check the network and --find-links. If the page has no wheels for the selected framework release, "
+            "request an older framework",
+        )  # fmt: skip
+    configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
+    if refused := uv_failures.find_failure(log, configured=configured or None):
+        of_torch = (refused.address or "").startswith(redact(sources.pytorch or "-").rstrip("/"))
+        kind = ("pytorch" if of_torch else "pypi") if refused.index_unavailable else None
+        return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
+    if unbuilt := explain_in_solve(log, needs):
+        failure = read_failure(log)
+        unbuilt.failed = failure.name if failure else None
+        return unbuilt
+    if "No solution found" in log or "unsatisfiable" in log:
+        return _no_solution(log, sources, [*roots, *(n.text for n in needs)], needs, archives)
+    if (refused_build := _refused_build(log)) is not None:
+        return LockError(f"{refused_build or 'a package'} was not built", log=log, unbuilt=refused_build)
+    first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
+    return LockError(
+        f"the packages could not be solved: {first}", log=log, hint="correct the problem in the log above"
+    )
+
+
+def _explain_repository(address: str, needs: Sequence[RequirementLine], log: str) -> LockError:
+    """Return the error for a repository that git cannot fetch, with the line that names it."""
+    bare = address.partition("#")[0].rpartition("@")[0] or address
+    lines = [n for n in needs if bare in n.text]
+    where = f" ({lines[0].origin})" if lines else ""
+    return LockError(
+        f"git cannot fetch the repository {address}{where}", log=log, unreachable=bare,
+        hint="check the address, the network and your access to it",
+    )  # fmt: skip
+
+
+def _no_solution(
+    log: str,
+    sources: PackageSources,
+    roots: Sequence[str],
+    needs: Sequence[RequirementLine],
+    archives: SourceArchives,
+) -> LockError:
+    """Return the error for requirements that conflict, or that no index meets."""
+    if absent := _ABSENT.search(log):
+        return _explain_absent(absent[1], sources, needs, log)
+    named = tuple(n for n in dict.fromkeys(map(_name, roots)) if n and is_named(n, log))
+    lines = [f"{n.text} ({n.origin})" for n in needs if n.name and canonicalize_name(n.name) in named]
+    holdings = _read_holdings(uv_failures.find_absent_package(log), sources)
+    if holdings:
+        message = f"no version of {uv_failures.find_absent_package(log)} meets all requirements: {'; '.join(holdings)}"
+    else:
+        message = "the requirements conflict with each other"
+    message += f": see {', '.join(lines[:5])}" if lines else ""
+    pythons = tuple(dict.fromkeys(m for m in _PYTHON.findall(_plain(log)) if _is_specifier(m)))
+    return LockError(
+        message, log=readable(log), contradiction=True, no_wheel=find_missing_wheel(log, archives), named=named,
+        pythons=pythons, hint="relax one of the requirements in the log above",
+    )  # fmt: skip
+
+
+def _explain_absent(
+    name: str, sources: PackageSources, needs: Sequence[RequirementLine], log: str
+) -> LockError:
+    where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
+    holdings = _read_holdings(name, sources)
+    said = f": {'; '.join(holdings)}" if holdings else ""
+    return LockError(
+        f"no index or folder of wheels has the package {name}{where}{said}", log=log, absent=str(canonicalize_name(name)),
+        hint="check the name, --index, --find-links and pip's configuration",
+    )  # fmt: skip
+
+
+def _read_holdings(name: str | None, sources: PackageSources) -> list[str]:
+    """Return the versions on each index of a package that the solver could not find."""
+    if name is None or sources.offline or sources.no_index:
+        return []
+    environ = process.environ()
+    default = sources.default or uv_config.default_index(uv_config.variables(environ))
+    http = Http(pip_configuration(environ), tries=1, timeout=10.0)
+    return describe_holdings(http, [*([default] if default else []), *sources.extra], name)
+
+
+def readable(log: str) -> str:
+    """Return uv's reasons in words for a person: gpuenv's own project is "the request"."""
+    text = re.sub(r"\bgpuenv-plan(?:==0)?\b", "the request", log)
+    return text.replace("the request depends on", "the request has").replace(
+        "your project's requirements are", "the request is"
+    )
+
+
+def first_reason(log: str) -> str | None:
+    """Return the first of uv's reasons, on one line, or None."""
+    text = " ".join(re.sub(r"[^\x20-\x7e]", " ", readable(log)).split())
+    because = re.search(r"Because (.{1,240}?)(?:, we can conclude|\.(?: |$)|$)", text)
+    return because[1] if because else None
+
+
+def is_named(name: str, log: str) -> bool:
+    """Return whether uv's reasons name a package."""
+    written = re.escape(name).replace(r"\-", "[-_.]+")
+    return (
+        re.search(rf"(?<![A-Za-z0-9._-]){written}(?![A-Za-z0-9_.-]*[A-Za-z0-9_-])", log, re.IGNORECASE)
+        is not None
+    )
+
+
+def find_missing_wheel(log: str, archives: SourceArchives) -> str | None:
+    """Return the package without a wheel that a refusal names, or None if it names none.
+
+    uv also reports a withdrawn release as one without usable wheels, and proposes a build. That reason is ignored.
+    """
+    text = _plain(log)
+    unusable = find_unusable(text)
+    for name in dict.fromkeys(str(canonicalize_name(n)) for n in _NO_WHEEL.findall(text)):
+        if not _are_withdrawn(unusable.get(name, ()), archives.withdrawn(name)):
+            return name
+    match = _OTHER_PYTHONS.search(text)
+    return str(canonicalize_name(match[1])) if match else None
+
+
+def find_unusable(log: str) -> dict[str, tuple[str, ...]]:
+    """Return the bounds of the releases without usable wheels in a refusal, by package. "" means any release.
+
+    "all of: fire==1.0 fire>=1.2,<2 have no usable wheels" has two.
+    """
+    unusable: dict[str, list[str]] = {}
+    words = log.split()
+    for at in range(2, len(words) - 2):
+        if words[at - 1] not in ("has", "have") or not words[at + 2].startswith(_UNUSABLE[2]):
+            continue
+        if (words[at], words[at + 1]) == _UNUSABLE[:2]:
+            for name, bounds in _releases_before(words, at - 1):
+                unusable.setdefault(name, []).append(bounds)
+    return {name: tuple(reversed(bounds)) for name, bounds in unusable.items()}
+
+
+def _releases_before(words: Sequence[str], end: int) -> Iterator[tuple[str, str]]:
+    """Yield name and bounds of the releases of one package that come last before a word."""
+    package = ""
+    for at in range(end - 1, -1, -1):
+        match = _RELEASE.fullmatch(words[at])
+        name = str(canonicalize_name(match[1])) if match else ""
+        if match is None or (package and name != package):
+            return
+        package = name
+        yield name, match[2] or ""
+
+
+def _are_withdrawn(bounds: Iterable[str], releases: Mapping[Version, bool]) -> bool:
+    """Return whether all releases within the bounds are withdrawn.
+
+    `releases` are those of the index, with True for withdrawn ones.
+    """
+    try:
+        specifiers = [SpecifierSet(text) for text in bounds]
+    except InvalidSpecifier:
+        return False
+    of_each = [[gone for v, gone in releases.items() if s.contains(v, prereleases=True)] for s in specifiers]
+    return bool(of_each) and all(withdrawn and all(withdrawn) for withdrawn in of_each)
+
+
+def _refused_build(log: str) -> str | None:
+    """Return the package that uv refused to build: "name @ address", "name", or "" if uv does not know its name."""
+    text = _plain(log)
+    if not (disabled := _DISABLED.search(text)):
+        return None
+    named = _BUILD.search(text)
+    same = named and disabled[1] and named[1].partition(" ")[0] == disabled[1]
+    return named[1] if named and same else disabled[1] or ""
+
+
+def _plain(log: str) -> str:
+    return " ".join(log.split())
+
+
+def _name(text: str) -> str:
+    try:
+        return str(canonicalize_name(Requirement(text).name))
+    except InvalidRequirement:
+        return ""
+
+
+def _is_specifier(text: str) -> bool:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return True

@@ -1,0 +1,174 @@
+"""The comparison with uv: its sets, what counts as a fault, and the summary."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from compare_with_uv import judge, read_answer  # noqa: E402  # scripts/ is no package
+from comparison_table import Compared, summary  # noqa: E402
+from lock_times import Times  # noqa: E402
+from requirement_sets import FRAMEWORK_PACKAGES, RequirementSet, read_sets  # noqa: E402
+
+
+def lock_document(packages, held_back=(), builds=(), notes=()):
+    return {
+        "packages": [{"name": name, "version": version} for name, version in packages.items()],
+        "held_back": [{"package": name} for name in held_back],
+        "plan": {"builds": list(builds), "notes": list(notes)},
+    }
+
+
+def test_one_hundred_sets_are_real_requirements_of_every_kind():
+    sets = read_sets()
+    assert len({s.name for s in sets}) == len(sets) >= 100
+    assert sum(len(s.all_frameworks) > 1 for s in sets) >= 12
+    assert max(len(s.all_frameworks) for s in sets) >= 3
+    assert {f for s in sets for f in s.frameworks} == set(FRAMEWORK_PACKAGES.values())
+    for requirement_set in sets:
+        assert requirement_set.source.startswith("https://"), requirement_set.name
+        parsed = [Requirement(line) for line in requirement_set.requirements]
+        assert not any(r.url for r in parsed), f"{requirement_set.name}: git addresses are left out"
+
+
+def test_binding_packages_come_before_frameworks_and_these_before_the_rest():
+    some = RequirementSet(
+        name="some",
+        source="",
+        frameworks=["torch", "onnxruntime"],
+        requirements=["numpy", "torch>=2", "vllm"],
+    )
+    assert some.lines() == ["numpy", "torch>=2", "vllm", "onnxruntime-gpu"]
+    assert some.lines(["vllm"]) == ["vllm", "torch>=2", "onnxruntime-gpu", "numpy"]
+    assert some.named == ["numpy", "torch", "vllm", "onnxruntime-gpu"]
+
+
+def test_frameworks_that_requirements_name_count_too():
+    some = RequirementSet(
+        name="some", source="", frameworks=["jax"], requirements=["tensorflow-cpu", "jax[cuda13]", "torch"]
+    )
+    assert some.all_frameworks == ["jax", "tensorflow", "torch"]
+
+
+def test_the_answer_of_uv_says_who_requires_what():
+    answer = read_answer(
+        "numpy==2.3.5\n    # via -r requirements.txt\n".replace("\n    #", "  #")
+        + "torch==2.13.0+cu130  # via -r requirements.txt, vllm, torchvision\nNVIDIA.nccl==1 ; sys_platform == 'linux'\n"
+    )
+    assert answer.versions == {"numpy": "2.3.5", "torch": "2.13.0+cu130", "nvidia-nccl": "1"}
+    assert answer.required_by["torch"] == ["vllm", "torchvision"]
+    assert answer.required_by["numpy"] == []
+
+
+def test_an_older_release_needs_a_reason():
+    theirs = {"torch": "2.15.0", "triton": "3.8", "numpy": "2.5.5", "six": "1.17"}
+    ours = {"torch": "2.13.0+cu130", "triton": "3.6", "numpy": "2.5.5", "six": "1.16"}
+    with_reason, without_reason = judge(["torch", "numpy"], lock_document(ours), theirs)
+    assert not with_reason
+    assert without_reason[0] == "torch 2.13.0+cu130; uv takes 2.15.0"
+    assert [text.split()[0] for text in without_reason] == ["torch", "triton", "six"]
+
+    builds = [{"framework": "torch", "requirements": ["torch===2.13.0", "triton==3.6"]}]
+    held_back = lock_document(ours, ["torch"], builds)
+    with_reason, without_reason = judge(["torch", "triton", "numpy"], held_back, theirs)
+    assert [text.split()[0] for text in with_reason] == ["torch", "triton", "six"]
+    assert not without_reason
+    assert judge(["torch", "six"], held_back, theirs)[1] == ["six 1.16; uv takes 1.17"]
+
+
+def test_a_package_that_is_named_and_not_locked_is_older_unless_the_plan_says_why():
+    theirs = {"nvidia-cuda-nvcc-cu12": "12.2", "rarely": "1"}
+    names = ["nvidia-cuda-nvcc-cu12"]
+    assert judge(names, lock_document({}), theirs) == (
+        [],
+        ["nvidia-cuda-nvcc-cu12 is not locked; uv takes 12.2"],
+    )
+    note = "nvidia-cuda-nvcc-cu12<=12.2 (r.txt line 2) is replaced by nvidia-cuda-nvcc-cu12==12.8.93.*"
+    assert len(judge(names, lock_document({}, notes=[note]), theirs)[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "state", "ok"),
+    [
+        ({"exit": 0}, "ok", True),
+        ({"exit": 0, "without_reason": ["a 1; uv takes 2"]}, "OLDER", False),
+        ({"exit": 0, "with_reason": ["a 1; uv takes 2"]}, "ok", True),
+        ({"exit": 0, "uv_error": "No solution found"}, "only gpuenv", True),
+        ({"exit": 6, "error": "conflict", "uv_error": "No solution found"}, "neither", True),
+        ({"exit": 1, "error": "KeyError", "uv_error": "No solution found"}, "NO LOCK", False),
+        ({"exit": 6, "error": "conflict"}, "NO LOCK", False),
+        ({"error": "no answer within 600 s"}, "NO LOCK", False),
+        ({"exit": 5, "error": "torch 2.1.2 has no kernels for sm_120"}, "forbidden", True),
+        ({"exit": 6, "error": "the index https://example.org does not answer"}, "closed", True),
+        ({"exit": 6, "error": "conflict", "uv_error": "Failed to fetch: `https://example.org/a`"}, "closed", True),
+    ],
+)  # fmt: skip
+def test_what_counts_as_a_fault(result, state, ok):
+    compared = Compared(name="a", **result)
+    assert (compared.state, compared.ok) == (state, ok)
+
+
+def test_a_ratio_is_one_to_the_faster_order_of_uv():
+    compared = Compared(
+        name="a",
+        exit=0,
+        mine=Times(seconds=[9.0, 3.0, 3.0, 3.0]),
+        uv=Times(seconds=[9.0, 4.0, 4.0, 4.0]),
+        uv_binding=Times(seconds=[9.0, 2.0, 2.0, 2.0]),
+        other=Times(seconds=[9.0, 6.0, 6.0, 6.0]),
+    )
+    assert (compared.ratio, compared.ratio_to_other) == (1.5, 0.5)
+    failed = Compared(name="a", mine=compared.mine, uv=Times(seconds=[0.1]), uv_binding=compared.uv)
+    assert failed.ratio == 0.75, "an order that uv does not solve is run once"
+
+
+def test_the_summary_counts_closed_sets_apart():
+    results = [
+        Compared(name="a", exit=0, with_reason=["b 1; uv takes 2"], frameworks=["jax", "torch"]),
+        Compared(name="b", exit=0, without_reason=["b 1; uv takes 2", "c 1; uv takes 2"]),
+        Compared(name="c", exit=6, error="conflict"),
+        Compared(name="d", exit=6, uv_error="Git operation failed"),
+        Compared(name="e", exit=0, uv_error="No solution found"),
+    ]
+    counts = {
+        line[:25].strip(): line[25:].split() for line in summary(results) if not line.startswith("faults")
+    }
+    assert counts["sets"] == ["5", "1", "with", "several", "frameworks"]
+    assert counts["solved by uv"] == ["3"]
+    assert counts["solved by gpuenv"][:2] == ["3", "2"]
+    assert counts["not solved, but by uv"] == ["1"]
+    assert counts["older with reason"] == ["1", "1", "packages"]
+    assert counts["older without reason"] == ["1", "2", "packages"]
+    assert counts["closed"][0] == "1"
+    assert list(summary(results))[-1] == "faults: b, c"
+
+
+def test_results_of_a_file_are_kept_and_faults_are_run_again(tmp_path):
+    sets, kept = tmp_path / "sets.yaml", tmp_path / "kept.json"
+    sets.write_text("- {name: a, source: 'https://a', framework: torch, requirements: [torch]}\n")
+    times = {"seconds": [2.0], "cpu": [1.0]}
+    row = {"name": "a", "exit": 0, "mine": times, "uv": times, "uv_binding": times, "other": times}
+    kept.write_text(json.dumps([row]))
+    argv = [sys.executable, ROOT / "scripts/compare_with_uv.py", "--sets", sets, "--json", kept, "--retry"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert next(line for line in done.stdout.splitlines() if line.startswith("a ")).endswith("ok")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--jobs", "2", "--time"], "--jobs: runs at the same time cannot be timed"),
+        (["--only", "nothing"], "--only: no set nothing in requirement_sets.yaml"),
+        (["--against", "/nowhere"], "--against: /nowhere has no folder provision"),
+    ],
+)
+def test_wrong_options_are_named(words, error):
+    argv = [sys.executable, ROOT / "scripts/compare_with_uv.py", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and error in done.stderr
