@@ -324,11 +324,11 @@ class _Search:
             limits = [self.fitting.limit(g) for g in groups]
             beside = one.builds[1:]
             limits += self.facts.left_out([(b, *beside) for b in groups[0]])
-        rest = [p for p in packages if p not in leading]
-        roots = list(dict.fromkeys([*leading, *frameworks, *rest, "pip"]))
+        # uv decides requirements of this one file in its order, and those of other files first.
+        roots = list(dict.fromkeys([*leading, *frameworks, *own, "pip"]))
         if context.sources.offline and not _has_pip(context):
             roots.remove("pip")
-        needs = tuple(n for n in context.demands.needs if not (_is_plain(n) and n.text in leading))
+        needs = tuple(n for n in context.demands.needs if not (_is_plain(n) and n.text in roots))
         pages = unruled_pages(context, plan)
         sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
         choice = choice_for(context, plan, self.emit, self.locked)
