@@ -1,12 +1,11 @@
 """The command `gpuenv`. `--version` is answered before anything heavy is imported."""
 
-# No `from __future__`: a folder on PYTHONPATH could hold a module of that name, and it is looked for before `main`.
+# Only modules that Python has loaded at its start: a folder on PYTHONPATH could hold one of another name, such as
+# `signal` or `__future__`.
 
 import gc
 import os
-import signal
 import sys
-from types import FrameType
 
 _OPTIONS = {
     "PYTHONDONTWRITEBYTECODE": "-B",
@@ -20,9 +19,11 @@ _OPTIONS = {
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    _ignore_pythonpath()
+    import signal
+
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
-    _ignore_pythonpath()
     # A run keeps most of what it makes, so collections find little. They took 5 % of `gpuenv lock`.
     gc.set_threshold(200_000, 20, 20)
     from .system import standard_streams
@@ -31,7 +32,7 @@ def main() -> None:
     sys.exit(standard_streams.finish(_run(sys.argv[1:])))
 
 
-def _leave(number: int, _frame: "FrameType | None") -> None:
+def _leave(number: int, _frame: object) -> None:
     """End at once with the code of an interrupt: nothing was begun before the command line has its own handler."""
     os.write(2, b"interrupted\n")
     os._exit(128 + number)
@@ -71,6 +72,8 @@ def _run(argv: list[str]) -> int:
 
         sys.stdout.write(f"gpuenv {__version__}\n")
         return 0
+    import signal
+
     try:
         from .cli import run
 

@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__, show
 from ..errors import GpuenvError, UsageError
-from ..system import process, redaction, user_folders
+from ..system import process, redaction, trust, user_folders
 from . import argument_order, exit_codes, system_errors
 from .command_table import COMMANDS, OF_OTHER_TOOLS, SEVERAL_TARGETS
 from .typer_application import app
@@ -51,8 +51,9 @@ def run(argv: Sequence[str]) -> int:
 def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
     ours, command, note = words
     _end_with_signals()
-    if _find_command_name(ours) != "run":  # processes of the user's program keep running
+    if _find_command_name(ours) != "run":  # the user's program keeps its processes and its umask
         process.adopt_orphans()
+        trust.narrow_umask()
     if process.has_borrowed_rights():
         refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
         return _show_error(screen, refused)

@@ -12,9 +12,8 @@ from packaging.utils import canonicalize_name
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
 from ..model.command_options import argument
-from ..project.config.edit_packages import add_packages
+from ..project.config.edit_packages import add_packages, merge_packages
 from ..project.config.key_forms import CONFIG_NAME
-from ..request.recall_and_record_options import others
 from .package_edit import EditOptions, PackageEdit, apply_edit
 
 
@@ -31,7 +30,7 @@ def add(options: AddOptions, emit: Emit = drop_event) -> CreateResult | Lock | P
     """Add packages to gpuenv.yaml, the lock and the environment. Return the lock if there is no environment."""
     wanted = [_package(text) for text in options.packages]
     edit = PackageEdit(
-        chosen=lambda have: [*others([*have], wanted), *wanted],
+        chosen=lambda have: merge_packages(have, wanted),
         write=lambda file: add_packages(file, wanted),
         check=_check_requirement,
         description=f"with {', '.join(wanted)}",

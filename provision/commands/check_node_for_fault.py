@@ -18,7 +18,7 @@ from ..verify.make_verdict import judge_node, shorten_line
 from ..wheels.pylock import read_in
 from .default_env import choose_env_to_read
 from .run_verification import make_lock_reader, make_options, run_verification
-from .verdict_inputs import has_gpu
+from .verdict_inputs import explain_no_gpu
 
 if TYPE_CHECKING:
     from ..request.shared_options import Choices
@@ -47,7 +47,7 @@ def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit
     with begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:
         verdict = run_verification(emit, env, lock, choices, begun, **settings)
     judged = judge_node(verdict, load_profiles.causes_of_jobs(choices))
-    if judged.fault and judged.cause in _ABSENT and not has_gpu(seconds=_SECONDS):
+    if judged.fault and judged.cause in _ABSENT and explain_no_gpu(seconds=_SECONDS):
         return replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
     return judged
 

@@ -36,13 +36,21 @@ def choose_env_to_change(emit: Emit, named: Path | None, option: str = "") -> Pa
     note_project(emit)
     if named is not None:
         return named
-    env, project = _find_project_env(), os.path.realpath(projects.find_project_folder())
-    if not Path(target := os.path.realpath(env)).is_relative_to(project):
+    env = _find_project_env()
+    if link := describe_link_outside(env):
         raise UsageError(
-            f"{env} is a link to {target}, which is outside of the project {project}. It was not changed",
+            f"{link}. It was not changed",
             hint=f"to change it, name it: {f'{option} {shlex.quote(str(env))}'.strip()}",
         )
     return env
+
+
+def describe_link_outside(env: Path) -> str | None:
+    """Return where the project's environment is, if it is a link out of the project."""
+    project, target = os.path.realpath(projects.find_project_folder()), os.path.realpath(env)
+    if env != projects.find_project_env() or Path(target).is_relative_to(project):
+        return None
+    return f"{env} is a link to {target}, which is outside of the project {project}"
 
 
 def choose_env_to_read(emit: Emit, named: Path | None) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..environment import draft_and_replace_folder, state
-from ..errors import BuildError, MachineError, UsageError
+from ..errors import BuildError, MachineError, ResolveError, UsageError
 from ..managers.protocol import locking
 from ..model import Plan, RequestContext
 from ..request.shared_options import Choices
@@ -90,6 +90,18 @@ def refuse_other_stack(env: Path, old: Plan, new: Plan) -> None:
         raise UsageError(
             f"{env} has {'; '.join(changed)}. This cannot be changed in an existing environment",
             hint=RECREATE,
+        )
+
+
+def refuse_cuda_for_cpu(old: Plan, new: Plan, change: str) -> None:
+    """Raise ResolveError if a change of packages would replace CPU builds by CUDA builds, gigabytes to download."""
+    had = {b.framework for b in old.builds if b.cuda is None}
+    found = next((b for b in new.builds if b.cuda and b.framework in had), None)
+    if old.device == "cpu" and found:
+        raise ResolveError(
+            f"{change} only the CUDA {found.cuda} build of {found.framework} {found.version} fits, and the project has CPU builds",
+            hint="set GPUENV_INDEX_PYTORCH to a mirror, or pass CPU wheels with --find-links. "
+            "To allow CUDA builds, run `gpuenv lock` after you edit the project's file",
         )
 
 

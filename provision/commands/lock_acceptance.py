@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from packaging.specifiers import SpecifierSet
 
 from .. import detect
 from ..errors import LockError, MachineError, MissingVariableError
-from ..index.build_addresses import name_locked
 from ..managers.protocol import locking
 from ..model import (
     AvailableWheels,
@@ -88,8 +88,10 @@ def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock
     lock = get_locking(choices).read_lock(path, platform, lambda: load_profiles.load_all(choices))
     if not choices.bundle:  # its packages come from its folder
         check_grants(lock, path, choices)
-    # A file does not say which indexes its installation asks.
-    return dataclasses.replace(lock, plan=name_locked(lock.plan, ()))
+    return lock
+
+
+_ADDRESS = re.compile(r"[a-z]+://[^\s\"']+")
 
 
 def check_grants(lock: Lock, path: Path, choices: Choices) -> None:
@@ -100,7 +102,10 @@ def check_grants(lock: Lock, path: Path, choices: Choices) -> None:
     user_grants.read_user_grants(choices)
     lines = untrusted_files.read_text(path).splitlines()
     for address in addresses:
-        number = next((n for n, line in enumerate(lines, 1) if address.partition("@")[2] in line), None)
+        bare = address.removeprefix("git+")  # the file has a commit on another line
+        number = next(
+            (n for n, line in enumerate(lines, 1) if any(map(bare.startswith, _ADDRESS.findall(line)))), None
+        )
         with contextlib.suppress(MissingVariableError):  # nothing is sent; the installation names it
             grants.expand(address, f"{path.name} line {number}" if number else path.name, process.environ())
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..model.command_options import BUILD, group, option
+from ..project.config.edit_packages import write_files
 from ..project.config.key_forms import CONFIG_NAME
 from ..request import (
     load_profiles,
@@ -26,7 +28,7 @@ from ..request.project_folder import find_project_folder, locate_project_file
 from ..request.recall_and_record_options import others
 from ..request.shared_options import Choices
 from ..wheels import pylock
-from . import interruption_message
+from . import interruption_message, keep_device_cuda_and_python
 from .create_options import CreateOptions
 from .default_env import choose_env_to_change
 
@@ -86,22 +88,41 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     kept = (file, *(file.parent / name for name in names)) if file else ()
     with (
         interruption_message.describe_by(interruption_message.remember_state(path, kept).look),
-        draft_and_replace_folder.lock_place(path, emit),
+        draft_and_replace_folder.lock_place(path, emit, wait=True),
     ):
         draft_and_replace_folder.recover(path)
         choices = _as_made(path, options.choices)
+        how = CreateOptions(verify=options.verify, checks=options.checks)
         if file is None:
-            choices = _remembered(choices, path, edit)
-        else:
+            return change_in_place(emit, path, _remembered(choices, path, edit), how, None)
+        with _restored_unless_changed(kept, emit) as done:
             choices, lock = _in_project(emit, choices, file, edit, path)
-            if not draft_and_replace_folder.made_by_gpuenv(path):
-                note = f"{file.name} and the lock are changed; no environment exists at {path} yet"
-                emit(Event(kind="note", stage="build", text=note))
-                emit(Event(kind="next", stage="build", text="gpuenv create"))
-                return lock
-        return change_in_place(
-            emit, path, choices, CreateOptions(verify=options.verify, checks=options.checks), None
-        )
+            if draft_and_replace_folder.made_by_gpuenv(path):
+                result = change_in_place(emit, path, choices, how, None)
+                done.append(result.environment is not None)
+                return result
+            done.append(True)
+        note = f"{file.name} and the lock are changed; no environment exists at {path} yet"
+        emit(Event(kind="note", stage="build", text=note))
+        emit(Event(kind="next", stage="build", text="gpuenv create"))
+        return lock
+
+
+@contextlib.contextmanager
+def _restored_unless_changed(files: Sequence[Path], emit: Emit) -> Iterator[list[bool]]:
+    """Restore the files after the block, unless it appends True to the list: then the environment has the change."""
+    before = {file: file.read_bytes() if file.exists() else None for file in files}
+    done: list[bool] = []
+    try:
+        yield done
+    finally:
+        changed = {f: old for f, old in before.items() if (f.read_bytes() if f.exists() else None) != old}
+        if changed and done != [True]:
+            write_files({file: old for file, old in changed.items() if old is not None})
+            for file in (file for file, old in changed.items() if old is None):
+                file.unlink()
+            text = f"{' and '.join(file.name for file in changed)}: restored, because the change failed"
+            emit(Event(kind="note", stage="build", text=text))
 
 
 def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
@@ -157,6 +178,9 @@ def _in_project(
     )
     edit.check(inproject.apply_project(choices).with_, file)
     solved = existing_lock.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
+    near = solved.project_lock or env_lock
+    if near:
+        keep_device_cuda_and_python.refuse_cuda_for_cpu(near.plan, solved.lock.plan, edit.description)
     edit.write(file)
     choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.chosen([text])])
     choices = dataclasses.replace(choices, typed=recall_and_record_options.record(choices))

@@ -65,7 +65,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
             path,
             repairs.find_work(lock, compare_wheels.find_drift(path, lock, thorough=True, deep=options.deep)),
         )
-    with draft_and_replace_folder.lock_place(path, emit):
+    with draft_and_replace_folder.lock_place(path, emit, wait=True):
         draft_and_replace_folder.recover(path)
         state.require_vouched(path)
         choices = _as_created(path, options.choices)

@@ -18,7 +18,7 @@ from ..model.command_options import argument, group, option
 from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..request.project_folder import find_project_env, locate_project_file
 from ..request.shared_options import Choices
-from ..system import process, user_folders
+from ..system import process, trust, user_folders
 from ..system.process import read_limits_and_oom_kills
 from . import find_unsearched_tensorflow_folders, recovery
 from .default_env import choose_env_to_read
@@ -123,13 +123,16 @@ def _python_hint(command: Sequence[str]) -> str:
 
 
 def find_programs(env: Path) -> tuple[Path, Path]:
-    """Return the environment's root and its folder of programs. Raises UsageError if it has no Python."""
+    """Return the environment's root and its folder of programs.
+
+    Raises UsageError if it has no Python, and UntrustedError for root if another user can change it.
+    """
     path = where.make_absolute(env)
-    if path.is_file():
-        return path.parent.parent, path.parent
-    for folder in ("bin", "Scripts"):
-        if (path / folder / "python").exists() or (path / folder / "python.exe").exists():
-            return path, path / folder
+    names = ("bin/python", "bin/python.exe", "Scripts/python", "Scripts/python.exe")
+    python = path if path.is_file() else next((path / n for n in names if (path / n).exists()), None)
+    if python:
+        trust.may_start(python, named=True)
+        return python.parent.parent, python.parent
     of_project = env == find_project_env() and locate_project_file() is not None
     hint = "build it: gpuenv create" if of_project else f"build it: gpuenv create {env} --framework torch"
     if path.exists():

@@ -20,13 +20,13 @@ def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
     return detect.detect({"driver", "gpus", "environment"}, seconds=seconds)
 
 
-def has_gpu(*, seconds: float = 30.0) -> bool:
-    """Return whether this machine has an NVIDIA GPU or its driver, working or not."""
+def explain_no_gpu(*, seconds: float = 30.0) -> str | None:
+    """Return why the CPU is all that this machine has, or None if it has an NVIDIA GPU or its driver, working or not."""
     from .. import detect
-    from ..detect.cuda_or_cpu import list_nvidia_traces
+    from ..detect.cuda_or_cpu import explain_cpu, list_nvidia_traces
 
     machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"}, seconds=seconds)
-    return bool(machine.gpus or list_nvidia_traces(machine))
+    return None if machine.gpus or list_nvidia_traces(machine) else explain_cpu(machine)
 
 
 def is_outdated(plan: Plan | None, choices: Choices) -> str | None:

@@ -20,9 +20,9 @@ from ..system.output_file import refuse_to_replace
 from ..verify import EarlyProbes, begin
 from . import project_checks, recovery
 from .activate_command import activate_line
-from .default_env import choose_env_to_read
+from .default_env import choose_env_to_read, describe_link_outside
 from .run_verification import make_lock_reader, make_options, run_verification
-from .verdict_inputs import has_gpu, is_expected, machine_for_verdict
+from .verdict_inputs import explain_no_gpu, is_expected, machine_for_verdict
 from .verify_packages import Examination, add_later_stages, make_reader
 
 
@@ -123,15 +123,19 @@ def _judge(
     driver, machine = not _for_cpu(environment), make_lock_reader(wanted)
     with begin(environment, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
         lock = _lock_of(environment, locked=options.locked)
-        if lock is None and options.device is None and _runs_on_cpu(begun):
+        if lock is None and options.device is None and (reason := _explain_cpu(begun)):
             settings["device"], wanted = "cpu", dataclasses.replace(wanted, device="cpu")
-            emit(Event(kind="note", stage="verify", text="No NVIDIA GPU found: testing on the CPU"))
+            first, stop, rest = reason.partition(". ")
+            emit(Event(kind="note", stage="verify", text=f"{first}: testing on the CPU{stop}{rest}"))
         verdict = _diagnosed(run_verification(emit, environment, lock, choices, begun, **settings), lock)
         examined = Examination(env=environment, lock=lock, choices=choices, options=wanted)
         verdict = add_later_stages(examined, verdict, emit, begun)
     verdict = project_checks.run_project_checks(examined, verdict, planned, emit)
     if environment.made_by_gpuenv and not options.quick and not checks.typed:
-        _keep(path, lock, verdict, emit, planned.digest)
+        if options.env is None and (link := describe_link_outside(env)):
+            emit(Event(kind="note", stage="verify", text=f"the verdict is not recorded: {link}"))
+        else:
+            _keep(path, lock, verdict, emit, planned.digest)
     if report:
         _write_report(report, verdict, emit)
     if is_expected(verdict, verdict.made_for, asked_cpu=options.device == "cpu") and (step := _next(path)):
@@ -146,11 +150,11 @@ def _for_cpu(env: Environment) -> bool:
     return False
 
 
-def _runs_on_cpu(begun: EarlyProbes) -> bool:
-    """Return whether no framework of an environment without a lock needs a GPU, and this machine has none."""
+def _explain_cpu(begun: EarlyProbes) -> str | None:
+    """Return why this machine has only the CPU, if no framework of an environment without a lock needs a GPU."""
     from ..verify.read_libraries import read_installed
 
-    return not (any(read_installed(begun.python_paths.result()).builds.values()) or has_gpu())
+    return None if any(read_installed(begun.python_paths.result()).builds.values()) else explain_no_gpu()
 
 
 def _lock_of(env: Environment, *, locked: bool) -> Lock | None:

@@ -36,7 +36,7 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
         )
     if wanted == "cuda":
         raise _make_no_driver_error(machine)
-    return "cpu", _explain_cpu(machine)
+    return "cpu", explain_cpu(machine)
 
 
 def _pass(option: str, value: str) -> str:
@@ -113,7 +113,7 @@ def _make_no_driver_error(machine: Machine) -> MachineError:
     return error
 
 
-def _explain_cpu(machine: Machine) -> str:
+def explain_cpu(machine: Machine) -> str:
     """Return the reason for a CPU environment that was not requested, with warnings."""
     sentence = "No NVIDIA GPU found"
     others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]

@@ -279,7 +279,7 @@ def read_pythons(
     if ask:
         ask.keep()
     if refused:
-        more = f", as are {len(refused) - 1} more Pythons" if len(refused) > 1 else ""
+        more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
         trust.note(f"{refused[0].message}{more}")
     plain = tuple(python for python, free in installations if not free)
     return plain or tuple(python for python, _ in installations)

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -43,6 +44,8 @@ def has_been_made(env: Path) -> bool:
     return written or {x.name for x in env.iterdir()} == {MARK}
 
 
+_PAUSE = 0.2
+"""Seconds between two attempts to lock the path."""
 _CHANGING = "changing.json"
 """The name of a file that an early development version wrote while it changed packages."""
 
@@ -104,14 +107,26 @@ def check_place(path: Path) -> None:
 
 
 @contextmanager
-def lock_place(path: Path, emit: Emit = drop_event) -> Iterator[None]:
-    """Lock the environment's path against other gpuenv processes within the block. Raises BuildError."""
+def lock_place(path: Path, emit: Emit = drop_event, *, wait: bool = False) -> Iterator[None]:
+    """Lock the environment's path against other gpuenv processes within the block. Raises BuildError.
+
+    With `wait`, wait for another process that has the lock, and say so.
+    """
     with ExitStack() as lock:
-        real = path.resolve()
-        try:
-            notes = lock.enter_context(place_lock.locked(real))
-        except OSError as error:
-            raise not_writable(real.parent, error) from error
+        real, said = path.resolve(), False
+        while True:
+            try:
+                notes = lock.enter_context(place_lock.locked(real))
+                break
+            except OSError as error:
+                raise not_writable(real.parent, error) from error
+            except place_lock.InUseError as error:
+                if not wait:
+                    raise
+                if not said:
+                    emit(Event(kind="note", stage="build", text=f"waiting: {error.message}"))
+                said = True
+                time.sleep(_PAUSE)
         for text in notes:
             emit(Event(kind="warning", stage="build", text=text))
         yield

@@ -32,6 +32,10 @@ class BusyError(Exception):
     """Another process has the lock."""
 
 
+class InUseError(BuildError):
+    """The error for the user: another process has the lock."""
+
+
 def lock_file(place: Path) -> Path:
     """Return the path of the lock's file, beside the folder."""
     return place.with_name(f".{place.name}.gpuenv-lock")
@@ -41,7 +45,7 @@ def lock_file(place: Path) -> Path:
 def locked(place: Path) -> Iterator[list[str]]:
     """Lock a folder (absolute, without links) within the block, and yield notes for the user.
 
-    Raises BuildError if another process has locked it, and OSError if it cannot be locked.
+    Raises InUseError if another process has locked it, and OSError if it cannot be locked.
     """
     notes: list[str] = []
     try:
@@ -52,9 +56,9 @@ def locked(place: Path) -> Iterator[list[str]]:
                 raise refused
             yield notes
     except BusyError as error:
-        raise BuildError(f"another gpuenv process is using {place}", hint=_HINT) from error
+        raise InUseError(f"another gpuenv process is using {place}", hint=_HINT) from error
     except claim_across_hosts.ClaimedError as error:
-        raise BuildError(
+        raise InUseError(
             f"another gpuenv process is using {place}: {error.claim.words}",
             hint=f"{_HINT}. If that host is no longer available, the lock expires after {claim_across_hosts.STALE:g} s without activity",
         ) from error

@@ -97,6 +97,12 @@ def environments(*, prune: bool = True) -> list[Path]:
     return sorted(set(paths))
 
 
+def knows(record: frozenset[str]) -> bool:
+    """Return whether this user's gpuenv wrote a record at any path."""
+    paths = (env for _, env in _iterate_entries() if env is not None)
+    return bool(record) and any(record <= read(env, "record") for env in paths)
+
+
 def is_used(key: str, word: str, besides: Path) -> bool:
     """Return whether the entry of another environment, which exists or is being built, has a word under a key."""
     others = (env for _, env in _iterate_entries() if env is not None and env != besides)

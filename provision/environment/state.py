@@ -99,6 +99,8 @@ def write_vouched(env: Path, name: str, document: dict[str, Any]) -> None:
 
 def explain_unvouched(env: Path) -> str:
     """Return why a record does not count."""
+    if registry.knows(digest_record(env.resolve())):
+        return f"{env} was moved or copied from the path where your gpuenv made it"
     return f"your gpuenv did not write {env / MARK} at this path, or another program changed it"
 
 
@@ -107,7 +109,7 @@ def require_vouched(env: Path) -> None:
     if made_by_gpuenv(env) and not is_vouched(env):
         raise UsageError(
             f"{env} was not changed: {explain_unvouched(env)}",
-            hint=f"rebuild it from options or a project that you trust: gpuenv create {shlex.quote(str(env))} --recreate",
+            hint=f"rebuild it from your options or project: gpuenv create {shlex.quote(str(env))} --recreate",
         )
 
 

@@ -31,6 +31,10 @@ class TwoCudasError(LockError):
     """A solution with libraries of two CUDA majors, because a package requires another CUDA than the plan's."""
 
 
+class TwoBuildsError(LockError):
+    """A solution with tensorflow and tensorflow-cpu, because a package requires the CPU build."""
+
+
 def lock_plan(
     plan: Plan,
     sources: PackageSources,
@@ -108,7 +112,7 @@ def assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: Pac
         _assert_companions(locked["torch"].version, packages)
     if {"tensorflow", "tensorflow-cpu"} <= locked.keys():
         both = (f"{name} {locked[name].version}" for name in ("tensorflow", "tensorflow-cpu"))
-        raise LockError(
+        raise TwoBuildsError(
             f"{' and '.join(both)} install the same files",
             hint="remove tensorflow-cpu: tensorflow runs on the CPU as well",
         )

@@ -50,7 +50,7 @@ from .compile import Answer, Question, ask, newest, requirement
 from .facts import Facts, framework_bounds
 from .named import NamedPackage, read_named_packages
 from .pages import choice_for, prebuilt_builds, unruled_pages
-from .pinned import differs
+from .pinned import TwoBuildsError, TwoCudasError, differs
 from .solution import Refusal, Solution, Try
 
 if TYPE_CHECKING:
@@ -81,41 +81,21 @@ def search(
     while True:
         one = _Search(context, emit, rules, cache)
         if not one.fitting.newest.builds:
-            if (alone := one.others_for_cpu("they share no CUDA")) is not None:
-                context = alone
-                continue
-            return one.without_builds(closed)
-        try:
-            solution = one.near(near, moving) if near else one.best()
-        except LockError as error:
-            if (
-                error.contradiction
-                and (alone := one.others_for_cpu("the requirements forbid a common CUDA")) is not None
-            ):
-                context = alone
-                continue
-            index = error.unreachable
-            if index not in (None, "pytorch", "pypi"):
-                one.offer_without(error, index)
-            if index != "pytorch" or context.request.index != "auto" or index in context.supply.unreachable:
-                raise
-            emit(Event(kind="warning", stage="lock", text=f"{error.message}; continuing without this index"))
-            supply = dataclasses.replace(context.supply, unreachable=(*context.supply.unreachable, index))
-            context, closed = dataclasses.replace(context, supply=supply), error
-            continue
-        if brought := one.frameworks_brought(solution):
-            more = one.with_frameworks(brought)
-            if more is not None:
-                emit(
-                    Event(
-                        kind="note",
-                        stage="lock",
-                        text=f"the packages require {' and '.join(brought)}: planning them too",
-                    )
-                )
-                context = more
-                continue
-        return one.lock_of(solution)
+            other = one.others_for_cpu("they share no CUDA")
+            if other is None:
+                return one.without_builds(closed)
+        else:
+            try:
+                solution = one.near(near, moving) if near else one.best()
+                other = one.with_brought_frameworks(solution)
+                if other is None:
+                    return one.lock_of(solution)
+            except LockError as error:
+                closed = error if error.unreachable else closed
+                other = one.after(error)
+                if other is None:
+                    raise
+        context = other
 
 
 class _Search:
@@ -134,6 +114,9 @@ class _Search:
         self.newest_days: Mapping[str, str] = {}
         self.locked: Mapping[str, LockedPackage] = {}
         self._bounds: dict[str, dict[str, str]] = {}
+
+    def _note(self, text: str, kind: str = "note") -> None:
+        self.emit(Event(kind=kind, stage="lock", text=text))
 
     # --- results -------------------------------------------------------------------------------------
 
@@ -163,7 +146,7 @@ class _Search:
                 archive = self.rules.stated.archive(package) or solution.answer.archives.get(package.name)
                 self.emit(describe_build(package, archive, plan))
         for text in reasons.warnings(self, solution):
-            self.emit(Event(kind="warning", stage="lock", text=text))
+            self._note(text, "warning")
         plan = name_locked(plan, solution.answer.packages)
         lock = Lock(
             manager="venv", target=self.context.target, plan=plan, packages=solution.answer.packages,
@@ -229,12 +212,9 @@ class _Search:
             if isinstance(outcome, Solution) and not outcome.conflicts:
                 self._read_newest(outcome.plan)
                 return outcome
-        self.emit(Event(kind="note", stage="lock", text=self._upgrading(moving)))
-        return self.best()
-
-    def _upgrading(self, moving: frozenset[str]) -> str:
         named = ", ".join(sorted(moving)) or "the requirements"
-        return f"upgrading locked packages to make room for {named}"
+        self._note(f"upgrading locked packages to make room for {named}")
+        return self.best()
 
     def _builds_of(self, lock: Lock, moving: frozenset[str]) -> tuple[Build, ...] | None:
         """Return the fitting builds of a lock, or None if one does not fit any more or may move."""
@@ -268,7 +248,7 @@ class _Search:
             if not other.newest.builds:
                 continue
             why = f"Python {first.plan.python} is not possible: the requirements do not support it. Trying Python {python}"
-            self.emit(Event(kind="note", stage="lock", text=why))
+            self._note(why)
             self.fitting = other
             outcome = self._attempt_beside_newest(self.first_try())
             if isinstance(outcome, Solution):
@@ -344,11 +324,11 @@ class _Search:
             limits = [self.fitting.limit(g) for g in groups]
             beside = one.builds[1:]
             limits += self.facts.left_out([(b, *beside) for b in groups[0]])
-        rest = [p for p in packages if p not in leading]
-        roots = list(dict.fromkeys([*leading, *frameworks, *rest, "pip"]))
+        # uv decides requirements of this one file in its order, and those of other files first.
+        roots = list(dict.fromkeys([*leading, *frameworks, *own, "pip"]))
         if context.sources.offline and not _has_pip(context):
             roots.remove("pip")
-        needs = tuple(n for n in context.demands.needs if not (_is_plain(n) and n.text in leading))
+        needs = tuple(n for n in context.demands.needs if not (_is_plain(n) and n.text in roots))
         pages = unruled_pages(context, plan)
         sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
         choice = choice_for(context, plan, self.emit, self.locked)
@@ -634,59 +614,82 @@ class _Search:
                     outcome = again._attempt(again.first_try())
                     if isinstance(outcome, Solution) and not outcome.conflicts:
                         text = f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {day} has no wheel, and is older than Python {python}"
-                        self.emit(Event(kind="note", stage="lock", text=text))
+                        self._note(text)
                         self.context, self.fitting, self.facts = context, again.fitting, again.facts
                         self.tried = [outcome]
                         return outcome
         return best
 
-    # --- frameworks that packages bring --------------------------------------------------------------
+    # --- another request -----------------------------------------------------------------------------
 
-    def frameworks_brought(self, solution: Solution) -> list[str]:
-        """Return the frameworks in an answer that nobody requested by name."""
-        planned = {w.name for w in self.context.request.frameworks}
-        named = {
-            str(canonicalize_name(n.name)) for n in self.context.demands.needs if n.name and not n.constraint
+    def with_brought_frameworks(self, solution: Solution) -> RequestContext | None:
+        """Return the request with the frameworks that its packages bring, or None if there are none or none can share.
+
+        They are for the GPU where builds serve all frameworks without lowering the first one.
+        """
+        request = self.context.request
+        planned = {w.name for w in request.frameworks}
+        lines = (n for n in self.context.demands.needs if n.name and not n.constraint)
+        named = {str(canonicalize_name(n.name or "")) for n in lines} | {
+            name_of(p) for p in solution.plan.packages
         }
-        named |= {name_of(p) for p in solution.plan.packages}
         locked = solution.answer.versions
-        return [f for f in PROJECT_FRAMEWORKS if f in locked and f not in planned and f not in named]
-
-    def with_frameworks(self, names: Sequence[str]) -> RequestContext | None:
-        """Return the request with more frameworks for the GPU, or None if no builds serve them together."""
-        if self.context.request.device != "cuda":
+        brought = [f for f in PROJECT_FRAMEWORKS if f in locked and f not in planned and f not in named]
+        if not brought or request.device != "cuda":
             return None
-        frameworks = (*self.context.request.frameworks, *(FrameworkRequest(name=n) for n in names))
-        more = dataclasses.replace(
-            self.context, request=dataclasses.replace(self.context.request, frameworks=frameworks)
-        )
-        plan = Fitting(more).newest
-        ours = self.fitting.newest.builds[0]
+        frameworks = (*request.frameworks, *(FrameworkRequest(name=n) for n in brought))
+        more = dataclasses.replace(self.context, request=dataclasses.replace(request, frameworks=frameworks))
+        plan, ours, names = Fitting(more).newest, self.fitting.newest.builds[0], " and ".join(brought)
         if plan.builds and version(plan.builds[0].version) >= version(ours.version):
+            self._note(f"the packages require {names}: planning them too")
             return more
-        text = f"{' and '.join(names)} shares no CUDA with {ours.framework} {ours.version}, and is locked for the CPU"
-        self.emit(Event(kind="warning", stage="lock", text=text))
+        self._note(
+            f"{names} shares no CUDA with {ours.framework} {ours.version}, and is locked for the CPU",
+            "warning",
+        )
         return None
 
-    def with_other_cuda(self) -> RequestContext | None:
+    def after(self, error: LockError) -> RequestContext | None:
+        """Return the request to try after a failed one, or None."""
+        if isinstance(error, TwoBuildsError):
+            return self._without_framework("tensorflow", error)
+        if isinstance(error, TwoCudasError):
+            return self._with_other_cuda()
+        if error.contradiction:
+            return self.others_for_cpu("the requirements forbid a common CUDA")
+        index, context = error.unreachable, self.context
+        if index == "pytorch" and context.request.index == "auto" and index not in context.supply.unreachable:
+            self._close(index, error)
+            return self.context
+        if index and index != "pypi":
+            self._offer_without(error, index)
+        return None
+
+    def _without_framework(self, name: str, error: LockError) -> RequestContext | None:
+        """Return the request without a framework whose CPU build the packages require, or None if it is the only one."""
+        request = self.context.request
+        frameworks = tuple(w for w in request.frameworks if w.name != name)
+        if not frameworks:
+            return None
+        text = (
+            f"the packages require the CPU build of {name}: it is not planned for the GPU ({error.message})"
+        )
+        self._note(text, "warning")
+        return dataclasses.replace(self.context, request=dataclasses.replace(request, frameworks=frameworks))
+
+    def _with_other_cuda(self) -> RequestContext | None:
         """Return the request for another CUDA major, where a package requires another one than the newest build's."""
-        request, newest_builds = self.context.request, self.fitting.newest.builds
-        if request.cuda or request.device != "cuda" or not newest_builds[0].cuda:
+        request, first = self.context.request, self.fitting.newest.builds[0]
+        if request.cuda or request.device != "cuda" or not first.cuda:
             return None
         majors = [major(b.cuda) for b in self.fitting.chains[0] if b.cuda]
-        other = next((m for m in majors if m != major(newest_builds[0].cuda or "")), None)
+        other = next((m for m in majors if m != major(first.cuda or "")), None)
         if other is None:
             return None
-        self.emit(
-            Event(
-                kind="note",
-                stage="lock",
-                text=f"the packages require another CUDA: solving with CUDA {other}",
-            )
-        )
+        self._note(f"the packages require another CUDA: solving with CUDA {other}")
         return dataclasses.replace(self.context, request=dataclasses.replace(request, cuda=other))
 
-    def offer_without(self, error: LockError, address: str) -> None:
+    def _offer_without(self, error: LockError, address: str) -> None:
         """Say in the hint of an error whether the other requirements have a solution without a closed address."""
         demands = self.context.demands
         left = tuple(n for n in demands.needs if address not in n.text)
@@ -725,7 +728,7 @@ class _Search:
         if not Fitting(alone).newest.builds:
             return None
         text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
-        self.emit(Event(kind="warning", stage="lock", text=text))
+        self._note(text, "warning")
         return alone
 
     # --- refusals ------------------------------------------------------------------------------------
@@ -785,7 +788,7 @@ class _Search:
                     f"{conflict.why}, and no other solution exists",
                     hint=f"allow other releases of {conflict.name}, or another build of {best.builds[0].framework}",
                 )
-            self.emit(Event(kind="warning", stage="lock", text=conflict.sentence))
+            self._note(conflict.sentence, "warning")
 
 
 def _without_bounds(context: RequestContext, name: str) -> RequestContext:

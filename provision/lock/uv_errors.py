@@ -185,22 +185,22 @@ def find_unusable(log: str) -> dict[str, tuple[str, ...]]:
 
     "all of: fire==1.0 fire>=1.2,<2 have no usable wheels" has two.
     """
-    unusable: dict[str, tuple[str, ...]] = {}
+    unusable: dict[str, list[str]] = {}
     words = log.split()
     for at in range(2, len(words) - 2):
         if words[at - 1] not in ("has", "have") or not words[at + 2].startswith(_UNUSABLE[2]):
             continue
         if (words[at], words[at + 1]) == _UNUSABLE[:2]:
             for name, bounds in _releases_before(words, at - 1):
-                unusable[name] = (bounds, *unusable.get(name, ()))
-    return unusable
+                unusable.setdefault(name, []).append(bounds)
+    return {name: tuple(reversed(bounds)) for name, bounds in unusable.items()}
 
 
 def _releases_before(words: Sequence[str], end: int) -> Iterator[tuple[str, str]]:
     """Yield name and bounds of the releases of one package that come last before a word."""
     package = ""
-    for word in reversed(words[:end]):
-        match = _RELEASE.fullmatch(word)
+    for at in range(end - 1, -1, -1):
+        match = _RELEASE.fullmatch(words[at])
         name = str(canonicalize_name(match[1])) if match else ""
         if match is None or (package and name != package):
             return

@@ -2,7 +2,8 @@
 
 A file of a stranger may name any file of the user's (`-r ../../.ssh/config`), whose lines would be sent to an index as
 names of packages. So the files that a project names lie in its tree: in the folder of the naming file, or in the git
-repository around it. Links are resolved. What the user types may lie anywhere.
+repository around it, or in the nearest folder around it that can be installed. Links are resolved. What the user types
+may lie anywhere.
 """
 
 from __future__ import annotations
@@ -17,26 +18,34 @@ from provision.errors import UsageError
 
 from .quote_for_messages_and_parse_requirement import quote_text
 
+BUILDABLE = ("pyproject.toml", "setup.py", "setup.cfg")
+"""The files of a folder that can be installed."""
+
 
 @functools.lru_cache(maxsize=256)
 def find_root(folder: Path) -> Path:
-    """Return the root of the git repository around a folder, or the folder itself, resolved.
+    """Return the root of the git repository around a folder, else of the project, else the folder itself, resolved.
 
-    A repository counts only if the folder's owner has it. It is never the home folder or around it: a home folder that is
+    A root counts only if the folder's owner has it. It is never the home folder or around it: a home folder that is
     a repository (of dotfiles) holds files that no project brought.
     """
     folder = folder.resolve()
-    ends = _list_shared()
+    ends, project = _list_shared(), None
     try:
         owner = folder.stat().st_uid
         for parent in (folder, *folder.parents):
             if parent in ends or parent.stat().st_uid != owner:
                 break
-            if (parent / ".git").exists():
-                return parent if (parent / ".git").lstat().st_uid == owner else folder
+            if _has(parent, (".git",), owner):
+                return parent
+            project = project or (parent if _has(parent, BUILDABLE, owner) else None)
     except OSError:
         pass
-    return folder
+    return project or folder
+
+
+def _has(folder: Path, names: Sequence[str], owner: int) -> bool:
+    return any((folder / n).exists() and (folder / n).lstat().st_uid == owner for n in names)
 
 
 def _list_shared() -> set[Path]:

@@ -93,13 +93,11 @@ def _refuse_outside(said: ProjectConfig, file: Path) -> None:
     direct = [
         unquote(urlsplit(text).path) for text in re.findall(r"@\s*(file:[^\s;]+)", "\n".join(said.packages))
     ]
-    channels = [place for place in said.channels if place.startswith((".", "/", "~"))]
     for key, places, advice in (
         ("requirements", said.requirements, "name it on the command line with -r"),
         ("project", [said.project] if said.project else [], "name it on the command line with --project"),
         ("find_links", [*folders, *pages], "name it on the command line with --find-links"),
         ("packages", direct, "name it on the command line with --with"),
-        ("channels", channels, "name it on the command line with --channel"),
     ):
         for place in places:
             path = file.parent / Path(place).expanduser()

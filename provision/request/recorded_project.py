@@ -7,11 +7,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import draft_and_replace_folder, state
+from ..environment import draft_and_replace_folder, registry, state
 from ..errors import DataError
 from ..model import Check, as_plain
 from ..project.config.digests_and_cached_config import read_cached_config
 from ..project.config.key_forms import PYPROJECT, YAML_NAMES
+from ..project.config.project_file import find_in_folder
 from ..project.config.yaml_tree import MAX_BYTES
 from ..system import trust
 
@@ -39,7 +40,8 @@ class OwnProject:
 def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     """Return the project that an environment was made with, or None.
 
-    Its checks are commands, so this user's gpuenv must have written the record that names the file. The file must
+    Its checks are commands, so this user's gpuenv must have written the record that names the file: at this path, or at
+    another one from which the environment was moved or copied. Then the file beside the environment counts. It must
     belong to this user, to the environment's owner or to root, and nobody else may write to it. Raises DataError
     for an invalid file, BuildError for an unreadable record.
     """
@@ -56,8 +58,11 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     ):
         return None
     file = Path(named)
-    if not state.is_vouched(env):
+    vouched = state.is_vouched(env)
+    if not vouched and not registry.knows(state.digest_record(env.resolve())):
         return OwnProject(file=file, problem=state.explain_unvouched(env))
+    if not vouched or not file.exists():
+        file = find_in_folder(env.parent) or file
     try:
         data = trust.read_record(file, env, MAX_BYTES + 1)
     except FileNotFoundError:

@@ -100,7 +100,8 @@ def redact_value(value: Any) -> Any:
 
 def redact_variable(name: str, value: str) -> str:
     """Return the value of a variable or a key: `***` if its name is that of a secret."""
-    return STARS if _weigh(name) and _is_secret(value) else redact_text(value)
+    hides = _weigh(name) and _is_secret(value) and (name != "pass" or _looks_random(value))
+    return STARS if hides else redact_text(value)
 
 
 def find_secrets(text: str) -> list[Secret]:
@@ -273,12 +274,12 @@ _OTHER = re.compile(
 """Parts that make another thing of the last one: `eos_token`, `cache_key`, `forward_pass`."""
 _PUBLIC = re.compile(
     r"\*+|\$[A-Z_][A-Z0-9_]*|\$\{\{?[^{}=]*\}\}?|\$\([^()=]*\)?|<[^<>=]*>|\{[^{}=]*\}|%\w+%|%[sdr]|\.{3}|-?\d{1,6}|VALUE|TOKEN|PASSWORD|KEY|"
-    r"[A-Za-z][A-Za-z0-9+.-]{0,20}://.*|(?:self|os|args|cfg|config|settings|kwargs|environ)[.\[(].*|get\w*\(.*|"
+    r"forward|grad_input|grad_weight|[A-Za-z][A-Za-z0-9+.-]{0,20}://.*|(?:self|os|args|cfg|config|settings|kwargs|environ)[.\[(].*|get\w*\(.*|"
     r"(?:~|\.{1,2}|/(?:home|root|usr|etc|run|var|tmp|opt|mnt|srv|data|dev|proc|Users|workspace))/[\w./~+@-]*|"
     r"(?i:true|false|none|null|yes|no|on|off|nil|required|missing|set|unset|not|is|was|and|or|str|int|bool|bytes|any|string)",
     re.DOTALL,
 )
-"""Values that are no secret: references, placeholders, switches, small numbers, paths. Addresses have rules of their own."""
+"""Values that are no secret: references, placeholders, passes of a convolution, switches, small numbers, paths. Addresses have rules of their own."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -366,7 +367,7 @@ def _find_assigned(text: str) -> Iterator[Secret]:
             mark = text[match.start() - 1 : match.start()]  # the quote of `-H 'Cookie: ...'`
             close = text.find(mark, start, end) if mark in ("'", '"') else -1
             end = end if close < 0 else close
-        elif weight == 1 and is_colon and not is_key:
+        elif weight == 1 and is_colon and (name == "pass" or not is_key):
             if name == "PASS" or not _looks_random(values.sample(start, end)):
                 continue  # a word of a sentence
         elif is_colon and start == match.end() and _begins_line(text, match.start()):  # YAML
@@ -444,12 +445,13 @@ _BEARER = re.compile(r"(?i)(?<![\w-])(?:bearer|basic)[ \t]{1,20}(?=\S{0,300}\d)(
 _FORM = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}|hf_\w{16,}|pypi-[\w-]{16,}|npm_\w{16,}|"
     r"sk-(?=[\w-]{0,60}\d)[\w-]{16,}|xox[abeprs]-[\w-]{8,}|A[KS]IA[0-9A-Z]{12,}|"
-    r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|nvapi-[\w-]{16,}|wandb_\w{16,}|dckr_pat_[\w-]{8,})"
+    r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|nvapi-[\w-]{16,}|wandb_\w{16,}|dckr_pat_[\w-]{8,}|"
+    r"AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,})"
 )
 _RANDOM = re.compile(r"(?<![\w/.+@%~-])(?:[A-Za-z0-9_-]{32,}|[A-Za-z0-9+/]{32,})={0,2}(?![\w/+-]|\.\w)")
 _DIGEST = re.compile(r"(?i)(?:sha\d{1,3}|md5|blake2b?|digest|integrity)[=:\- ]\Z")
 _LOGIN = re.compile(
-    r"(?<![\w/@.+%:-])(?!(?i:sha\d+|mailto|from|to|cc|by|e?-?mail|author|contact|maintainer|\d+):)[\w.+%-]{1,64}:(?!//)"
+    r"(?<![\w/@.+%:-])(?!(?i:sha\d+|mailto|pkg|from|to|cc|by|e?-?mail|author|contact|maintainer|\d+):)[\w.+%-]{1,64}:(?!//)"
     r"([^\s@\"'`<>()]{1,128})@([A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,9})(:\d{2,5}(?!\d))?"
 )
 _HOST = re.compile(r"localhost|.*\.[a-z]{2,}|(?:\d{1,3}\.){3}\d{1,3}")

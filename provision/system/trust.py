@@ -32,6 +32,7 @@ _MOST_LINKS = 40
 _LAST_FIXED_GROUP = 99
 """Groups up to this one are the same on every Debian system (policy 9.2.2), such as `staff` of /usr/local."""
 _PRIVATE = 0o700
+_SHARED = 0o022
 _BEING_CLEARED = 0o1700
 """The mode of a cache that is closed to others, but may still have entries that they wrote."""
 _CACHE_ENTRY = re.compile(
@@ -139,6 +140,11 @@ def write_cached(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)  # a replaced file would keep its mode
         write_file(path, text, mode=0o600)
+
+
+def narrow_umask() -> None:
+    """Let no other user write to the files of this run, whatever the umask: gpuenv would refuse its own files."""
+    os.umask(os.umask(_SHARED) | _SHARED)
 
 
 def _read(path: Path, most: int, beside: Path | None, hint: str) -> bytes:
@@ -299,7 +305,7 @@ def _describe_fault(
     mode, owner = status.st_mode, status.st_uid
     is_known = owner in trusted or (owner == _find_unmapped_root() and not in_open_folder)
     is_sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX  # only owners rename and remove files in it
-    if is_known and (not mode & 0o022 or stat.S_ISLNK(mode) or is_sticky):
+    if is_known and (not mode & _SHARED or stat.S_ISLNK(mode) or is_sticky):
         return None
     belongs = f"{place} belongs to {_name_user(owner)}"
     if not is_known:

@@ -104,6 +104,8 @@ def run_lowlevel(run: Verification) -> None:
     run.add("libraries", on_disk, seconds)
     if run.broken:
         return run.skip_rest(("cudnn",))
+    if on_disk.status == "skip":
+        return run.skip("cudnn", on_disk.detail)
     judged = _judge_layer(run, report, "cudnn")
     run.add("cudnn", judged, _measure_stage(report, "runtime", "cudnn"))
     if judged.status == "fail":

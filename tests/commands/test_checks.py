@@ -16,6 +16,7 @@ from framework_envs import framework_env, venv
 from provision import report
 from provision.commands import project_checks
 from provision.commands.verify_packages import Examination
+from provision.environment import state
 from provision.errors import DataError, UsageError
 from provision.export import verdict_page
 from provision.model import Machine, StageResult, Target, Verdict, as_document, from_plain
@@ -317,6 +318,21 @@ def test_checks_are_skipped_where_gpuenv_yaml_is_missing(env):
     found = judged(env)
     assert (last(found).status, found.verdict) == ("skip", "cpu")
     assert last(found).detail == f"the project's checks did not run: {env.parent}/gpuenv.yaml is missing"
+
+
+@pytest.mark.parametrize("put", [shutil.move, lambda a, b: shutil.copytree(a, b, symlinks=True)])
+def test_the_checks_of_a_moved_or_copied_project_run_from_the_file_beside_the_environment(env, put):
+    project_of(env, {"run": "touch moved"})
+    other = env.parent.with_name("other")
+    put(env.parent, other)
+    assert [c.status for c in judged(other / ".venv").checks] == ["pass"]
+    assert (other / "moved").exists() and not (env.parent / "moved").exists()
+    (other / ".venv/.gpuenv/plan.json").write_text("{}")  # of another program: the record is nobody's
+    found = judged(other / ".venv")
+    assert last(found).status == "warn" and "did not write" in last(found).detail
+    (other / ".venv/.gpuenv/plan.json").unlink()
+    with pytest.raises(UsageError, match="was moved or copied"):
+        state.require_vouched(other / ".venv")
 
 
 def test_an_invalid_file_is_an_error_before_anything_runs(env):

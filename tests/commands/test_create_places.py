@@ -4,6 +4,7 @@
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from torch_project import installed, torch  # noqa: F401
@@ -79,11 +80,18 @@ def test_a_path_with_blanks_quotes_and_umlauts_works(torch, gpuenv):
     assert shell.stdout.strip() == str(env)
 
 
-def test_a_second_create_of_the_same_environment_is_refused_at_once(torch, gpuenv):
-    assert torch().code == 0
-    with draft_and_replace_folder.lock_place(gpuenv.work / ".venv"):
-        ran = torch("--json")
-    assert ran.code == 7 and "another gpuenv" in ran.json["error"]["message"]
+@pytest.mark.parametrize("cache", [(), ("--cache-dir", "other")], ids=["one cache", "two caches"])
+def test_a_second_create_of_the_same_environment_waits_and_says_so(torch, gpuenv, cache):
+    with ThreadPoolExecutor(1) as pool:
+        with draft_and_replace_folder.lock_place(gpuenv.work / ".venv"):
+            second = pool.submit(torch, "--json", *cache)
+            with pytest.raises(TimeoutError):
+                second.result(4)
+            assert not (gpuenv.work / ".venv").exists()
+        ran = second.result(120)
+    said = f"note: waiting: another gpuenv process is using {gpuenv.work / '.venv'}"
+    assert ran.code == 0 and ran.err.count(said) == 1, ran.err
+    assert torch("--json").json["environment"]["changed"] is False
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")

@@ -197,6 +197,8 @@ def test_a_strangers_lock_sends_no_variable(project, index, stranger):
     project.env["GPUENV_GRANT"] = f"SECRET={base(stranger)}"
     assert project("lock", *ASK, "-r", "requirements.txt", "--output", "pylock.toml").code == 0
     assert "${SECRET}" in (project.work / "pylock.toml").read_text()
+    lines = (project.work / "pylock.toml").read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if "${SECRET}" in line)
     del project.env["GPUENV_GRANT"]
     stranger.requests.clear()
     for argv in (
@@ -208,7 +210,7 @@ def test_a_strangers_lock_sends_no_variable(project, index, stranger):
     ):
         ran = project(*argv)
         assert ran.code == 2 and asked(stranger) == "", (argv, ran.err)
-        assert "pylock.toml line" in ran.err and f"SECRET={base(stranger)}" in ran.err, ran.err
+        assert f"pylock.toml line {number}: " in ran.err and f"SECRET={base(stranger)}" in ran.err, ran.err
     project.env["GPUENV_GRANT"] = f"SECRET={base(stranger)}"
     ran = project("create", "--lock", "pylock.toml", "--no-verify")
     assert ran.code == 0 and SECRET in asked(stranger), ran.err

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -153,6 +154,20 @@ def test_what_another_user_entered_counts_for_nobody(go):
     assert go("add", "more", "--no-verify").code == 2
 
 
+def test_a_run_with_umask_0_does_not_refuse_its_own_files(go):
+    """Some runners of CI set it, and groups that share folders have umask 002."""
+    (go.work / "gpuenv.yaml").write_text(f"frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: '{HERE}'\n")
+    for argv in (("create",), ("add", "more"), ("create",), ("drop", "more")):
+        done = subprocess.run(
+            [sys.executable, "-m", "provision", *argv, "--no-verify"], env=go.env, cwd=go.work, umask=0,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    made = (go.work / ".venv", go.work / "gpuenv.yaml", go.folder / "cache", *(go.work / ".venv").rglob("*"))
+    open_ = {path.name for path in made if not path.is_symlink() and path.stat().st_mode & 0o022}
+    assert open_ <= {".lock"}  # of uv, which everybody may lock
+
+
 # --- the line that names the index ---------------------------------------------------------------
 
 
@@ -180,10 +195,11 @@ def test_the_line_names_the_address_that_is_used(go, index, evil):
     index.wheels = {
         name: dict(files) for name, files in evil.wheels.items()
     }  # a lock is installed by hash, from the configured indexes
-    for argv in (("--dry-run",), (), ()):
+    for argv in (("--dry-run",), ()):
         ran = ok(go("create", "locked", *lock, *argv))
         assert index.url.rstrip("/") in ran.out and f"from {evil.url.rstrip('/')}" not in ran.out, argv
         assert "PyPI" not in ran.out
+    assert "  from " not in ok(go("create", "locked", *lock)).out  # it is up to date: no index is asked
 
 
 def test_pypi_is_named_where_it_is_asked(gpuenv):
@@ -229,6 +245,10 @@ def test_a_link_out_of_the_project_is_not_changed_by_default(go, other, argv):
 
 def test_a_link_is_followed_where_it_is_named_or_stays_inside(go, other):
     ok(go("export", "--format", "requirements"))
+    record = {p.name: p.read_bytes() for p in (other / ".gpuenv").iterdir() if p.is_file()}
+    ran = go("verify", "--device", "cpu")
+    assert "the verdict is not recorded: .venv is a link" in ran.err.replace("\n", "")
+    assert {p.name: p.read_bytes() for p in (other / ".gpuenv").iterdir() if p.is_file()} == record
     ok(go("drop", "more", "--env", ".venv", "--no-verify"))
     assert "more" not in installed(go.work / ".venv")
     (go.work / ".venv").unlink() if (go.work / ".venv").is_symlink() else shutil.rmtree(go.work / ".venv")

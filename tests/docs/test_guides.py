@@ -352,9 +352,9 @@ def test_the_cells_for_colab_run_as_written(online):
     (online.work / "train.py").write_text("import jax, sys; print(jax.devices(), sys.prefix)\n")
     (block,) = texts("docs/how-to/colab.md", "test_the_cells_for_colab_run_as_written")
     assert all(line.startswith("!") for line in block.splitlines())
-    _, judged, created, run = online.types(re.sub("^!", "", block, flags=re.MULTILINE), verify=8)
+    _, judged, created, run = online.types(re.sub("^!", "", block, flags=re.MULTILINE))
     assert (runtime / "bin" / "gpuenv").exists()
-    assert "verdict: fails" in judged.words and "Runtime > Change runtime type" in judged.words
+    assert WORKS_ON_CPU.search(judged.words) and "Runtime > Change runtime type" in judged.words
     assert WORKS_ON_CPU.search(created.words) and "Change runtime type" in created.words
     assert "CpuDevice" in run.out and str(online.work / "env") in run.out
 

@@ -64,7 +64,7 @@ def test_line_numbers_are_those_of_the_file() -> None:
         ("hint", "provision/cli/", "ulimit"),
         ("help", "provision/request/shared_options.py", "Python"),
         ("screen", "provision/show/", "possible fix"),
-        ("file", "provision/export/", "FROM"),
+        ("file", "provision/export/", "docker build"),
         ("profile", "profiles/failures.yaml", "driver"),
     ],
 )

@@ -11,7 +11,7 @@ from project_config import path, read  # noqa: F401  # fixtures
 
 from provision.errors import DataError, UsageError
 from provision.project.config import edit_packages
-from provision.project.config.edit_packages import add_packages
+from provision.project.config.edit_packages import add_packages, parse_package_name
 from provision.project.config.gpuenv_yaml import read_config
 
 _STYLES = {
@@ -67,6 +67,23 @@ def test_an_entry_of_the_same_name_is_replaced(path, before, after):
     path.write_text(before)
     add_packages(path, ["Numpy==2.0", "tqdm"])
     assert path.read_text() == after
+
+
+@pytest.mark.parametrize(
+    ("entry", "added", "after"),
+    [
+        ("numpy<2", "numpy", "numpy<2"),
+        ("numpy<2", "Numpy>=1.26", "Numpy>=1.26"),
+        ("numpy[a]<2", "numpy[b]", "numpy[a,b]<2"),
+        ("numpy[a]", "numpy", "numpy[a]"),
+        ("numpy<2; os_name == 'x'", "numpy", "numpy<2"),
+        ("numpy @ https://h/numpy-1.zip", "numpy", "numpy @ https://h/numpy-1.zip"),
+    ],
+)
+def test_a_bound_stays_where_the_added_package_names_none(path, entry, added, after):
+    path.write_text(f'packages: ["six", "{entry}", "tqdm"]\n')
+    assert add_packages(path, [added]).packages == ("six", after, "tqdm")
+    assert edit_packages.merge_packages([entry], [added]) == [after]
 
 
 def test_a_linked_file_is_written_where_it_lies(path, tmp_path):
@@ -156,6 +173,6 @@ def test_any_style_is_edited_or_left_alone(path, entries, added, style, quote, t
     found = add_packages(path, added)
     after = path.read_text()
     assert read_config(path) == found
-    assert set(added) <= set(found.packages)
+    assert {*map(parse_package_name, added)} <= {*map(parse_package_name, found.packages)}
     assert dataclasses.replace(found, packages=()) == dataclasses.replace(before, packages=())
     assert re.findall(r"#.*", text) == re.findall(r"#.*", after)

@@ -24,16 +24,25 @@ def test_a_repository_around_a_folder_is_its_tree(home):
     assert tree.find_root(member) == home / "clone"
 
 
-def test_a_home_folder_that_is_a_repository_is_no_tree(home):
-    (home / ".git").mkdir()
-    (home.parent / ".git").mkdir()
+def test_without_a_repository_the_nearest_folder_that_can_be_installed_is_the_tree(home):
+    (home / "clone" / "setup.py").touch()
+    assert tree.find_root(home / "clone" / "member") == home / "clone"
+    tree.find_root.cache_clear()
+    (home / "clone" / "member" / "pyproject.toml").touch()
+    assert tree.find_root(home / "clone" / "member") == home / "clone" / "member"
+
+
+@pytest.mark.parametrize("mark", [".git", "setup.py"])
+def test_a_home_folder_that_is_a_repository_is_no_tree(home, mark):
+    (home / mark).mkdir()
+    (home.parent / mark).mkdir()
     assert tree.find_root(home / "clone") == home / "clone"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("name", ["clone", "clone/.git"])
+@pytest.mark.parametrize("name", ["clone", "clone/.git", "clone/setup.py"])
 def test_a_repository_of_another_user_is_no_tree(home, name):
-    (home / "clone" / ".git").mkdir()
+    (home / "clone" / (".git" if name == "clone" else name.partition("/")[2])).mkdir()
     os.chown(home / name, 65534, 65534)
     assert tree.find_root(home / "clone" / "member") == home / "clone" / "member"
 

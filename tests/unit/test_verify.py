@@ -67,7 +67,7 @@ def test_a_framework_passes_on_the_cpu_and_is_not_changed(name, tmp_path, monkey
     assert snapshot(env) == before
     assert verdict.verdict == "cpu"
     assert [s.status for s in verdict.stages] == ["skip"] * 4 + ["pass", "pass", "skip"]
-    assert all("cpu" in s.detail for s in verdict.stages[:4])
+    assert all("CPU" in s.detail for s in verdict.stages[:4])
     (framework,) = verdict.frameworks
     assert framework.name == name
     (device,) = framework.devices

@@ -23,7 +23,7 @@ _Change = tuple[int, int, str]
 
 
 def add_packages(path: Path, requirements: Sequence[str]) -> ProjectConfig:
-    """Write requirements into `packages`. Each replaces the entry of its name, or is appended.
+    """Write requirements into `packages`, as `merge_packages` does.
 
     Returns the edited project. A file that has all of them is not written. The new text is parsed again before it is
     written. Raises UsageError for a requirement that cannot be a package. Raises DataError, and keeps the file, if it
@@ -32,7 +32,8 @@ def add_packages(path: Path, requirements: Sequence[str]) -> ProjectConfig:
     wanted = {_validate_package(text): text for text in requirements}
     data = read_bytes(path)
     before = parse_config(path.name, data)
-    entries: list[str | None] = [*_merge(path.name, before.packages, wanted)]
+    _refuse_several(path.name, before.packages, list(wanted))
+    entries: list[str | None] = [*merge_packages(before.packages, list(wanted.values()))]
     by_hand = "write it by hand: " + ", ".join(f"packages: {json.dumps([t])}" for t in wanted.values())
     return _rewrite(path, data, before, entries, by_hand)
 
@@ -99,8 +100,32 @@ def _validate_package(text: str) -> str:
     return name
 
 
-def _merge(file: str, packages: Sequence[str], wanted: dict[str, str]) -> tuple[str, ...]:
-    """Return the entries with the new requirements in place. Raises DataError."""
+def merge_packages(have: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return the requirements with the wanted ones in the places of their names, or behind.
+
+    A wanted one without a bound keeps the bound that is there.
+    """
+    names = [parse_package_name(text) for text in have]
+    by_name = {parse_package_name(text): text for text in wanted}
+    merged = [
+        _keep_bound(text, by_name[name]) if name in by_name else text
+        for name, text in zip(names, have, strict=True)
+    ]
+    return [*merged, *(text for name, text in by_name.items() if name not in names)]
+
+
+def _keep_bound(old_text: str, new_text: str) -> str:
+    old, new = parse_requirement(old_text), parse_requirement(new_text)
+    if new.specifier or new.url:
+        return new_text
+    if new.extras <= old.extras and str(new.marker) == str(old.marker):
+        return old_text
+    old.extras, old.marker = old.extras | new.extras, new.marker
+    return str(old)
+
+
+def _refuse_several(file: str, packages: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise DataError for a wanted package with several entries."""
     names = [parse_package_name(text) for text in packages]
     for name in wanted:
         if names.count(name) > 1:
@@ -108,8 +133,6 @@ def _merge(file: str, packages: Sequence[str], wanted: dict[str, str]) -> tuple[
                 f"{file} has {name} more than once, with different markers",
                 hint="change these entries by hand",
             )
-    merged = [wanted.get(name, text) for name, text in zip(names, packages, strict=True)]
-    return (*merged, *(text for name, text in wanted.items() if name not in names))
 
 
 def _edit_yaml(text: str, old: Sequence[str], new: Sequence[str | None]) -> str:

@@ -10,10 +10,10 @@ from provision.errors import UsageError
 from provision.model import PROJECT_FOLDER, ProjectRequirements, RequirementLine, normalize_name
 
 from ..quote_for_messages_and_parse_requirement import quote_text
-from ..tree import find_root
+from ..tree import BUILDABLE, find_root
 from .cpu_packages import find_cpu_frameworks
 from .project_metadata import StatedRequirements
-from .requirement import BUILDABLE, SourceLine, parse_line
+from .requirement import SourceLine, parse_line
 from .requirements_files import ReadingState, find_common_folder, read_requirements_file
 from .sorted_requirements import SortedRequirements, SortingRules, sort_requirements
 

@@ -16,10 +16,9 @@ from provision.system import grants
 from provision.system.untrusted_names_to_paths import file_name_of_url
 
 from .. import quote_for_messages_and_parse_requirement
-from ..tree import refuse_outside
+from ..tree import BUILDABLE, refuse_outside
 
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
-BUILDABLE = ("pyproject.toml", "setup.py", "setup.cfg")
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:\s*\[(?P<extras>[^\]]*)\])?\s*@\s*(?P<url>\S.*)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _SCP = re.compile(r"(git\+)?[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:(?!//)")

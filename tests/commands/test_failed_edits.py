@@ -1,0 +1,85 @@
+"""`add` and `drop` that fail leave the project's files as they were, and never drop a bound of the project."""
+
+import sys
+
+import pytest
+from environment_facts import installed, ok
+from loopback import Index, serving, wheel_bytes
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+YAML = f'frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages: ["kept<2"]\n'
+
+
+@pytest.fixture
+def go(gpuenv):
+    plan = gpuenv(
+        "resolve", "--framework", "jax", "--index", "pypi", "--device", "cpu", "--python", HERE, "--json"
+    )
+    with serving(Index()) as index:
+        gpuenv.index = index
+        index.add_plan(plan.json)
+        for name, version in (("kept", "1.0"), ("kept", "2.0"), ("more", "1.0")):
+            index.add(name, version)
+        gpuenv.env["PIP_INDEX_URL"] = index.url
+        (gpuenv.work / "gpuenv.yaml").write_text(YAML)
+        yield gpuenv
+
+
+def files(go):
+    return {p.name: p.read_text() for p in go.work.iterdir() if p.is_file()}
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_failed_download_restores_the_projects_files(go, locked):
+    if locked:
+        ok(go("lock"))
+    ok(go("create", "--no-verify"))
+    before, packages = files(go), installed(go.work / ".venv")
+    go.index.faults["more-1.0-py3-none-any.whl"] = "500"
+    ran = go("add", "more", "--no-verify")
+    assert ran.code not in (0, 2) and files(go) == before and installed(go.work / ".venv") == packages
+    assert "restored, because the change failed" in ran.err
+
+
+def test_a_failed_proof_restores_the_projects_files(go):
+    """The jax of this index cannot be imported."""
+    ok(go("create", "--no-verify"))
+    before = files(go)
+    ran = go("drop", "kept")
+    assert ran.code == 8 and "Its previous packages were restored" in ran.err, ran.err
+    assert "gpuenv.yaml and pylock.toml: restored" in ran.err and files(go) == before
+
+
+def test_add_keeps_a_bound_that_the_project_states(go):
+    ok(go("create", "--no-verify"))
+    ran = ok(go("add", "kept", "more", "--no-verify"))
+    assert '["kept<2", "more"]' in (go.work / "gpuenv.yaml").read_text(), ran.err
+    assert installed(go.work / ".venv")["kept"] == "1.0"
+    (go.work / "asked.txt").write_text("kept<2\n")
+    (go.work / "gpuenv.yaml").write_text(YAML.replace('packages: ["kept<2"]', "requirements: [asked.txt]"))
+    ok(go("add", "kept", "--no-verify"))
+    assert installed(go.work / ".venv")["kept"] == "1.0"
+
+
+def test_add_never_replaces_cpu_builds_by_those_of_cuda(go):
+    """The PyTorch index does not respond, and torchvision of the default index is compiled for its CUDA build."""
+    go.env["GPUENV_INDEX_PYTORCH"] = "http://127.0.0.1:9/whl"
+    plan = go(
+        "resolve", "--framework", "torch", "--index", "pypi", "--device", "cpu", "--python", HERE, "--json"
+    )
+    go.index.add_plan(plan.json)
+    go.index.add("torchvision", "0.28.0")
+    go.index.add("needs-vision", "1.0", requires=("torchvision>=0.9",))
+    wheels = go.work / "wheels"
+    wheels.mkdir()
+    tag = f"cp{HERE.replace('.', '')}"
+    file = f"torch-2.13.0+cpu-{tag}-{tag}-manylinux_2_28_x86_64.whl"
+    (wheels / file).write_bytes(wheel_bytes("torch", "2.13.0+cpu"))
+    text = f'frameworks: [torch]\ndevice: cpu\nfind_links: [wheels]\npython: "{HERE}"\n'
+    (go.work / "gpuenv.yaml").write_text(text)
+    ok(go("lock"))
+    before = files(go)
+    ran = go("add", "needs-vision", "--json")
+    assert ran.code == 5 and files(go) == before, ran.out
+    assert "with needs-vision only the CUDA" in ran.json["error"]["message"]
+    assert "GPUENV_INDEX_PYTORCH" in ran.json["error"]["hint"]
