@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import html.parser
 import json
@@ -224,6 +225,16 @@ def describe_holdings(http: Http, indexes: Iterable[str], package: str) -> list[
                 f"{where} has {len(versions)} versions of {package}, {versions[0]} to {versions[-1]}"
             )
     return sentences
+
+
+def newest_version(http: Http, indexes: Iterable[str], package: str) -> str | None:
+    """Return the newest version on the indexes, without prereleases if there are others, or None."""
+    found: set[Version] = set()
+    for index in dict.fromkeys(indexes):
+        with contextlib.suppress(LockError):
+            found |= {v for f in project_files(http, index, package) if (v := version_of(f.name, package))}
+    released = [v for v in found if not v.is_prerelease]
+    return str(max(released or found)) if found else None
 
 
 def _list_wheel_versions(files: Iterable[File]) -> list[Version]:

@@ -121,11 +121,13 @@ def _package(one: Search, chosen: Solution, name: str) -> HeldBackPackage:
     """Return why a named package is not in its newest release."""
     newest = one.newest_files[name]
     locked = chosen.answer.versions[name]
-    because = _refused(one, name, newest.version)
-    for build in chosen.builds if because is None else ():
+    because: str | None = None
+    for build in chosen.builds:
         bound = one.bounds_of(newest).get(build.framework, "")
         if not meets(build.version, bound):
             because = f"{name} {newest.version} requires {build.framework}{bound}"
+            if tried := _without(one, name, newest.version):
+                because = f"{because}; {tried}"
     because = because or one.facts.fits(name, newest.version, newest.sha256, chosen.builds)
     because = (
         because or _of_outcomes(one, chosen, name, newest.version) or _left_out_series(one, chosen, name)
@@ -142,6 +144,19 @@ def _refused(one: Search, name: str, release: str) -> str | None:
         if isinstance(outcome, Refusal) and outcome.asked.for_whom == (name, release):
             reason = first_reason(outcome.error.log or "")
             return f"the solver finds no compatible set: {reason}" if reason else outcome.error.message
+    return None
+
+
+def _without(one: Search, name: str, release: str) -> str | None:
+    """Return what a question for a release ended with, if its answer does not have it."""
+    for outcome in one.tried:
+        if outcome.asked.for_whom != (name, release):
+            continue
+        builds = " and ".join(f"{b.framework} {b.version}" for b in _builds(outcome))
+        if isinstance(outcome, Refusal):
+            return f"with {builds} there is no solution: {first_reason(outcome.error.log or '') or outcome.error.message}"
+        if (version := outcome.answer.versions.get(name, "")) != release:
+            return f"with {builds} the solver takes {name} {version}"
     return None
 
 

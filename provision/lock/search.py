@@ -200,17 +200,15 @@ class _Search:
         if builds and lock.plan.python in self.fitting.question.pythons(builds[0]):
             plan = self.fitting.plan(builds, lock.plan.python or "", {})
             if plan.builds:
-                outcome = self._attempt(Try(plan=plan, builds=builds, keep=keep))
+                outcome = self._attempt_beside_newest(Try(plan=plan, builds=builds, keep=keep))
                 if isinstance(outcome, Solution) and not outcome.conflicts:
-                    self._read_newest(outcome.plan)
                     return outcome
         elif not moving.isdisjoint({b.framework for b in lock.plan.builds}):
             first = dataclasses.replace(
                 self.first_try(), keep={n: v for n, v in keep.items() if n in self.facts.named}
             )
-            outcome = self._attempt(first)
+            outcome = self._attempt_beside_newest(first)
             if isinstance(outcome, Solution) and not outcome.conflicts:
-                self._read_newest(outcome.plan)
                 return outcome
         named = ", ".join(sorted(moving)) or "the requirements"
         self._note(f"upgrading locked packages to make room for {named}")

@@ -14,7 +14,7 @@ from ..errors import LockError
 from ..index import uv, uv_config, uv_failures
 from ..index.http import Http
 from ..index.pip_config import pip_configuration
-from ..index.simple_api import describe_holdings
+from ..index.simple_api import describe_holdings, newest_version
 from ..model import PackageSources, RequirementLine
 from ..system import process
 from ..system.redaction import redact
@@ -107,9 +107,13 @@ def _no_solution(
         return _explain_absent(absent[1], sources, needs, log)
     named = tuple(n for n in dict.fromkeys(map(_name, roots)) if n and is_named(n, log))
     lines = [f"{n.text} ({n.origin})" for n in needs if n.name and canonicalize_name(n.name) in named]
-    holdings = _read_holdings(uv_failures.find_absent_package(log), sources)
-    if holdings:
-        message = f"no version of {uv_failures.find_absent_package(log)} meets all requirements: {'; '.join(holdings)}"
+    without = uv_failures.find_absent_package(log)
+    holdings = _read_holdings(without, sources)
+    pin = _pin(without, [*roots, *(n.text for n in needs)])
+    if without and pin and (newest := newest_version(*_indexes(sources), without)):
+        message = f"{without} has no version {pin}; the newest is {newest}"
+    elif holdings:
+        message = f"no version of {without} meets all requirements: {'; '.join(holdings)}"
     else:
         message = "the requirements conflict with each other"
     message += f": see {', '.join(lines[:5])}" if lines else ""
@@ -136,10 +140,31 @@ def _read_holdings(name: str | None, sources: PackageSources) -> list[str]:
     """Return the versions on each index of a package that the solver could not find."""
     if name is None or sources.offline or sources.no_index:
         return []
+    return describe_holdings(*_indexes(sources), name)
+
+
+def _indexes(sources: PackageSources) -> tuple[Http, list[str]]:
+    """Return the configured indexes, and a connection to them."""
     environ = process.environ()
     default = sources.default or uv_config.default_index(uv_config.variables(environ))
-    http = Http(pip_configuration(environ), tries=1, timeout=10.0)
-    return describe_holdings(http, [*([default] if default else []), *sources.extra], name)
+    return Http(pip_configuration(environ), tries=1, timeout=10.0), [
+        *([default] if default else []),
+        *sources.extra,
+    ]
+
+
+def _pin(name: str | None, texts: Iterable[str]) -> str | None:
+    """Return the one version of a package that a requirement allows, or None."""
+    for text in texts:
+        if name and _name(text) == canonicalize_name(name):
+            specifiers = list(Requirement(text).specifier)
+            if (
+                len(specifiers) == 1
+                and specifiers[0].operator in ("==", "===")
+                and "*" not in specifiers[0].version
+            ):
+                return specifiers[0].version
+    return None
 
 
 def readable(log: str) -> str:
