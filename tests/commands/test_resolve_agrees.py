@@ -1,0 +1,94 @@
+"""`resolve`, `lock` and a fleet of one host take the same builds for the same request."""
+# ruff: noqa: F811  # fixtures are imported by their names
+
+import json
+
+import pytest
+from marked_builds import Marks
+from test_newest_set import ASK, GPU, torches, write_rows  # noqa: F401
+
+SOURCED = {"since": "2.2"}
+EXACT = 'package: "kernels", version: "2.0", built_for: "torch==2.13.0", abi: "exact", cxx11: "1"'
+OTHER_CUDA = 'package: "codec", version: "1.0", cuda: "12", cuda_by: "needed", needs: ["libcudart.so.12"]'
+
+
+@pytest.fixture
+def shelf(torches, index, tmp_path):
+    """An index with packages of every kind that a request of this file names."""
+    (tmp_path / "code").mkdir()
+    marks = Marks(tmp_path / "code")
+    index.add("serving", "2.0", requires=("torch==2.14.0",))
+    index.add("serving", "1.0", requires=("torch>=2.0",))
+    index.add("ranged", "2.0", requires=("torch<2.15",))
+    index.add("ranged", "1.0", requires=("torch>=2.0",))
+    index.add("brings", "1.0", requires=("serving",))
+    index.add("deep", "2.0", requires=("brings", "plain<3"))
+    index.add("kernels", "2.0")
+    index.add("kernels", "1.0")
+    index.add("codec", "1.0")
+    index.add("unmet", "2.0", requires=("torch==2.13.0", "absent"))
+    index.add("unmet", "1.0", requires=("torch>=2.0",))
+    index.add("cuda-eleven", "2.0", requires=("torch", "nvidia-cublas-cu11"))
+    index.add("cuda-eleven", "1.0", requires=("torch",))
+    index.add("nvidia-cublas-cu11", "11.11.3.6")
+    for version in ("3.0", "2.0", "1.0"):
+        index.add("plain", version)
+    marks.stated(index, "sourced", "1.0", ("torch<2.15",), **SOURCED)
+    marks.stated(index, "sourced-plain", "1.0", ("plain<3",), **SOURCED)
+    marks.stated(index, "sourced-deep", "1.0", ("sourced", "plain"), **SOURCED)
+    marks.stated(index, "sourced-exact", "1.0", ("torch==2.13.0",), **SOURCED)
+    marks.stated(index, "sourced-mixed", "2.0", ("torch==2.14.0",), **SOURCED)
+    index.add("sourced-mixed", "1.0", requires=("torch>=2.0",))
+    index.add("wheel-of-sources", "1.0", requires=("sourced-exact",))
+    torches.marks, torches.rows = marks, write_rows(torches, EXACT, OTHER_CUDA)
+    return torches
+
+
+REQUESTS = [
+    "torch", "torch==2.14.0", "torch==2.13.0", "torch plain", "torch plain<2", "torch serving", "torch serving<2",
+    "torch plain serving", "serving torch", "torch ranged", "torch ranged serving", "torch brings", "torch deep",
+    "torch deep serving", "torch kernels", "torch kernels<2", "torch kernels plain", "torch kernels ranged",
+    "torch unmet", "torch unmet serving", "torch cuda-eleven", "torch cuda-eleven plain",
+    "torch sourced", "torch sourced-plain", "torch sourced-deep", "torch sourced-exact", "torch sourced-mixed",
+    "torch wheel-of-sources", "torch sourced serving", "torch sourced-exact plain",
+]  # fmt: skip
+
+
+def taken(plan):
+    return [(b["framework"], b["version"], b["cuda"], b["index"]) for b in plan["builds"]]
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_the_builds_are_the_same(shelf, request_):
+    (shelf.work / "asked.txt").write_text("\n".join(request_.split()) + "\n")
+    ask = ("--json", "-r", "asked.txt", *shelf.rows, *ASK[2:])
+    planned = shelf("resolve", *ask)
+    assert shelf.marks.left() == [], "resolve runs no build code"
+    locked = shelf("lock", *ask)
+    assert planned.code == locked.code == 0, planned.out + locked.out
+    assert taken(planned.json) == taken(locked.json["plan"])
+    if "sourced" not in request_:  # only a build could say what else an archive requires
+        assert planned.json["held_back"] == locked.json["held_back"]
+    assert planned.json["python"] == locked.json["plan"]["python"]
+
+
+@pytest.mark.parametrize("command", ["resolve", "lock"])
+def test_a_row_that_forbids_the_request_is_named_alike(shelf, command):
+    ran = shelf(command, "--json", "--with", "codec", *shelf.rows, *ASK)
+    assert ran.code == 5
+    assert ran.json["error"]["message"].startswith("codec 1.0 needs libcudart.so.12; torch has CUDA 13")
+
+
+@pytest.mark.parametrize("request_", ["torch serving", "torch kernels", "torch sourced"])
+def test_a_fleet_takes_the_builds_of_the_lock_of_its_hosts(shelf, request_):
+    (shelf.work / "asked.txt").write_text("\n".join(request_.split()) + "\n")
+    target = shelf("resolve", "--json", *ASK).json["target"]
+    (shelf.work / "hosts").mkdir()
+    for name in ("a", "b"):
+        (shelf.work / "hosts" / f"{name}.json").write_text(json.dumps(target))
+    ask = ("--json", "-r", "asked.txt", *shelf.rows, "--index", "pypi", "--python", "3.11")
+    alone = shelf("lock", *ask, *GPU)
+    fleet = shelf("lock", *ask, "--target", "hosts")
+    assert fleet.code == alone.code == 0, fleet.out + alone.out
+    (one,) = fleet.json["locks"]
+    assert taken(one["lock"]["plan"]) == taken(alone.json["plan"])
