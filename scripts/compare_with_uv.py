@@ -206,7 +206,8 @@ def judge(
             continue
         if name not in ours and name not in named:
             continue  # another release of a package requires other packages
-        has_reason = name in decided or bool(held_back and name not in named)
+        of_toolkit = "cuda-toolkit" in decided and name.startswith("nvidia-")
+        has_reason = name in decided or of_toolkit or bool(held_back and name not in named)
         (with_reason if has_reason else without_reason).append(
             f"{name} {ours.get(name, 'is not locked')}; uv takes {version}"
         )
@@ -214,10 +215,12 @@ def judge(
 
 
 def _list_decided(plan: dict[str, Any], held_back: Collection[str]) -> Iterator[str]:
-    """Yield the packages that held-back builds require, such as triton, and those that the plan's notes name first."""
+    """Yield the packages that the plan decides: its pins of cuDNN and the toolkit, what held-back builds require, such as
+    triton, and those that its notes name first."""
     for build in plan["builds"]:
-        if build["framework"] in held_back:
-            yield from (str(canonicalize_name(Requirement(r).name)) for r in build["requirements"])
+        for need in map(Requirement, build["requirements"][1:]):
+            if build["framework"] in held_back or any(s.operator in ("==", "===") for s in need.specifier):
+                yield str(canonicalize_name(need.name))
     for note in plan["notes"]:
         if name := re.match(r"[A-Za-z0-9._-]+", note):
             yield str(canonicalize_name(name[0]))

@@ -24,6 +24,7 @@ from ..model import (
     LockedPackage,
     Machine,
     PackageSources,
+    RequestContext,
     Verdict,
     as_document,
     as_plain,
@@ -53,7 +54,8 @@ class BuildJob:
 
     `machine` is None if this machine is not the target. `remembered` are the options that the next `create`
     compares; None keeps the recorded ones. `verify` is the option; None proves only what is not proved yet.
-    `checks` allows the project's checks to run. `python` returns the interpreter for a venv.
+    `checks` allows the project's checks to run. `python` returns the interpreter for a venv. `context` is the request
+    that was solved for this build, or None for a lock that was named.
     """
 
     env: Path
@@ -67,6 +69,7 @@ class BuildJob:
     checks: bool = True
     python: Callable[[], str] = str
     distrust: bool = False
+    context: RequestContext | None = None
 
     @property
     def local_lock(self) -> Lock:

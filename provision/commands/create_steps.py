@@ -42,12 +42,12 @@ from ..wheels import pylock
 from . import create_from_bundle, interruption_message, keep_device_cuda_and_python, read_request
 from .build_transaction import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
 from .create_options import CreateOptions
-from .existing_lock import list_watched_files, require_lock, solve_or_read_lock
+from .existing_lock import list_watched_files, renew_project_lock, require_lock, solve_or_read_lock
 from .lock_acceptance import accept_lock, name_hosts
-from .preview_changes import foresee
-from .resolve import explain_cpu_choice, show_plan
+from .preview_changes import foresee, read_lock_inside
+from .resolve import add_notes, explain_cpu_choice
 from .up_to_date import finish_creation, make_record
-from .verdict_inputs import is_outdated, machine_for_verdict
+from .verdict_inputs import is_good, is_outdated, machine_for_verdict
 
 # Options that can change without a new environment: packages, and bounds of the same frameworks.
 _MOVES = {
@@ -66,15 +66,7 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
     choices = dataclasses.replace(choices, manager=find_lock_manager(how.lock, choices.manager))
     read_request.get_locking(choices).require()
     if how.dry_run:
-        lock = require_lock(env, choices, how, emit)
-        if lock is None:
-            plan = show_plan(emit, choices)
-        else:
-            lock = name_hosts(lock, choices, emit)
-            sources = package_sources.read_locked_sources(choices, lock)
-            plan = name_configured(lock.plan, sources, (), where.get_cache_dir(choices))
-        foresee(emit, env, plan, lock, choices)
-        return plan
+        return _preview(emit, env, choices, how)
     with draft_and_replace_folder.lock_place(env, emit, wait=True):
         draft_and_replace_folder.recover(env)
         with interruption_message.describe_by(interruption_message.remember_state(env).look):
@@ -83,6 +75,25 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
             draft_and_replace_folder.refuse_half_changed(env)
             lock = require_lock(env, choices, how, emit)
             return in_place(emit, env, choices, how, lock)
+
+
+def _preview(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Plan:
+    """Return the plan, and emit what `create` would install. No source code runs."""
+    lock = require_lock(env, choices, how, emit)
+    if lock is None:
+        context = read_request.judge_request(choices, emit, reading=True)
+        plan, lock = solve_or_read_lock(
+            context, choices, emit, read_lock_inside(env), allow_md5=how.allow_md5
+        )
+        if lock is None:
+            return plan
+        plan = add_notes(plan, context, choices)
+    else:
+        lock = name_hosts(lock, choices, emit)
+        sources = package_sources.read_locked_sources(choices, lock)
+        plan = name_configured(lock.plan, sources, (), where.get_cache_dir(choices))
+    foresee(emit, env, lock)
+    return plan
 
 
 def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: Lock | None) -> CreateResult:
@@ -162,9 +173,10 @@ def _build_new(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> C
         return job
     work = BuildStep(do=lambda prefix: way.install(job.local_lock, prefix, job.how))
     try:
-        return replace_environment(
+        result = replace_environment(
             job, work, rolled_back=f"the new environment failed. {env} was not changed"
         )
+        return _renewed(job, result)
     finally:
         with contextlib.suppress(BuildError):  # the next run at this path tries again
             bundled_pythons.settle(env)
@@ -184,6 +196,7 @@ def _job(
     Return a CreateResult without an environment if no build fits.
     """
     files: list[str] = []
+    context: RequestContext | None = None
     if fixed_lock is None:
         note: tuple[str, ...] = ()
         if old:
@@ -210,7 +223,7 @@ def _job(
     return BuildJob(
         env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=how.verify,
         checks=how.checks,
-        remembered=make_record(choices, fixed_lock, files), distrust=how.recreate,
+        remembered=make_record(choices, fixed_lock, files), distrust=how.recreate, context=context,
         python=lambda: _python_for(lock.plan, machine, choices, env, emit),
     )  # fmt: skip
 
@@ -303,7 +316,15 @@ def _install_changes(job: BuildJob, old: Lock) -> CreateResult:
         packages=compare_locks(old, new).into,
     )
     rolled_back = f"{job.env} failed with these changes. Its previous packages were restored"
-    return replace_environment(job, work, rolled_back=rolled_back)
+    return _renewed(job, replace_environment(job, work, rolled_back=rolled_back))
+
+
+def _renewed(job: BuildJob, result: CreateResult) -> CreateResult:
+    """Renew the project's lock after a build that succeeded, if its requirements are newer than the lock."""
+    if job.context and is_good(result) and renew_project_lock(job.choices, job.context, job.lock, job.emit):
+        files = list_watched_files(job.choices, job.context)
+        state.write_vouched(job.env, "request.json", make_record(job.choices, None, files))
+    return result
 
 
 def _record_options(job: BuildJob) -> CreateResult:
@@ -314,4 +335,4 @@ def _record_options(job: BuildJob) -> CreateResult:
         state.vouch(job.env.resolve(), state.digest_record(draft))
     job.record(job.env)
     verdict = read_kept_verdict(job, machine_for_verdict())
-    return finish_creation(job.emit, job.created(verdict, changed=False), job.env)
+    return _renewed(job, finish_creation(job.emit, job.created(verdict, changed=False), job.env))

@@ -51,13 +51,52 @@ def solve_or_read_lock(
         emit(Event(kind="warning", stage="lock", text=f"{lock_name(choices)} is not used: {why}"))
         project_lock = None
     elif project_lock:
-        note = f"{lock_name(choices)} is not used, because it is for other requirements. To update the lock: gpuenv lock"
-        emit(Event(kind="note", stage="lock", text=note))
+        emit(
+            Event(
+                kind="note",
+                stage="lock",
+                text=f"{lock_name(choices)} is for other requirements: solving again",
+            )
+        )
     plan, new_lock = solve_like(context, choices, emit, like or project_lock)
     if new_lock is None:
         return plan, None
     get_locking(choices).check_hashes(new_lock, "the channel's index", allow_md5=allow_md5)
     return plan, dataclasses.replace(new_lock, inputs=inproject.digest_inputs(choices, files))
+
+
+def renew_project_lock(choices: Choices, context: RequestContext, lock: Lock, emit: Emit) -> bool:
+    """Write the project's lock after a build whose requirements are newer than it, and say what changed.
+
+    It stays where the command line chose other packages, or where it is for another machine. Return whether it was
+    written. Raises LockError.
+    """
+    old = (
+        _held(choices, lock.plan.platform)
+        if choices.config and not _OWN.intersection(choices.typed or {})
+        else None
+    )
+    if old is None or old.inputs == lock.inputs:
+        return False
+    name = lock_name(choices)
+    if old.target != lock.target or old.plan.device != lock.plan.device:
+        text = f"{name} is for another machine and for other requirements. To update it: gpuenv lock"
+        emit(Event(kind="warning", stage="lock", text=text))
+        return False
+    changed = list_differences(old, lock)
+    get_locking(choices).write_lock(find_project_folder() / name, lock, virtual_packages(context, choices))
+    emit(
+        Event(
+            kind="note", stage="lock", text=f"{name} is renewed: {', '.join(changed) or 'the same packages'}"
+        )
+    )
+    return True
+
+
+_OWN = frozenset(
+    {"with_", "requirement", "extra", "group", "framework", "project", "cuda", "python", "device"}
+)
+"""Options that choose other packages than those of the project's file."""
 
 
 def _held(choices: Choices, platform: str | None = None) -> Lock | None:

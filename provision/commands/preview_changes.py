@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..environment import draft_and_replace_folder
-from ..model import Emit, Event, Lock, LockedPackage, PackageChange, Plan, Preview
-from ..request import load_profiles
-from ..request.shared_options import Choices
+from ..model import Emit, Event, Lock, LockedPackage, PackageChange, Preview
 from ..wheels import pylock
 from ..wheels.cache_and_disk import size
 
@@ -48,30 +46,24 @@ def preview_lock(
     )  # fmt: skip
 
 
-def foresee(emit: Emit, env: Path, plan: Plan, lock: Lock | None, choices: Choices) -> None:
-    """Emit where `create` would build a plan, and the known download size."""
-    if not plan.builds:
-        return
+def foresee(emit: Emit, env: Path, lock: Lock) -> None:
+    """Emit what `create` would install from a lock: each package with its size and index, or that nothing changes."""
     old = read_lock_inside(env)
-    words = f"would {'change' if old else 'make'} {env}"
-    if lock:
-        count = len(list_changes(old, lock)) if old else len(lock.packages)
-        words += f": {count} package{'' if count == 1 else 's'}{' to change' if old else ''}"
-        total, of = sum(p.size or 0 for p in lock.packages), "up to "
-    else:
-        total, of = _wheels(plan, choices), "the wheels of the frameworks alone: "
-    known = f"; {of}{size(total)} to download, {size(measure_free_space(env))} free" if total else ""
-    emit(Event(kind="log", stage="build", text=words + known))
-
-
-def _wheels(plan: Plan, choices: Choices) -> int:
-    """Return the size in bytes of the planned builds' own wheels, as far as the profiles have it."""
-    planned = {(b.framework, b.version, b.cuda, b.index, plan.platform) for b in plan.builds}
-    known = {
-        (b.framework, b.version, b.cuda, b.index, b.platform): int(b.bytes)
-        for b in load_profiles.load_all(choices).builds if b.bytes
-    }  # fmt: skip
-    return sum(known.get(one, 0) for one in planned)
+    names = {c.name for c in list_changes(old, lock)}
+    if old and not names:
+        emit(Event(kind="log", stage="build", text=f"would change nothing: {env} has these packages"))
+        return
+    packages = [p for p in lock.packages if p.name in names]
+    total = sum(p.size or 0 for p in packages)
+    count = f"{len(names)} package{'' if len(names) == 1 else 's'}{' to change' if old else ''}"
+    text = f"would {'change' if old else 'make'} {env}: {count}; up to {size(total)} to download, {size(measure_free_space(env))} free"
+    emit(Event(kind="log", stage="build", text=text))
+    for package in packages:
+        words = [f"{package.name} {package.version}", size(package.size) if package.size else "size unknown"]
+        words.append(f"from {package.index or package.url}")
+        emit(Event(kind="log", stage="build", text=f"  {', '.join(words)}"))
+    for name in sorted(names - {p.name for p in packages}):
+        emit(Event(kind="log", stage="build", text=f"  {name}: removed"))
 
 
 def measure_free_space(path: Path) -> int:

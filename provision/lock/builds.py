@@ -118,18 +118,19 @@ class Fitting:
             chosen.append(fit)
         return tuple(chosen)
 
-    def bounds(self, wanted: FrameworkRequest) -> str:
-        """Return the bounds of the user and the project on a framework."""
-        theirs = (b.specifier for b in self.context.request.bounds if b.name == wanted.name)
+    def bounds(self, wanted: FrameworkRequest, python: str | None) -> str:
+        """Return the bounds of the user and the project on a framework, for a Python."""
+        bounds = self.context.request.bounds
+        theirs = (b.specifier for b in bounds if b.name == wanted.name and b.holds_for(python))
         return ",".join(filter(None, (wanted.specifier, *theirs)))
 
-    def root(self, build: Build) -> str:
+    def root(self, build: Build, python: str | None) -> str:
         """Return the requirement of a framework that leaves its version open."""
         wanted = next(w for w in self.context.request.frameworks if w.name == build.framework)
         extras = ""
         if build.cuda and self.context.request.device == "cuda" and build.package_name in EXTRAS:
             extras = f"[{EXTRAS[build.package_name].format(major=major(build.cuda))}]"
-        return f"{build.package_name}{extras}{self.bounds(wanted)}"
+        return f"{build.package_name}{extras}{self.bounds(wanted, python)}"
 
     def limit(self, group: Sequence[Build]) -> str:
         """Return the constraint that allows exactly the versions of a group.

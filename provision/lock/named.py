@@ -48,6 +48,7 @@ def read_named_packages(context: RequestContext) -> tuple[NamedPackage, ...]:
 
     Several lines on one package are merged.
     """
+    frameworks = {*FRAMEWORKS, *(b.package for b in context.profiles.builds if b.package)}
     collected: dict[str, _Collected] = {}
     bounds: dict[str, SpecifierSet] = {}
     for need, origin, index in _lines(context):
@@ -62,7 +63,7 @@ def read_named_packages(context: RequestContext) -> tuple[NamedPackage, ...]:
     return tuple(
         NamedPackage(name=name, specifier=str(c.specifier & bounds.get(name, SpecifierSet())),
               extras=tuple(sorted(c.extras)), named_by=c.named_by, index=c.index)
-        for name, c in collected.items() if name not in FRAMEWORKS
+        for name, c in collected.items() if name not in frameworks
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def held_back(one: _Search, chosen: Solution) -> list[HeldBackPackage]:
 def _framework(one: _Search, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
     """Return why a framework is not in the newest version within its bounds."""
     build = next(b for b in chosen.builds if b.framework == wanted.name)
-    bound = one.fitting.bounds(wanted)
+    bound = one.fitting.bounds(wanted, chosen.plan.python)
     within = [
         b for b in one.context.profiles.builds
         if b.framework == wanted.name and b.platform == build.platform and not b.yanked and meets(b.version, bound)

@@ -319,16 +319,16 @@ class _Search:
             frameworks = pins(plan)
             limits = self.facts.left_out([one.builds])
         else:
-            frameworks = [self.fitting.root(b) for b in one.builds]
+            frameworks = [self.fitting.root(b, plan.python) for b in one.builds]
             frameworks += [] if one.loose else chosen_pins(plan, one.builds)
             limits = [self.fitting.limit(g) for g in groups]
             beside = one.builds[1:]
             limits += self.facts.left_out([(b, *beside) for b in groups[0]])
-        rest = [p for p in packages if p not in leading]
-        roots = list(dict.fromkeys([*leading, *frameworks, *rest, "pip"]))
+        # uv decides requirements of this one file in its order, and those of other files first.
+        roots = list(dict.fromkeys([*leading, *frameworks, *own, "pip"]))
         if context.sources.offline and not _has_pip(context):
             roots.remove("pip")
-        needs = tuple(n for n in context.demands.needs if not (_is_plain(n) and n.text in leading))
+        needs = tuple(n for n in context.demands.needs if not (_is_plain(n) and n.text in roots))
         pages = unruled_pages(context, plan)
         sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
         choice = choice_for(context, plan, self.emit, self.locked)
@@ -716,7 +716,7 @@ class _Search:
         others = request.frameworks[1:]
         if request.device != "cuda" or not others or any(w.name == "torch" for w in others):
             return None
-        texts = [f"{w.name}{self.fitting.bounds(w)}" for w in others]
+        texts = [text for w in others for text in self._cpu_lines(w)]
         names = " and ".join(w.name for w in others)
         first = request.frameworks[0].name
         alone = dataclasses.replace(
@@ -730,6 +730,15 @@ class _Search:
         text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
         self._note(text, "warning")
         return alone
+
+    def _cpu_lines(self, wanted: FrameworkRequest) -> list[str]:
+        """Return the requirements of a framework for the CPU, one for each bound that holds for some Pythons only."""
+        theirs = [b for b in self.context.request.bounds if b.name == wanted.name and b.pythons]
+        lines = [f"{wanted.name}{self.fitting.bounds(wanted, '')}"]
+        for bound in theirs:
+            pythons = " or ".join(f"python_version == '{p}'" for p in bound.pythons)
+            lines.append(f"{wanted.name}{bound.specifier} ; {pythons}")
+        return lines
 
     # --- refusals ------------------------------------------------------------------------------------
 

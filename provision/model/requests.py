@@ -22,12 +22,18 @@ class FrameworkRequest:
 class VersionBound:
     """A bound on a framework from a project's file: PEP 440, without local labels.
 
-    `origin` is its place ("requirements.txt line 4").
+    `origin` is its place ("requirements.txt line 4"). `pythons` are the minor versions for which its marker holds, or
+    none for a bound that holds for all.
     """
 
     name: str
     specifier: str
     origin: str
+    pythons: tuple[str, ...] = ()
+
+    def holds_for(self, python: str | None) -> bool:
+        """Return whether the bound holds for a Python. It does where the Python is unknown."""
+        return not self.pythons or python is None or python in self.pythons
 
 
 PROJECT_FOLDER = "the project's folder"

@@ -25,6 +25,7 @@ from ..model import (
     RequirementLine,
     Target,
     TransitiveFrameworks,
+    VersionBound,
     normalize_name,
 )
 from ..project.config.key_forms import CONFIG_NAME
@@ -89,12 +90,27 @@ def read_context(
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
         device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
-        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=demands.bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
+        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=(*demands.bounds, *_bounds_of_packages(wanted, demands, data)), stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
     )  # fmt: skip
     return RequestContext(
         request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,
         reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), reading=reading,
     )  # fmt: skip
+
+
+def _bounds_of_packages(
+    wanted: Sequence[FrameworkRequest], demands: ProjectRequirements, data: Profiles
+) -> list[VersionBound]:
+    """Return the bounds of lines that name a framework by another name of its package (onnxruntime-gpu)."""
+    names = {b.package: b.framework for b in data.builds if b.package}
+    requested = {w.name for w in wanted}
+    bounds = []
+    for need in demands.needs:
+        framework = names.get(need.name or "")
+        if framework in requested and not (need.local or need.vcs or " @ " in need.text):
+            specifier = str(Requirement(need.text).specifier)
+            bounds.append(VersionBound(name=framework, specifier=specifier, origin=need.origin))
+    return bounds
 
 
 def _frameworks_in(

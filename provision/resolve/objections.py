@@ -58,7 +58,7 @@ def _not_wanted(question: Question, wanted: FrameworkRequest, build: Build) -> I
     if not meets(build.version, wanted.specifier):
         yield RejectionReason(code="not_requested", text=f"{wanted.name}{wanted.specifier} was requested")
     for bound in question.request.bounds:
-        if bound.name == wanted.name and not meets(build.version, bound.specifier):
+        if bound.name == wanted.name and not bound.pythons and not meets(build.version, bound.specifier):
             text = f"{bound.origin} requires {bound.name}{bound.specifier}"
             yield RejectionReason(code="requirement_conflict", text=text)
     cuda = question.request.cuda

@@ -19,7 +19,7 @@ from ..model import (
     RequestContext,
     Target,
 )
-from .versions import allows, major, version
+from .versions import allows, major, meets, version
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,9 @@ class Question:
 
     def pythons(self, build: Build) -> tuple[str, ...]:
         """Return the Pythons that this build can be used with, best first."""
-        key = (build.python, build.unresolvable)
+        key: Hashable = (build.python, build.unresolvable)
+        if any(b.pythons and b.name == build.framework for b in self.request.bounds):
+            key = (key, build.framework, build.version)
         if key not in self._usable:
             self._usable[key] = self._pythons(build)
         return self._usable[key]
@@ -149,6 +151,10 @@ class Question:
     def _pythons(self, build: Build) -> tuple[str, ...]:
         refused = {u.split(":", 1)[0] for u in build.unresolvable}
         bound = self.request.requires_python
+        refused |= {
+            p for b in self.request.bounds if b.name == build.framework and not meets(build.version, b.specifier)
+            for p in b.pythons
+        }  # fmt: skip
         usable = [p for p in build.python if p not in refused and (not bound or allows(bound, p))]
         if self.request.python:
             return tuple(p for p in usable if p == self.request.python)

@@ -35,6 +35,13 @@ def may_apply(marker: Marker | None, known: Mapping[str, str]) -> bool:
     return any(_is_true(marker, {**environment, **python}) for python in tries)
 
 
+def pythons_of(marker: Marker | None, known: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the minor versions of Python for which a marker may apply, or none if it does not depend on Python."""
+    if marker is None or "python_" not in str(marker) or "python_version" in known:
+        return ()
+    return tuple(m for m in _MINORS if may_apply(marker, {**known, "python_version": m}))
+
+
 def _list_pythons(known: Mapping[str, str]) -> list[dict[str, str]]:
     minor, full = known.get("python_version"), known.get("python_full_version")
     if full:

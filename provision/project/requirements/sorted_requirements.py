@@ -17,7 +17,7 @@ from provision.model import (
 )
 
 from ..quote_for_messages_and_parse_requirement import quote_text
-from .markers import may_apply
+from .markers import may_apply, pythons_of
 from .requirement import ParsedRequirement, parse_archive_name
 
 # Labels of builds, such as that of torchvision 0.20.1+cu124. The plan chooses among builds of a version.
@@ -61,7 +61,8 @@ def sort_requirements(parsed: Iterable[ParsedRequirement], rules: SortingRules) 
                 jaxlib.append(one)
         elif name in PROJECT_FRAMEWORKS or name in FRAMEWORK_ALIASES:
             if may_apply(one.marker, rules.markers):
-                _add_framework(result, one, FRAMEWORK_ALIASES.get(name or "", name or ""), named=name or "")
+                framework = FRAMEWORK_ALIASES.get(name or "", name or "")
+                _add_framework(result, one, framework, named=name or "", rules=rules)
         elif name and (name in rules.stack or is_build_package(name)):
             result.left_out[
                 f"{_quote(one)} ({one.line.origin}) is ignored, because gpuenv selects this package itself"
@@ -71,7 +72,7 @@ def sort_requirements(parsed: Iterable[ParsedRequirement], rules: SortingRules) 
         else:
             specifier = _remove_build_labels(result, one) if name else one.specifier
             result.needs[_replace_specifier(one, specifier).as_line()] = None
-    _add_jaxlib(result, jaxlib)
+    _add_jaxlib(result, jaxlib, rules)
     return result
 
 
@@ -85,7 +86,9 @@ def _quote(one: ParsedRequirement) -> str:
     return quote_text(one.text.partition(" ;")[0])
 
 
-def _add_framework(result: SortedRequirements, one: ParsedRequirement, framework: str, *, named: str) -> None:
+def _add_framework(
+    result: SortedRequirements, one: ParsedRequirement, framework: str, *, named: str, rules: SortingRules
+) -> None:
     """Record a framework with its bounds. A constraint bounds it without asking for it."""
     origin = one.line.origin
     if not one.line.constraint:
@@ -94,7 +97,10 @@ def _add_framework(result: SortedRequirements, one: ParsedRequirement, framework
         result.needs[one.as_line()] = None
     specifier = _bound_by_address(result, one, framework) if one.url else _remove_labels(result, one)
     if specifier:
-        result.bounds.append(VersionBound(name=framework, specifier=specifier, origin=origin))
+        pythons = pythons_of(one.marker, rules.markers)
+        result.bounds.append(
+            VersionBound(name=framework, specifier=specifier, origin=origin, pythons=pythons)
+        )
     if named != framework:
         result.left_out[f"{_quote(one)} ({origin}) is read as {framework}"] = None
     if one.line.hashes:
@@ -167,12 +173,12 @@ def _split_clauses(specifier: str) -> list[str]:
     return [clause.strip() for clause in specifier.split(",") if clause.strip()]
 
 
-def _add_jaxlib(result: SortedRequirements, lines: list[ParsedRequirement]) -> None:
+def _add_jaxlib(result: SortedRequirements, lines: list[ParsedRequirement], rules: SortingRules) -> None:
     """Ignore jaxlib, which the plan chooses. It asks for jax if no other line does."""
     asks_for_jax = "jax" not in result.frameworks and any(not one.line.constraint for one in lines)
     for one in lines:
         if asks_for_jax:
-            _add_framework(result, one, "jax", named="jaxlib")
+            _add_framework(result, one, "jax", named="jaxlib", rules=rules)
         else:
             result.left_out[
                 f"{_quote(one)} ({one.line.origin}) is ignored, because gpuenv selects this package itself"
