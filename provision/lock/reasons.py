@@ -3,33 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet
+from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, RequestContext
 from ..resolve.companion_objections import lone_companions
 from ..resolve.objections import objections
 from ..resolve.versions import meets, version
+from .builds import Fitting
+from .compile import Answer
+from .facts import Facts
+from .named import NamedPackage
 from .solution import Refusal, Solution
 from .uv_errors import first_reason
-
-if TYPE_CHECKING:
-    from .search import _Search
 
 _OLD = 2 * 365
 """Days behind the newest release from which a warning is given."""
 _KEPT = "the existing lock has {locked}; to upgrade it: gpuenv lock --upgrade {package}"
 
 
-def held_back(one: _Search, chosen: Solution) -> list[HeldBackPackage]:
+class Search(Protocol):
+    """What the reasons read of a search."""
+
+    context: RequestContext
+    fitting: Fitting
+    facts: Facts
+    named: tuple[NamedPackage, ...]
+    tried: list[Solution | Refusal]
+    newest_files: Mapping[str, LockedPackage]
+    locked: Mapping[str, LockedPackage]
+
+    def requires(self, package: LockedPackage) -> tuple[str, ...] | None:
+        """Return the Requires-Dist of a release."""
+
+    def bounds_of(self, package: LockedPackage) -> dict[str, str]:
+        """Return the bounds on frameworks that a release states."""
+
+    def is_behind(self, name: str, locked: str) -> bool:
+        """Return whether a named package has a newer release within its bounds."""
+
+    def days_behind(self, package: LockedPackage, answer: Answer) -> int:
+        """Return the days between the uploads of a release and of the newest one."""
+
+    def who_excludes(self, answer: Answer, name: str, release: str, builds: Sequence[Build]) -> str | None:
+        """Return a locked release whose metadata excludes a release of a framework."""
+
+
+def held_back(one: Search, chosen: Solution) -> list[HeldBackPackage]:
     """Return the frameworks and the named packages that bind one which are not in their newest release."""
     rows = [row for wanted in one.context.request.frameworks if (row := _framework(one, chosen, wanted))]
     return [*rows, *(_package(one, chosen, name) for name in chosen.behind)]
 
 
-def _framework(one: _Search, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
+def _framework(one: Search, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
     """Return why a framework is not in the newest version within its bounds."""
     build = next(b for b in chosen.builds if b.framework == wanted.name)
     bound = one.fitting.bounds(wanted, chosen.plan.python)
@@ -61,7 +89,7 @@ def _framework(one: _Search, chosen: Solution, wanted: FrameworkRequest) -> Held
     )  # fmt: skip
 
 
-def _closed(one: _Search, within: Sequence[Build], chosen: Build) -> str | None:
+def _closed(one: Search, within: Sequence[Build], chosen: Build) -> str | None:
     """Return the index that does not respond although it has a newer build that fits."""
     wanted = next(w for w in one.context.request.frameworks if w.name == chosen.framework)
     newer = sorted(
@@ -72,7 +100,7 @@ def _closed(one: _Search, within: Sequence[Build], chosen: Build) -> str | None:
     for build in newer:
         if build.index in one.context.supply.unreachable:
             codes = {r.code for r in objections(one.fitting.question, wanted, build)}
-            if codes == {"index_excluded"}:
+            if codes == {"index_unreachable"}:
                 name = "PyTorch index" if build.index == "pytorch" else "default index"
                 cuda = f" for CUDA {build.cuda}" if build.cuda else ""
                 return (
@@ -81,7 +109,7 @@ def _closed(one: _Search, within: Sequence[Build], chosen: Build) -> str | None:
     return None
 
 
-def _clash(one: _Search, framework: str, newest: str) -> str | None:
+def _clash(one: Search, framework: str, newest: str) -> str | None:
     """Return why the newest version of a framework does not go with the other frameworks."""
     for row in one.fitting.newest.rejected:
         if row.framework == framework and row.version == newest and row.reasons:
@@ -89,7 +117,7 @@ def _clash(one: _Search, framework: str, newest: str) -> str | None:
     return None
 
 
-def _package(one: _Search, chosen: Solution, name: str) -> HeldBackPackage:
+def _package(one: Search, chosen: Solution, name: str) -> HeldBackPackage:
     """Return why a named package is not in its newest release."""
     newest = one.newest_files[name]
     locked = chosen.answer.versions[name]
@@ -108,11 +136,11 @@ def _package(one: _Search, chosen: Solution, name: str) -> HeldBackPackage:
     )  # fmt: skip
 
 
-def _left_out_series(one: _Search, chosen: Solution, name: str) -> str | None:
+def _left_out_series(one: Search, chosen: Solution, name: str) -> str | None:
     return one.facts.why_left_out(name, chosen.builds)
 
 
-def _of_outcomes(one: _Search, chosen: Solution, name: str, release: str) -> str | None:
+def _of_outcomes(one: Search, chosen: Solution, name: str, release: str) -> str | None:
     """Return what a question for a release ended with: the solver's reason, or what the other solution lacks."""
     for outcome in one.tried:
         if outcome is chosen or outcome.asked.for_whom != (name, release):
@@ -129,7 +157,7 @@ def _of_outcomes(one: _Search, chosen: Solution, name: str, release: str) -> str
     return None
 
 
-def _price(one: _Search, chosen: Solution, name: str, release: str) -> str | None:
+def _price(one: Search, chosen: Solution, name: str, release: str) -> str | None:
     """Return what a solution with a newer release would change: "vllm 0.33.0 is compatible with torch 2.14.0"."""
     for outcome in one.tried:
         if outcome is chosen or isinstance(outcome, Refusal):
@@ -156,17 +184,17 @@ def _limits(outcome: Solution, chosen: Solution) -> str:
     return ", ".join(f"{n} to {outcome.answer.versions[n]}" for n in worse)
 
 
-def _kept(one: _Search, package: str, locked: str) -> str:
+def _kept(one: Search, package: str, locked: str) -> str:
     if package in one.locked and one.locked[package].version.partition("+")[0] == locked.partition("+")[0]:
         return _KEPT.format(locked=locked, package=package)
     return "another requirement excludes it"
 
 
-def _place(one: _Search, wanted: FrameworkRequest) -> int:
+def _place(one: Search, wanted: FrameworkRequest) -> int:
     return [w.name for w in one.context.request.frameworks].index(wanted.name)
 
 
-def ladder(one: _Search, chosen: Solution) -> Iterator[PackageSet]:
+def ladder(one: Search, chosen: Solution) -> Iterator[PackageSet]:
     """Yield the solutions that were compared, newest framework first."""
     outcomes: list[Solution | Refusal] = [o for o in one.tried if o is not chosen]
     if not outcomes:
@@ -215,7 +243,7 @@ def describe(outcome: Solution | Refusal) -> str:
     return f"compared {named}: {'; '.join(found) or 'nothing is behind'}"
 
 
-def notes(one: _Search, chosen: Solution) -> Iterator[str]:
+def notes(one: Search, chosen: Solution) -> Iterator[str]:
     """Yield notes on the packages of a solution that may not work as expected."""
     by_name = {p.name: p for p in chosen.answer.packages}
     for build in chosen.builds:
@@ -241,7 +269,7 @@ def notes(one: _Search, chosen: Solution) -> Iterator[str]:
             yield f"{name} {package.version} contains compiled code whose requirements are unknown"
 
 
-def warnings(one: _Search, chosen: Solution) -> Iterator[str]:
+def warnings(one: Search, chosen: Solution) -> Iterator[str]:
     """Yield a warning for each named package that is years older than its newest release, with its reason."""
     by_name = {p.name: p for p in chosen.answer.packages}
     for named in one.named:
@@ -258,7 +286,7 @@ def warnings(one: _Search, chosen: Solution) -> Iterator[str]:
 
 
 def _who_limits(
-    one: _Search,
+    one: Search,
     required_by: Mapping[str, tuple[str, ...]],
     by_name: Mapping[str, LockedPackage],
     name: str,

@@ -20,8 +20,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
-from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
 from ..model import Emit, LockedPackage, Plan, RequirementLine
+from ..wheels.compare_built_metadata import applying
 from ..wheels.read_source_archives import SourceArchive, SourceArchives
 from .uv_errors import find_unusable
 
@@ -117,35 +117,6 @@ class StatedMetadata:
                 self.read.setdefault(package.name, {})[version] = dataclasses.replace(
                     archive, version=version
                 )
-
-
-def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the requirements that apply to a plan's Python and platform, in one spelling.
-
-    `extras` None means all extras.
-    """
-    versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
-    markers = markers_of(plan.platform) | CPYTHON | versions
-    lines: dict[str, None] = {}
-    for text in requires:
-        need = Requirement(text)
-        applied = ["", *(list_extras([text]) if extras is None else extras)]
-        if need.marker is None or any(need.marker.evaluate({**markers, "extra": e}) for e in applied):
-            lines[_spell(need)] = None
-    return tuple(sorted(lines))
-
-
-def _spell(need: Requirement) -> str:
-    """Return a requirement as "NAME SPECIFIER ; MARKER", which is valid for conda and PEP 508."""
-    extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
-    target = f"@ {need.url}" if need.url else ",".join(sorted(map(str, need.specifier)))
-    line = f"{canonicalize_name(need.name)}{extras} {target}".rstrip()
-    return f"{line} ; {need.marker}" if need.marker else line
-
-
-def list_extras(requires: Iterable[str]) -> list[str]:
-    """Return the extras that the markers of requirements name."""
-    return sorted({e for text in requires for e in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text)})
 
 
 def _find_extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> list[str]:

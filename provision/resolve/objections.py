@@ -94,7 +94,7 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
             code="index_excluded", text=f"is on the {build.index} index, but --index {index} was given"
         )
     elif build.index in question.supply.unreachable:
-        yield RejectionReason(code="index_excluded", text=f"the {build.index} index does not respond")
+        yield RejectionReason(code="index_unreachable", text=f"the {build.index} index does not respond")
 
 
 def _kind_of(index: str) -> str:

@@ -87,8 +87,8 @@ def list_objections(plan: Plan) -> Iterator[str]:
     """Yield one sentence for each run of neighbouring versions with the same objection.
 
     An example: "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; the driver is 550.144.03". A
-    version has the objection of its build with the fewest, and first that of an index that does not respond. Versions that were not requested, or are not newer
-    than the chosen one, are skipped.
+    version has the objection of its build with the fewest, and first that of an index that does not respond.
+    Versions that were not requested, or are not newer than the chosen one, are skipped.
     """
     chosen = {b.framework: Version(b.version) for b in plan.builds}
     for framework, rows in groupby(plan.rejected, key=lambda r: r.framework):
@@ -110,7 +110,7 @@ def list_objections(plan: Plan) -> Iterator[str]:
 
 def _weight(row: RejectedBuild) -> tuple[bool, int]:
     """Return the sort key of a rejected build: without its index it would fit, or it has few objections."""
-    return {r.code for r in row.reasons} != {"index_excluded"}, len(row.reasons)
+    return {r.code for r in row.reasons} != {"index_unreachable"}, len(row.reasons)
 
 
 def _list_held_back(plan: Plan) -> Iterator[str]:

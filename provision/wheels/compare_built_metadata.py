@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from packaging.metadata import parse_email
-from packaging.requirements import InvalidRequirement
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from ..errors import BuildError
-from ..lock.stated import applying, list_extras
+from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
 from ..model import LockedPackage, PackageSources, Plan, normalize_name
 from ..system import untrusted_files
 from .read_source_archives import SourceArchives
@@ -40,6 +42,35 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
                 f"requirements of its source archive: {_describe(stated)}",
                 hint=f"lock again: gpuenv lock; it then uses the requirements of the built {package.name}",
             )
+
+
+def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the requirements that apply to a plan's Python and platform, in one spelling.
+
+    `extras` None means all extras.
+    """
+    versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
+    markers = markers_of(plan.platform) | CPYTHON | versions
+    lines: dict[str, None] = {}
+    for text in requires:
+        need = Requirement(text)
+        applied = ["", *(list_extras([text]) if extras is None else extras)]
+        if need.marker is None or any(need.marker.evaluate({**markers, "extra": e}) for e in applied):
+            lines[_spell(need)] = None
+    return tuple(sorted(lines))
+
+
+def _spell(need: Requirement) -> str:
+    """Return a requirement as "NAME SPECIFIER ; MARKER", which is valid for conda and PEP 508."""
+    extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
+    target = f"@ {need.url}" if need.url else ",".join(sorted(map(str, need.specifier)))
+    line = f"{canonicalize_name(need.name)}{extras} {target}".rstrip()
+    return f"{line} ; {need.marker}" if need.marker else line
+
+
+def list_extras(requires: Iterable[str]) -> list[str]:
+    """Return the extras that the markers of requirements name."""
+    return sorted({e for text in requires for e in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text)})
 
 
 def _find_metadata(package: LockedPackage, env: Path) -> Iterator[Path]:

@@ -9,7 +9,6 @@ from provision.model import command_options
 EXCLUDED = {
     ("create", "allow_md5"), ("sync", "allow_md5"), ("export", "allow_md5"), ("bundle", "allow_md5"),
     ("export", "force"), ("bundle", "force"), ("lock", "force"), ("verify", "force"), ("report", "force"),
-    *((words, "allow_old") for words in ("create", "sync", "lock", "bundle", "resolve")),
     *((words, "trust_project") for words in (
         "create", "sync", "lock", "bundle", "resolve", "verify", "run", "diagnose", "init", "export", "repair", "add", "drop",
     )),

@@ -9,9 +9,9 @@ import pytest
 from bundle_site import add_own
 
 from provision.errors import UsageError
+from provision.lock.compile import parse_pylock
 from provision.model import Plan, Target
 from provision.system import grants
-from provision.wheels.uv_solution import parse_pylock
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TOKEN = "t0k3n-of-the-path"

@@ -9,7 +9,6 @@ from resolve_questions import SHIPPED, question
 from resolve_rules import BUILDS, codes, key, usable, wants_package
 
 from provision import fleet
-from provision.commands.functions_for_managers import resolve_plan
 from provision.fleet.host_classes import joint_target
 from provision.model import (
     AvailableWheels,
@@ -23,6 +22,7 @@ from provision.model import (
     check_forms,
 )
 from provision.resolve import resolve
+from provision.resolve.planner import plan_request
 
 MOST = 8
 
@@ -43,7 +43,7 @@ def planned(request, targets, hosts=None):
         supply=AvailableWheels(),
         sources=PackageSources(),
     )
-    return fleet.plan_fleet([fleet.HostGroup(asked, fleet.group(named))], resolve_plan).fleet
+    return fleet.plan_fleet([fleet.HostGroup(asked, fleet.group(named))], plan_request).fleet
 
 
 # --- against brute force, by the rules as they are stated again in tests/support ------------------

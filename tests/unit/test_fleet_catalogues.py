@@ -1,6 +1,8 @@
 """The fewest plans with packages on made-up catalogues, against brute force by rules that are stated again here."""
 
 import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
 
 from hypothesis import given, settings, strategies as st
 from packaging.specifiers import SpecifierSet
@@ -9,24 +11,21 @@ from resolve_rules import BUILDS
 from test_fleet import plans_of, smallest_partition
 
 from provision import fleet
-from provision.commands.host_classes_not_served_together import FleetPackages
+from provision.commands.host_classes_not_served_together import FleetPackages, SolvedPlan
+from provision.lock.builds import Fitting
 from provision.model import (
     AvailableWheels,
     FleetHost,
     FrameworkRequest,
-    NamedPackage,
-    PackageRelease,
+    Lock,
     PackageSources,
     Request,
     RequestContext,
-    Satellite,
     Target,
     TargetGpu,
     drop_event,
 )
-from provision.resolve.joint_answer import why_none
-from provision.resolve.question import ask_on_all
-from provision.resolve.search_builds_and_packages import JointSearch
+from provision.request.shared_options import Choices
 
 PYTHON = "3.11"
 CAPABILITIES = ["7.0", "7.5", "8.0", "9.0", "10.0"]
@@ -54,30 +53,6 @@ def catalogues(draw):
     count = draw(st.integers(1, 2))
     packages = {f"p{i}": draw(st.lists(RELEASES, min_size=2, max_size=3)) for i in range(count)}
     return packages, draw(st.lists(MACHINES, min_size=2, max_size=5, unique=True))
-
-
-def named(packages):
-    return [
-        NamedPackage(
-            name=name,
-            releases=tuple(
-                PackageRelease(
-                    package=name, version=f"{len(rows) - i}.0", day=1000 - i, pythons=(PYTHON,), wheels=(PYTHON,),
-                    requires=(f"torch{bound}",) if bound else (),
-                )
-                for i, (_, bound) in enumerate(rows)
-            ),
-        )
-        for name, rows in packages.items()
-    ]  # fmt: skip
-
-
-def satellites(packages):
-    return tuple(
-        Satellite(package=name, version=f"{len(rows) - i}.0", platform="linux-x86_64", index="pypi", form="wheel",
-                  kernels=tuple(kernels))
-        for name, rows in packages.items() for i, (kernels, _) in enumerate(rows)
-    )  # fmt: skip
 
 
 # --- the rules again --------------------------------------------------------------------------------
@@ -119,39 +94,54 @@ def has_plan(packages, fitting, targets):
 # --- the test ----------------------------------------------------------------------------------------
 
 
+CONTEXT = RequestContext(
+    request=Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", python=PYTHON),
+    target=Target(platform="linux-x86_64"), machine=None, supply=AvailableWheels(), sources=PackageSources(),
+    profiles=SHIPPED,
+)  # fmt: skip
+
+
 def planned(packages, targets):
     """The fleet, with the framework builds of the shipped profiles and the packages."""
     request = Request(
         frameworks=(FrameworkRequest(name="torch"),), device="cuda", python=PYTHON, packages=tuple(packages)
     )
-    context = RequestContext(
-        request=request, target=targets[0], machine=None, supply=AvailableWheels(), sources=PackageSources(),
-        profiles=dataclasses.replace(SHIPPED, satellites=satellites(packages)),
-    )  # fmt: skip
-
-    def search(one):
-        found = JointSearch(ask_on_all(one), named(packages))
-        best = found.best()
-        says.versions[one.targets] = best and dict(best.candidate.versions)
-        return None if best else why_none(found)
-
+    context = dataclasses.replace(CONTEXT, request=request, target=targets[0])
     hosts = [FleetHost(name=f"h{i}", target=t, device="cuda") for i, t in enumerate(targets)]
-    says = Made(allow_old=True, emit=drop_event, searcher=search)
-    says.versions = {}
+    says = Made(Choices(), drop_event, packages=packages)
     return fleet.plan_fleet([fleet.HostGroup(context, fleet.group(hosts))], says.plan, (), says), request
 
 
+@dataclasses.dataclass
 class Made(FleetPackages):
-    """The questions without an index: plans are those of the frameworks."""
+    """Packages without an index: a lock has the newest build that goes with them."""
 
-    def newest(self, context):
-        super().newest(context)
-        return self.versions.get(context.targets)
+    packages: Mapping[str, Sequence[tuple[Sequence[str], str]]] = dataclasses.field(default_factory=dict)
 
-    def plan(self, context):
-        return super().plan(
-            dataclasses.replace(context, request=dataclasses.replace(context.request, packages=()))
-        )
+    def _solve(self, context, classes):  # the question of the class above
+        for place, version in enumerate(versions(context.target, context.targets)):
+            if goes(self.packages, version, context.targets):
+                plan = plan_of(context.target, context.targets, place)
+                return SolvedPlan(
+                    plan, Lock(manager="venv", target=context.target, plan=plan, packages=()), ()
+                )
+        return f"{min(self.packages)} has no release for all of them"
+
+
+@functools.cache
+def fitting(target, targets):
+    """The builds of torch that fit targets."""
+    return Fitting(dataclasses.replace(CONTEXT, target=target, targets=targets))
+
+
+def versions(target, targets):
+    return [b.version for b in fitting(target, targets).chains[0] if PYTHON in b.python]
+
+
+@functools.cache
+def plan_of(target, targets, place):
+    builds = [b for b in fitting(target, targets).chains[0] if PYTHON in b.python]
+    return fitting(target, targets).plan([builds[place]], PYTHON, {})
 
 
 def test_packages_never_cost_more_plans_than_brute_force_needs():

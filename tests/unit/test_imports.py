@@ -17,10 +17,11 @@ BELOW = {"environment", "index", "profiles"}
 MAY = {
     "cli": {"show", "commands"},
     "commands": {
-        "request", "managers", "fleet", "bundle", "export", "report", *STAGES, "project", "wheels", *BELOW,
+        "lock", "request", "managers", "fleet", "bundle", "export", "report", *STAGES, "project", "wheels", *BELOW,
     },
+    "lock": {"resolve", "detect", "request", "managers", "wheels", *BELOW},
     "request": {"project", "profiles", "resolve", "index", "environment"},
-    "managers": {"wheels", "environment", "index"},
+    "managers": {"resolve", "wheels", "environment", "index"},
     **dict.fromkeys(STAGES, BELOW),
     **{name: {"resolve", "wheels", *BELOW} for name in ("fleet", "bundle", "export", "report")},
     "wheels": {"environment", "index"},

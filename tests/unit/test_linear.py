@@ -8,6 +8,7 @@ from provision.diagnose import board_names, crashes, tracebacks
 from provision.diagnose.read_relevant_log_lines import Line
 from provision.errors import UsageError
 from provision.index import uv_failures
+from provision.lock import uv_errors
 from provision.project.requirements import conda_environment, poetry
 from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
 from provision.project.requirements.sorted_requirements import SortingRules
@@ -15,7 +16,7 @@ from provision.report import anonymize
 from provision.system import loader_cache
 from provision.verify import explain_unopened_nvidia_libraries, message_causes
 from provision.verify.python_paths import PythonPaths
-from provision.wheels import build_failure, package_named_in_refusal, solve_failure, uv_log
+from provision.wheels import build_failure, uv_log
 
 
 def seconds(read, text):
@@ -47,8 +48,8 @@ READERS = {
     "progress of uv": (uv_log.progress, ("0", "a ", "a -", "- ", " ")),
     "refusals in a log": (uv_failures.find_failure, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
     "disks in a log": (uv_failures.find_storage_failure, ("`/a", "'", '"/')),
-    "packages that no index has": (solve_failure._ABSENT.search, ("x", "a-", "x was not ")),
-    "releases without wheels": (package_named_in_refusal.find_unusable, ("a==1 ", "has no usable wheels ", "a==1 have no usable wheels ")),
+    "packages that no index has": (uv_errors._ABSENT.search, ("x", "a-", "x was not ")),
+    "releases without wheels": (uv_errors.find_unusable, ("a==1 ", "has no usable wheels ", "a==1 have no usable wheels ")),
     "undeclared build requirements": (build_failure._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
     "a missing library": (lambda t: message_causes.explain_loader_message(t, ()), ("lib", "lib-", "liba.so")),
     "a refused setting": (lambda t: message_causes.explain_setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from provision.lock.compile import parse_requirers
 from provision.model import (
     AvailableWheels,
     Build,
@@ -16,7 +17,6 @@ from provision.model import (
 from provision.resolve.locked_cuda_conflicts import LockedSet, cuda_of_part, sentence_of
 from provision.resolve.question import Question
 from provision.resolve.satellite_fit import SatelliteRows
-from provision.wheels.uv_solution import parse_requirers
 
 TOOLKITS = (
     ToolkitRelease(version="14.0.0", parts=("cufft nvidia-cufft==13.0.1.* nvidia-nvjitlink<15,>=14",)),

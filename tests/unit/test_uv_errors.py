@@ -2,7 +2,7 @@
 
 import pytest
 
-from provision.wheels.package_named_in_refusal import find_unusable
+from provision.lock.uv_errors import find_unusable
 
 
 @pytest.mark.parametrize(
