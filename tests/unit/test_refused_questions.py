@@ -1,11 +1,11 @@
 """The packages that the reasons of a refusal name."""
 
-import pytest
+from rows import rows
 
 from provision.wheels.refused_questions import find_names
 
 
-@pytest.mark.parametrize(
+@rows(
     ("log", "names"),
     [
         (
