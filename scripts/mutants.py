@@ -251,8 +251,7 @@ def trace(log: Path) -> None:
 
 def _pytest(words: list[str], on: int, log: Path, limit: float | None) -> int | None:
     """Run tests in the copy with one mutant on. Return pytest's exit code, None where the time was over."""
-    plugin = HOME / "plugin" / "mutants_plugin.py"
-    plugin.parent.mkdir(exist_ok=True)
+    plugin = next((TREE / Path(sys.prefix).name).glob("lib/*/site-packages")) / "mutants_plugin.py"
     plugin.write_text(_PLUGIN.format(switch=str(SWITCH), size=_SIZE, log=str(log)))
     with SWITCH.open("r+b") as file:
         file.write(on.to_bytes(2, "little"))
@@ -263,15 +262,11 @@ def _pytest(words: list[str], on: int, log: Path, limit: float | None) -> int | 
         "-q",
         "-p",
         "mutants_plugin",
-        "-p",
-        "no:xdist",
     ]
-    env = {**os.environ, "PYTHONPATH": str(plugin.parent)}
     with (HOME / "output").open("w") as output:
         child = subprocess.Popen(
             [*argv, *words],
             cwd=TREE,
-            env=env,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
