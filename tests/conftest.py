@@ -42,11 +42,13 @@ def pytest_configure(config):
 
 def pytest_addoption(parser):
     parser.addoption("--no-fork", action="store_true", help="start Python anew for every run of gpuenv")
+    parser.addoption("--fork", action="store_true", help="fork a process for every run of gpuenv")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _forking(request):
-    """Runs of gpuenv are forks, but in tests/cli and tests/faults, whose conftest.py says so."""
+    """Runs of gpuenv are calls, but in tests/cli and tests/faults, whose conftest.py says so."""
+    Command.inside = not request.config.getoption("fork") and not request.config.getoption("no_fork")
     if not request.config.getoption("no_fork"):
         Command.servers = ForkServers({name: os.environ[name] for name in KEPT if name in os.environ})
     yield Command.servers

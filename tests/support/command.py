@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import in_process
 from fork_server import ForkServers
 
 KEPT = (
@@ -33,14 +34,16 @@ class Ran:
 class Command:
     """`gpuenv` in a folder, home, cache and configuration of its own. `env` may be changed.
 
-    With `servers` a run is a fork of one, where its environment allows that; else Python starts anew."""
+    A run is a call in this process where `inside` is set and the run allows it; else, with `servers`, a fork of one
+    where the environment allows that; else Python starts anew."""
 
+    inside = False
     servers: ForkServers | None = None
 
     def __init__(self, folder):
         self.folder = folder
-        self.env = {k: v for k, v in os.environ.items() if k in KEPT}
-        self.env |= {
+        self.usual = {k: v for k, v in os.environ.items() if k in KEPT}
+        self.env = self.usual | {
             "HOME": str(folder / "home"),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "XDG_CONFIG_HOME": str(folder / "config"),
@@ -53,6 +56,8 @@ class Command:
             path.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, *args, timeout=600):
+        if self.inside and in_process.serves([*map(str, args)], self.env, self.usual):
+            return Ran(in_process.run([*map(str, args)], self.env, self.work))
         if self.servers and self.servers.serves(self.env):
             return Ran(self.servers.run([*map(str, args)], self.env, self.work, timeout))
         argv = [sys.executable, "-m", "provision", *map(str, args)]

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from rows import rows
 
 from provision.diagnose import board_names, crashes, tracebacks
 from provision.diagnose.read_relevant_log_lines import Line
@@ -71,7 +72,7 @@ READERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "piece"), [(n, p) for n, (_, pieces) in READERS.items() for p in pieces])
+@rows(("name", "piece"), [(n, p) for n, (_, pieces) in READERS.items() for p in pieces])
 def test_every_reader_takes_linear_time(name, piece):
     assert_linear(READERS[name][0], "", piece, 12_000 if name == "what a report hides" else 120_000)
 
