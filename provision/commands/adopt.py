@@ -16,6 +16,7 @@ from ..environment.distributions import Distribution, read_distributions
 from ..environment.interpreter import ask_version
 from ..environment.locate import locate_environment
 from ..errors import BuildError, LockError, ResolveError, UsageError
+from ..lock.update import solve_like
 from ..managers import venv
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock
 from ..request import load_profiles, package_sources, project_options
@@ -23,7 +24,6 @@ from ..request.shared_options import Choices
 from .build_transaction import BuildJob, with_later_stages
 from .create_options import CreateOptions
 from .lock_one_target import list_differences
-from .lock_preferences import Upgrade, solve_like
 from .read_request import judge_request
 from .run_verification import run_verification
 from .up_to_date import finish_creation, make_record
@@ -90,7 +90,7 @@ def _lock_installed(emit: Emit, env: Path, choices: Choices) -> Lock:
     found = _read_installed(env)
     wanted = _ask_for(env, found, choices)
     context = judge_request(wanted, emit)
-    plan, lock = solve_like(context, wanted, emit, None, Upgrade())
+    plan, lock = solve_like(context, wanted, emit)
     if lock is None:
         raise ResolveError(
             f"gpuenv knows no build of {', '.join(wanted.framework)} that fits this machine",
