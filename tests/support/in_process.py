@@ -80,7 +80,7 @@ def _text(file) -> str:
 @contextlib.contextmanager
 def _environment(env, cwd):
     """The variables and the folder of a run."""
-    before, folder = dict(os.environ), os.getcwd()
+    before, folder = dict(os.environ), Path.cwd()
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
@@ -100,13 +100,17 @@ def _streams(out, err):
     sys.stdout.flush()
     sys.stderr.flush()
     streams, kept = (sys.stdin, sys.stdout, sys.stderr), [os.dup(number) for number in range(3)]
-    with open(os.devnull, "rb") as nothing:
+    with Path(os.devnull).open("rb") as nothing:
         for number, file in enumerate((nothing, out, err)):
             os.dup2(file.fileno(), number)
     with contextlib.ExitStack() as closing:
         sys.stdin = closing.enter_context(open(0, encoding="utf-8", closefd=False))
-        sys.stdout = closing.enter_context(open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False))
-        sys.stderr = closing.enter_context(open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False))
+        sys.stdout = closing.enter_context(
+            open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+        )
+        sys.stderr = closing.enter_context(
+            open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+        )
         try:
             yield
         finally:
