@@ -7,6 +7,7 @@ import hypothesis
 import pytest
 from command import KEPT, Command
 from fork_server import ForkServers
+from golden import Golden
 from hypothesis import HealthCheck
 from loopback import Index, serving
 
@@ -43,6 +44,7 @@ def pytest_configure(config):
 def pytest_addoption(parser):
     parser.addoption("--no-fork", action="store_true", help="start Python anew for every run of gpuenv")
     parser.addoption("--fork", action="store_true", help="fork a process for every run of gpuenv")
+    parser.addoption("--golden", action="store_true", help="write what tests say into tests/golden")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -65,3 +67,9 @@ def gpuenv(tmp_path):
 def index():
     with serving(Index()) as running:
         yield running
+
+
+@pytest.fixture
+def golden(request):
+    """Compare sentences with tests/golden: `golden("create", ran.err, {str(gpuenv.work): "WORK"})`."""
+    return Golden(request.node.name, renew=request.config.getoption("golden"))
