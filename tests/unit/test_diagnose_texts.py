@@ -13,6 +13,7 @@ from rows import rows
 
 from provision.commands.diagnose import find_causes
 from provision.diagnose import read_relevant_log_lines
+from provision.system.redaction import clean
 
 OMP = "OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized."
 
@@ -77,6 +78,21 @@ def test_a_message_anywhere_in_a_long_log_is_found_with_its_line(place):
     data = "\n".join(rows).encode()
     finding = find_causes([("-", [data[i : i + 65536] for i in range(0, len(data), 65536)])], KNOWN, None)[0]
     assert (finding.cause, finding.evidence[0].line) == ("visible_devices_invalid", at + 1)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["https://me:hunter2x@host/", "DB_PASS='aa hunter2x bb'", "curl -u me:hunter2x ", "password hunter2x "],
+)
+def test_a_secret_that_begins_before_the_part_of_a_long_line_is_not_shown(secret):
+    said = "RuntimeError: CUDA error: invalid device ordinal"
+    for filler in range(2000 - len(secret), 2002, 3):
+        row = f"{'q' * 5000} {secret}{'y' * filler} {said} {'z' * 3000}\n"
+        data = b"start\n" * 100_000 + row.encode() + b"end\n" * 100_000
+        texts = [x.text for x in read_relevant_log_lines.read("-", [data])]
+        assert [text for text in texts if said in text] and not [
+            text for text in texts if "2x" in clean(text)
+        ]
 
 
 WORST = [
