@@ -58,7 +58,7 @@ def test_every_command_is_in_the_table():
 def test_the_speeds_are_rows_of_the_measured_table():
     marked = re.search(r"<!-- speeds -->\n(.*?)<!-- /speeds -->", TEXT, re.DOTALL)[1]
     assert marked == tables.speeds(read("docs/explanation/benchmarks.md"))
-    assert len(marked.splitlines()) == 2 + len(tables.SPEEDS) == 5
+    assert len(marked.splitlines()) > 2 and "compiled" not in marked
 
 
 # --- the comparison --------------------------------------------------------------------------------------------
