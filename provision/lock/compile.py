@@ -52,8 +52,9 @@ _BUILDING = re.compile(r"^\s*Building (\S+)")
 class Question:
     """What uv is asked: the requirements of a plan and a project for its Python and platform.
 
-    `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `limits` are
-    constraints. `keep` are versions that must stay, and `prefer` those that stay if they can. `only_binary` are packages of which no source is taken (":all:" for all
+    `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `lines` are
+    those of the project among the roots, for messages. `limits` are constraints. `keep` are versions that must stay, and
+    `prefer` those that stay if they can. `only_binary` are packages of which no source is taken (":all:" for all
     but those in `built`). `python` is the interpreter that starts build code, of any version.
     """
 
@@ -61,6 +62,7 @@ class Question:
     sources: PackageSources
     roots: tuple[str, ...]
     needs: tuple[RequirementLine, ...] = ()
+    lines: tuple[RequirementLine, ...] = ()
     limits: tuple[str, ...] = ()
     keep: Mapping[str, str] = field(default_factory=dict)
     prefer: Mapping[str, str] = field(default_factory=dict)
@@ -274,7 +276,8 @@ class _Run:
             return self._compile_once(source, form, files, cached=cached, prefer=prefer)
         if done.ok:
             return output.read_text(encoding="utf-8") if output else done.stdout
-        raise explain(done, question.sources, self.pinned.values(), question.needs, self.rules.archives)
+        lines = (*question.lines, *question.needs)
+        raise explain(done, question.sources, self.pinned.values(), lines, self.rules.archives)
 
     def _name_build(self, line: str) -> None:
         """Name the package whose build code uv runs, once."""
@@ -370,7 +373,7 @@ def newest(
     if not named:
         return {}, {}
     alone = dataclasses.replace(
-        question, roots=tuple(named), needs=(), limits=(), keep={}, only_binary=frozenset()
+        question, roots=tuple(named), needs=(), lines=(), limits=(), keep={}, only_binary=frozenset()
     )
     with scratch_folders.scratch("lock") as scratch:
         run = _Run(alone, rules, lambda _event: None, scratch)

@@ -121,8 +121,8 @@ def _package(one: Search, chosen: Solution, name: str) -> HeldBackPackage:
     """Return why a named package is not in its newest release."""
     newest = one.newest_files[name]
     locked = chosen.answer.versions[name]
-    because: str | None = None
-    for build in chosen.builds:
+    because = _refused(one, name, newest.version)
+    for build in chosen.builds if because is None else ():
         bound = one.bounds_of(newest).get(build.framework, "")
         if not meets(build.version, bound):
             because = f"{name} {newest.version} requires {build.framework}{bound}"
@@ -136,18 +136,26 @@ def _package(one: Search, chosen: Solution, name: str) -> HeldBackPackage:
     )  # fmt: skip
 
 
+def _refused(one: Search, name: str, release: str) -> str | None:
+    """Return why a question for a release has no solution, or None."""
+    for outcome in one.tried:
+        if isinstance(outcome, Refusal) and outcome.asked.for_whom == (name, release):
+            reason = first_reason(outcome.error.log or "")
+            return f"the solver finds no compatible set: {reason}" if reason else outcome.error.message
+    return None
+
+
 def _left_out_series(one: Search, chosen: Solution, name: str) -> str | None:
     return one.facts.why_left_out(name, chosen.builds)
 
 
 def _of_outcomes(one: Search, chosen: Solution, name: str, release: str) -> str | None:
     """Return what a question for a release ended with: the solver's reason, or what the other solution lacks."""
+    if refused := _refused(one, name, release):
+        return refused
     for outcome in one.tried:
-        if outcome is chosen or outcome.asked.for_whom != (name, release):
+        if outcome is chosen or isinstance(outcome, Refusal) or outcome.asked.for_whom != (name, release):
             continue
-        if isinstance(outcome, Refusal):
-            reason = first_reason(outcome.error.log or "")
-            return f"the solver finds no compatible set: {reason}" if reason else outcome.error.message
         if outcome.conflicts:
             return outcome.conflicts[0].sentence
         if outcome.compiles and not chosen.compiles:

@@ -326,13 +326,14 @@ class _Search:
         roots = list(dict.fromkeys([*leading, *frameworks, *own, "pip"]))
         if context.sources.offline and not _has_pip(context):
             roots.remove("pip")
-        needs = tuple(n for n in context.demands.needs if not (_is_plain(n) and n.text in roots))
+        lines = tuple(n for n in context.demands.needs if _is_plain(n) and n.text in roots)
+        needs = tuple(n for n in context.demands.needs if n not in lines)
         pages = unruled_pages(context, plan)
         sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
         choice = choice_for(context, plan, self.emit, self.locked)
         needs, roots = tuple(choice.require_lines(needs)), [choice.require(text) for text in roots]
         return Question(
-            plan=plan, sources=sources, roots=tuple(roots), needs=needs,
+            plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines,
             limits=(*self._applicable(limits), *one.without), keep=one.keep, prefer=self.prefer, only_binary=one.only_binary, built=one.built,
             python=find_python(plan.python or "", context.machine, self.cache),
         )  # fmt: skip
