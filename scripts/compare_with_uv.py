@@ -9,8 +9,9 @@ finds no lock, uv tries several Pythons. uv may build source archives in a tempo
 
 What uv solves, gpuenv has to solve, or to exit with code 5 because of a measured row. Every package is compared with
 uv's second answer, or with the first one if there is no second. A package in an older release needs a reason:
-`held_back` names it, the plan or a held-back build decides it, or it is not named and something is held back. A set
-with a source that cannot be reached is counted apart.
+`held_back` names it, the plan or a held-back build decides it, or it is not named and something is held back. The
+reason is false if gpuenv locks uv's versions without a further note where they are named. A set with a source that
+cannot be reached is counted apart.
 
 --json FILE keeps the results; the next run with the same file leaves out these sets (--retry: but those with faults).
 --jobs N compares N sets at a time. --time runs both tools again in alternating rounds, and prints ratios. --against
@@ -51,6 +52,7 @@ TARGET = ("--driver", "580.65.06", "--gpu", "H100", "--platform", "linux-x86_64"
 PYTHONS = ("3.13", "3.12", "3.11", "3.10", "3.9")
 """The Pythons that uv tries for a set that gpuenv does not lock."""
 _RAN_UV = re.compile(r"uv took [\d.]")
+_NOTES = re.compile(r"^(?:note|warning): (.*)", re.MULTILINE)
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)(?:.*# via (.*))?", re.MULTILINE)
 
 
@@ -79,6 +81,7 @@ class Comparison:
         self.set, self.limit = requirement_set, limit
         self.given, self.binding_first = scratch / "requirements.txt", scratch / "binding-first.txt"
         self.written = scratch / "pylock.toml"
+        self.binding: list[str] = []  # the named packages that need a framework
         self.solved: list[Path] = []  # the orders that uv solves
         self.set.write(self.given)
         self.result = Compared(
@@ -92,14 +95,39 @@ class Comparison:
         if lock:
             result.python = str(lock["plan"]["python"])
             result.held_back = {h["package"]: _sentence(h) for h in lock["held_back"]}
-        theirs = self._ask_uv()
-        if lock and theirs.versions:
-            result.with_reason, result.without_reason = judge(self.set.named, lock, theirs.versions)
+        theirs = self._ask_uv().versions
+        if lock and theirs:
+            result.with_reason, result.follows, result.without_reason = judge(self.set.named, lock, theirs)
+            if result.with_reason and self._accepts(theirs, lock, checkouts[0]):
+                false = (
+                    f"{text}, and gpuenv locks uv's versions if they are named" for text in result.with_reason
+                )
+                result.with_reason, result.without_reason = [], [*false, *result.without_reason]
             if rounds:
                 self._time(checkouts, rounds)
         return result
 
-    def _lock(self, checkout: Checkout, result: Compared, *more: str) -> dict[str, Any] | None:
+    def _accepts(self, theirs: dict[str, str], lock: dict[str, Any], checkout: Checkout) -> bool:
+        """Return whether gpuenv locks uv's versions without a further note, and none that is bound is older than its own.
+
+        Then the reasons why it locked older ones are false.
+        """
+        ours = _list_versions(lock)
+        named = [n for n in self.set.named if n in theirs]
+        bound = [n for n in named if n in ours and (n in self.binding or n in FRAMEWORK_PACKAGES)]
+        if any(_is_older(theirs[n], ours[n]) for n in bound):
+            return False
+        written, pinned = self.written.read_bytes(), self.given.with_name("pinned.txt")
+        pins = [f"{n}=={Version(theirs[n]).public}" for n in named]
+        pinned.write_text("\n".join([*self.set.lines(), *pins]) + "\n", encoding="utf-8")
+        tried = Compared(name=self.set.name)
+        accepted = self._lock(checkout, tried, wanted=pinned)
+        self.written.write_bytes(written)
+        return bool(accepted) and set(tried.notes) <= set(self.result.notes)
+
+    def _lock(
+        self, checkout: Checkout, result: Compared, *more: str, wanted: Path | None = None
+    ) -> dict[str, Any] | None:
         """Lock the set and return the document. Return None without a lock, with the reason in `result`."""
         frameworks = [word for name in self.set.frameworks for word in ("--framework", name)]
         words = [
@@ -108,7 +136,7 @@ class Comparison:
             "lock",
             *frameworks,
             "-r",
-            self.given.name,
+            (wanted or self.given).name,
             *TARGET,
             "--json",
             "-v",
@@ -125,6 +153,7 @@ class Comparison:
             return None
         result.exit, result.solves = done.returncode, len(_RAN_UV.findall(done.stderr))
         result.error = _error(done) if done.returncode else ""
+        result.notes = _NOTES.findall(done.stderr)
         return None if done.returncode else dict(json.loads(done.stdout))
 
     def _ask_uv(self) -> Answer:
@@ -133,9 +162,9 @@ class Comparison:
         for python in [result.python] if result.python else PYTHONS:
             result.uv, result.uv_binding = Times(), Times()
             answers = {self.given: self._compile(self.given, result.uv, python)}
-            first = _list_binding(self.set.named, answers[self.given])
-            if self.set.lines(first) != self.set.lines():
-                self.set.write(self.binding_first, first)
+            self.binding = _list_binding(self.set.named, answers[self.given])
+            if self.set.lines(self.binding) != self.set.lines():
+                self.set.write(self.binding_first, self.binding)
                 answers[self.binding_first] = self._compile(self.binding_first, result.uv_binding, python)
             self.solved = [path for path, answer in answers.items() if not answer.error]
             if self.solved:
@@ -194,23 +223,28 @@ def read_answer(text: str) -> Answer:
 
 def judge(
     named: Collection[str], lock: dict[str, Any], theirs: dict[str, str]
-) -> tuple[list[str], list[str]]:
-    """Return the packages that gpuenv locks in older releases than uv: those with a reason, those without one."""
-    ours = {p["name"]: p["version"] for p in lock["packages"] if p["version"]}
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the packages that gpuenv locks in older releases than uv: those with a reason of their own, those that
+    are not named and follow from these, and those without a reason."""
+    ours = _list_versions(lock)
     held_back = {h["package"] for h in lock["held_back"]}
     decided = {*held_back, *_list_decided(lock["plan"], held_back)}
     with_reason: list[str] = []
+    follows: list[str] = []
     without_reason: list[str] = []
     for name, version in theirs.items():
         if name in ours and not _is_older(ours[name], version):
             continue
         if name not in ours and name not in named:
             continue  # another release of a package requires other packages
-        has_reason = name in decided or bool(held_back and name not in named)
-        (with_reason if has_reason else without_reason).append(
-            f"{name} {ours.get(name, 'is not locked')}; uv takes {version}"
-        )
-    return with_reason, without_reason
+        follows_only = held_back and name not in held_back and name not in named
+        kind = follows if follows_only else with_reason if name in decided else without_reason
+        kind.append(f"{name} {ours.get(name, 'is not locked')}; uv takes {version}")
+    return with_reason, follows, without_reason
+
+
+def _list_versions(lock: dict[str, Any]) -> dict[str, str]:
+    return {p["name"]: p["version"] for p in lock["packages"] if p["version"]}
 
 
 def _list_decided(plan: dict[str, Any], held_back: Collection[str]) -> Iterator[str]:
