@@ -9,9 +9,9 @@ finds no lock, uv tries several Pythons. uv may build source archives in a tempo
 
 What uv solves, gpuenv has to solve, or to exit with code 5 because of a measured row. Every package is compared with
 uv's second answer, or with the first one if there is no second. A package in an older release needs a reason:
-`held_back` names it, the plan or a held-back build decides it, or it is not named and something is held back. The
-reason is false if gpuenv locks uv's versions without a further note where they are named. A set with a source that
-cannot be reached is counted apart.
+`held_back` names it, the plan decides it, or it is not named and something is held back. The reason is false if
+gpuenv locks uv's versions without a further note where they are named. A set with a source that cannot be reached is
+counted apart.
 
 --json FILE keeps the results; the next run with the same file leaves out these sets (--retry: but those with faults).
 --jobs N compares N sets at a time. --time runs both tools again in alternating rounds, and prints ratios. --against
@@ -27,7 +27,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
@@ -224,11 +224,12 @@ def read_answer(text: str) -> Answer:
 def judge(
     named: Collection[str], lock: dict[str, Any], theirs: dict[str, str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return the packages that gpuenv locks in older releases than uv: those with a reason of their own, those that
-    are not named and follow from these, and those without a reason."""
+    """Return the packages that gpuenv locks in older releases than uv: named ones with a reason, those that are not
+    named and follow from these or from a build, and those without a reason."""
     ours = _list_versions(lock)
     held_back = {h["package"] for h in lock["held_back"]}
-    decided = {*held_back, *_list_decided(lock["plan"], held_back)}
+    decided = _list_decided(lock["plan"])
+    frameworks = {build["framework"] for build in lock["plan"]["builds"]}
     with_reason: list[str] = []
     follows: list[str] = []
     without_reason: list[str] = []
@@ -237,8 +238,11 @@ def judge(
             continue
         if name not in ours and name not in named:
             continue  # another release of a package requires other packages
-        follows_only = held_back and name not in held_back and name not in named
-        kind = follows if follows_only else with_reason if name in decided else without_reason
+        if name in named:
+            has_reason = name in held_back or name in decided - frameworks
+            kind = with_reason if has_reason else without_reason
+        else:
+            kind = follows if held_back or name in decided else without_reason
         kind.append(f"{name} {ours.get(name, 'is not locked')}; uv takes {version}")
     return with_reason, follows, without_reason
 
@@ -247,14 +251,11 @@ def _list_versions(lock: dict[str, Any]) -> dict[str, str]:
     return {p["name"]: p["version"] for p in lock["packages"] if p["version"]}
 
 
-def _list_decided(plan: dict[str, Any], held_back: Collection[str]) -> Iterator[str]:
-    """Yield the packages that held-back builds require, such as triton, and those that the plan's notes name first."""
-    for build in plan["builds"]:
-        if build["framework"] in held_back:
-            yield from (str(canonicalize_name(Requirement(r).name)) for r in build["requirements"])
-    for note in plan["notes"]:
-        if name := re.match(r"[A-Za-z0-9._-]+", note):
-            yield str(canonicalize_name(name[0]))
+def _list_decided(plan: dict[str, Any]) -> set[str]:
+    """Return the packages that builds require, such as triton, and those that the plan's notes name first."""
+    names = [Requirement(r).name for build in plan["builds"] for r in build["requirements"]]
+    names += [name[0] for note in plan["notes"] if (name := re.match(r"[A-Za-z0-9._-]+", note))]
+    return {str(canonicalize_name(name)) for name in names}
 
 
 def _list_binding(named: Sequence[str], answer: Answer) -> list[str]:
@@ -278,8 +279,28 @@ def _is_older(version: str, other: str) -> bool:
 
 
 def _error(done: subprocess.CompletedProcess[str]) -> str:
-    error = json.loads(done.stdout or "{}").get("error", {"message": done.stderr[-1500:], "hint": None})
+    """Return the message of a run without a lock. Without a build, gpuenv prints the plan with its objections."""
+    document = json.loads(done.stdout or "{}")
+    if "rejected" in document:
+        return " ".join(
+            f"{'; '.join(list_objections(document['rejected']))} hint: {document['hint'] or '-'}".split()
+        )
+    error = document.get("error", {"message": done.stderr[-1500:], "hint": None})
     return " ".join(f"{error['message']} hint: {error['hint'] or '-'}".split())
+
+
+def list_objections(rejected: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the objections to the newest build of each framework that the requirements allow.
+
+    A build that only misses its index comes first: without it the answer says nothing about the set.
+    """
+    allowed = [r for r in rejected if all(c["code"] != "requirement_conflict" for c in r["reasons"])]
+    missed = [r for r in allowed if all(c["code"] == "index_excluded" for c in r["reasons"])]
+    newest = {r["framework"]: r for r in (*reversed(allowed), *reversed(missed))}
+    return [
+        f"{name} {r['version']} (CUDA {r['cuda']}): {', '.join(c['text'] for c in r['reasons'])}"
+        for name, r in newest.items()
+    ]
 
 
 def _sentence(package: dict[str, Any]) -> str:

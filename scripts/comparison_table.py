@@ -12,7 +12,7 @@ from lock_times import Times, median_ratio, spread
 _NO_BUILD, _NO_LOCK = 5, 6
 _CLOSED = re.compile(
     "failed to fetch|error sending request|request failed|could not connect|connection refused|dns error|tunnel error|"
-    "failed to (clone|download)|git operation failed|does not answer|cannot be (reached|resolved)|timed out",
+    "failed to (clone|download)|git operation failed|does not (answer|respond)|cannot be (reached|resolved)|timed out",
     re.IGNORECASE,
 )
 """What uv and gpuenv write of an index, page or repository that cannot be reached."""
@@ -25,7 +25,7 @@ class Compared:
     `exit` is gpuenv's exit code, None where it gave no answer in time. `error` and `uv_error` are the messages of
     the tools that gave no versions. `uv` are the times of the lines as the project writes them, `uv_binding` those
     with the packages first that need a framework; there are none if that order is the same. `with_reason`,
-    `follows` (not named, and something is held back) and `without_reason` are the packages that gpuenv locks in older
+    `follows` (not named, decided by a build or by what is held back) and `without_reason` are the packages that gpuenv locks in older
     releases than uv. `other` are the times of another checkout, `other_error` its message; `same` is true if both
     wrote the same lock. `solves` counts gpuenv's runs of uv, and `notes` are its notes and warnings.
     """

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from compare_with_uv import Checkout, Comparison, judge, read_answer  # noqa: E402  # scripts/ is no package
+from compare_with_uv import Checkout, Comparison, judge, list_objections, read_answer  # noqa: E402  # scripts/ is no package
 from comparison_table import Compared, summary  # noqa: E402
 from lock_times import Times  # noqa: E402
 from requirement_sets import FRAMEWORK_PACKAGES, RequirementSet, read_sets  # noqa: E402
@@ -93,6 +93,26 @@ def test_a_package_that_is_named_and_not_locked_is_older_unless_the_plan_says_wh
     assert judge(named, lock_document({}), theirs) == ([], [], without_reason)
     note = "nvidia-cuda-nvcc-cu12<=12.2 (r.txt line 2) is replaced by nvidia-cuda-nvcc-cu12==12.8.93.*"
     assert judge(named, lock_document({}, notes=[note]), theirs) == (without_reason, [], [])
+
+
+def test_the_builds_of_a_plan_decide_packages_that_nobody_names():
+    builds = [{"framework": "jax", "requirements": ["jax===0.4.26", "jaxlib===0.4.26"]}]
+    lock = lock_document({"jax": "0.4.26", "jaxlib": "0.4.26"}, builds=builds)
+    theirs = {"jax": "0.4.27", "jaxlib": "0.4.38"}
+    _, follows, without_reason = judge(["jax"], lock, theirs)
+    assert (names(follows), names(without_reason)) == (["jaxlib"], ["jax"])
+
+
+def test_a_build_that_only_misses_its_index_is_the_first_objection():
+    def rejected(version, *reasons):
+        texts = [{"code": code, "text": code} for code in reasons]
+        return {"framework": "torch", "version": version, "cuda": "12", "reasons": texts}
+
+    bound = rejected("3", "requirement_conflict")
+    fitting = [bound, rejected("2", "index_excluded", "no_kernel"), rejected("1", "index_excluded")]
+    assert list_objections(fitting) == ["torch 1 (CUDA 12): index_excluded"]
+    assert list_objections(fitting[:2]) == ["torch 2 (CUDA 12): index_excluded, no_kernel"]
+    assert list_objections([bound]) == []
 
 
 @pytest.mark.parametrize(
