@@ -242,7 +242,8 @@ def judge(
             has_reason = name in held_back or name in decided - frameworks
             kind = with_reason if has_reason else without_reason
         else:
-            kind = follows if held_back or name in decided else without_reason
+            of_toolkit = "cuda-toolkit" in decided and name.startswith("nvidia-")
+            kind = follows if held_back or name in decided or of_toolkit else without_reason
         kind.append(f"{name} {ours.get(name, 'is not locked')}; uv takes {version}")
     return with_reason, follows, without_reason
 
