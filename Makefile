@@ -8,7 +8,7 @@ TOOL := .gpuenv-tool
 GPUENV := $(TOOL)/bin/gpuenv
 DEV := .gpuenv-dev
 
-.PHONY: env verify test test-slow faults gpu check profiles bench compare release audit readme page clean help
+.PHONY: env verify test test-slow golden faults gpu check profiles bench compare release audit readme page clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,10 @@ test: check ## everything that CI runs
 
 test-slow: $(DEV)/.ready ## the tests that install gigabytes
 	@$(DEV)/bin/python -m pytest -m "slow" $(ARGS)
+
+golden: $(DEV)/.ready ## write the sentences of all commands into tests/golden, and show what changed
+	@$(DEV)/bin/python -m pytest -q --golden $$(grep -rl '[(, ]golden[),]' tests --include='test_*.py')
+	@git diff --stat -p tests/golden
 
 faults: $(DEV)/.ready ## every script of tests/faults: runs killed, disks full, indexes broken, hostile files
 	@failed=; for script in $$(grep -l '^if __name__' tests/faults/*.py); do \

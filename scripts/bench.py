@@ -1,7 +1,7 @@
 """Compare gpuenv's speed with that of other tools, in one run on one machine.
 
-Every ratio is that of medians of interleaved runs, with both sides byte-compiled (the programs, and what they
-build). `--only PART` (repeatable) runs some parts, and `--repeat N` sets the rounds. `--folder DIR` keeps the
+Every ratio is that of medians of interleaved runs at default settings (the programs are byte-compiled, what they
+build is not). `--only PART` (repeatable) runs some parts, and `--repeat N` sets the rounds. `--folder DIR` keeps the
 wheels of torch (3 GB) for the next run; some 30 GB of disk are needed. The exit status is 1 if a row is over
 its limit. Growth is drawn to `--svg FILE`. On a machine with a GPU, `--gpu torch=.venv` (repeatable) measures
 verify of an existing environment, and nothing else.

@@ -9,8 +9,9 @@ finds no lock, uv tries several Pythons. uv may build source archives in a tempo
 
 What uv solves, gpuenv has to solve, or to exit with code 5 because of a measured row. Every package is compared with
 uv's second answer, or with the first one if there is no second. A package in an older release needs a reason:
-`held_back` names it, the plan or a held-back build decides it, or it is not named and something is held back. A set
-with a source that cannot be reached is counted apart.
+`held_back` names it, the plan decides it, or it is not named and something is held back. The reason is false if
+gpuenv locks uv's versions without a further note where they are named. A set with a source that cannot be reached is
+counted apart.
 
 --json FILE keeps the results; the next run with the same file leaves out these sets (--retry: but those with faults).
 --jobs N compares N sets at a time. --time runs both tools again in alternating rounds, and prints ratios. --against
@@ -26,7 +27,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
@@ -51,6 +52,7 @@ TARGET = ("--driver", "580.65.06", "--gpu", "H100", "--platform", "linux-x86_64"
 PYTHONS = ("3.13", "3.12", "3.11", "3.10", "3.9")
 """The Pythons that uv tries for a set that gpuenv does not lock."""
 _RAN_UV = re.compile(r"uv took [\d.]")
+_NOTES = re.compile(r"^(?:note|warning): (.*)", re.MULTILINE)
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)(?:.*# via (.*))?", re.MULTILINE)
 
 
@@ -79,6 +81,7 @@ class Comparison:
         self.set, self.limit = requirement_set, limit
         self.given, self.binding_first = scratch / "requirements.txt", scratch / "binding-first.txt"
         self.written = scratch / "pylock.toml"
+        self.binding: list[str] = []  # the named packages that need a framework
         self.solved: list[Path] = []  # the orders that uv solves
         self.set.write(self.given)
         self.result = Compared(
@@ -92,14 +95,39 @@ class Comparison:
         if lock:
             result.python = str(lock["plan"]["python"])
             result.held_back = {h["package"]: _sentence(h) for h in lock["held_back"]}
-        theirs = self._ask_uv()
-        if lock and theirs.versions:
-            result.with_reason, result.without_reason = judge(self.set.named, lock, theirs.versions)
+        theirs = self._ask_uv().versions
+        if lock and theirs:
+            result.with_reason, result.follows, result.without_reason = judge(self.set.named, lock, theirs)
+            if result.with_reason and self._accepts(theirs, lock, checkouts[0]):
+                false = (
+                    f"{text}, and gpuenv locks uv's versions if they are named" for text in result.with_reason
+                )
+                result.with_reason, result.without_reason = [], [*false, *result.without_reason]
             if rounds:
                 self._time(checkouts, rounds)
         return result
 
-    def _lock(self, checkout: Checkout, result: Compared, *more: str) -> dict[str, Any] | None:
+    def _accepts(self, theirs: dict[str, str], lock: dict[str, Any], checkout: Checkout) -> bool:
+        """Return whether gpuenv locks uv's versions without a further note, and none that is bound is older than its own.
+
+        Then the reasons why it locked older ones are false.
+        """
+        ours = _list_versions(lock)
+        named = [n for n in self.set.named if n in theirs]
+        bound = [n for n in named if n in ours and (n in self.binding or n in FRAMEWORK_PACKAGES)]
+        if any(_is_older(theirs[n], ours[n]) for n in bound):
+            return False
+        written, pinned = self.written.read_bytes(), self.given.with_name("pinned.txt")
+        pins = [f"{n}=={Version(theirs[n]).public}" for n in named]
+        pinned.write_text("\n".join([*self.set.lines(), *pins]) + "\n", encoding="utf-8")
+        tried = Compared(name=self.set.name)
+        accepted = self._lock(checkout, tried, wanted=pinned)
+        self.written.write_bytes(written)
+        return bool(accepted) and set(tried.notes) <= set(self.result.notes)
+
+    def _lock(
+        self, checkout: Checkout, result: Compared, *more: str, wanted: Path | None = None
+    ) -> dict[str, Any] | None:
         """Lock the set and return the document. Return None without a lock, with the reason in `result`."""
         frameworks = [word for name in self.set.frameworks for word in ("--framework", name)]
         words = [
@@ -108,7 +136,7 @@ class Comparison:
             "lock",
             *frameworks,
             "-r",
-            self.given.name,
+            (wanted or self.given).name,
             *TARGET,
             "--json",
             "-v",
@@ -125,6 +153,7 @@ class Comparison:
             return None
         result.exit, result.solves = done.returncode, len(_RAN_UV.findall(done.stderr))
         result.error = _error(done) if done.returncode else ""
+        result.notes = _NOTES.findall(done.stderr)
         return None if done.returncode else dict(json.loads(done.stdout))
 
     def _ask_uv(self) -> Answer:
@@ -133,9 +162,9 @@ class Comparison:
         for python in [result.python] if result.python else PYTHONS:
             result.uv, result.uv_binding = Times(), Times()
             answers = {self.given: self._compile(self.given, result.uv, python)}
-            first = _list_binding(self.set.named, answers[self.given])
-            if self.set.lines(first) != self.set.lines():
-                self.set.write(self.binding_first, first)
+            self.binding = _list_binding(self.set.named, answers[self.given])
+            if self.set.lines(self.binding) != self.set.lines():
+                self.set.write(self.binding_first, self.binding)
                 answers[self.binding_first] = self._compile(self.binding_first, result.uv_binding, python)
             self.solved = [path for path, answer in answers.items() if not answer.error]
             if self.solved:
@@ -194,36 +223,40 @@ def read_answer(text: str) -> Answer:
 
 def judge(
     named: Collection[str], lock: dict[str, Any], theirs: dict[str, str]
-) -> tuple[list[str], list[str]]:
-    """Return the packages that gpuenv locks in older releases than uv: those with a reason, those without one."""
-    ours = {p["name"]: p["version"] for p in lock["packages"] if p["version"]}
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the packages that gpuenv locks in older releases than uv: named ones with a reason, those that are not
+    named and follow from these or from a build, and those without a reason."""
+    ours = _list_versions(lock)
     held_back = {h["package"] for h in lock["held_back"]}
-    decided = {*held_back, *_list_decided(lock["plan"], held_back)}
+    decided = _list_decided(lock["plan"])
+    frameworks = {build["framework"] for build in lock["plan"]["builds"]}
     with_reason: list[str] = []
+    follows: list[str] = []
     without_reason: list[str] = []
     for name, version in theirs.items():
         if name in ours and not _is_older(ours[name], version):
             continue
         if name not in ours and name not in named:
             continue  # another release of a package requires other packages
-        of_toolkit = "cuda-toolkit" in decided and name.startswith("nvidia-")
-        has_reason = name in decided or of_toolkit or bool(held_back and name not in named)
-        (with_reason if has_reason else without_reason).append(
-            f"{name} {ours.get(name, 'is not locked')}; uv takes {version}"
-        )
-    return with_reason, without_reason
+        if name in named:
+            has_reason = name in held_back or name in decided - frameworks
+            kind = with_reason if has_reason else without_reason
+        else:
+            of_toolkit = "cuda-toolkit" in decided and name.startswith("nvidia-")
+            kind = follows if held_back or name in decided or of_toolkit else without_reason
+        kind.append(f"{name} {ours.get(name, 'is not locked')}; uv takes {version}")
+    return with_reason, follows, without_reason
 
 
-def _list_decided(plan: dict[str, Any], held_back: Collection[str]) -> Iterator[str]:
-    """Yield the packages that the plan decides: its pins of cuDNN and the toolkit, what held-back builds require, such as
-    triton, and those that its notes name first."""
-    for build in plan["builds"]:
-        for need in map(Requirement, build["requirements"][1:]):
-            if build["framework"] in held_back or any(s.operator in ("==", "===") for s in need.specifier):
-                yield str(canonicalize_name(need.name))
-    for note in plan["notes"]:
-        if name := re.match(r"[A-Za-z0-9._-]+", note):
-            yield str(canonicalize_name(name[0]))
+def _list_versions(lock: dict[str, Any]) -> dict[str, str]:
+    return {p["name"]: p["version"] for p in lock["packages"] if p["version"]}
+
+
+def _list_decided(plan: dict[str, Any]) -> set[str]:
+    """Return the packages that builds require, such as triton, and those that the plan's notes name first."""
+    names = [Requirement(r).name for build in plan["builds"] for r in build["requirements"]]
+    names += [name[0] for note in plan["notes"] if (name := re.match(r"[A-Za-z0-9._-]+", note))]
+    return {str(canonicalize_name(name)) for name in names}
 
 
 def _list_binding(named: Sequence[str], answer: Answer) -> list[str]:
@@ -247,8 +280,28 @@ def _is_older(version: str, other: str) -> bool:
 
 
 def _error(done: subprocess.CompletedProcess[str]) -> str:
-    error = json.loads(done.stdout or "{}").get("error", {"message": done.stderr[-1500:], "hint": None})
+    """Return the message of a run without a lock. Without a build, gpuenv prints the plan with its objections."""
+    document = json.loads(done.stdout or "{}")
+    if "rejected" in document:
+        return " ".join(
+            f"{'; '.join(list_objections(document['rejected']))} hint: {document['hint'] or '-'}".split()
+        )
+    error = document.get("error", {"message": done.stderr[-1500:], "hint": None})
     return " ".join(f"{error['message']} hint: {error['hint'] or '-'}".split())
+
+
+def list_objections(rejected: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the objections to the newest build of each framework that the requirements allow.
+
+    A build that only misses its index comes first: without it the answer says nothing about the set.
+    """
+    allowed = [r for r in rejected if all(c["code"] != "requirement_conflict" for c in r["reasons"])]
+    missed = [r for r in allowed if all(c["code"] == "index_excluded" for c in r["reasons"])]
+    newest = {r["framework"]: r for r in (*reversed(allowed), *reversed(missed))}
+    return [
+        f"{name} {r['version']} (CUDA {r['cuda']}): {', '.join(c['text'] for c in r['reasons'])}"
+        for name, r in newest.items()
+    ]
 
 
 def _sentence(package: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from lock_times import Times, median_ratio, spread
 _NO_BUILD, _NO_LOCK = 5, 6
 _CLOSED = re.compile(
     "failed to fetch|error sending request|request failed|could not connect|connection refused|dns error|tunnel error|"
-    "failed to (clone|download)|git operation failed|does not answer|cannot be (reached|resolved)|timed out",
+    "failed to (clone|download)|git operation failed|does not (answer|respond)|cannot be (reached|resolved)|timed out",
     re.IGNORECASE,
 )
 """What uv and gpuenv write of an index, page or repository that cannot be reached."""
@@ -24,9 +24,10 @@ class Compared:
 
     `exit` is gpuenv's exit code, None where it gave no answer in time. `error` and `uv_error` are the messages of
     the tools that gave no versions. `uv` are the times of the lines as the project writes them, `uv_binding` those
-    with the packages first that need a framework; there are none if that order is the same. `with_reason` and
-    `without_reason` are the packages that gpuenv locks in older releases than uv. `other` are the times of another
-    checkout, `other_error` its message; `same` is true if both wrote the same lock. `solves` counts gpuenv's runs of uv.
+    with the packages first that need a framework; there are none if that order is the same. `with_reason`,
+    `follows` (not named, decided by a build or by what is held back) and `without_reason` are the packages that gpuenv locks in older
+    releases than uv. `other` are the times of another checkout, `other_error` its message; `same` is true if both
+    wrote the same lock. `solves` counts gpuenv's runs of uv, and `notes` are its notes and warnings.
     """
 
     name: str
@@ -43,8 +44,10 @@ class Compared:
     other: Times = field(default_factory=Times)
     other_error: str = ""
     same: bool | None = None
+    notes: list[str] = field(default_factory=list)
     held_back: dict[str, str] = field(default_factory=dict)
     with_reason: list[str] = field(default_factory=list)
+    follows: list[str] = field(default_factory=list)
     without_reason: list[str] = field(default_factory=list)
 
     @property
@@ -108,6 +111,8 @@ class Compared:
             yield f"with reason: {text}"
             if because := self.held_back.get(text.partition(" ")[0]):
                 yield f"  {because}"
+        if self.follows:
+            yield f"not named, with them: {', '.join(text.partition(' ')[0] for text in self.follows)}"
         if self.error:
             yield f"gpuenv, {f'exit {self.exit}' if self.exit else 'stopped'}: {self.error}"
         if self.uv_error:

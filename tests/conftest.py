@@ -7,6 +7,7 @@ import hypothesis
 import pytest
 from command import KEPT, Command
 from fork_server import ForkServers
+from golden import Golden
 from hypothesis import HealthCheck
 from loopback import Index, serving
 
@@ -42,11 +43,14 @@ def pytest_configure(config):
 
 def pytest_addoption(parser):
     parser.addoption("--no-fork", action="store_true", help="start Python anew for every run of gpuenv")
+    parser.addoption("--fork", action="store_true", help="fork a process for every run of gpuenv")
+    parser.addoption("--golden", action="store_true", help="write what tests say into tests/golden")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _forking(request):
-    """Runs of gpuenv are forks, but in tests/cli and tests/faults, whose conftest.py says so."""
+    """Runs of gpuenv are calls, but in tests/cli and tests/faults, whose conftest.py says so."""
+    Command.inside = not request.config.getoption("fork") and not request.config.getoption("no_fork")
     if not request.config.getoption("no_fork"):
         Command.servers = ForkServers({name: os.environ[name] for name in KEPT if name in os.environ})
     yield Command.servers
@@ -63,3 +67,9 @@ def gpuenv(tmp_path):
 def index():
     with serving(Index()) as running:
         yield running
+
+
+@pytest.fixture
+def golden(request):
+    """Compare sentences with tests/golden: `golden("create", ran.err, {str(gpuenv.work): "WORK"})`."""
+    return Golden(request.node.name, renew=request.config.getoption("golden"))

@@ -24,6 +24,15 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     if not options.choices.framework:
         refuse_framework_as_path(options.env)
     env = choose_env_to_change(emit, options.env)
+    if options.adopt:
+        from .adopt import adopt
+
+        if options.takes_lock or options.recreate or options.dry_run or options.choices.framework:
+            raise UsageError(
+                "--adopt takes the packages that are there: it cannot be used with options that choose others",
+                hint="gpuenv create --adopt",
+            )
+        return adopt(emit, where.make_absolute(env), options.choices, options)
     lock, recreate = options.takes_lock, options.recreate
     choices = recall_and_record_options.recall_for_create(
         where.make_absolute(env), options.choices, emit, lock=lock, recreate=recreate

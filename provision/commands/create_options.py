@@ -34,6 +34,9 @@ class CreateOptions:
     recreate: bool = option(
         False, help="Build a new environment; the old one is replaced when the new one works.", panel=BUILD
     )
+    adopt: bool = option(
+        False, help="Take over a venv of another tool with the packages that it has.", panel=BUILD
+    )
     verify: bool | None = option(
         None,
         "--verify/--no-verify",
@@ -55,7 +58,14 @@ class CreateOptions:
     @property
     def is_plain(self) -> bool:
         """Whether an up-to-date environment can satisfy the command without further work."""
-        changes = self.recreate or self.verify is not None or self.dry_run or self.kernel or not self.checks
+        changes = (
+            self.recreate
+            or self.adopt
+            or self.verify is not None
+            or self.dry_run
+            or self.kernel
+            or not self.checks
+        )
         return not (self.takes_lock or changes)
 
     def compared(self, choices: Choices) -> Choices:

@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Emit, Event, InitResult, Profiles, drop_event
+from ..model import VENV_LOCK, Emit, Event, InitResult, Profiles, drop_event
 from ..model.command_options import group, option
 from ..request.shared_options import Choices
 
@@ -44,6 +44,9 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
         folder, options.choices.framework, known=names, environ=process.environ(),
         gpuenv_from=choose_recorded_source(options.gpuenv_from, folder),
     )  # fmt: skip
+    if not (folder / VENV_LOCK).exists():
+        text = f"gpuenv lock  # then commit {VENV_LOCK} with the files above"
+        emit(Event(kind="next", stage="init", text=text))
     emit(Event(kind="next", stage="init", text="gpuenv create"))
     return result
 

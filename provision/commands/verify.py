@@ -11,7 +11,18 @@ from typing import Any
 from ..environment import draft_and_replace_folder, state
 from ..environment.locate import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
-from ..model import FRAMEWORKS, Emit, Environment, Event, Lock, NodeVerdict, Verdict, drop_event
+from ..model import (
+    FRAMEWORKS,
+    Emit,
+    Environment,
+    Event,
+    Lock,
+    NodeVerdict,
+    Verdict,
+    drop_event,
+    find_lock_manager,
+    make_lock_name,
+)
 from ..model.command_options import argument, group, option
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
@@ -38,7 +49,9 @@ class VerifyOptions:
     )
     deep: bool = option(False, help="Check every convolution, data type and file hash.")
     strict: bool = option(False, help="Fail on warnings.")
-    locked: bool = option(False, help="Fail if the environment differs from its lock.")
+    locked: bool = option(
+        False, help="Fail if the environment differs from the project's lock, or else its own."
+    )
     node: bool = option(
         False, help="With --quick: fail only for a fault of this machine, and print one line."
     )
@@ -122,7 +135,7 @@ def _judge(
     reading = make_reader(environment, choices, process.environ())
     driver, machine = not _for_cpu(environment), make_lock_reader(wanted)
     with begin(environment, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
-        lock = _lock_of(environment, locked=options.locked)
+        lock = _lock_of(environment, locked=options.locked, choices=choices)
         if lock is None and options.device is None and (reason := _explain_cpu(begun)):
             settings["device"], wanted = "cpu", dataclasses.replace(wanted, device="cpu")
             first, stop, rest = reason.partition(". ")
@@ -157,10 +170,15 @@ def _explain_cpu(begun: EarlyProbes) -> str | None:
     return None if any(read_installed(begun.python_paths.result()).builds.values()) else explain_no_gpu()
 
 
-def _lock_of(env: Environment, *, locked: bool) -> Lock | None:
+def _lock_of(env: Environment, *, locked: bool, choices: Choices) -> Lock | None:
+    """Return the lock to compare with: the one inside, or with `locked` the project's if there is one."""
     if env.made_by_gpuenv:
         from ..wheels import pylock
 
+        if locked and (file := _find_project_lock(Path(env.path))):
+            from .lock_acceptance import read_lock
+
+            return read_lock(file, dataclasses.replace(choices, manager=find_lock_manager(file, "venv")))
         return pylock.read_in(Path(env.path) / draft_and_replace_folder.MARK)
     if locked:
         raise UsageError(
@@ -168,6 +186,18 @@ def _lock_of(env: Environment, *, locked: bool) -> Lock | None:
             hint="leave --locked out, or build an environment with a lock: gpuenv create",
         )
     return None
+
+
+def _find_project_lock(env: Path) -> Path | None:
+    """Return the lock of the project that an environment was made for, beside it or where its record says."""
+    record = state.read(env, "request.json") or {}
+    made = record.get("choices") or {}
+    config = made.get("config")
+    if not (config or record.get("lock")):
+        return None
+    name = make_lock_name(made.get("manager") or "venv", made.get("target_name"))
+    folders = [env.parent, *([Path(config).parent] if config else [])]
+    return next((file for folder in folders if (file := folder / Path(name).name).is_file()), None)
 
 
 def _next(env: Path) -> str | None:

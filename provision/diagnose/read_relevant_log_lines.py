@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ..system.redaction import remove_controls
+from ..system.redaction import mask_secrets, remove_controls
 
 BLOCK = 1 << 20
 EDGE = 192 << 10
@@ -179,7 +179,13 @@ def _keep_stems(kept: _Kept, number: int, block: bytes) -> None:
     for start in sorted(starts):
         line, done = line + block.count(b"\n", done, start), start
         end = block.find(b"\n", start, start + WIDTH)
-        _keep_unseen_shape(kept, line, block[start : end if end >= 0 else start + WIDTH])
+        _keep_unseen_shape(kept, line, block[start:end] if end >= 0 else _cut(block, start))
+
+
+def _cut(block: bytes, start: int) -> bytes:
+    """Return the part of a very long line, without parts of secrets that begin before it or end after it."""
+    before = min(start, WIDTH)
+    return mask_secrets(block[start - before : start + 2 * WIDTH])[before : before + WIDTH]
 
 
 def _is_junk(block: bytes) -> bool:

@@ -103,6 +103,20 @@ def knows(record: frozenset[str]) -> bool:
     return bool(record) and any(record <= read(env, "record") for env in paths)
 
 
+def follow(env: Path, record: frozenset[str]) -> bool:
+    """Give an environment the entry of the path that it was moved from: that is gone and had this record.
+
+    Return whether there was one.
+    """
+    for _, old in _iterate_entries():
+        if old not in (None, env) and record and record <= read(old, "record") and _is_gone(old):
+            with contextlib.suppress(BuildError):
+                add(env, record=record, pythons=read(old, "pythons"))
+                forget(old)
+            return True
+    return False
+
+
 def is_used(key: str, word: str, besides: Path) -> bool:
     """Return whether the entry of another environment, which exists or is being built, has a word under a key."""
     others = (env for _, env in _iterate_entries() if env is not None and env != besides)

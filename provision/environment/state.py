@@ -81,9 +81,12 @@ def vouch(env: Path, record: frozenset[str]) -> None:
 
 
 def is_vouched(env: Path) -> bool:
-    """Return whether this user's gpuenv wrote the record of an environment at this path. Links are followed."""
-    real = env.resolve()
-    return made_by_gpuenv(env) and digest_record(real) <= registry.read(real, "record")
+    """Return whether this user's gpuenv wrote the record of an environment at this path, or at the one that it was
+    moved from. Links are followed."""
+    if not made_by_gpuenv(env):
+        return False
+    real, record = env.resolve(), digest_record(env.resolve())
+    return record <= registry.read(real, "record") or registry.follow(real, record)
 
 
 def read_vouched(env: Path, name: str) -> dict[str, Any]:
@@ -100,7 +103,7 @@ def write_vouched(env: Path, name: str, document: dict[str, Any]) -> None:
 def explain_unvouched(env: Path) -> str:
     """Return why a record does not count."""
     if registry.knows(digest_record(env.resolve())):
-        return f"{env} was moved or copied from the path where your gpuenv made it"
+        return f"{env} is a copy of an environment that your gpuenv made"
     return f"your gpuenv did not write {env / MARK} at this path, or another program changed it"
 
 

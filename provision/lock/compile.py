@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import tomli
+import tomli_w
 from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import Tag
@@ -52,8 +53,8 @@ class Question:
     """What uv is asked: the requirements of a plan and a project for its Python and platform.
 
     `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `lines` are
-    those of the project among the roots, for messages. `limits` are
-    constraints. `keep` are versions that must stay. `only_binary` are packages of which no source is taken (":all:" for all
+    those of the project among the roots, for messages. `limits` are constraints. `keep` are versions that must stay, and
+    `prefer` those that stay if they can. `only_binary` are packages of which no source is taken (":all:" for all
     but those in `built`). `python` is the interpreter that starts build code, of any version.
     """
 
@@ -64,6 +65,7 @@ class Question:
     lines: tuple[RequirementLine, ...] = ()
     limits: tuple[str, ...] = ()
     keep: Mapping[str, str] = field(default_factory=dict)
+    prefer: Mapping[str, str] = field(default_factory=dict)
     only_binary: frozenset[str] = frozenset()
     built: frozenset[str] = frozenset()
     python: str | None = None
@@ -124,12 +126,14 @@ class _Run:
         name.
         """
         try:
-            text = self._compile(self._write_project(()), UV_LOCK_FORMAT, self._constraints())
+            text = self._compile(self._write_project(()), UV_LOCK_FORMAT, self._constraints(), prefer=True)
             bound = self._bound_to_pytorch(())
             versions = parse_versions(text)
             index_packages = pytorch_index.list_index_packages(self.question.plan)
             if stray := [n for n in index_packages if n in versions and n not in bound]:
-                text = self._compile(self._write_project(stray), UV_LOCK_FORMAT, self._constraints())
+                text = self._compile(
+                    self._write_project(stray), UV_LOCK_FORMAT, self._constraints(), prefer=True
+                )
             return text
         finally:
             took = ", ".join(f"{s:.2f} s" for s in self.seconds)
@@ -217,6 +221,12 @@ class _Run:
         )
         return files
 
+    def _write_preferences(self) -> Path:
+        """Write the preferred versions as an earlier output of uv, and return its path."""
+        packages = [{"name": name, "version": version} for name, version in self.question.prefer.items()]
+        document = {"lock-version": "1.0", "created-by": "gpuenv", "packages": packages}
+        return Path(self._write("pylock.toml", tomli_w.dumps(document)))
+
     def _write(self, name: str, text: str) -> str:
         path = self.scratch / name
         path.write_text(text, encoding="utf-8")
@@ -224,11 +234,13 @@ class _Run:
 
     # --- runs of uv ----------------------------------------------------------------------------------
 
-    def _compile(self, source: Path, form: str, files: Sequence[str], *, cached: bool = False) -> str:
+    def _compile(
+        self, source: Path, form: str, files: Sequence[str], *, cached: bool = False, prefer: bool = False
+    ) -> str:
         """Return uv's answer. uv runs again where a source archive was read in place of a build."""
         while True:
             try:
-                text = self._compile_once(source, form, files, cached=cached)
+                text = self._compile_once(source, form, files, cached=cached, prefer=prefer)
             except LockError as error:
                 if cached or not self.rules.learn_from(error, self.question.needs, self.question.plan):
                     raise
@@ -241,14 +253,18 @@ class _Run:
     def _times(self) -> UploadTimes:
         return UploadTimes(self.question.sources, self.question.plan)
 
-    def _compile_once(self, source: Path, form: str, files: Sequence[str], *, cached: bool) -> str:
+    def _compile_once(
+        self, source: Path, form: str, files: Sequence[str], *, cached: bool, prefer: bool = False
+    ) -> str:
         question = self.question
         plan = question.plan
+        output = self._write_preferences() if prefer and question.prefer else None
         words = [
             "pip", "compile", str(source), *files, "--format", form, "--no-header", "--emit-index-annotation",
             *self.rules.options(question.needs, self.scratch, question.only_binary, question.built), "--python-version", plan.python or "",
             *self._times.options(), "--python-platform", uv_platform(plan.platform, plan.target.glibc, question.sources),
         ]  # fmt: skip
+        words += ["--output-file", str(output)] if output else []
         settings = uv.Settings(
             only_wheels=only_files(question.sources), git_logins=self.logins, timeout=TIMEOUT,
             variables={"UV_OFFLINE": "1"} if cached else {}, on_line=self._name_build,
@@ -257,16 +273,11 @@ class _Run:
         done = uv.run_uv(words, question.sources, python=question.python or sys.executable, settings=settings)
         self.seconds.append(time.monotonic() - began)
         if self._times.learn(done.stderr):
-            return self._compile_once(source, form, files, cached=cached)
+            return self._compile_once(source, form, files, cached=cached, prefer=prefer)
         if done.ok:
-            return done.stdout
-        raise explain(
-            done,
-            question.sources,
-            self.pinned.values(),
-            (*question.lines, *question.needs),
-            self.rules.archives,
-        )
+            return output.read_text(encoding="utf-8") if output else done.stdout
+        lines = (*question.lines, *question.needs)
+        raise explain(done, question.sources, self.pinned.values(), lines, self.rules.archives)
 
     def _name_build(self, line: str) -> None:
         """Name the package whose build code uv runs, once."""

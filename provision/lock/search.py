@@ -60,7 +60,6 @@ MOST_MORE = 3
 """The most solves after the first one."""
 _AT_ONCE = 2
 _MOST_RELAXED = 3
-_EPOCH = dt.date(1970, 1, 1)
 
 
 def search(
@@ -113,6 +112,7 @@ class _Search:
         self.newest_files: Mapping[str, LockedPackage] = {}
         self.newest_days: Mapping[str, str] = {}
         self.locked: Mapping[str, LockedPackage] = {}
+        self.prefer: Mapping[str, str] = {}
         self._bounds: dict[str, dict[str, str]] = {}
 
     def _note(self, text: str, kind: str = "note") -> None:
@@ -193,25 +193,25 @@ class _Search:
             self.fitting = Fitting(self.context)
 
     def near(self, lock: Lock, moving: frozenset[str]) -> Solution:
-        """Return the solution with the versions of a lock, or the best one if that is impossible."""
+        """Return the solution with the versions of a lock, or else one that keeps what it can, or else the best one."""
         self.locked = {p.name: p for p in lock.packages if p.name not in moving}
-        keep = {p.name: p.version for p in lock.packages if p.name not in moving and not p.unhashed}
-        builds = self._builds_of(lock, moving)
-        if builds and lock.plan.python in self.fitting.question.pythons(builds[0]):
-            plan = self.fitting.plan(builds, lock.plan.python or "", {})
-            if plan.builds:
-                outcome = self._attempt_beside_newest(Try(plan=plan, builds=builds, keep=keep))
-                if isinstance(outcome, Solution) and not outcome.conflicts:
-                    return outcome
-        elif not moving.isdisjoint({b.framework for b in lock.plan.builds}):
-            first = dataclasses.replace(
-                self.first_try(), keep={n: v for n, v in keep.items() if n in self.facts.named}
-            )
-            outcome = self._attempt_beside_newest(first)
+        keep = {name: p.version for name, p in self.locked.items() if not p.unhashed}
+        builds, python = self._builds_of(lock, moving), lock.plan.python or ""
+        if builds and python in self.fitting.question.pythons(builds[0]):
+            plan = self.fitting.plan(builds, python, {})
+            outcome = self._compared(Try(plan=plan, builds=builds, keep=keep))
             if isinstance(outcome, Solution) and not outcome.conflicts:
-                return outcome
-        named = ", ".join(sorted(moving)) or "the requirements"
-        self._note(f"upgrading locked packages to make room for {named}")
+                self._read_newest(plan)
+                return dataclasses.replace(outcome, behind=self._behind(outcome.answer))
+            if isinstance(outcome, Refusal) and outcome.error.unreachable:
+                raise outcome.error
+            room = ", ".join(sorted(moving)) or "the requirements"
+            self._note(f"upgrading locked packages to make room for {room}")
+        self.prefer = keep
+        outcome = self._attempt_beside_newest(self.first_try())
+        if isinstance(outcome, Solution) and not outcome.conflicts:
+            return outcome
+        self.prefer = {}
         return self.best()
 
     def _builds_of(self, lock: Lock, moving: frozenset[str]) -> tuple[Build, ...] | None:
@@ -334,7 +334,7 @@ class _Search:
         needs, roots = tuple(choice.require_lines(needs)), [choice.require(text) for text in roots]
         return Question(
             plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines,
-            limits=(*self._applicable(limits), *one.without), keep=one.keep, only_binary=one.only_binary, built=one.built,
+            limits=(*self._applicable(limits), *one.without), keep=one.keep, prefer=self.prefer, only_binary=one.only_binary, built=one.built,
             python=find_python(plan.python or "", context.machine, self.cache),
         )  # fmt: skip
 
@@ -479,7 +479,8 @@ class _Search:
         ]
         # A question about another solution builds nothing that the first answer does not build: uv may consider many old
         # releases there.
-        built = frozenset(best.answer.archives)
+        folders = (p.name for p in best.answer.packages if p.unhashed)
+        built = frozenset([*best.answer.archives, *folders])
         unique: dict[object, Try] = {}
         for one in found:
             wheels = frozenset({":all:", *one.only_binary})

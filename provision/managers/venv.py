@@ -44,7 +44,7 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
     """Create an environment with the wheels of a lock in a draft. Raises BuildError."""
     create(prefix, how.python(), prompt=how.env.name)
     _name_place(prefix, how.env)
-    _make_relocatable(prefix)
+    make_relocatable(prefix)
     install_wheels(UvInstall(lock, prefix, how.sources, fetched=how.fetched), how.emit)
 
 
@@ -173,7 +173,7 @@ def _name_place(path: Path, final: Path) -> None:
         write_file(script, text.encode("utf-8", "surrogateescape"), root=path)
 
 
-def _make_relocatable(path: Path) -> None:
+def make_relocatable(path: Path) -> None:
     """Make uv write scripts that find their interpreter beside them, so that they work after a rename."""
     config = path / "pyvenv.cfg"
     text = untrusted_files.read_text(config)

@@ -40,8 +40,8 @@ class OwnProject:
 def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     """Return the project that an environment was made with, or None.
 
-    Its checks are commands, so this user's gpuenv must have written the record that names the file: at this path, or at
-    another one from which the environment was moved or copied. Then the file beside the environment counts. It must
+    Its checks are commands, so this user's gpuenv must have written the record that names the file, here or where the
+    environment was moved or copied from. Then the file beside the environment counts. It must
     belong to this user, to the environment's owner or to root, and nobody else may write to it. Raises DataError
     for an invalid file, BuildError for an unreadable record.
     """

@@ -109,7 +109,7 @@ def _is_link_out(path: Path) -> bool:
 def refuse_to_replace(path: Path, *, force: bool) -> None:
     """Raise UsageError for a file that another program wrote or the user edited, unless `force`.
 
-    An empty file may be replaced.
+    An empty file may be replaced, and a file of gpuenv with merge conflict markers.
     """
     if force or is_stream(path) or _is_link_out(path):
         return
@@ -120,6 +120,8 @@ def refuse_to_replace(path: Path, *, force: bool) -> None:
     except OSError:
         return  # the file is missing, or the write reports its type
     digests = _DIGEST.findall(text.replace("\r\n", "\n"))
+    if digests and untrusted_files.find_conflict(text.encode()):
+        return  # a merge of two files of gpuenv, which a new one ends
     digest = digests[0] if digests else kept
     if not text.strip() or digest == _digest(unsigned(text.replace("\r\n", "\n"))):
         return

@@ -135,6 +135,14 @@ def _replace(text: str, secrets: Iterable[Secret]) -> str:
     return "".join([*pieces, text[done:]])
 
 
+def mask_secrets(data: bytes) -> bytes:
+    """Return bytes with `*` in place of each byte of a secret. A part of them can be cut out without a part of a secret."""
+    masked = bytearray(data)
+    for secret in find_secrets(data.decode("latin-1")):  # one character for each byte
+        masked[secret.start : secret.end] = b"*" * (secret.end - secret.start)
+    return bytes(masked)
+
+
 def hide_credentials() -> None:
     """Overwrite the credentials of addresses on this process's command line, which every user can read.
 
@@ -150,9 +158,7 @@ def hide_credentials() -> None:
         int(fields[46]),
     )  # arg_start and arg_end (proc(5)), or 0 if hidden
     if 0 < start < end:
-        # Latin-1 has one character for each byte.
-        for secret in find_secrets(ctypes.string_at(start, end - start).decode("latin-1")):
-            ctypes.memset(start + secret.start, ord("*"), secret.end - secret.start)
+        ctypes.memmove(start, mask_secrets(ctypes.string_at(start, end - start)), end - start)
 
 
 # --- addresses ---------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ MOST = 64 << 20
 
 
 _CHUNK = 1 << 20
+_CONFLICT = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
 _HANDED_ON = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
 
@@ -62,6 +63,12 @@ def refuse_endless(path: Path) -> None:
         is_handed_on(path) or str(path).startswith(("/dev/tty", "/dev/null"))
     ):
         raise OSError(errno.EINVAL, "is a device", str(path))
+
+
+def find_conflict(data: bytes) -> int | None:
+    """Return the line of the first merge conflict marker of git, or None."""
+    marker = _CONFLICT.search(data)
+    return data.count(b"\n", 0, marker.start()) + 1 if marker else None
 
 
 def read_text(path: Path, most: int = MOST) -> str:

@@ -33,7 +33,7 @@ from ..model import (
     check_forms,
     from_plain,
 )
-from ..system import trust
+from ..system import trust, untrusted_files
 from ..system.output_file import signed, write_output
 from ..system.redaction import redact, redact_value
 from ..system.untrusted_names_to_paths import UnsafeNameError, file_name_of_url, last_segments
@@ -149,6 +149,7 @@ def read(path: Path, env: Path | None = None) -> Lock:
     """
     try:
         content = trust.read_record(path, env) if env else trust.read_project(path)
+        refuse_conflict(path, content)
         data = tomli.loads(content.decode())
         locked = Pylock.from_dict(data)
         ours = data.get("tool", {}).get("gpuenv")
@@ -179,6 +180,15 @@ def read(path: Path, env: Path | None = None) -> Lock:
         manager=manager, target=target, plan=plan, packages=packages, inputs=digest, exclude_newer=newer,
         classes=classes,
     )  # fmt: skip
+
+
+def refuse_conflict(path: Path, content: bytes) -> None:
+    """Raise LockError for a lock with merge conflict markers."""
+    if line := untrusted_files.find_conflict(content):
+        raise LockError(
+            f"{path} has merge conflict markers (line {line})",
+            hint="merge the project's other files, then lock again: gpuenv lock",
+        )
 
 
 def _parse_classes(data: Any) -> tuple[HostClass, ...]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from .ground import TORCH, Ground
 from .measuring import GPUENV, UV, Row, interleaved, ran, timed
 
+_SYNC = "uv venv + uv pip sync, the same lock"
 _UVS = "uv venv + uv pip install"
 _PIPS = "python -m venv + pip install"
-_BARE = "the same, nothing compiled"
 _REST = 5.0  # seconds, in which a virtual machine gives the memory of files now gone back to its host
 
 
@@ -25,53 +25,62 @@ class Sides:
     as its time.
     """
 
-    def __init__(self, ground: Ground, env: Mapping[str, str]) -> None:
-        self.ground, self.env = ground, env
+    def __init__(self, ground: Ground, env: Mapping[str, str], project: Path | None = None) -> None:
+        self.ground, self.env, self.project = ground, env, project or ground.project
 
     def _fresh(self, name: str) -> Path:
         """Return the path of an environment after moving the earlier one away."""
-        self.ground.put_away(self.ground.project / name)
+        self.ground.put_away(self.project / name)
         os.sync()
-        return self.ground.project / name
+        return self.project / name
+
+    def _uv(self, *words: str) -> float:
+        env = self._fresh("uv-env")
+        creating = timed([UV, "venv", str(env), "--python", sys.executable], self.project, self.env)
+        return creating + timed([UV, "pip", *words, "--python", str(env)], self.project, self.env)
 
     def uv(self) -> float:
-        creating = timed(
-            [UV, "venv", str(self._fresh("uv-env")), "--python", sys.executable],
-            self.ground.project,
-            self.env,
-        )
-        argv = [UV, "pip", "install", "--python", "uv-env/bin/python", f"torch=={self.ground.torch}"]
-        return creating + timed(argv, self.ground.project, self.env)
+        return self._uv("install", f"torch=={self.ground.torch}")
+
+    def synced(self) -> float:
+        return self._uv("sync", "pylock.toml")
 
     def pip(self) -> float:
-        creating = timed(
-            [sys.executable, "-m", "venv", str(self._fresh("pip-env"))], self.ground.project, self.env
-        )
+        creating = timed([sys.executable, "-m", "venv", str(self._fresh("pip-env"))], self.project, self.env)
         argv = ["pip-env/bin/pip", "install", "-q", f"torch=={self.ground.torch}"]
-        return creating + timed(argv, self.ground.project, self.env)
+        return creating + timed(argv, self.project, self.env)
 
     def locked(self) -> float:
         self._fresh("env")
         argv = [GPUENV, "create", "env", "--locked", "--gpu", "9.0", "--no-verify"]
-        return timed(argv, self.ground.project, self.env)
+        if self.project != self.ground.project:
+            argv[4:6] = ["--device", "cpu"]
+        return timed(argv, self.project, self.env)
 
     def unlocked(self) -> float:
         self._fresh("env")
-        return timed([GPUENV, "create", "env", *TORCH, "--no-verify"], self.ground.project, self.env)
+        return timed([GPUENV, "create", "env", *TORCH, "--no-verify"], self.project, self.env)
 
 
 def warm(ground: Ground) -> Iterator[Row]:
-    """Measure builds with everything in each tool's cache."""
-    sides, runs = Sides(ground, ground.at_index()), ground.runs
-    locked, unlocked, uv = interleaved((sides.locked, sides.unlocked, sides.uv), runs)
-    yield Row("warm", "create --locked", _UVS, locked / uv, 0.85, locked, uv, runs=runs)
-    yield Row("warm", "create, no lock", _UVS, unlocked / uv, 1.1, unlocked, uv, runs=runs)
-    plain = Sides(ground, ground.at_index({"UV_COMPILE_BYTECODE": "0"}))
-    locked, bare, uv = interleaved((sides.locked, plain.locked, plain.uv), runs)
-    # Then little is left but starting up: Python, its imports and virtualenv against a compiled program.
-    yield Row("warm", "create --locked, nothing compiled", _UVS, bare / uv, None, bare, uv, runs=runs)
-    # What copies of the bytecode, checked by digest, cost.
-    yield Row("warm", "create --locked, bytecode copied", _BARE, locked / bare, None, locked, bare, runs=runs)
+    """Measure builds with everything in each tool's cache: a small environment (JAX) and a large one (torch with CUDA)."""
+    runs = ground.runs
+    small = Sides(ground, ground.env, ground.small_project)
+    for name, sides, limit in (
+        ("small", small, 2.5),
+        ("large", Sides(ground, ground.at_index()), 1.3),
+    ):
+        locked, synced = interleaved((sides.locked, sides.synced), runs)
+        yield Row(
+            "warm",
+            f"create --locked --no-verify, {name}",
+            _SYNC,
+            locked / synced,
+            limit,
+            locked,
+            synced,
+            runs=runs,
+        )
 
 
 def pip(ground: Ground) -> Iterator[Row]:
@@ -109,9 +118,15 @@ def cold(ground: Ground) -> Iterator[Row]:
         time.sleep(_REST)
         return Sides(ground, ground.at_index(caches))
 
-    runs, each = ground.runs, (lambda: sides().locked(), lambda: sides().unlocked(), lambda: sides().uv())
-    locked, unlocked, uv = interleaved(each, runs, warm=False)
+    runs = ground.runs
+    each = (
+        lambda: sides().locked(),
+        lambda: sides().synced(),
+        lambda: sides().unlocked(),
+        lambda: sides().uv(),
+    )
+    locked, synced, unlocked, uv = interleaved(each, runs, warm=False)
     ground.empty("cold")
     gone()
-    yield Row("cold", "create --locked, cold", _UVS, locked / uv, 1.05, locked, uv, runs=runs)
+    yield Row("cold", "create --locked, cold", _SYNC, locked / synced, 1.05, locked, synced, runs=runs)
     yield Row("cold", "create, no lock, cold", _UVS, unlocked / uv, 1.05, unlocked, uv, runs=runs)

@@ -98,6 +98,13 @@ class Ground:
         return project
 
     @cached_property
+    def small_project(self) -> Path:
+        """A folder with a lock of JAX for the CPU, from the indexes of this machine."""
+        project = self.empty("small")
+        ran([GPUENV, "lock", *JAX], project, self.env)
+        return project
+
+    @cached_property
     def torch(self) -> str:
         """The locked version of torch."""
         locked = tomli.loads((self.project / "pylock.toml").read_text(encoding="utf-8"))

@@ -73,9 +73,9 @@ def _seconds(value: float) -> str:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the variables for both sides. Bytecode is written for the programs and for what they build."""
-    env = {**os.environ, "UV_COMPILE_BYTECODE": "1", **(more or {})}
-    for name in ("VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"):
+    """Return the variables for both sides, with default settings. The programs themselves are byte-compiled."""
+    env = {**os.environ, **(more or {})}
+    for name in ("VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "UV_COMPILE_BYTECODE"):
         env.pop(name, None)
     return env
 

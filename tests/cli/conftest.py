@@ -6,9 +6,10 @@ from command import Command
 
 @pytest.fixture(scope="module", autouse=True)
 def _not_forking(_forking):
-    servers, Command.servers = Command.servers, None
+    inside, servers = Command.inside, Command.servers
+    Command.inside, Command.servers = False, None
     yield
-    Command.servers = servers
+    Command.inside, Command.servers = inside, servers
 
 
 @pytest.fixture

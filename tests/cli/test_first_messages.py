@@ -10,6 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from rows import rows
 from support.resolve_questions import SHIPPED
 
 from provision.index import pip_config
@@ -149,7 +150,7 @@ def test_report_says_that_there_is_no_environment(gpuenv):
     assert "no environment: .venv is missing" in gpuenv("report").out
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "name", "capability"),
     [
         ("4090", "GeForce RTX 4090", "8.9"),
@@ -163,7 +164,7 @@ def test_a_number_names_a_board_where_one_capability_has_it(text, name, capabili
     assert (found.name, found.capability) == (name, capability)
 
 
-@pytest.mark.parametrize("text", ["5000", "Orin", "RTX", "GeForce", ""])
+@rows("text", ["5000", "Orin", "RTX", "GeForce", ""])
 def test_a_name_of_several_capabilities_is_refused(text):
     with pytest.raises(ValueError, match="unknown GPU name"):
         gpu_named(text, SHIPPED.gpus)
@@ -178,7 +179,7 @@ UV_LOG = """error: Request failed after 3 retries in 7.4s
 """
 
 
-@pytest.mark.parametrize(
+@rows(
     ("tunnel", "reason"),
     [
         ("", "connection refused"),

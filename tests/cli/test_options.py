@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from rows import rows
 
 from provision import cli, commands
 from provision.cli import argument_order, typer_signatures
@@ -49,7 +50,7 @@ def by_name(rows):
     return sorted(rows, key=lambda row: row["name"])
 
 
-@pytest.mark.parametrize("words", EXPECTED, ids=lambda words: words.replace(" ", "-") or "gpuenv")
+@rows("words", EXPECTED, ids=lambda words: words.replace(" ", "-") or "gpuenv")
 def test_each_command_has_the_options_in_the_recorded_list(words):
     command, context = prepared(words.split())
     expected = EXPECTED[words]
@@ -68,7 +69,7 @@ def test_the_commands_are_those_in_the_recorded_list():
     assert words == set(EXPECTED) == {"", *COMMANDS, *groups}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@rows("name", COMMANDS)
 def test_the_options_of_a_command_have_one_name_each(name):
     kind, function = load_command(name)
     names = [

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision.model import LockedPackage
 from provision.verify.drift import changed_bytecode
@@ -168,7 +169,7 @@ def test_bytecode_that_was_unused_for_long_is_removed_from_the_cache(tmp_path):
     assert not old.parent.exists()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("environ", "yes"),
     [
         ({}, False),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision import commands, errors, model
 
@@ -42,7 +43,7 @@ def document(value):
     return json.loads(json.dumps(model.as_document(value)))
 
 
-@pytest.mark.parametrize(
+@rows(
     "lines",
     [
         "import provision.commands.create",
@@ -65,7 +66,7 @@ def test_a_command_is_its_function_whatever_was_imported_first(lines):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("verb", sorted(commands.VERBS))
+@rows("verb", sorted(commands.VERBS))
 def test_every_command_is_a_function_with_options(verb):
     function = getattr(commands, verb)
     assert importlib.import_module(f"provision.commands.{verb}") is not function

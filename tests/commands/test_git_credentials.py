@@ -10,6 +10,7 @@ from pathlib import Path
 
 import project_packages
 import pytest
+from rows import rows
 
 from provision.index.uv import variables, without_credentials
 
@@ -18,7 +19,7 @@ CPU = ("--framework", "jax", "--device", "cpu", "--python", HERE)
 LOGIN = base64.b64encode(b"us3r:s3cr3t-pw").decode()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "bare", "logins"),
     [
         ("a @ git+https://u:p@h/o/r", "a @ git+https://h/o/r", ("https://u:p@h",)),

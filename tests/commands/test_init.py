@@ -119,6 +119,14 @@ def test_without_a_sign_of_a_framework_nothing_is_written(gpuenv, work):
     assert found.requirements == ("requirements.txt",)
 
 
+def test_a_named_framework_keeps_the_bounds_of_files_that_cannot_be_listed(gpuenv, work):
+    write(work, {"environment.yml": "name: x\ndependencies:\n- pytorch<2.5\n"})
+    for named, listed in (("torch", "torch<2.5"), ("torch>=2.1", "torch>=2.1")):
+        assert gpuenv("init", "--framework", named).code == 0
+        assert read_config(work / "gpuenv.yaml").frameworks == (listed,)
+        (work / "gpuenv.yaml").unlink()
+
+
 @pytest.mark.parametrize("word", ["pytorch", "numpy", "torch==2.5+cu124", "torch @ https://h/x", ">=2"])
 def test_a_wrong_framework_is_refused(gpuenv, work, word):
     ran = gpuenv("init", "--framework", word)

@@ -81,6 +81,7 @@ def test_a_clone_installs_gpuenv_from_the_recorded_wheel(project, makefile):
     ran = project("init", "--framework", "jax", "--gpuenv-from", f"tools/{WHEEL}")
     assert ran.code == 0, ran.err
     folder = clone(project)
+    assert "WARNING" not in (folder / "Makefile").read_text()
     done = make(folder, "-s", "env")
     assert (done.returncode, done.stdout) == (0, "private: gpuenv create .venv\n"), done.stderr
     tool = folder / ".gpuenv-tool"
@@ -200,5 +201,9 @@ def test_a_wheel_in_the_project_is_recorded_by_its_path_from_there(tmp_path, mon
 
 
 def test_init_says_what_a_clone_will_lack(project):
-    told = " ".join(project("init", "--framework", "jax").out.split())
+    ran = project("init", "--framework", "jax")
+    told = " ".join(ran.out.split())
+    makefile = (project.work / "Makefile").read_text()
+    assert "# WARNING: this path is on one machine." in makefile
+    assert "gpuenv lock # then commit pylock.toml with the files above gpuenv create" in told
     assert "GPUENV_FROM in Makefile is a path on this machine" in told, "this gpuenv runs from a checkout"

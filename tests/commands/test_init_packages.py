@@ -5,6 +5,7 @@ import re
 import textwrap
 
 import pytest
+from rows import rows
 
 from provision.project.config.gpuenv_yaml import read_config
 from provision.project.init import imports
@@ -100,7 +101,7 @@ def test_every_kind_of_entry_is_taken_over_or_named(gpuenv):
     assert len([note for note in notes if "environment.yaml" in note and "line" in note]) == 8
 
 
-@pytest.mark.parametrize(
+@rows(
     ("conda", "expected"),
     [
         ("", ""),

@@ -103,3 +103,57 @@ def test_locked_says_offline_that_it_cannot_compare(go):
 def test_locked_and_frozen_exclude_each_other(go):
     ran = go("create", "--locked", "--frozen")
     assert ran.code == 2 and "cannot be used together" in ran.err
+
+
+MARKERS = "<<<<<<< HEAD\n{0}=======\n{0}>>>>>>> theirs\n"
+
+
+def test_verify_locked_compares_with_the_lock_of_the_project(go):
+    """The jax of this index cannot be imported, so the verdict is always `fails`."""
+    ok(go("create", "--locked", *CPU, "--no-verify"))
+
+    def compared():
+        ran = go("verify", "--locked", "--json")
+        return next(s for s in ran.json["stages"] if s["stage"] == "lock")
+
+    assert compared()["status"] == "pass"
+    (go.work / "asked.txt").write_text("listed\nmore\n")
+    ok(go("lock", *CPU))
+    assert compared()["status"] == "fail" and "more" in compared()["detail"]
+    go.work.rename(go.work.with_name("moved"))
+    go.work = go.work.with_name("moved")
+    assert compared()["status"] == "fail" and "more" in compared()["detail"]
+    (go.work / "pylock.toml").unlink()
+    assert compared()["status"] == "pass", "without one, with the environment's own"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("verify", "--locked"), ("create", *CPU), ("create", "--locked", *CPU), ("lock", "--check", *CPU), ("add", "more"), ("drop", "listed")],
+)  # fmt: skip
+def test_merge_markers_in_a_lock_are_named_with_the_command_that_ends_them(go, argv):
+    (go.work / "gpuenv.yaml").write_text("frameworks: [jax]\nindex: pypi\npackages: [listed]\n")
+    ok(go("lock", *CPU))
+    ok(go("create", *CPU, "--no-verify"))
+    lock = go.work / "pylock.toml"
+    lock.write_text(MARKERS.format(lock.read_text()))
+    ran = go(*argv, "--json")
+    assert ran.code == 6 and "pylock.toml has merge conflict markers (line 1)" in ran.json["error"]["message"]
+    assert "gpuenv lock" in ran.json["error"]["hint"]
+    ok(go("lock", *CPU))  # without --force
+    assert "<<<" not in lock.read_text()
+    ok(go("create", "--locked", *CPU, "--no-verify"))
+
+
+@pytest.mark.parametrize("name", ["gpuenv.yaml", "pyproject.toml"])
+@pytest.mark.parametrize("command", ["create", "lock", "resolve", "add"])
+def test_merge_markers_in_the_projects_file_are_named(go, name, command):
+    ok(go("create", *CPU, "--no-verify"))
+    (go.work / "gpuenv.yaml").unlink()
+    text = {
+        "gpuenv.yaml": "frameworks: [jax]\n",
+        "pyproject.toml": '[tool.gpuenv]\nframeworks = ["jax"]\n',
+    }[name]
+    (go.work / name).write_text(MARKERS.format(text))
+    ran = go(command, *(["more"] if command == "add" else []))
+    assert ran.code == 3 and "merge conflict markers: keep one side of each conflict" in ran.err, ran.err

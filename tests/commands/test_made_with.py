@@ -259,3 +259,15 @@ def test_a_lock_of_the_first_release_is_known_again(go):
     ok(go("lock", "--check", "--device", "cpu"))
     ran = ok(go("create", "again", "--locked", "--device", "cpu", "--no-verify"))
     assert "is for other requirements" not in ran.err
+
+
+def test_a_moved_project_has_nothing_to_install_and_can_be_changed(go):
+    (go.work / "gpuenv.yaml").write_text('frameworks: ["jax"]\nindex: pypi\ndevice: cpu\n')
+    ok(go("create", "--no-verify"))
+    go.work.rename(go.work.with_name("moved"))
+    go.work = go.work.with_name("moved")
+    ran = ok(go("create", "--no-verify", "--json"))
+    assert ran.json["environment"]["changed"] is False and "note: nothing to install" in ran.err
+    ok(go("add", "more", "--no-verify"))
+    assert installed(go.work / ".venv")["more"] == "1.0"
+    assert str(go.work / ".venv") in go("list").out

@@ -8,6 +8,7 @@ import urllib.parse
 import pytest
 from bundle_site import Site
 from hypothesis import given, strategies as st
+from rows import rows
 
 from provision.cli import exit_codes
 from provision.index.http import Response
@@ -27,7 +28,7 @@ GOOD = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD.values(), ids=BAD)
+@rows("name", BAD.values(), ids=BAD)
 def test_a_name_that_leads_elsewhere_is_no_file_name(name):
     with pytest.raises(untrusted_names_to_paths.UnsafeNameError, match="cannot be a file name") as told:
         untrusted_names_to_paths.check_file_name(name)
@@ -38,12 +39,12 @@ def test_a_name_that_leads_elsewhere_is_no_file_name(name):
         untrusted_names_to_paths.file_name_of_url(f"https://host/files/{quoted}")
 
 
-@pytest.mark.parametrize("name", GOOD)
+@rows("name", GOOD)
 def test_names_of_packages_are_file_names(name):
     assert untrusted_names_to_paths.check_file_name(name) == name
 
 
-@pytest.mark.parametrize(
+@rows(
     ("url", "name"),
     [
         ("https://h/a/b-1-py3-none-any.whl?sig=../x#sha256=..", "b-1-py3-none-any.whl"),

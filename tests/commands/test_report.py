@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision import report
 from provision.model import Machine, Target
@@ -31,7 +32,7 @@ SECRETS = {
 }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "shown"),
     [
         ("/home/jane/x:/data/homes/jane/y", "~/x:~/y"),

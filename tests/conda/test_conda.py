@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from rows import rows
 
 from provision import profiles
 from provision.errors import LockError, UsageError
@@ -69,9 +70,7 @@ def test_an_override_that_changes_nothing_says_so():
     assert said == ("__cuda is absent, set by CONDA_OVERRIDE_CUDA",)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("CUDA", "abc"), ("CUDA_ARCH", "sm_90"), ("GLIBC", "2.35 x"), ("ARCHSPEC", "a b")]
-)
+@rows(("name", "value"), [("CUDA", "abc"), ("CUDA_ARCH", "sm_90"), ("GLIBC", "2.35 x"), ("ARCHSPEC", "a b")])
 def test_an_override_that_is_no_version_is_named(name, value):
     with pytest.raises(UsageError, match=f"CONDA_OVERRIDE_{name} is `{value}`"):
         specs.overridden((), {f"CONDA_OVERRIDE_{name}": value})
@@ -85,7 +84,7 @@ def test_overrides_change_the_target_for_wheels_too():
     assert specs.overridden_target(H200, {"CONDA_OVERRIDE_CUDA": ""}) == H200
 
 
-@pytest.mark.parametrize(
+@rows(
     ("pep440", "conda"),
     [
         ("", "*"),
@@ -199,7 +198,7 @@ def test_a_separate_environment_for_one_framework_is_proposed():
     }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("status", "told"),
     [
         ("403 Forbidden", "denies access to"),
@@ -270,7 +269,7 @@ def locked(depends=(), cuda="12.9"):
     return Lock(manager="conda", target=H200, plan=plan, packages=(package,))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("depends", "bounds", "told"),
     [
         (["__glibc >=2.36,<3.0.a0"], {}, "pytorch 2.8.0 needs __glibc >=2.36"),

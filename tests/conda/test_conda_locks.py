@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import pytest
+from rows import rows
 
 pytest.importorskip("rattler")
 pytest.importorskip("conda_lock")
@@ -264,7 +265,7 @@ def test_hashes_of_wheels_are_read_from_a_lock_of_pixi(made, tmp_path):
         conda_foreign.read(path, "linux-aarch64", profiles.load().conda)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "told"),
     [
         ("open '/c/a'\nCaused by: Permission denied", "is not accessible"),

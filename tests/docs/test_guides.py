@@ -26,6 +26,7 @@ from framework_envs import venv
 from loopback import version_for, wheel_bytes
 from nvidia_stub_wheels import add_nvidia_stubs
 from packaging.requirements import Requirement
+from uv import find_uv_bin
 
 import provision
 from driver_stub import build, gpu, scenario, spec
@@ -121,7 +122,7 @@ def locked(path):
 
 def test_the_quick_start_runs_as_written(online):
     (block,) = texts("README.md", "test_the_quick_start_runs_as_written")
-    created, verified, run, started, made = online.types(block)
+    created, verified, run, started, _locked, made = online.types(block)
     assert WORKS_ON_CPU.search(created.words) and "no GPU was tested" in verified.words
     assert "CpuDevice" in run.out
     assert "Makefile" in started.words and (online.work / "gpuenv.yaml").is_file()
@@ -333,6 +334,15 @@ def test_a_machine_without_a_network_installs_the_bundle(online):
     assert "CpuDevice" in run.out
     home = Path(there.env["HOME"])
     assert (home / "env/bin/python").exists() and (home / "gpuenv/bin/gpuenv").exists()
+
+
+def test_an_environment_of_another_tool_is_adopted_as_written(online):
+    online.program("uv", f'exec {shlex.quote(find_uv_bin())} "$@"')
+    (block,) = texts(
+        "docs/how-to/existing-project.md", "test_an_environment_of_another_tool_is_adopted_as_written"
+    )
+    _, _, adopted, added = online.types(block)
+    assert WORKS_ON_CPU.search(adopted.words) and "+tqdm" in added.words
 
 
 # --- a notebook ------------------------------------------------------------------------------------------------

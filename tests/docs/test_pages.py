@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from doc_pages import PAGES, ROOT, blocks, commands, read, texts
+from rows import rows
 
 from provision import model
 from provision.cli.command_table import ALIASES, COMMANDS, load_command
@@ -19,7 +20,7 @@ import command_reference  # scripts/ is no package
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 
 
-@pytest.mark.parametrize("page", NAMES)
+@rows("page", NAMES)
 def test_every_block_names_its_test_or_says_why_there_is_none(page):
     session = re.compile(r"<!-- session -->\n```console\n.*?```\n<!-- /session -->", re.DOTALL)
     free = {re.search(r"```console\n(.*?)```", m, re.DOTALL)[1] for m in session.findall(read(page))}
@@ -67,7 +68,7 @@ def anchors(path):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", NAMES)
+@rows("page", NAMES)
 def test_every_link_inside_resolves(page):
     text = re.sub(r"```.*?```", "", read(page), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -229,7 +230,7 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("text", EXAMPLES, ids=EXAMPLES.values())
+@rows("text", EXAMPLES, ids=EXAMPLES.values())
 def test_an_example_is_a_value_of_its_schema(text):
     """Each has all fields of today, and none that the schema lacks."""
     example, schema = json.loads(text), EXAMPLES[text]

@@ -15,8 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from environment_facts import own
-from ground import ASK, Command, Ran, differences, tree
+from ground import ASK, Command, Ran, differences, own, tree
 from loopback import Index, serving
 
 __all__ = ["ASK", "CASES", "PAYLOAD", "Field", "case", "field"]

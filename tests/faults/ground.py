@@ -20,9 +20,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from command import Command, Ran
+from environment_facts import own
 from loopback import Index, serving
 
-__all__ = ["ASK", "HERE", "Command", "Ground", "Ran", "Report", "differences", "ground", "tree"]
+__all__ = ["ASK", "HERE", "Command", "Ground", "Ran", "Report", "differences", "ground", "own", "tree"]
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)
 """The plan with the fewest wheels: jax, jaxlib and pip."""

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -40,21 +41,19 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize("extreme", SHORT)
-@pytest.mark.parametrize("reader", sorted(READERS))
+@rows("extreme", SHORT)
+@rows("reader", sorted(READERS))
 def test_a_reader_bears_what_no_example_leads_to(reader, extreme):
     bears(READERS[reader], EXTREMES[extreme])
     assert not Path("/tmp/gpuenv-was-here").exists()
 
 
-@pytest.mark.parametrize(("reader", "data"), FOUND, ids=str)
+@rows(("reader", "data"), FOUND, ids=str)
 def test_what_was_found_by_fuzzing_stays_found(reader, data):
     bears(READERS[reader], data)
 
 
-@pytest.mark.parametrize(
-    "reader", ["pylock.toml", "target", "RECORD", "conda-meta", "plan.json", "requirements.txt"]
-)
+@rows("reader", ["pylock.toml", "target", "RECORD", "conda-meta", "plan.json", "requirements.txt"])
 def test_a_reader_bears_what_hypothesis_makes_of_an_example(reader):
     tried, fault, data = fuzz.by_hypothesis(READERS[reader], 0, random.Random(1), examples=150)
     assert fault is None, f"{fault}: {data!r}"

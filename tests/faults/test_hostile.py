@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision.commands.activate_command import activate_line
 from provision.commands.diagnose import read_machine
@@ -211,7 +212,7 @@ def test_pipes_and_devices_among_the_listed_environments_are_ignored(tmp_path, m
 # --- a line more is an order more -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("key", "text"),
     [("name", "jax" + LINE_MORE), ("name", "--index-url=x"), ("name", "../x"), ("version", "1" + LINE_MORE), ("sha256", "a" * 64 + LINE_MORE),
      ("url", "https://h/x-1-py3-none-any.whl" + LINE_MORE), ("url", "https://h/x.whl --index-url x"), ("name", "jax\x1b]0;x\x07")],

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from rows import rows
 
 from provision.commands import interruption_message
 from provision.commands.bundle_writer import format_part as part_of
@@ -123,7 +124,7 @@ def test_a_look_is_taken_only_for_what_was_interrupted():
         interruption_message._LOOKS.clear()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("part", "total", "words"),
     [
         (3_100_000_000, 4_200_000_000, "3.1 of 4.2 GB"),

@@ -5,6 +5,7 @@ import sys
 import tempfile
 
 import pytest
+from rows import rows
 
 from provision.cli import exit_codes, system_errors
 
@@ -117,7 +118,7 @@ def test_the_limit_on_memory_is_named():
         )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "code", "word"),
     [
         (MemoryError(), 4, "memory"),
@@ -142,7 +143,7 @@ def test_what_the_machine_caused_is_explained(error, code, word):
     assert again is not None and again.message == told.message
 
 
-@pytest.mark.parametrize(
+@rows(
     "error", [ValueError("x"), RuntimeError("x"), KeyError("MemoryError"), FileNotFoundError(2, "No such file or directory", "/elsewhere"),
               BrokenPipeError(32, "Broken pipe"), ModuleNotFoundError("No module named 'provision.x'", name="provision.x")],
     ids=repr,

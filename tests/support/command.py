@@ -1,12 +1,18 @@
 """`gpuenv` as a user runs it, in a home of its own."""
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import in_process
 from fork_server import ForkServers
+from loopback import Index, serving
 
 KEPT = (
     "PATH",
@@ -33,14 +39,16 @@ class Ran:
 class Command:
     """`gpuenv` in a folder, home, cache and configuration of its own. `env` may be changed.
 
-    With `servers` a run is a fork of one, where its environment allows that; else Python starts anew."""
+    Without `servers` each run starts Python. With them it is a fork of one where the environment allows that, and with
+    `inside` a call in this process where the run allows that too. `warm` is for the cache."""
 
+    inside = False
     servers: ForkServers | None = None
 
-    def __init__(self, folder):
+    def __init__(self, folder, *, warm=True):
         self.folder = folder
-        self.env = {k: v for k, v in os.environ.items() if k in KEPT}
-        self.env |= {
+        self.usual = {k: v for k, v in os.environ.items() if k in KEPT}
+        self.env = self.usual | {
             "HOME": str(folder / "home"),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "XDG_CONFIG_HOME": str(folder / "config"),
@@ -51,8 +59,26 @@ class Command:
         self.work = folder / "work"
         for path in (self.work, folder / "home"):
             path.mkdir(parents=True, exist_ok=True)
+        self.first = self.env.copy()
+        if warm and self.inside:
+            shutil.copytree(_warm_cache(), folder / "cache", dirs_exist_ok=True)
 
     def __call__(self, *args, timeout=600):
+        if args[:1] == ("resolve",) and self.inside and self._pristine():
+            key = tuple(map(str, args))
+            if key not in _resolved:
+                _resolved[key] = self._run(*args, timeout=timeout)
+            return _resolved[key]
+        return self._run(*args, timeout=timeout)
+
+    def _pristine(self):
+        """Whether nothing but the arguments decides what `resolve` says."""
+        places = (self.work, self.folder / "home", self.folder / "config")
+        return self.env == self.first and not any(any(p.iterdir()) for p in places if p.exists())
+
+    def _run(self, *args, timeout=600):
+        if self.inside and self.servers and in_process.serves([*map(str, args)], self.env, self.usual):
+            return Ran(in_process.run([*map(str, args)], self.env, self.work))
         if self.servers and self.servers.serves(self.env):
             return Ran(self.servers.run([*map(str, args)], self.env, self.work, timeout))
         argv = [sys.executable, "-m", "provision", *map(str, args)]
@@ -61,3 +87,26 @@ class Command:
             stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         return Ran(done)
+
+
+_resolved: dict[tuple[str, ...], Ran] = {}
+"""What `resolve` said in a home with nothing in it."""
+
+
+@functools.cache
+def _warm_cache():
+    """A cache that knows this Python and what uv can do: three programs less in the first `create` of a test."""
+    folder = Path(tempfile.mkdtemp(prefix="gpuenv-warm-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    made, index = Command(folder, warm=False), Index()
+    ask = ("--framework", "jax", "--device", "cpu", "--index", "pypi")
+    index.add_plan(made("resolve", *ask, "--json").json)
+    with serving(index):
+        made.env["PIP_INDEX_URL"] = index.url
+        ran = made("create", *ask, "--no-verify")
+        assert ran.code == 0, ran.err
+    for kept in ("virtualenv", "gpuenv/pythons.json", "gpuenv/uv-help"):
+        target = folder / "warm" / kept
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (folder / "cache" / kept).rename(target)
+    return folder / "warm"

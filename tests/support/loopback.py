@@ -329,6 +329,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # a connection that finds the queue of 5 full is tried again after a second
 
     def handle_error(self, request, client_address):
         if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that left is no news

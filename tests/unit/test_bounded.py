@@ -16,6 +16,7 @@ import zipfile
 
 import pytest
 from loopback import running
+from rows import rows
 
 from provision.bundle.wheels_of_folders_and_commits import build_requires
 from provision.errors import BuildError, LockError
@@ -198,7 +199,7 @@ def test_nonsense_as_content_length_is_the_servers_error(tmp_path, number):
             Http(timeout=5).sizes([url])
 
 
-@pytest.mark.parametrize("said", [*NONSENSE[:4], *NONSENSE[5:7], "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+@rows("said", [*NONSENSE[:4], *NONSENSE[5:7], "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
                                   "Mon, 32 Foo 2026 00:00:00 -9999", "x" * 500])  # fmt: skip
 def test_nonsense_as_retry_after_is_the_servers_error(said):
     def respond(handler):
@@ -259,7 +260,7 @@ def test_a_redirect_to_no_address_is_the_servers_error(tmp_path, place):
 BASIC = "Basic " + base64.b64encode(b"me:word").decode()
 
 
-@pytest.mark.parametrize("change", ["port", "host", "nothing"])
+@rows("change", ["port", "host", "nothing"])
 def test_credentials_follow_a_redirect_to_the_same_origin_only(change):
     def other(handler):
         head(handler, "Content-Length: 2")
@@ -281,7 +282,7 @@ def test_credentials_follow_a_redirect_to_the_same_origin_only(change):
     assert requests[1][1].get("Authorization") == (BASIC if change == "nothing" else None)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("url", "sent"),
     [
         ("https://host/f", True),

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from compare_with_uv import judge, read_answer  # noqa: E402  # scripts/ is no package
+from compare_with_uv import Checkout, Comparison, judge, list_objections, read_answer  # noqa: E402  # scripts/ is no package
 from comparison_table import Compared, summary  # noqa: E402
 from lock_times import Times  # noqa: E402
 from requirement_sets import FRAMEWORK_PACKAGES, RequirementSet, read_sets  # noqa: E402
@@ -65,31 +65,54 @@ def test_the_answer_of_uv_says_who_requires_what():
     assert answer.required_by["numpy"] == []
 
 
+def names(texts):
+    return [text.split()[0] for text in texts]
+
+
 def test_an_older_release_needs_a_reason():
     theirs = {"torch": "2.15.0", "triton": "3.8", "numpy": "2.5.5", "six": "1.17"}
     ours = {"torch": "2.13.0+cu130", "triton": "3.6", "numpy": "2.5.5", "six": "1.16"}
-    with_reason, without_reason = judge(["torch", "numpy"], lock_document(ours), theirs)
-    assert not with_reason
+    with_reason, follows, without_reason = judge(["torch", "numpy"], lock_document(ours), theirs)
+    assert not with_reason and not follows
     assert without_reason[0] == "torch 2.13.0+cu130; uv takes 2.15.0"
-    assert [text.split()[0] for text in without_reason] == ["torch", "triton", "six"]
+    assert names(without_reason) == ["torch", "triton", "six"]
 
     builds = [{"framework": "torch", "requirements": ["torch===2.13.0", "triton==3.6"]}]
     held_back = lock_document(ours, ["torch"], builds)
-    with_reason, without_reason = judge(["torch", "triton", "numpy"], held_back, theirs)
-    assert [text.split()[0] for text in with_reason] == ["torch", "triton", "six"]
+    with_reason, follows, without_reason = judge(["torch", "triton", "numpy"], held_back, theirs)
+    assert names(with_reason) == ["torch", "triton"]
+    assert names(follows) == ["six"]
     assert not without_reason
-    assert judge(["torch", "six"], held_back, theirs)[1] == ["six 1.16; uv takes 1.17"]
+    assert judge(["torch", "six"], held_back, theirs)[2] == ["six 1.16; uv takes 1.17"]
 
 
 def test_a_package_that_is_named_and_not_locked_is_older_unless_the_plan_says_why():
     theirs = {"nvidia-cuda-nvcc-cu12": "12.2", "rarely": "1"}
-    names = ["nvidia-cuda-nvcc-cu12"]
-    assert judge(names, lock_document({}), theirs) == (
-        [],
-        ["nvidia-cuda-nvcc-cu12 is not locked; uv takes 12.2"],
-    )
+    named = ["nvidia-cuda-nvcc-cu12"]
+    without_reason = ["nvidia-cuda-nvcc-cu12 is not locked; uv takes 12.2"]
+    assert judge(named, lock_document({}), theirs) == ([], [], without_reason)
     note = "nvidia-cuda-nvcc-cu12<=12.2 (r.txt line 2) is replaced by nvidia-cuda-nvcc-cu12==12.8.93.*"
-    assert len(judge(names, lock_document({}, notes=[note]), theirs)[0]) == 1
+    assert judge(named, lock_document({}, notes=[note]), theirs) == (without_reason, [], [])
+
+
+def test_the_builds_of_a_plan_decide_packages_that_nobody_names():
+    builds = [{"framework": "jax", "requirements": ["jax===0.4.26", "jaxlib===0.4.26"]}]
+    lock = lock_document({"jax": "0.4.26", "jaxlib": "0.4.26"}, builds=builds)
+    theirs = {"jax": "0.4.27", "jaxlib": "0.4.38"}
+    _, follows, without_reason = judge(["jax"], lock, theirs)
+    assert (names(follows), names(without_reason)) == (["jaxlib"], ["jax"])
+
+
+def test_a_build_that_only_misses_its_index_is_the_first_objection():
+    def rejected(version, *reasons):
+        texts = [{"code": code, "text": code} for code in reasons]
+        return {"framework": "torch", "version": version, "cuda": "12", "reasons": texts}
+
+    bound = rejected("3", "requirement_conflict")
+    fitting = [bound, rejected("2", "index_excluded", "no_kernel"), rejected("1", "index_excluded")]
+    assert list_objections(fitting) == ["torch 1 (CUDA 12): index_excluded"]
+    assert list_objections(fitting[:2]) == ["torch 2 (CUDA 12): index_excluded, no_kernel"]
+    assert list_objections([bound]) == []
 
 
 @pytest.mark.parametrize(
@@ -111,6 +134,60 @@ def test_a_package_that_is_named_and_not_locked_is_older_unless_the_plan_says_wh
 def test_what_counts_as_a_fault(result, state, ok):
     compared = Compared(name="a", **result)
     assert (compared.state, compared.ok) == (state, ok)
+
+
+STAND_IN = """
+import json, os, sys
+words, folder = sys.argv[1:], os.path.dirname(sys.argv[sys.argv.index("-r") + 1])
+pinned = "vllm==2" in open(words[words.index("-r") + 1]).read()
+if "OLD" in os.environ and "--allow-old" not in words:
+    print(json.dumps({"error": {"message": "vllm 1 is old", "hint": "accept it: --allow-old"}}))
+    sys.exit(6)
+if pinned and "NOTE" in os.environ:
+    print("note: torch has another CUDA", file=sys.stderr)
+open("pylock.toml", "w").write("2" if pinned else "1")
+versions = [{"name": "vllm", "version": "2" if pinned else "1"}]
+print(json.dumps({"packages": versions, "held_back": [], "plan": {"builds": [], "notes": []}}))
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    (tmp_path / "other/provision").mkdir(parents=True)
+    (tmp_path / "other/provision/__init__.py").touch()
+    (tmp_path / "other/provision/__main__.py").write_text(STAND_IN)
+    return Checkout(tmp_path / "other")
+
+
+@pytest.fixture
+def comparison(tmp_path):
+    some = RequirementSet(name="some", source="", frameworks=["torch"], requirements=["vllm"])
+    return Comparison(some, tmp_path, 60)
+
+
+def test_a_reason_is_false_if_the_versions_of_uv_lock_without_a_note(comparison, checkout):
+    lock = comparison._lock(checkout, comparison.result)
+    assert comparison._accepts({"vllm": "2"}, lock, checkout)
+    assert comparison.written.read_text() == "1", "the lock of the set stays"
+    assert not comparison._accepts({"vllm": "2"}, lock, Checkout(checkout.folder, {"NOTE": "1"}))
+    assert not comparison._accepts({"vllm": "2"}, lock, Checkout(checkout.folder, {"OLD": "1"}))
+
+
+def test_versions_of_uv_with_an_older_framework_prove_nothing(comparison, checkout):
+    newer = lock_document({"vllm": "1", "torch": "3"})
+    comparison.written.touch()
+    assert not comparison._accepts({"vllm": "2", "torch": "2"}, newer, checkout)
+    assert comparison._accepts({"vllm": "2", "torch": "3"}, newer, checkout)
+
+
+def test_only_another_checkout_may_need_the_option_of_earlier_releases(comparison, checkout):
+    old = Checkout(checkout.folder, {"OLD": "1"})
+    assert comparison._lock(old, comparison.result) is None
+    assert comparison.result.state == "NO LOCK"
+    comparison._lock(checkout, comparison.result)
+    comparison._time([checkout, old], rounds=1)
+    assert (comparison.result.other_error, comparison.result.same) == ("", True)
+    assert len(comparison.result.other.seconds) == 2, "the run without the option does not count"
 
 
 def test_a_ratio_is_one_to_the_faster_order_of_uv():

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision.errors import BuildError
 from provision.model import LockedPackage
@@ -219,7 +220,7 @@ def sized(*sizes):
     return tuple(LockedPackage(name=f"p{n}", version="1", url="", sha256="", size=n) for n in sizes)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sizes", "first"),
     [
         ((5_000_000, 900_000_000, 2_000_000), (5_000_000, 2_000_000)),

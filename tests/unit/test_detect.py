@@ -8,6 +8,7 @@ import sys
 import pytest
 from detect_files import DATA, program, tree
 from hypothesis import given, strategies as st
+from rows import rows
 
 from provision import detect as package
 from provision.detect import PARTS, detect
@@ -53,7 +54,7 @@ def sample(name):
     return (DATA / name).read_text()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("file", "version"),
     [
         ("proc_version_open.txt", "580.95.05"),
@@ -100,14 +101,12 @@ def test_no_text_breaks_the_parsers(text):
     assert len(gpus) <= 1
 
 
-@pytest.mark.parametrize(
-    ("number", "version"), [(13000, "13.0"), (12020, "12.2"), (11040, "11.4"), (0, None)]
-)
+@rows(("number", "version"), [(13000, "13.0"), (12020, "12.2"), (11040, "11.4"), (0, None)])
 def test_a_cuda_number_becomes_a_version(number, version):
     assert format_cuda_version(number) == version
 
 
-@pytest.mark.parametrize(
+@rows(
     ("path", "version"),
     [
         ("/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04", "580.159.04"),
@@ -128,7 +127,7 @@ def test_ldconfig_rows_leave_other_machines_out():
     assert parse_ldconfig(sample("ldconfig.txt"), FLAVOURS["aarch64"]) == ()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("soname", "real", "version"),
     [
         ("libcudnn.so.9", "libcudnn.so.9.14.0", "9.14.0"),
@@ -143,7 +142,7 @@ def test_a_library_version_is_read_from_its_file_name(soname, real, version):
     assert parse_file_version(soname, real) == version
 
 
-@pytest.mark.parametrize(
+@rows(
     ("system", "machine", "glibc", "name"),
     [
         ("Linux", "x86_64", "2.36", "linux-x86_64"),
@@ -164,7 +163,7 @@ def test_the_glibc_version_is_read_from_its_text():
     assert parse_glibc_version("") is None
 
 
-@pytest.mark.parametrize("name", ["linux-x86_64-musl", "macos-arm64", "linux-ppc64le"])
+@rows("name", ["linux-x86_64-musl", "macos-arm64", "linux-ppc64le"])
 def test_a_platform_without_builds_is_one_sentence(name):
     (finding,) = judge_platform(name)
     assert finding.cause == "no_gpu_build_for_platform"
@@ -176,7 +175,7 @@ def test_platforms_with_builds_say_nothing():
     assert judge_platform("linux-x86_64") == judge_platform("windows-x86_64") == ()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("environ", "marks", "kind"),
     [
         ({}, {}, None),
@@ -203,7 +202,7 @@ def test_wsl_is_recognised():
     assert not is_wsl("6.8.0-45-generic", driver_folder=False)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("vendor", "kind", "maker"),
     [
         ("0x10de", "0x030200", "nvidia"),
@@ -229,7 +228,7 @@ def test_a_jetson_model_is_recognised():
     assert parse_jetson_model(None, "Raspberry Pi 5 Model B Rev 1.0") is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("folder", "told"),
     [
         ("3.11.7", ("3.11.7", False)),
@@ -306,7 +305,7 @@ def test_pci_boards_and_device_files_are_read(tmp_path):
     assert [node.path for node in list_device_files(tmp_path)] == ["/dev/nvidia0", "/dev/nvidiactl"]
 
 
-@pytest.mark.parametrize(("vendor", "name"), [("amd", "AMD"), ("intel", "Intel")])
+@rows(("vendor", "name"), [("amd", "AMD"), ("intel", "Intel")])
 def test_other_makers_are_one_honest_sentence(vendor, name):
     (finding,) = judge_hardware((HardwareDevice(vendor=vendor, address="0000:03:00.0", device="0x74a1"),))
     assert finding.cause == "no_gpu_build_for_platform"

@@ -1,6 +1,7 @@
 """cuda, cpu, or a refusal: the paragraph on `--device auto`, case by case."""
 
 import pytest
+from rows import rows
 
 from provision.cli import exit_codes
 from provision.detect import judge_device
@@ -29,7 +30,7 @@ def machine(**fields):
     return Machine(**{"target": LINUX, "driver": NOTHING, **fields})
 
 
-@pytest.mark.parametrize("wanted", ["auto", "cuda"])
+@rows("wanted", ["auto", "cuda"])
 def test_a_working_driver_with_gpus_means_cuda(wanted):
     device, why = judge_device(wanted, machine(driver=WORKS, gpus=(H200, H200), hardware=PCI))
     assert device == "cuda"
@@ -41,7 +42,7 @@ def test_cpu_that_was_asked_for_is_given_everywhere():
         assert judge_device("cpu", machine(**fields)) == ("cpu", "--device cpu was asked for")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("fields", "trace"),
     [
         ({"driver": BROKEN, "hardware": PCI}, "NVIDIA device 0x2335 at 0000:19:00.0"),
@@ -55,7 +56,7 @@ def test_cpu_that_was_asked_for_is_given_everywhere():
         ({"driver": BROKEN, "gpus": (H200,), "hardware": PCI}, "0000:19:00.0"),
     ],
 )
-@pytest.mark.parametrize("wanted", ["auto", "cuda"])
+@rows("wanted", ["auto", "cuda"])
 def test_a_trace_without_a_working_driver_stops(wanted, fields, trace):
     with pytest.raises(MachineError) as caught:
         judge_device(wanted, machine(**fields, findings=(NOT_LOADED,)))
@@ -66,7 +67,7 @@ def test_a_trace_without_a_working_driver_stops(wanted, fields, trace):
     assert caught.value.findings == (NOT_LOADED,)
 
 
-@pytest.mark.parametrize("wanted", ["auto", "cuda"])
+@rows("wanted", ["auto", "cuda"])
 def test_a_slurm_login_node_stops_and_offers_a_target(wanted):
     with pytest.raises(MachineError) as caught:
         judge_device(wanted, machine(context=HostContext(slurm="login")))
@@ -96,7 +97,7 @@ def test_wsl_alone_is_a_warning():
     assert "Warning: this is WSL" in why
 
 
-@pytest.mark.parametrize(("value", "warned"), [("all", True), ("GPU-1", True), ("void", False), ("", False)])
+@rows(("value", "warned"), [("all", True), ("GPU-1", True), ("void", False), ("", False)])
 def test_a_baked_in_nvidia_visible_devices_is_a_warning(value, warned):
     environment = {"NVIDIA_VISIBLE_DEVICES": value}
     device, why = judge_device(
@@ -113,7 +114,7 @@ def test_cuda_without_a_driver_is_refused():
     assert "--target" in caught.value.hint
 
 
-@pytest.mark.parametrize("vendor", ["amd", "intel"])
+@rows("vendor", ["amd", "intel"])
 def test_other_makers_get_cpu_in_one_honest_sentence(vendor):
     hardware = (HardwareDevice(vendor=vendor, address="0000:03:00.0"),)
     fields = {"hardware": hardware, "findings": judge_hardware(hardware)}
@@ -134,7 +135,7 @@ def test_a_jetson_without_a_usable_driver_stops():
     assert "JetPack" in caught.value.hint
 
 
-@pytest.mark.parametrize("platform", ["macos-arm64", "linux-x86_64-musl"])
+@rows("platform", ["macos-arm64", "linux-x86_64-musl"])
 def test_platforms_without_cuda_say_so(platform):
     here = machine(target=Target(platform=platform), findings=judge_platform(platform))
     assert judge_platform(platform)[0].title in judge_device("auto", here)[1]

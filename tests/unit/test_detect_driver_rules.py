@@ -2,8 +2,8 @@
 
 import json
 
-import pytest
 from detected_drivers import cuda, nvml
+from rows import rows
 
 from provision.detect.broken_driver_facts import DriverFacts
 from provision.detect.driver import is_newer
@@ -65,7 +65,7 @@ CTL = DeviceFile(path="/dev/nvidiactl", allowed=True, mode="0666")
 LOCKED = DeviceFile(path="/dev/nvidiactl", allowed=False, mode="0660")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("facts", "cause"),
     [
         ({"cuda": cuda(802), "nvml": nvml(0)}, "fabricmanager_not_running"),

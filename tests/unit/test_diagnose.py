@@ -5,6 +5,7 @@ import re
 
 import pytest
 from diagnosed import KNOWN, causes, found
+from rows import rows
 
 from provision import profiles
 from provision.commands.diagnose import find_causes
@@ -34,7 +35,7 @@ def fired(example):
 # --- the rows -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", KNOWN.failures, ids=lambda r: r.name)
+@rows("rule", KNOWN.failures, ids=lambda r: r.name)
 def test_the_example_of_a_rule_has_its_cause_among_the_first_three(rule):
     findings = found(rule.example)
     names = [f.cause for f in findings]
@@ -46,13 +47,13 @@ def test_the_example_of_a_rule_has_its_cause_among_the_first_three(rule):
         assert not re.search(r"\{\w+\}|\[\[|\]\]", finding.title + finding.fix), finding
 
 
-@pytest.mark.parametrize("rule", KNOWN.failures, ids=lambda r: r.name)
+@rows("rule", KNOWN.failures, ids=lambda r: r.name)
 def test_titles_and_fixes_have_no_unfilled_fields(rule):
     for finding in found(*rule.example.splitlines()):
         assert not re.search(r"\{\w+\}|\[\[|\]\]", f"{finding.title} {finding.fix}")
 
 
-@pytest.mark.parametrize("message", KNOWN.messages, ids=lambda m: m.name)
+@rows("message", KNOWN.messages, ids=lambda m: m.name)
 def test_the_example_of_a_message_is_one(message):
     said = pattern_search.Said(
         read_relevant_log_lines.read("-", [message.example.encode()]), KNOWN.messages, ()
@@ -92,7 +93,7 @@ def test_the_file_is_written_as_the_loader_writes_it():
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("lines", "cause", "confidence"),
     [
         ((NO_KERNEL, "gpu: RTX 5090", "torch: 2.6.0+cu124"), "arch_not_in_wheel_too_new", "certain"),
@@ -143,7 +144,7 @@ def test_facts_in_the_log_decide_the_first_cause(lines, cause, confidence):
     assert (first.cause, first.confidence) == (cause, confidence), first
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "cause", "fix"),
     [
         ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory", "system_library_missing", "apt-get install libgl1"),
@@ -189,7 +190,7 @@ def test_candidates_come_in_order_each_with_what_would_decide():
         assert any(e.source == "to check" and "`" in e.text for e in finding.evidence), finding
 
 
-@pytest.mark.parametrize("rule", KNOWN.failures, ids=lambda r: r.name)
+@rows("rule", KNOWN.failures, ids=lambda r: r.name)
 def test_findings_stand_by_confidence(rule):
     order = [("certain", "likely", "possible").index(f.confidence) for f in found(rule.example)]
     assert order == sorted(order)
@@ -225,7 +226,7 @@ def test_evidence_has_its_line_number():
     assert found(*log)[0].evidence[0] == Evidence(text=log[2], source="log", line=3)
 
 
-@pytest.mark.parametrize(
+@rows(
     "lines",
     [
         ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x100 and 128x64)",),
@@ -275,7 +276,7 @@ SEEDS = {
 }
 
 
-@pytest.mark.parametrize(("lines", "wanted"), SEEDS.values(), ids=SEEDS)
+@rows(("lines", "wanted"), SEEDS.values(), ids=SEEDS)
 def test_common_failures_have_their_causes(lines, wanted):
     assert wanted <= set(causes(*lines))
 

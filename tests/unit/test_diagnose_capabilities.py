@@ -1,7 +1,7 @@
 """The capabilities that PyTorch 2.11 and newer list for a GPU that they do not support."""
 
-import pytest
 from diagnosed import causes, found
+from rows import rows
 
 UNSUPPORTED = """torch/cuda/__init__.py:435: UserWarning:
     Found GPU0 {} which is of compute capability (CC) {}.
@@ -11,7 +11,7 @@ UNSUPPORTED = """torch/cuda/__init__.py:435: UserWarning:
     - 10.0 which supports hardware CC >=10.0,<11.0"""
 
 
-@pytest.mark.parametrize(
+@rows(
     ("board", "capability", "cause"),
     [
         ("Tesla V100-SXM2-16GB", "7.0", "arch_dropped_too_old"),
@@ -25,7 +25,7 @@ def test_the_list_of_new_releases_of_torch_decides(board, capability, cause):
     assert "7.5 8.0 10.0" in first.title
 
 
-@pytest.mark.parametrize(
+@rows(
     "line",
     [
         "Your installed torch==2.12.0+cu130 does not include kernels for this GPU.",

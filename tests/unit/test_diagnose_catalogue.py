@@ -2,8 +2,8 @@
 
 import re
 
-import pytest
 from diagnosed import KNOWN, causes, found
+from rows import rows
 
 from provision.diagnose import candidates_from_catalogue
 from provision.diagnose.rules import catalogue_mistakes
@@ -20,14 +20,14 @@ def printed(pattern):
     return pattern
 
 
-@pytest.mark.parametrize(("row", "says"), SPELLINGS, ids=lambda x: x if isinstance(x, str) else x.name)
+@rows(("row", "says"), SPELLINGS, ids=lambda x: x if isinstance(x, str) else x.name)
 def test_a_catalogue_message_has_its_cause_among_the_first_three(row, says):
     first = causes(printed(says))[:3]
     assert row.causes[0] in first, first
 
 
-@pytest.mark.parametrize("row", [r for r in KNOWN.catalogue if r.code], ids=lambda r: r.name)
-@pytest.mark.parametrize(
+@rows("row", [r for r in KNOWN.catalogue if r.code], ids=lambda r: r.name)
+@rows(
     "form",
     ["cudaGetDeviceCount() returned {}", "CUDA error {}", "cuInit failed: {}", "CUDA error code={}(unnamed)"],
 )
@@ -36,7 +36,7 @@ def test_an_error_by_its_number_has_its_cause_among_the_first_three(row, form):
     assert row.causes[0] in first, first
 
 
-@pytest.mark.parametrize(
+@rows(
     "line",
     [
         "cuda memory: 2 MiB used",
@@ -69,7 +69,7 @@ def test_a_wrong_row_of_the_catalogue_is_named():
     assert catalogue_mistakes(KNOWN.catalogue, KNOWN.causes) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     ("releases", "absent", "problem"),
     [
         ("main", (), "names a branch"),
@@ -148,7 +148,7 @@ def test_no_pattern_quotes_a_single_thread():
     assert quoted == []
 
 
-@pytest.mark.parametrize(
+@rows(
     "says",
     [
         "/home/ann/venv fails",

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision import profiles
 from provision.commands.diagnose import find_causes, find_causes_in_log
@@ -71,8 +72,8 @@ def found(*lines, device="cpu", machine=CONTAINER, here=True):
     return find_causes([("log", [text])], KNOWN, machine, here=here, device=device)
 
 
-@pytest.mark.parametrize("notices", [TENSORFLOW, JAX, TORCH], ids=["tensorflow", "jax", "torch"])
-@pytest.mark.parametrize(
+@rows("notices", [TENSORFLOW, JAX, TORCH], ids=["tensorflow", "jax", "torch"])
+@rows(
     "failure",
     [
         "ModuleNotFoundError: No module named 'my_datasets'",
@@ -86,14 +87,14 @@ def test_what_a_framework_prints_without_a_gpu_is_no_cause(notices, failure):
     assert found(*notices, failure, device="cuda")[0].cause == "container_without_gpu"
 
 
-@pytest.mark.parametrize("notices", [TENSORFLOW, JAX, TORCH], ids=["tensorflow", "jax", "torch"])
+@rows("notices", [TENSORFLOW, JAX, TORCH], ids=["tensorflow", "jax", "torch"])
 def test_a_missing_package_after_the_notices_is_the_cause(notices):
     for machine in (CONTAINER, H200, None):
         [finding] = found(*notices, "ModuleNotFoundError: No module named 'tensorboard'", machine=machine)
         assert finding.cause == "python_package_missing" and "gpuenv add tensorboard" in finding.fix
 
 
-@pytest.mark.parametrize("rule", KNOWN.failures, ids=lambda r: r.name)
+@rows("rule", KNOWN.failures, ids=lambda r: r.name)
 def test_no_cause_about_a_gpu_is_certain_or_first(rule):
     findings = found(rule.example)
     for finding in findings:
@@ -120,7 +121,7 @@ def test_a_real_cause_still_leads():
     assert found(shm)[0].cause == "container_shm_too_small"
 
 
-@pytest.mark.parametrize(
+@rows(
     "line",
     [
         "AssertionError: Torch not compiled with CUDA enabled",

@@ -7,6 +7,7 @@ import dataclasses
 
 import pytest
 from diagnosed import KNOWN, found
+from rows import rows
 
 from driver_stub import H200, SCENARIOS, build, scenario, spec
 from provision.commands.diagnose import find_causes
@@ -84,7 +85,7 @@ def test_a_machine_whose_driver_answers_decides_nothing_against_itself(gpuenv, t
     assert "certain" not in {f["confidence"] for f in findings}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("capability", "cause"),
     [
         ("7.0", "arch_dropped_too_old"),
@@ -116,21 +117,21 @@ def test_the_driver_decides_whether_it_is_too_old():
     assert "driver_too_old_for_runtime" not in [f.cause for f in new]
 
 
-@pytest.mark.parametrize("visible", ["", "-1", "3", "no"])
+@rows("visible", ["", "-1", "3", "no"])
 def test_the_gpus_decide_what_the_variable_names(visible):
     first = here(NO_GPUS, machine(count=2, CUDA_VISIBLE_DEVICES=visible))[0]
     assert (first.cause, first.confidence) == ("visible_devices_invalid", "certain")
     assert "unset CUDA_VISIBLE_DEVICES" in first.fix
 
 
-@pytest.mark.parametrize("visible", ["0", "1,0", "GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e5f"])
+@rows("visible", ["0", "1,0", "GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e5f"])
 def test_a_variable_that_names_a_gpu_is_not_the_cause_for_certain(visible):
     assert "certain" not in {
         f.confidence for f in here(NO_GPUS, machine(count=2, CUDA_VISIBLE_DEVICES=visible))
     }
 
 
-@pytest.mark.parametrize("text", [NO_GPUS, FALSE, "RuntimeError: Found no NVIDIA driver on your system."])
+@rows("text", [NO_GPUS, FALSE, "RuntimeError: Found no NVIDIA driver on your system."])
 def test_a_driver_that_gives_gpus_is_not_missing(text):
     excluded = {"driver_missing", "driver_module_not_loaded", "container_without_gpu", "wsl_driver_missing"}
     assert excluded & {f.cause for f in found(*text.splitlines())}
@@ -138,7 +139,7 @@ def test_a_driver_that_gives_gpus_is_not_missing(text):
     assert excluded & {f.cause for f in here(text, dataclasses.replace(machine(), gpus=()))}
 
 
-@pytest.mark.parametrize(("kills", "certain"), [(1, True), (0, False)])
+@rows(("kills", "certain"), [(1, True), (0, False)])
 def test_the_kernel_s_count_decides_why_a_program_was_killed(kills, certain):
     ran = Ran(signal="SIGKILL", oom_kills=kills, oom_source="cgroup")
     findings = here("epoch 1\nKilled", machine(), ran=ran)

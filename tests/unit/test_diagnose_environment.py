@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from rows import rows
 
 from provision import profiles
 from provision.commands.diagnose import find_causes, say_that_it_works
@@ -53,7 +54,7 @@ def test_what_only_the_environment_shows_is_not_certain():
     assert (stated[0].confidence, findings[0].confidence) == ("certain", "likely")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "reason"),
     [
         ("torch: 2.1.0", "the log names torch 2.1.0, the environment has 2.4.0"),

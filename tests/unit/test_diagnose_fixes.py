@@ -4,12 +4,12 @@ import re
 import shlex
 import subprocess
 
-import pytest
 import typer
 from diagnosed import KNOWN, found
 from fix_commands import COMMANDS, GPUENV
 from fix_machine import put_examples
 from packaging.requirements import Requirement
+from rows import rows
 
 from provision.cli import argument_order
 from provision.cli.typer_application import app
@@ -22,13 +22,13 @@ def test_the_fixes_hold_many_commands():
     assert len(COMMANDS) > 120 and len(GPUENV) > 10
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@rows("command", COMMANDS)
 def test_a_command_is_one_that_a_shell_reads(command):
     done = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(("unset ", "export "))])
+@rows("command", [c for c in COMMANDS if c.startswith(("unset ", "export "))])
 def test_a_command_of_the_shell_itself_runs(command):
     done = subprocess.run(["bash", "-e", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -44,7 +44,7 @@ def test_the_damaged_cache_is_removed(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / ".nvm"]
 
 
-@pytest.mark.parametrize(("limit", "low"), [("n", "64"), ("u", "4000"), ("v", "9000000")])
+@rows(("limit", "low"), [("n", "64"), ("u", "4000"), ("v", "9000000")])
 def test_a_limit_is_raised(limit, low):
     """Where root set no lower hard limit, which only root raises again."""
     (command,) = (c for c in COMMANDS if re.match(rf"ulimit -{limit} (?!-)\S", c))
@@ -55,7 +55,7 @@ def test_a_limit_is_raised(limit, low):
     assert soft == hard != low
 
 
-@pytest.mark.parametrize("command", GPUENV)
+@rows("command", GPUENV)
 def test_gpuenv_reads_the_command(command):
     """Its own parser reads the whole line: command, options, their values and the program's words."""
     words = shlex.split(put_examples(command))[1:]
@@ -74,15 +74,13 @@ def test_gpuenv_reads_the_command(command):
     assert len(given) == len(options) + positional and (positional or not own or own[0].startswith("-"))
 
 
-@pytest.mark.parametrize(
-    "command", [c for c in COMMANDS if re.match(r"python -c|export LD_LIBRARY_PATH=\$\(python", c)]
-)
+@rows("command", [c for c in COMMANDS if re.match(r"python -c|export LD_LIBRARY_PATH=\$\(python", c)])
 def test_a_line_of_python_compiles(command):
     [code] = re.findall(r"python -c '([^']*)'", command)
     compile(code, "fix", "exec")
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if re.match(r"(?:python -m )?pip install ", c)])
+@rows("command", [c for c in COMMANDS if re.match(r"(?:python -m )?pip install ", c)])
 def test_pip_gets_requirements_that_it_reads(command):
     words = shlex.split(command.removeprefix("python -m "))[2:]
     address = words.index("--index-url") if "--index-url" in words else len(words)
@@ -115,8 +113,8 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("broken", BROKEN)
-@pytest.mark.parametrize("name", TARGETS)
+@rows("broken", BROKEN)
+@rows("name", TARGETS)
 def test_the_release_that_a_fix_names_is_one_that_resolve_chooses(broken, name):
     driver, capability, system = TARGETS[name]
     log = f"{BROKEN[broken]}\ndriver: {driver}\ngpu capability: {capability}"
@@ -140,7 +138,7 @@ def test_each_possible_cause_says_what_would_decide():
         assert decides and all("`" in text for text in decides)
 
 
-@pytest.mark.parametrize("cause", KNOWN.causes, ids=lambda c: c.cause)
+@rows("cause", KNOWN.causes, ids=lambda c: c.cause)
 def test_each_cause_names_a_command_that_would_decide(cause):
     assert re.search(r"`[^`]+`", cause.decides)
 

@@ -1,7 +1,7 @@
 """Warnings that programs print and go on are no failure."""
 
-import pytest
 from diagnosed import causes
+from rows import rows
 
 ENDS = (
     (),
@@ -69,8 +69,8 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("line", HARMLESS)
+@rows("end", ENDS)
+@rows("line", HARMLESS)
 def test_a_warning_of_a_program_that_goes_on_says_nothing(line, end):
     assert causes(line, *end) == []
 

@@ -1,13 +1,13 @@
 """Installed packages, their pins, releases that were tried, and DLLs that load but do not match."""
 
-import pytest
 from diagnosed import KNOWN, causes, found
+from rows import rows
 
 FELL_BACK = "WARNING:jax._src.xla_bridge:969: An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu."
 NO_CUDNN = "RuntimeError: Unable to load cuDNN. Is it installed?"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("lines", "cause"),
     [
         ((FELL_BACK, "$ pip list", "jax   0.4.38", "jaxlib   0.4.38"), "cpu_only_build"),
@@ -30,8 +30,8 @@ PIN = '{0} requires nvidia-cudnn-cu12=={1}; extra == "and-cuda", but you have nv
 SKIPPED = "Cannot dlopen some GPU libraries. Please make sure the missing libraries mentioned above are installed properly"
 
 
-@pytest.mark.parametrize("fails", [SKIPPED, FELL_BACK, "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH"])
-@pytest.mark.parametrize("other", ["torch  2.4.0", "jax  0.4.31", "onnxruntime-gpu  1.19.2"])
+@rows("fails", [SKIPPED, FELL_BACK, "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH"])
+@rows("other", ["torch  2.4.0", "jax  0.4.31", "onnxruntime-gpu  1.19.2"])
 def test_pins_of_two_frameworks_that_differ_in_the_major_are_a_conflict(fails, other):
     lines = (PIN.format("tensorflow 2.15.1", "8.9.4.25", "9.3.0.75"), fails, "$ pip list", other)
     assert "conflicting_frameworks_in_one_env" in causes(*lines)[:3]
@@ -46,7 +46,7 @@ def test_pins_without_a_failure_or_a_second_framework_say_nothing():
 FAILED = ("torch 2.5.0", "Traceback (most recent call last):", "RuntimeError: quux is not contiguous")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("command", "then", "named"),
     [
         ("$ pip install -q torch==2.4.1 && python gen.py", ("10% 5/50",), "2.4.1"),
@@ -60,7 +60,7 @@ def test_another_release_that_works_shows_a_fault_of_the_release(command, then, 
     assert named in first.fix
 
 
-@pytest.mark.parametrize(
+@rows(
     "after",
     [
         ("$ pip install torch==2.4.1",),  # nothing follows
@@ -73,7 +73,7 @@ def test_a_release_that_does_not_help_shows_nothing(after):
     assert causes(*FAILED, *after) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     ("folder", "package"),
     [("nvidia/cudnn/lib", "nvidia-cudnn-cu12"), ("nvidia/cublas/lib", "nvidia-cublas-cu12")],
 )
@@ -84,7 +84,7 @@ def test_an_installed_package_without_its_libraries_is_damaged(folder, package):
     assert "package_files_damaged" not in causes(*lines, "libx.so.12", "$ echo")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("invalid", "says", "damaged"),
     [
         ("-orch", "AttributeError: module 'torch' has no attribute 'cuda'", True),
@@ -105,7 +105,7 @@ def test_a_package_that_pip_left_half_removed_is_damaged(invalid, says, damaged)
 WIN_127 = 'OSError: [WinError 127] The specified procedure could not be found. Error loading "D:\\env\\Lib\\site-packages\\torch\\lib\\{}" or one of its dependencies.'
 
 
-@pytest.mark.parametrize(
+@rows(
     ("says", "cause"),
     [
         (WIN_127.format("cudnn_cnn_infer64_8.dll"), "cudnn_shadowed_by_other_copy"),
@@ -132,7 +132,7 @@ CODE_126 = "Could not load library cudnn_cnn_infer64_8.dll. Error code 126"
 NONE = "INFO: Could not find files for the given pattern(s)."
 
 
-@pytest.mark.parametrize(
+@rows(
     ("lines", "cause"),
     [
         ((ORT.format("cudnn64_9.dll"),), "cudnn_not_found"),
@@ -147,7 +147,7 @@ def test_zlib_is_only_the_cause_for_a_cudnn_8_that_exists(lines, cause):
     assert causes(*lines)[0] == cause
 
 
-@pytest.mark.parametrize(
+@rows(
     ("says", "first"),
     [
         ('OSError: [WinError 126] The specified module could not be found. Error loading "D:\\e\\torch\\lib\\c10.dll" or one of its dependencies.', "system_library_missing"),
@@ -162,9 +162,7 @@ def test_the_error_of_torchs_dll_decides(says, first):
 # --- order of imports ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "start", ["python -c", "python -X faulthandler -c", "python3 -W ignore -c", "python -u -X dev -c"]
-)
+@rows("start", ["python -c", "python -X faulthandler -c", "python3 -W ignore -c", "python -u -X dev -c"])
 def test_both_orders_of_two_imports_are_compared(start):
     lines = (f"$ {start} 'import tensorflow; import torch'", "Segmentation fault (core dumped)",
              "$ python -c 'import torch; import tensorflow'", "ok")  # fmt: skip
@@ -194,7 +192,7 @@ def test_memory_growth_that_is_on_already_is_no_cure():
 IMAGE = "UserWarning: Failed to load image Python extension: 'image.so: undefined symbol: _ZN3c1017RegisterOperatorsD1Ev'"
 
 
-@pytest.mark.parametrize(
+@rows(
     "then",
     [
         ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x3136 and 1568x128)",),
@@ -206,7 +204,7 @@ def test_an_optional_part_that_does_not_load_is_no_cause_if_the_program_goes_on(
     assert causes(IMAGE, *then) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     "then", [(), ("RuntimeError: operator torchvision::nms does not exist",), ("$ pip list", "torch  2.1.0")]
 )
 def test_an_optional_part_is_the_cause_if_nothing_else_failed(then):
@@ -216,7 +214,7 @@ def test_an_optional_part_is_the_cause_if_nothing_else_failed(then):
 # --- releases with a known fault ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", [r for r in KNOWN.known_bad if "cudnn" in r.package], ids=lambda r: r.package)
+@rows("row", [r for r in KNOWN.known_bad if "cudnn" in r.package], ids=lambda r: r.package)
 def test_an_installed_release_with_a_known_fault_is_the_cause(row):
     lines = ("RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", "$ pip list")
     first = found(*lines, f"{row.package}  {row.version}")[0]

@@ -1,7 +1,7 @@
 """What commands after an error list as installed, or do not find, decides which libraries are the cause."""
 
-import pytest
 from diagnosed import KNOWN, causes, found
+from rows import rows
 
 from provision.diagnose import read_relevant_log_lines
 from provision.diagnose.fact_readers import read_facts
@@ -19,7 +19,7 @@ def facts(*lines):
 # --- commands and their outputs -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     "prompt",
     ["$ ", "ann@box:~/x$ ", "(env) ann@box:~$ ", "[ann@c3 ~]$ ", "(base) [ann@c3 ~]$ ", "root@3f2:/app# ", "C:\\x>",
      "PS C:\\x> ", "(env) C:\\x>", "(env) PS C:\\x> ", "!", "In [3]: !", "(env) $ ", "+ ", "# ", "host$ "],
@@ -32,9 +32,7 @@ def test_a_command_is_read_behind_any_prompt(prompt):
     assert not last.ended
 
 
-@pytest.mark.parametrize(
-    "line", ["# R35 (release), REVISION: 3.1", "> Task :build", "+---+", "100% done", "x > y"]
-)
+@rows("line", ["# R35 (release), REVISION: 3.1", "> Task :build", "+---+", "100% done", "x > y"])
 def test_output_that_looks_like_a_prompt_is_output(line):
     assert shell_commands(read(line)) == []
 
@@ -48,7 +46,7 @@ def test_a_search_without_output_is_a_fact_only_if_another_prompt_follows():
     assert facts("$ ldconfig -p | grep -c cudnn", "3", "$ echo").all("searched") == ()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("command", "output", "version"),
     [
         ("pip list", "nvidia-cudnn-cu12        9.1.0.70", "9.1.0"),
@@ -87,7 +85,7 @@ def test_pip_show_has_the_version_on_another_line():
 OLDER = "Loaded runtime CuDNN library: 8.1.0 but source was compiled with: 8.6.0.  CuDNN library needs to have matching major version and equal or higher minor version."
 
 
-@pytest.mark.parametrize(
+@rows(
     ("listed", "cause"),
     [
         (("$ find / -name 'libcudnn.so*' 2>/dev/null", "/usr/local/cuda/lib64/libcudnn.so.8.1.0"), "cudnn_older_than_compiled"),
@@ -110,7 +108,7 @@ STACK += [
 SMI = "| NVIDIA-SMI 535.104.05    Driver Version: 535.104.05    CUDA Version: 12.2 |"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("listed", "cause"),
     [
         (("$ locate libcudart libcudnn", "$ echo"), "nvidia_libs_not_installed"),
@@ -125,7 +123,7 @@ def test_the_whole_stack_is_missing_misplaced_or_of_another_cuda(listed, cause):
     assert causes(*STACK, SMI, *listed)[0] == cause
 
 
-@pytest.mark.parametrize(
+@rows(
     "message",
     [
         "RuntimeError: Library libcublas.so.12 is not found or cannot be loaded",  # CTranslate2
@@ -143,7 +141,7 @@ def test_a_library_that_a_listing_shows_is_not_on_the_path(message):
         assert causes(message, *listed)[0] == "nvidia_libs_not_on_loader_path", listed
 
 
-@pytest.mark.parametrize(
+@rows(
     ("message", "listed"),
     [
         (
@@ -164,7 +162,7 @@ def test_a_cudnn_of_another_major_that_a_listing_shows_is_the_mismatch(message, 
 SILENT = "W0000 00:00:173 gpu_device.cc:2344] Cannot dlopen some GPU libraries. Please make sure the missing libraries mentioned above are installed properly"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("listed", "cause"),
     [
         (("$ pip list | grep -E 'nvidia|tensorflow'", "tensorflow  2.18.0", "$ find / -name 'libcudart*'", "$ echo"), "nvidia_libs_not_installed"),

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import log_noise
-import pytest
 from diagnosed import KNOWN, causes, found
 from log_noise import HARMLESS, KINDS, wrapped
+from rows import rows
 
 from provision.diagnose.log_wrappers import unwrapped
 from provision.diagnose.read_relevant_log_lines import read
@@ -20,7 +20,7 @@ def said(text):
     return [f.cause for f in found(*text.splitlines())]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@rows("seed", range(4))
 def test_noise_changes_the_first_cause_of_two_in_a_hundred_at_most(seed):
     examples = EXAMPLES[seed::4]
     plain = [said(text)[:1] for _, text in examples]
@@ -29,13 +29,13 @@ def test_noise_changes_the_first_cause_of_two_in_a_hundred_at_most(seed):
     assert len(changed) <= 0.02 * len(examples), changed
 
 
-@pytest.mark.parametrize("line", HARMLESS)
+@rows("line", HARMLESS)
 def test_a_line_that_is_always_printed_says_nothing(line):
     assert causes(line) == []
     assert causes(*HARMLESS[:6], line, "Training finished, accuracy 0.98") == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@rows("kind", KINDS)
 def test_prefixes_of_log_wrappers_are_removed(kind):
     lines = [
         "Traceback (most recent call last):",
@@ -69,7 +69,7 @@ def test_two_wrappers_around_each_other_are_taken_off():
     assert bare(*lines) == [f"line {i}" for i in range(5)]
 
 
-@pytest.mark.parametrize(
+@rows(
     "lines",
     [
         ("1: one", "two words", "three", "four"),

@@ -1,6 +1,6 @@
 """diagnose: modules that are missing, and files of packages that are damaged."""
 
-import pytest
+from rows import rows
 
 from provision import profiles
 from provision.commands.diagnose import find_causes
@@ -19,7 +19,7 @@ def missing(name):
     return f"ModuleNotFoundError: No module named '{name}'"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("module", "package"),
     [
         ("cv2", "opencv-python"),
@@ -41,7 +41,7 @@ def test_a_machine_without_a_display_has_another_opencv():
     assert "opencv-python-headless" in found(missing("cv2"))[0].fix
 
 
-@pytest.mark.parametrize(
+@rows(
     "line",
     [
         missing("models.yolo"),
@@ -60,7 +60,7 @@ def test_a_module_that_may_be_the_program_s_own_is_no_package(line):
     assert found("Traceback (most recent call last):", USERS, line) == ()
 
 
-@pytest.mark.parametrize("name", ["torch", "tensorflow", "jax"])
+@rows("name", ["torch", "tensorflow", "jax"])
 def test_a_missing_framework_gets_an_answer(name):
     [finding] = found("Traceback (most recent call last):", USERS, missing(name))
     assert (finding.cause, finding.confidence) == ("python_package_missing", "possible")
@@ -123,7 +123,7 @@ def test_a_module_of_an_installed_package_is_damaged():
     assert "numpy 2.1.0" in finding.title and "gpuenv repair" in finding.fix
 
 
-@pytest.mark.parametrize(
+@rows(
     "says",
     [
         "file too short",
@@ -139,7 +139,7 @@ def test_a_damaged_library_is_named_with_its_package(says):
     assert finding.title == "The file libtorch_cpu.so of the installed package torch is damaged"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "package"),
     [
         ("ImportError: Missing optional dependency 'openpyxl'.  Use pip or conda to install openpyxl.", "openpyxl"),
@@ -168,7 +168,7 @@ def unopened(name):
     return f"ImportError: {name}: cannot open shared object file: No such file or directory"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("soname", "deb", "rpm"),
     [
         ("libGL.so.1", "libgl1", "mesa-libGL"),
@@ -190,9 +190,7 @@ def test_the_package_that_needs_it_and_what_replaces_it_are_named():
     assert "opencv-python-headless instead of opencv-python" in finding.fix
 
 
-@pytest.mark.parametrize(
-    "name", ["libcudart.so.12", "libcudnn.so.9", "libcuda.so.1", "libtorch_cuda.so", "libnvinfer.so.8"]
-)
+@rows("name", ["libcudart.so.12", "libcudnn.so.9", "libcuda.so.1", "libtorch_cuda.so", "libnvinfer.so.8"])
 def test_a_library_of_a_package_is_none_of_the_system_s(name):
     assert "system_library_missing" not in [f.cause for f in found(USERS, unopened(name))]
 
@@ -222,7 +220,7 @@ def test_what_follows_an_exception_s_first_line_belongs_to_it():
     assert found(USERS, *lines)[0].cause == "system_library_missing"
 
 
-@pytest.mark.parametrize(
+@rows(
     "reason",
     [
         "there is no version of torchaudio==99 and your project depends on torchaudio==99, we can conclude",

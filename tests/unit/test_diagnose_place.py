@@ -2,8 +2,8 @@
 
 import dataclasses
 
-import pytest
 from diagnosed import KNOWN, found
+from rows import rows
 
 from provision.model import HostContext, Machine, Target
 
@@ -16,7 +16,7 @@ def fix_of(cause, *lines, machine=None):
     return next(f.fix for f in found(*lines, machine=machine) if f.cause == cause)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("lines", "machine"),
     [
         ((NO_DRIVER, "$ docker run -it ubuntu bash"), None),
@@ -45,7 +45,7 @@ def test_on_windows_no_command_of_linux_is_proposed():
 HOSTS_COMMANDS = ("ubuntu-drivers", "modprobe", "rmmod", "systemctl")
 
 
-@pytest.mark.parametrize("cause", KNOWN.causes, ids=lambda c: c.cause)
+@rows("cause", KNOWN.causes, ids=lambda c: c.cause)
 def test_a_container_s_fix_says_where_a_command_of_the_host_runs(cause):
     fix = cause.in_container or cause.fix
     for command in HOSTS_COMMANDS:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import pytest
+from rows import rows
 
 from provision import profiles
 from provision.commands.diagnose import find_causes
@@ -29,14 +29,14 @@ def test_the_kernel_s_count_proves_that_memory_ran_out():
     assert finding.confidence == "likely", "another program may be the one that was ended"
 
 
-@pytest.mark.parametrize(
+@rows(
     "lines", [(), ("Killed",), ("exitcode  : -9 (pid: 71)",), ("RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.",)]
 )  # fmt: skip
 def test_what_a_person_killed_is_no_failure(lines):
     assert found(*lines, ran=dataclasses.replace(KILLED, oom_kills=0)) == ()
 
 
-@pytest.mark.parametrize(
+@rows(
     "line", ["Killed", "train.sh: line 4:  4711 Killed                  python train.py", "exitcode  : -9 (pid: 71)"]
 )  # fmt: skip
 def test_a_text_alone_does_not_say_who_killed(line):
@@ -50,7 +50,7 @@ def test_a_killed_program_of_which_nothing_is_known_is_possible():
     assert finding.confidence == "possible"
 
 
-@pytest.mark.parametrize(
+@rows(
     "line",
     ["Killed 3 stale workers", "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 281474976710656 bytes. Error code 12 (Cannot allocate memory)"],
 )  # fmt: skip
@@ -61,7 +61,7 @@ def test_messages_that_show_no_limit_have_no_finding(line):
 REFUSED = "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,) and data type float64"
 
 
-@pytest.mark.parametrize(
+@rows(
     "line", ["MemoryError", REFUSED, "terminate called after throwing an instance of 'std::bad_alloc'",
              "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000 bytes."]
 )  # fmt: skip
@@ -91,7 +91,7 @@ def test_no_memory_for_python_is_only_possible():
 # --- variables -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "variable"),
     [
         ("ValueError: CachingAllocator option max_split_size_mb too small, must be >= 20", "PYTORCH_CUDA_ALLOC_CONF"),
@@ -185,7 +185,7 @@ def test_a_native_stack_names_two_copies_of_one_library():
     assert "libcudnn_ops.so.9" in finding.title
 
 
-@pytest.mark.parametrize(
+@rows(
     "lines",
     [
         ("exit 139", "Segmentation fault"),
@@ -205,7 +205,7 @@ LOADING = (
 )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("lines", "cause", "title"),
     [
         ((*HEAD, f'  File "{SITE}/cv2/__init__.py", line 9 in f', OWN, modules("cv2")),
@@ -250,7 +250,7 @@ def test_a_segmentation_fault_outside_of_a_framework_gets_an_answer_where_gpuenv
     assert found(*lines, ran=Ran(signal="SIGABRT")) == ()
 
 
-@pytest.mark.parametrize(
+@rows(
     "lines",
     [
         ("$ python -c 'import torch, scipy.misc'", "Segmentation fault (core dumped)", "$ python -c 'import scipy.misc, torch'"),
@@ -266,7 +266,7 @@ def test_an_import_order_that_crashes_beside_one_that_works_is_named(lines):
     assert "crashes in one import order of" in finding.title
 
 
-@pytest.mark.parametrize(
+@rows(
     "lines",
     [
         ("import torch", "import scipy", "Segmentation fault"),

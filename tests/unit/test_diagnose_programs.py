@@ -1,7 +1,7 @@
 """Messages of programs beyond PyTorch, TensorFlow and JAX lead to their causes."""
 
-import pytest
 from diagnosed import causes
+from rows import rows
 
 PROGRAMS = [
     (
@@ -269,12 +269,12 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize(("cause", "text"), PROGRAMS)
+@rows(("cause", "text"), PROGRAMS)
 def test_a_message_of_another_program_leads_to_its_cause(cause, text):
     assert causes(*text.splitlines())[0] == cause
 
 
-@pytest.mark.parametrize(
+@rows(
     ("compiled", "gpu", "cause"),
     [
         ("750,800", "700", "arch_dropped_too_old"),
@@ -286,7 +286,7 @@ def test_the_architectures_of_llama_cpp_decide(compiled, gpu, cause):
     assert causes(line) == [cause]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("compiled", "gpu", "cause"),
     [("70 75 80 86", "61", "arch_dropped_too_old"), ("60 70 75 80 86", "120", "arch_not_in_wheel_too_new")],
 )

@@ -1,7 +1,7 @@
 """Short reports: a message with the output of commands after it. Facts around a message decide its cause."""
 
-import pytest
 from diagnosed import causes, found
+from rows import rows
 
 REPORTS = [
     (
@@ -168,12 +168,12 @@ REPORTS = [
 ]
 
 
-@pytest.mark.parametrize(("cause", "text"), REPORTS)
+@rows(("cause", "text"), REPORTS)
 def test_a_short_report_leads_to_its_cause(cause, text):
     assert causes(*text.splitlines())[0] == cause
 
 
-@pytest.mark.parametrize(
+@rows(
     ("module", "package"),
     [
         ("insightface", "insightface"),

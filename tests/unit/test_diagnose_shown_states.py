@@ -1,7 +1,7 @@
 """What the commands of a report show decides its cause: kernel modules, limits, copies of libraries, import orders."""
 
-import pytest
 from diagnosed import causes, found
+from rows import rows
 
 SMI = "| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15    CUDA Version: 12.4 |"
 
@@ -19,15 +19,15 @@ BUILT = (
 )
 
 
-@pytest.mark.parametrize("message", NO_GPU)
-@pytest.mark.parametrize("built", BUILT)
+@rows("message", NO_GPU)
+@rows("built", BUILT)
 def test_a_module_of_another_kernel_is_not_loaded(message, built):
     finding = found(message, "$ uname -r", "5.15.0-105-generic", *built, "$ lsmod | grep nvidia", "$")[0]
     assert (finding.cause, finding.confidence) == ("driver_module_not_loaded", "likely")
     assert "5.15.0-105-generic" in finding.title and "5.15.0-101-generic" in finding.title
 
 
-@pytest.mark.parametrize(
+@rows(
     "lines",
     [
         ("$ uname -r", "5.15.0-101-generic", *BUILT[0], "$ ls"),
@@ -43,7 +43,7 @@ def test_a_module_of_the_running_kernel_proves_nothing(lines):
 # --- error codes without names -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     "message",
     [
         "hashcat: cuInit returned 999",
@@ -57,7 +57,7 @@ def test_code_999_after_a_suspend_is_a_stale_module(message):
     assert (finding.cause, finding.confidence) == ("nvidia_uvm_stale", "likely")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("code", "cause"),
     [
         ("803", "driver_library_mismatch"),
@@ -79,8 +79,8 @@ def test_a_code_is_read_in_the_wording_of_any_program(code, cause):
 # --- Windows, shown only by prompts --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("printed", ["GPUs: []", "available gpu devices = []", "GPU count: 0"])
-@pytest.mark.parametrize("prompt", [r"(ml) D:\study>", r"PS D:\study>"])
+@rows("printed", ["GPUs: []", "available gpu devices = []", "GPU count: 0"])
+@rows("prompt", [r"(ml) D:\study>", r"PS D:\study>"])
 def test_windows_is_known_by_its_prompt(prompt, printed):
     listed = ("Package    Version", "---------- -------", "tensorflow 2.15.0")
     assert causes(f"{prompt}pip list", *listed, f"{prompt}python fit.py", printed)[0] == (
@@ -88,7 +88,7 @@ def test_windows_is_known_by_its_prompt(prompt, printed):
     )
 
 
-@pytest.mark.parametrize("printed", ["GPUs: ['/physical_device:GPU:0']", "GPU count: 10", "rows: []"])
+@rows("printed", ["GPUs: ['/physical_device:GPU:0']", "GPU count: 10", "rows: []"])
 def test_a_gpu_that_is_seen_on_windows_is_no_missing_build(printed):
     assert causes(r"D:\study>pip list", "tensorflow 2.15.0", r"D:\study>python fit.py", printed) == []
 
@@ -96,9 +96,7 @@ def test_a_gpu_that_is_seen_on_windows_is_no_missing_build(printed):
 # --- libraries that a listing shows --------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["libnvinfer.so.8", "libnvonnxparser.so.10", "libcutensor.so.2", "libnvjpeg.so.12"]
-)
+@rows("name", ["libnvinfer.so.8", "libnvonnxparser.so.10", "libcutensor.so.2", "libnvjpeg.so.12"])
 def test_an_nvidia_library_that_a_listing_shows_is_not_on_the_path(name):
     message = f"Failed to load plugin: {name}: cannot open shared object file: No such file or directory"
     listed = (f"$ find / -name '{name}'", f"/opt/nv/lib/{name}")
@@ -109,7 +107,7 @@ def test_an_nvidia_library_that_a_listing_shows_is_not_on_the_path(name):
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     "message",
     [
         "The installed Paddle is compiled with CUDNN 8.9, but CUDNN version in your machine is 8.6",
@@ -130,7 +128,7 @@ def test_a_newer_cudnn_than_compiled_is_no_older_one():
 # --- processes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("second", [("Segmentation fault (core dumped)",), ("training is slow",)])
+@rows("second", [("Segmentation fault (core dumped)",), ("training is slow",)])
 def test_two_openmp_runtimes_are_a_candidate(second):
     warning = (
         "RuntimeWarning: Found Intel OpenMP ('libiomp') and GNU OpenMP ('libgomp') loaded at",
@@ -151,7 +149,7 @@ LIMITS = (
 )
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@rows("limit", LIMITS)
 def test_a_limit_on_addresses_explains_a_full_empty_gpu(limit):
     finding = found(limit, EMPTY, OUT)[0]
     assert finding.cause == "process_limit_reached" and "address space" in finding.title
@@ -166,14 +164,14 @@ DLL = 'OSError: [WinError 127] Error loading "E:\\py\\lib\\site-packages\\torch\
 RUN = r'PS E:\x> python -c "import {}"'
 
 
-@pytest.mark.parametrize(
+@rows(
     "works",
     [
         (RUN.format("torch; import mxnet"), "fine"),
         (RUN.format("torch; print(torch.__version__)"), "2.5.1"),
     ],
 )
-@pytest.mark.parametrize("error", [DLL, "ImportError: DLL load failed while importing _C"])
+@rows("error", [DLL, "ImportError: DLL load failed while importing _C"])
 def test_an_import_order_decides_on_windows_too(works, error):
     assert "conflicting_frameworks_in_one_env" in causes(*works, RUN.format("mxnet; import torch"), error)[:3]
 

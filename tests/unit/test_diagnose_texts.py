@@ -9,14 +9,16 @@ import time
 import pytest
 from diagnosed import KNOWN, causes
 from hypothesis import given, settings, strategies as st
+from rows import rows
 
 from provision.commands.diagnose import find_causes
 from provision.diagnose import read_relevant_log_lines
+from provision.system.redaction import clean
 
 OMP = "OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized."
 
 
-@pytest.mark.parametrize(
+@rows(
     "data",
     [
         OMP.encode("utf-16"),
@@ -59,7 +61,7 @@ def test_lines_between_junk_are_found_where_they_are():
     assert line.text == said.decode().strip()
 
 
-@pytest.mark.parametrize("words", ["ошибка: CUDA error: device-side assert", "错误: CUDA error 内存不足" * 3])
+@rows("words", ["ошибка: CUDA error: device-side assert", "错误: CUDA error 内存不足" * 3])
 def test_words_of_any_script_are_no_junk(words):
     """Most bytes of such a log are not ASCII; its lines are kept as they are."""
     data = (
@@ -68,7 +70,7 @@ def test_words_of_any_script_are_no_junk(words):
     assert words in [x.text for x in read_relevant_log_lines.read("-", [data])]
 
 
-@pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
+@rows("place", [0.0, 0.5, 1.0])
 def test_a_message_anywhere_in_a_long_log_is_found_with_its_line(place):
     rows = [f"step {i} gpu mem 3.1G loss 0.{i}" for i in range(120_000)]
     at = int(place * len(rows))
@@ -76,6 +78,21 @@ def test_a_message_anywhere_in_a_long_log_is_found_with_its_line(place):
     data = "\n".join(rows).encode()
     finding = find_causes([("-", [data[i : i + 65536] for i in range(0, len(data), 65536)])], KNOWN, None)[0]
     assert (finding.cause, finding.evidence[0].line) == ("visible_devices_invalid", at + 1)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["https://me:hunter2x@host/", "DB_PASS='aa hunter2x bb'", "curl -u me:hunter2x ", "password hunter2x "],
+)
+def test_a_secret_that_begins_before_the_part_of_a_long_line_is_not_shown(secret):
+    said = "RuntimeError: CUDA error: invalid device ordinal"
+    for filler in range(2000 - len(secret), 2002, 3):
+        row = f"{'q' * 5000} {secret}{'y' * filler} {said} {'z' * 3000}\n"
+        data = b"start\n" * 100_000 + row.encode() + b"end\n" * 100_000
+        texts = [x.text for x in read_relevant_log_lines.read("-", [data])]
+        assert [text for text in texts if said in text] and not [
+            text for text in texts if "2x" in clean(text)
+        ]
 
 
 WORST = [
@@ -97,7 +114,7 @@ WORST = [
 ]
 
 
-@pytest.mark.parametrize("data", WORST, ids=lambda d: repr(d[:20]))
+@rows("data", WORST, ids=lambda d: repr(d[:20]))
 def test_no_input_takes_long(data):
     find_causes([("-", [b"x"])], KNOWN, None)  # patterns are compiled once
     started = time.process_time()

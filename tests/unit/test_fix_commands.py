@@ -27,6 +27,7 @@ from fix_commands import (
 )
 from packaging.requirements import Requirement
 from pip_options import read_pip_options
+from rows import rows
 
 CHECKS = ("runs", "options", "deb", "rpm", "pip", "gpuenv", "python")
 DEB = {row["package"]: row for row in TABLES["deb"]}
@@ -41,7 +42,7 @@ def named(items):
 # --- classes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@rows("command", COMMANDS)
 def test_each_part_of_a_command_is_in_one_class(command):
     """A new program in a fix needs a row; a text that is no command needs one in the table of words."""
     parts = simple_commands(command)
@@ -212,7 +213,7 @@ def requirements(words):
 PIP = [(w, r) for _, w, _ in checked_by("pip") if (r := requirements(w))]
 
 
-@pytest.mark.parametrize(("words", "wanted"), PIP, ids=[" ".join(w) for w, _ in PIP])
+@rows(("words", "wanted"), PIP, ids=[" ".join(w) for w, _ in PIP])
 def test_the_index_has_what_pip_is_asked_for(words, wanted):
     """An older Python is tried too: an old release has wheels for no newer one."""
     assert all(Requirement(text) for text in wanted)

@@ -3,10 +3,10 @@
 import dataclasses
 import itertools
 
-import pytest
 from hypothesis import given, settings, strategies as st
 from resolve_questions import SHIPPED, question
 from resolve_rules import BUILDS, codes, key, usable, wants_package
+from rows import rows
 
 from provision import fleet
 from provision.fleet.host_classes import joint_target
@@ -260,7 +260,7 @@ def test_hosts_that_no_plan_tells_apart_are_one_class_in_any_order():
         assert fleet.group(order) == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     ("others", "ids"),
     [
         ([{"driver": "535.54.03"}], ["sm80-r535.129.03", "sm80-r535.54.03"]),

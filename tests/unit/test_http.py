@@ -5,6 +5,7 @@ import socket
 
 import pytest
 from index_server import server, web  # noqa: F401  # fixtures
+from rows import rows
 
 from provision.cli import exit_codes
 from provision.errors import LockError
@@ -103,7 +104,7 @@ def test_the_size_of_a_local_file_is_read_without_its_bytes(tmp_path, web):
     assert web.sizes([path.as_uri()]) == {path.as_uri(): 5}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("url", "shown"),
     [
         ("https://u:p@host:8443/simple/?t=1#sha256=ab", "https://host:8443/simple/#sha256=ab"),

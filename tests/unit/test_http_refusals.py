@@ -9,7 +9,7 @@ import socket
 import ssl
 import urllib.error
 
-import pytest
+from rows import rows
 
 from provision.index import http_refusals, open_and_read_bounded, uv_failures
 from provision.index.http_refusals import CONDA_CHANNEL, PACKAGE_INDEX
@@ -49,7 +49,7 @@ LOGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("code", STATUSES)
+@rows("code", STATUSES)
 def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
     reason, words = STATUSES[code]
     log = f"Failed to download `numpy==2.0`\nHTTP status client error ({code} {reason}) for url ({INDEX}/numpy/)"
@@ -63,14 +63,14 @@ def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
     assert refusal.hint == failure.hint
 
 
-@pytest.mark.parametrize(("error", "words"), EXCEPTIONS, ids=lambda v: type(v).__name__)
+@rows(("error", "words"), EXCEPTIONS, ids=lambda v: type(v).__name__)
 def test_an_exception_of_the_network_has_a_message_and_a_hint(error, words):
     failure = read_error(f"{INDEX}/numpy/", error)
     assert failure.message == f"cannot read {INDEX}/numpy/: the server {words}"
     assert failure.hint == next(row.hint for row in http_refusals._ROWS.values() if row.words == words)
 
 
-@pytest.mark.parametrize(("log", "words"), LOGS)
+@rows(("log", "words"), LOGS)
 def test_a_log_without_a_status_names_the_failure_of_the_network(log, words):
     for server in (PACKAGE_INDEX, CONDA_CHANNEL):
         refusal = http_refusals.find_refusal(log, server=server)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from rows import rows
 
 ROOT = Path(__file__).resolve().parents[2] / "provision"
 STAGES = {"detect", "resolve", "verify", "diagnose"}
@@ -52,10 +52,15 @@ def modules():
             yield path, parts
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
 def imported(path, parts):
     """(top-level module of ours or None, full foreign name or None) of every import."""
     package = ["provision", *parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             for name in node.names:
                 yield name.name
@@ -71,30 +76,30 @@ def ours(name):
     return parts[1] if parts[0] == "provision" and len(parts) > 1 else None
 
 
-@pytest.mark.parametrize(("path", "parts"), list(modules()), ids=lambda v: str(v).replace(str(ROOT), ""))
-def test_a_module_imports_only_what_it_may_know(path, parts):
-    mine = parts[0]
-    below = {"model", "errors"} if mine in ("system", "model", "errors") else EVERYONE
-    for name in imported(path, parts):
-        other = ours(name)
-        if other and other not in (mine, "__version__"):
-            assert other in MAY[mine] | below, f"{path.name} imports {name}"
-        for foreign, places in ONLY_IN.items():
-            if name == foreign or name.startswith(foreign + "."):
-                assert mine in places, f"{path.name} imports {name}"
+def test_a_module_imports_only_what_it_may_know():
+    offenders = []
+    for path, parts in modules():
+        mine = parts[0]
+        below = {"model", "errors"} if mine in ("system", "model", "errors") else EVERYONE
+        may = {*MAY[mine], *below, mine, "__version__", None}
+        for name in imported(path, parts):
+            homes = [places for foreign, places in ONLY_IN.items() if f"{name}.".startswith(f"{foreign}.")]
+            if ours(name) not in may or any(mine not in places for places in homes):
+                offenders.append(f"{'/'.join(parts)} imports {name}")
+    assert offenders == []
 
 
-@pytest.mark.parametrize(("path", "parts"), list(modules()), ids=lambda v: str(v).replace(str(ROOT), ""))
-def test_the_environment_and_printing_have_one_door_each(path, parts):
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id == "os" and node.attr in ("environ", "getenv", "putenv"):
-                assert parts[:2] in (("system", "process"), ("system", "user_folders")), (
-                    f"{path.name}:{node.lineno} reads os.{node.attr}"
-                )
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
-            raise AssertionError(f"{path.name}:{node.lineno} prints")
+def test_the_environment_and_printing_have_one_door_each():
+    offenders = []
+    for path, parts in modules():
+        reads = parts[:2] in (("system", "process"), ("system", "user_folders"))
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                if not reads and node.value.id == "os" and node.attr in ("environ", "getenv", "putenv"):
+                    offenders.append(f"{'/'.join(parts)}:{node.lineno} reads os.{node.attr}")
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+                offenders.append(f"{'/'.join(parts)}:{node.lineno} prints")
+    assert offenders == []
 
 
 @functools.cache
@@ -183,11 +188,11 @@ def test_programs_are_started_where_the_table_says():
     assert found | {"system.loader_cache"} == set(STARTS)
 
 
-@pytest.mark.parametrize("command", READING)
-def test_a_command_that_reads_does_not_reach_what_starts_an_environment(command):
+def test_a_command_that_reads_does_not_reach_what_starts_an_environment():
     """docs/explanation/security.md says which commands these are; a type in an annotation counts as an import too."""
-    names = {name.removeprefix("provision.") for name in reached(graph(), f"provision.commands.{command}")}
-    assert not names & OF_ENVIRONMENT
+    starting = {f"provision.{name}" for name in OF_ENVIRONMENT}
+    found = {c: starting & reached(graph(), f"provision.commands.{c}") for c in READING}
+    assert not any(found.values()), found
 
 
 def test_a_command_that_verifies_reaches_it():
@@ -215,7 +220,7 @@ def test_every_module_of_the_table_exists():
 HEAVY = ("virtualenv", "conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", "urllib.request")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "absent"),
     [
         ("import provision.__main__", ("typer", "packaging", "provision.model", *HEAVY)),
@@ -245,12 +250,14 @@ def names_a_manager(compared):
     return named and bool(words & {"venv", "conda"})
 
 
-@pytest.mark.parametrize(("path", "parts"), list(modules()), ids=lambda v: str(v).replace(str(ROOT), ""))
-def test_no_command_branches_on_the_name_of_a_manager(path, parts):
+def test_no_command_branches_on_the_name_of_a_manager():
     """It asks `managers/protocol.py`."""
-    found = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Compare)]
-    if parts[0] not in FORMATS:
-        assert not [n.lineno for n in found if names_a_manager(n)], path.name
+    offenders = [
+        f"{'/'.join(parts)}:{node.lineno}"
+        for path, parts in modules() if parts[0] not in FORMATS
+        for node in ast.walk(parsed(path)) if isinstance(node, ast.Compare) and names_a_manager(node)
+    ]  # fmt: skip
+    assert offenders == []
 
 
 def test_a_branch_on_the_name_of_a_manager_is_found():
@@ -263,15 +270,11 @@ def test_a_branch_on_the_name_of_a_manager_is_found():
     assert [names_a_manager(ast.parse(line).body[0].value) for line in lines] == [True, True, True, False]
 
 
-PACKAGES = sorted(
-    ".".join(path.relative_to(ROOT.parent).parent.parts)
-    for path in ROOT.rglob("__init__.py")
-    if "worker" not in path.parts and "probes" not in path.parts
-)
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_each_name_that_a_package_states_exists(package):
-    module = importlib.import_module(package)
-    missing = [name for name in dir(module) if not hasattr(module, name)]
-    assert missing == [] and all(hasattr(module, name) for name in getattr(module, "__all__", ()))
+def test_each_name_that_a_package_states_exists():
+    offenders = []
+    for path in ROOT.rglob("__init__.py"):
+        if not {"worker", "probes"} & set(path.parts):
+            module = importlib.import_module(".".join(path.relative_to(ROOT.parent).parent.parts))
+            stated = {*dir(module), *getattr(module, "__all__", ())}
+            offenders += [f"{module.__name__}.{name}" for name in stated if not hasattr(module, name)]
+    assert offenders == []

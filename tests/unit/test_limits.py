@@ -3,6 +3,7 @@
 import resource
 
 import pytest
+from rows import rows
 
 from provision.system.process import read_limits_and_oom_kills
 from provision.system.process.read_limits_and_oom_kills import OomKills
@@ -54,7 +55,7 @@ def test_limits_are_unknown_where_no_file_states_them(tmp_path):
     assert read_limits_and_oom_kills.memory(tmp_path, tmp_path) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("before", "after", "since"),
     [
         (OomKills(3, 1), OomKills(4, 2), (1, "cgroup")),

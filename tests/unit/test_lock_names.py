@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path, PurePath
 
-import pytest
+from rows import rows
 
 from provision.managers.protocol import NAMES
 from provision.model import (
@@ -21,7 +21,7 @@ PROVISION = Path(__file__).parents[2] / "provision"
 LOCK_NAME = re.compile(r"\S*pylock\S*\.\S*|\S*conda-lock\.yml")
 
 
-@pytest.mark.parametrize("manager", NAMES)
+@rows("manager", NAMES)
 def test_a_name_leads_back_to_its_manager_and_target(manager):
     assert make_lock_name(manager) == make_lock_name(manager, None) == LOCK_NAMES[manager]
     for target in ("h200", "driver-550"):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from index_server import web, wheel, zipped  # noqa: F401  # fixtures
+from rows import rows
 
 from provision.index import read_architectures_from_stream
 from provision.profiles.measure import (
@@ -101,7 +102,7 @@ def test_the_cuda_of_a_build_is_read_from_its_machine_code():
     assert jax_builds.cuda_in_code(arm + b"\x00" + struct.pack("<I", 0x52800000 | 13000 << 5), 13) == set()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("tag", "told"),
     [
         ("manylinux1_x86_64", ("linux-x86_64", "2.5")),

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision import model
 from provision.model import (
@@ -53,7 +54,7 @@ def test_pass_is_written_without_its_underscore():
     assert from_plain(ConvolutionResult, as_plain(one)) == one
 
 
-@pytest.mark.parametrize(
+@rows(
     ("change", "message"),
     [
         ({"extra": 1}, "extra: unknown key"),

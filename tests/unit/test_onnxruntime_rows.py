@@ -1,7 +1,7 @@
 """The CUDA and cuDNN of a GPU wheel of ONNX Runtime: what it states, else the documented row of its CUDA major."""
 
-import pytest
 from packaging.version import Version
+from rows import rows
 
 from provision.index.simple_api import File
 from provision.profiles.measure.cached_wheel_facts import WheelFile
@@ -36,7 +36,7 @@ class Measured:
         self.problems.append(text)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("version", "fact", "found"),
     [
         ("1.18.0", {}, ("11.8", ">=8.2.4,<9")),
@@ -51,7 +51,7 @@ def test_a_wheel_without_a_stated_release_has_the_documented_one(version, fact, 
     assert (row["cuda"], row["cudnn"]) == found and not reader.problems
 
 
-@pytest.mark.parametrize(("version", "majors"), [("1.18.0", ["12"]), ("1.19.0", ["11"])])
+@rows(("version", "majors"), [("1.18.0", ["12"]), ("1.19.0", ["11"])])
 def test_a_wheel_without_any_cuda_release_is_a_problem_and_no_row(version, majors):
     reader = Measured(version, majors=majors)
     assert onnxruntime_rows(reader, DOCUMENTS) == []

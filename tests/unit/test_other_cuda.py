@@ -1,6 +1,6 @@
 """Packages of another CUDA than the builds': by name, by version, and who brings them."""
 
-import pytest
+from rows import rows
 
 from provision.lock.compile import parse_requirers
 from provision.model import (
@@ -30,7 +30,7 @@ def package(name, version="1.0"):
     return LockedPackage(name=name, version=version, url=f"https://host/{name}-{version}-py3-none-any.whl")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "version", "cuda"),
     [
         ("nvidia-cufft", "12.0.0.61", "13"),

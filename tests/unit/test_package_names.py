@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from packaging.utils import canonicalize_name
+from rows import rows
 
 from provision import profiles
 from provision.model import (
@@ -22,9 +22,7 @@ from provision.model import (
 PROVISION = Path(__file__).parents[2] / "provision"
 
 
-@pytest.mark.parametrize(
-    "name", ["Torch", "nvidia_cudnn.cu12", "a--b__c..d", "ruamel.yaml", "PyYAML", "jax-cuda12-plugin", ""]
-)
+@rows("name", ["Torch", "nvidia_cudnn.cu12", "a--b__c..d", "ruamel.yaml", "PyYAML", "jax-cuda12-plugin", ""])
 def test_the_normal_form_is_that_of_packaging(name: str) -> None:
     assert normalize_name(name) == canonicalize_name(name)
 

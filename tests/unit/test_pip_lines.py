@@ -2,9 +2,9 @@
 
 import shlex
 
-import pytest
 from packaging.requirements import Requirement
 from resolve_questions import R580, SHIPPED, V100, ask
+from rows import rows
 
 from provision.resolve.pip import install_lines, pip_gaps
 
@@ -22,7 +22,7 @@ def lines(*frameworks, indexes=INDEXES, links=(), **machine):
     return [words[2:] for words in found]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("frameworks", "machine", "first"),
     [
         # The label of the build, and the index that has no other label.
@@ -89,7 +89,7 @@ def test_a_word_is_quoted_as_a_shell_needs_it():
     assert ' "jax[cuda13]==' in line  # cmd.exe knows no other quotes
 
 
-@pytest.mark.parametrize(
+@rows(
     "asked",
     [(f, m) for f in ("torch", "jax", "tensorflow", "onnxruntime") for m in (V100, H100, CPU, {"driver": "550.54.15", "gpus": ["T4"]})],
 )  # fmt: skip

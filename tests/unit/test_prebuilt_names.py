@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision import profiles
 from provision.index.prebuilt_names import find_cxx11, find_glibc, label_of, read_name, serves
@@ -75,7 +76,7 @@ def test_what_a_rule_reads_is_what_the_name_says():
         assert read(name) == (m[1], built), name
 
 
-@pytest.mark.parametrize(
+@rows(
     ("file", "build", "expected"),
     [
         ("flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl", torch("2.8.0"), True),
@@ -135,7 +136,7 @@ def test_the_string_abi_of_a_build():
     assert find_cxx11(known().abis, torch("2.6.0", None), "linux-aarch64") == "1"
 
 
-@pytest.mark.parametrize(
+@rows(
     "file",
     [
         "flash_attn-2.8.3-cp312-cp312-linux_x86_64.whl",

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision.system import process
 from provision.verify import early_probes, run_probe
@@ -20,7 +21,7 @@ PROBES = sorted(FOLDER.glob("*.py"))
 FRAMEWORKS = {"torch", "tensorflow", "jax", "jaxlib", "onnxruntime", "numpy"}
 
 
-@pytest.mark.parametrize("path", PROBES, ids=lambda p: p.stem)
+@rows("path", PROBES, ids=lambda p: p.stem)
 def test_a_probe_is_python_3_8_and_imports_only_the_library_and_frameworks(path):
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     names = set()
@@ -57,7 +58,7 @@ def pythons():
     return [best[v] for v in sorted(best)]
 
 
-@pytest.mark.parametrize("python", pythons(), ids=lambda p: "-".join(Path(p).parts[-3:]))
+@rows("python", pythons(), ids=lambda p: "-".join(Path(p).parts[-3:]))
 def test_probes_run_on_every_python(python):
     """Where and low level, on a machine whose libcuda, if any, is hidden by an empty file."""
     report = run_probe.run_probe(

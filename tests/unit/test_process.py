@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision.system import process
 
@@ -21,7 +22,7 @@ def test_output_and_status_come_back():
     assert done.signal is None
 
 
-@pytest.mark.parametrize("seconds", [1e9, float("inf")])
+@rows("seconds", [1e9, float("inf")])
 def test_a_deadline_may_lie_beyond_all_clocks(seconds):
     assert process.run([PY, "-c", "pass"], timeout=seconds).ok
 
@@ -57,7 +58,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", process.TERMINATED), ("SIGINT", -signal.SIGINT)])
+@rows(("name", "code"), [("SIGTERM", process.TERMINATED), ("SIGINT", -signal.SIGINT)])
 def test_a_signal_that_comes_where_python_drops_exceptions_is_not_lost(name, code):
     began = time.monotonic()
     done = process.run([PY, "-c", IN_A_CALLBACK.replace("SIGNAL", name)], timeout=600)
@@ -66,7 +67,7 @@ def test_a_signal_that_comes_where_python_drops_exceptions_is_not_lost(name, cod
     assert "ignored" not in done.stderr
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", process.TERMINATED), ("SIGINT", -signal.SIGINT)])
+@rows(("name", "code"), [("SIGTERM", process.TERMINATED), ("SIGINT", -signal.SIGINT)])
 def test_a_signal_that_comes_while_python_forks_is_not_lost(name, code):
     began = time.monotonic()
     done = process.run([PY, "-c", IN_A_FORK.replace("SIG,", f"{name},").replace("SIG)", f"{name})")])
@@ -114,7 +115,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("moment", ["call", "c_call", "return"])
+@rows("moment", ["call", "c_call", "return"])
 def test_a_second_signal_while_the_first_is_handled_ends_without_a_traceback(moment):
     began = time.monotonic()
     done = process.run([PY, "-c", A_SECOND_SIGNAL, moment], timeout=300)

@@ -6,6 +6,7 @@ import json
 import pytest
 from packaging.version import Version
 from profile_folders import SHIPPED, folder, known, ours, package  # noqa: F401  # fixtures
+from rows import rows
 
 from provision import profiles
 from provision.cli import exit_codes
@@ -36,7 +37,7 @@ def problems_of(tmp_path, name, text):
     return caught.value.problems
 
 
-@pytest.mark.parametrize("name", FILES)
+@rows("name", FILES)
 def test_a_shipped_file_is_what_dump_writes_of_it(name):
     tables, problems = read_file(SHIPPED / name)
     assert problems == []

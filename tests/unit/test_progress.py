@@ -6,7 +6,7 @@ import re
 import threading
 import time
 
-import pytest
+from rows import rows
 
 from provision.errors import GpuenvError
 from provision.model import Event
@@ -32,7 +32,7 @@ def until(said, condition):
     return said
 
 
-@pytest.mark.parametrize(
+@rows(
     ("seconds", "words"),
     [(0.9, "0 s"), (59.9, "59 s"), (60, "1:00 min"), (187, "3:07 min"), (7322, "122:02 min")],
 )
@@ -61,7 +61,7 @@ def seconds_left(text):
     return int(found[1] or 0) * 60 + int(found[2]) if found else None
 
 
-@pytest.mark.parametrize("pause", [0.1, 0.5, 1.0, 1.9])
+@rows("pause", [0.1, 0.5, 1.0, 1.9])
 def test_the_time_left_does_not_jump_between_news_and_at_the_start(pause):
     """50 MB/s, told in pieces, and drawn ten times a second."""
     download, told, shown = Download(total=5_000_000_000), 0.0, []
@@ -153,7 +153,7 @@ def test_the_live_line_is_gone_before_the_result_is_written():
     assert "".join(terminal) == "\r\x1b[2K| lock: solving, 1 s\r\x1b[2Kjax 0.12\n"
 
 
-@pytest.mark.parametrize("columns", [20, 50, 200])
+@rows("columns", [20, 50, 200])
 def test_a_live_line_is_no_longer_than_the_terminal_so_that_it_can_be_erased(columns):
     screen = Screen(
         out=io.StringIO(), err=Terminal(), environ={"TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(columns)}
@@ -165,7 +165,7 @@ def test_a_live_line_is_no_longer_than_the_terminal_so_that_it_can_be_erased(col
     assert screen.err.getvalue().endswith("\r\x1b[2Kerror: no\n")
 
 
-@pytest.mark.parametrize("how", [{"quiet": True}, {"err": io.StringIO(), "environ": {}}])
+@rows("how", [{"quiet": True}, {"err": io.StringIO(), "environ": {}}])
 def test_quiet_and_a_pipe_have_no_live_line(how):
     screen = Screen(**{"out": io.StringIO(), "err": Terminal(), **how})
     show_event(screen, start())
@@ -185,7 +185,7 @@ def test_the_thread_ends_where_nobody_reads_any_more():
     assert threading.active_count() <= before
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "read"),
     [
         ("torch      ------------------------------ 120.00 MiB/514.25 MiB", ("torch", 125829120, 539230208)),
@@ -197,7 +197,7 @@ def test_the_progress_of_uv_is_bytes(line, read):
     assert uv_log.progress(line) == read
 
 
-@pytest.mark.parametrize(
+@rows(
     ("environ", "tty", "coloured"),
     [
         ({}, False, False),

@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 from hypothesis import given, strategies as st
+from rows import rows
 
 from provision.errors import DataError
 from provision.model import Check, ProjectConfig, as_plain, from_plain
@@ -52,12 +53,12 @@ def test_every_kind_of_check_is_read():
     assert from_plain(ProjectConfig, json.loads(json.dumps(as_plain(kept)))) == kept
 
 
-@pytest.mark.parametrize("text", ["checks:\n", "checks: []\n", "checks: null\n", "frameworks: [jax]\n"])
+@rows("text", ["checks:\n", "checks: []\n", "checks: null\n", "frameworks: [jax]\n"])
 def test_an_empty_or_missing_list_means_no_checks(text):
     assert parsed(text) == ()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "says"),
     [
         ("checks: import cv2", "gpuenv.yaml:1: checks: expected a list"),
@@ -106,7 +107,7 @@ def test_all_mistakes_come_at_once():
     assert [p.split(": ")[0] for p in found] == [f"gpuenv.yaml:{n}" for n in (2, 3, 4, 5)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "kind", "subject"),
     [
         ("import cv2", "import", "cv2"),
@@ -121,9 +122,7 @@ def test_a_check_on_the_command_line_is_read(text, kind, subject):
     assert read_check(text) == Check(kind=kind, subject=subject)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "import", "import a, b", "import a-b", "import a as b", "a | b", "'"]
-)
+@rows("text", ["", " ", "import", "import a, b", "import a-b", "import a as b", "a | b", "'"])
 def test_a_text_that_is_no_check_is_refused(text):
     with pytest.raises(ValueError, match=r"expected|is not a module|do not run in a shell|cannot be split"):
         read_check(text)

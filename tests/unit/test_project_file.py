@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from provision.errors import DataError
 from provision.project.config.digests_and_cached_config import (
@@ -283,7 +284,7 @@ def test_a_package_is_dropped_and_all_else_stays(tmp_path, name, before, after):
     assert file.read_text() == after
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@rows("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_gets_the_hint_to_free_space(code):
     hint = suggest_fix(OSError(code, os.strerror(code)), "check the folder's permissions")
     assert hint == "free space on the disk"

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from project_folder import asked, folder  # noqa: F401  # fixtures
+from rows import rows
 
 from provision.cli import exit_codes
 from provision.errors import GpuenvError, UsageError
@@ -152,7 +153,7 @@ def test_dependencies_in_the_table_of_poetry_are_read(folder):
     ]]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@rows(
     ("written", "meant"),
     [
         ("^1.2.3", ">=1.2.3,<2"),

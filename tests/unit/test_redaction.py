@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+from rows import rows
 
 from provision.diagnose import pattern_search, read_relevant_log_lines
 from provision.system import process
@@ -15,7 +16,7 @@ WORD = "p'4ss\"w0rd"
 SIGNATURE = "s1gn4ture"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("url", "shown"),
     [
         (f"https://{USER}:{WORD}@host:8443/simple/?t=1#sha256=ab", "https://host:8443/simple/#sha256=ab"),
@@ -48,9 +49,7 @@ def test_credentials_are_removed_from_one_address(url, shown):
     assert redact(redact(url)) == redact(url)
 
 
-@pytest.mark.parametrize(
-    "around", ["{}", "`{}`", "'{}'", '"{}"', "({}).", "x={},", "<{}>", "[{}]: no", "{}\n{}\0{}"]
-)
+@rows("around", ["{}", "`{}`", "'{}'", '"{}"', "({}).", "x={},", "<{}>", "[{}]: no", "{}\n{}\0{}"])
 def test_credentials_are_removed_from_addresses_in_a_text(around):
     secret = f"https://{USER}:{WORD}@host/simple/a-1.whl?X-Sig={SIGNATURE}"
     found = redact_text(around.replace("{}", secret))
@@ -104,7 +103,7 @@ def test_secrets_are_found_by_their_structure(monkeypatch, text, shown):
     assert clean(text) == shown and clean(shown) == shown
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "monkey=1 KEYBOARD=us cuda_key_error=3 keyboard: us tokenizers==0.20.1 author=x",
@@ -136,7 +135,7 @@ def test_a_text_is_cut_after_its_secrets_are_removed():
     assert "xxx" not in clean(text[:290])
 
 
-@pytest.mark.parametrize("length", [280, 3000, 4500])
+@rows("length", [280, 3000, 4500])
 def test_evidence_of_a_log_is_cut_after_the_password_is_removed(length):
     line = f"RuntimeError: CUDA out of memory at https://me:{'x' * length}@host/a"
     (found,) = read_relevant_log_lines.read("-", [line.encode()])
@@ -193,7 +192,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("piece", HOSTILE)
+@rows("piece", HOSTILE)
 def test_redaction_takes_linear_time(piece):
     """Twice the text takes about twice the time; the quadratic forms took four times, and minutes for 1 MB."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tomli
 from packaging.requirements import Requirement
+from rows import rows
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -20,7 +21,7 @@ import release  # noqa: E402  # scripts/ is no package
 PROJECT = tomli.loads((ROOT / "pyproject.toml").read_text())
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-conda.txt", "build.txt"])
+@rows("name", ["requirements.txt", "requirements-conda.txt", "build.txt"])
 def test_every_row_is_pinned_and_hashed_and_names_no_host(name):
     text = (ROOT / "release" / name).read_text()
     rows = [b for b in re.split(r"^(?=\S)", text, flags=re.MULTILINE) if b.strip()]
@@ -28,7 +29,7 @@ def test_every_row_is_pinned_and_hashed_and_names_no_host(name):
     assert "://" not in text
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "wanted"),
     [
         ("requirements.txt", PROJECT["project"]["dependencies"]),

@@ -6,6 +6,7 @@ import time
 import pytest
 from packaging.specifiers import SpecifierSet
 from resolve_questions import R580, SHIPPED, V100, ask, question
+from rows import rows
 
 from provision.model import AvailableWheel, AvailableWheels, FrameworkRequest, Request, Target
 from provision.resolve import gpu_named, resolve
@@ -18,7 +19,7 @@ OLD = {"driver": "550.54.15", "gpus": ["8.0"], "glibc": "2.17", "python": "3.11"
 WINDOWS = {"platform": "windows-x86_64", "driver": "560.94", "gpus": ["8.6"]}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("framework", "machine", "version", "cuda", "cudnn"),
     [
         # Volta: no kernels from CUDA 13 on, nor in the cu128 builds of 2.7 and from 2.11 on.
@@ -79,7 +80,7 @@ def test_each_machine_gets_its_newest_fitting_build(framework, machine, version,
     assert plan.cuda_major == cuda.split(".")[0]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("framework", "machine", "build", "code", "numbers"),
     [
         ("torch", {"driver": "450.80.02", "gpus": ["RTX 5090"]}, ("2.15.0", "13.2"), "driver_too_old", "580.65.06 450.80.02"),
@@ -187,7 +188,7 @@ def test_time_grows_no_faster_than_the_rows():
 # --- board names ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "capability"),
     [
         ("RTX 4090", "8.9"), ("v100", "7.0"), ("GTX 1080 Ti", "6.1"), ("H200", "9.0"), ("NVIDIA A100-SXM4-80GB", "8.0"),
@@ -201,7 +202,7 @@ def test_a_board_is_known_by_its_names(text, capability):
     assert gpu_named(text, SHIPPED.gpus).capability == capability
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "near"),
     [("RTX 4900", "GeForce RTX 4090"), ("H300", "H200"), ("Orin", "Jetson AGX Orin"), ("V10", "Tesla V100"),
      ("Titan Y", "Titan V"), ("9.9", "9.0"), ("Voodoo", "capability such as 9.0")],

@@ -4,12 +4,12 @@ smaller step on that axis, or with one of several changes left out, it must not.
 import dataclasses
 import re
 
-import pytest
 from hypothesis import assume, given, settings
 from packaging.specifiers import SpecifierSet
 from random_machines import SHIPPED, VERSIONS, one_below, questions
 from resolve_questions import ask, question
 from resolve_rules import BRANCHES, BUILDS, CUDNN, FLOORS, GPUS, NATIVE, numbers, version
+from rows import rows
 
 from provision.model import FrameworkRequest
 from provision.resolve import resolve
@@ -170,7 +170,7 @@ def test_a_hint_applied_helps_and_nothing_smaller_does(asked):
 # --- hints that are named ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("asked", "machine", "hint"),
     [
         ("torch", {"driver": "450.80.02", "gpus": ["12.0"]}, "install driver 570 or newer"),
@@ -198,7 +198,7 @@ def test_the_smallest_change_is_named(asked, machine, hint):
     keeps_its_promise(asking, plan.hint)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("asked", "machine", "wanted"),
     [
         ("torch==2.15.0", {}, "torch==2.14.1"),

@@ -6,7 +6,6 @@ there is no plan no build is without one.
 import dataclasses
 import itertools
 
-import pytest
 from hypothesis import given, settings, strategies as st
 from packaging.requirements import Requirement
 from random_machines import SHIPPED, questions
@@ -21,6 +20,7 @@ from resolve_rules import (
     version,
     wants_package,
 )
+from rows import rows
 
 from provision.model import FrameworkRequest
 from provision.resolve import resolve
@@ -33,7 +33,7 @@ def candidates(request, target):
     return [r for r in BUILDS[framework] if r["platform"] == target.platform and "cuda" in r]
 
 
-@pytest.mark.parametrize("gpus", [(1, 1), (0, 3)], ids=["one GPU", "several"])
+@rows("gpus", [(1, 1), (0, 3)], ids=["one GPU", "several"])
 def test_resolve_obeys_every_rule(gpus):
     @settings(max_examples=220)
     @given(questions(gpus))

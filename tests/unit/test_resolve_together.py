@@ -1,15 +1,15 @@
 """resolve for several frameworks in one environment, companions, and wheels at hand."""
 
-import pytest
 from packaging.requirements import Requirement
 from resolve_questions import R580, SHIPPED, V100, ask
+from rows import rows
 
 from provision.model import AvailableWheel, AvailableWheels
 
 # --- several frameworks -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("frameworks", "index", "versions"),
     [
         (("torch", "jax"), "pypi", ("2.15.0", "0.12.0.1")),
@@ -19,7 +19,7 @@ from provision.model import AvailableWheel, AvailableWheels
         (("jax", "tensorflow"), "auto", ("0.12.0.1", "2.21.0")),
     ],
 )
-@pytest.mark.parametrize("gpu", ["H200", "V100"])
+@rows("gpu", ["H200", "V100"])
 def test_frameworks_together_share_one_cuda_and_one_cudnn(frameworks, index, versions, gpu):
     plan = ask(*frameworks, **R580, gpus=[gpu], index=index)
     if gpu == "H200":
@@ -110,7 +110,7 @@ def test_offline_only_the_wheels_are_candidates():
     assert "not_available" in refused["2.15.0"]
 
 
-@pytest.mark.parametrize("lacking", ["nvidia-cudnn-cu12", "nvidia-nccl-cu12", "triton", "torch"])
+@rows("lacking", ["nvidia-cudnn-cu12", "nvidia-nccl-cu12", "triton", "torch"])
 def test_offline_a_missing_wheel_is_named(lacking):
     have = tuple(w for w in wheels(build_of("2.9.1")) if w.name != lacking)
     plan = ask("torch==2.9.1", **R580, gpus=["H200"], supply=AvailableWheels(wheels=have, only_wheels=True))

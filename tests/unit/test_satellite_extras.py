@@ -1,7 +1,7 @@
 """Extras that a satellite needs for its CUDA libraries: which are missing, and what a lock has in their place."""
 
-import pytest
 from resolve_questions import SHIPPED
+from rows import rows
 
 from provision.model import Satellite
 from provision.resolve.extras_for_cuda_libraries import ExtraRows, disagreements, missing_extras, named_in
@@ -32,7 +32,7 @@ def missing(*texts, cuda="13", constraints=(), rows=MADE):
     return missing_extras(named, ExtraRows(satellites=rows, platform=LINUX, cuda_major=cuda))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("texts", "cuda", "extras"),
     [
         (["sat"], "13", ("cuda", "cudnn")),
@@ -78,7 +78,7 @@ def test_a_lock_of_another_release_is_compared():
     assert said("sat", "9.0") == [], "not measured"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "cuda", "extras"),
     [
         ("onnxruntime-gpu", "13", ("cuda", "cudnn")),

@@ -2,7 +2,7 @@
 
 import io
 
-import pytest
+from rows import rows
 
 from provision import show
 from provision.model import ConvolutionResult, DeviceVerdict, FrameworkVerdict, StageResult, Verdict
@@ -31,7 +31,7 @@ def cpu_verdict(*names, checks):
     return Verdict(env="/e", python="/e/bin/python", verdict="cpu", frameworks=frameworks)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("names", "checks", "text"),
     [
         (["jax"], 15, "jax 1.2 works on the CPU (15 checks); no GPU was tested"),
@@ -58,7 +58,7 @@ def test_a_summary_replaces_the_text_of_a_value_and_not_its_document():
     assert '"schema": "gpuenv.verdict/1"' in screen.out.getvalue()
 
 
-@pytest.mark.parametrize("framework", ["torch", "onnxruntime, torch", "onnxruntime, tensorflow, torch"])
+@rows("framework", ["torch", "onnxruntime, torch", "onnxruntime, tensorflow, torch"])
 def test_a_stage_and_what_it_says_are_apart(framework):
     said = "all of these work in one process, whichever of them is imported first"
     stage = StageResult(stage="framework", framework=framework, status="pass", detail=said)

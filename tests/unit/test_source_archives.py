@@ -10,6 +10,7 @@ import zipfile
 import project_packages
 import pytest
 from loopback import Index, serving
+from rows import rows
 
 from provision.errors import LockError
 from provision.index.simple_api import File
@@ -362,8 +363,6 @@ def test_an_archive_in_a_folder_is_read_without_a_network(index, tmp_path):
     assert archives.describe([listed])[listed].version == "1.0" and not index.requests
 
 
-@pytest.mark.parametrize(
-    "name", ["some-1.0-py3-none-any.whl", "other-1.0.tar.gz", "some-1.0.exe", "some.tar.gz"]
-)
+@rows("name", ["some-1.0-py3-none-any.whl", "other-1.0.tar.gz", "some-1.0.exe", "some.tar.gz"])
 def test_other_files_are_not_taken_for_the_source_archive(name):
     assert package_of("some", File(name=name, url=f"https://host/{name}")) is None

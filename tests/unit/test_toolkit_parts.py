@@ -8,6 +8,7 @@ import zipfile
 import pytest
 from packaging.requirements import Requirement
 from resolve_questions import R580, SHIPPED, ask
+from rows import rows
 
 from provision.index.http import Http
 from provision.index.pip_config import default_index, pip_configuration
@@ -45,7 +46,7 @@ def test_nvcc_is_the_compiler_of_the_plans_cuda_with_all_that_compiling_needs():
     assert lines(older)["nvidia-cuda-nvcc"].startswith("==13.0.")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "framework", "target", "package", "bounds"),
     [
         ("nvidia-cuda-nvcc-cu12", "torch==2.15.0", H100, "nvidia-cuda-nvcc", "==13.2.86.*"),
@@ -57,7 +58,7 @@ def test_nvcc_is_the_compiler_of_the_plans_cuda_with_all_that_compiling_needs():
         ("nvidia-cuda-nvcc-cu12", "torch==2.10.0", R550, "nvidia-cuda-nvcc-cu12", "==12.8.93.*"),
     ],
 )
-@pytest.mark.parametrize("file", [False, True])
+@rows("file", [False, True])
 def test_a_part_that_is_named_gets_the_plans_cuda(text, framework, target, package, bounds, file):
     asked = {"stack": of_file(text)} if file else {"packages": (text,)}
     plan = ask(framework, **target, **asked)

@@ -1,11 +1,11 @@
 """Which releases a refusal of uv names as without usable wheels."""
 
-import pytest
+from rows import rows
 
 from provision.lock.uv_errors import find_unusable
 
 
-@pytest.mark.parametrize(
+@rows(
     ("log", "found"),
     [
         ("Because fire>=4.9,<=4.9.3 has no usable wheels and you require fire", {"fire": (">=4.9,<=4.9.3",)}),

@@ -1,6 +1,6 @@
 """Causes from what stages saw, where the status alone says nothing."""
 
-import pytest
+from rows import rows
 
 from provision.model import Evidence
 from provision.system import process
@@ -15,7 +15,7 @@ UNKNOWN = (
 )
 
 
-@pytest.mark.parametrize("code", [100, 101, 304, 999])
+@rows("code", [100, 101, 304, 999])
 def test_a_masked_control_device_is_named_whatever_the_status(code):
     driver = {"files": MASKED, "visible": "0"}
     finding = status_causes.explain_cuda_call({"call": "cuInit", "code": code}, driver, driver)
@@ -30,7 +30,7 @@ def test_a_missing_control_device_is_named():
     assert Evidence(text="missing", source="/dev/nvidiactl") in finding.evidence
 
 
-@pytest.mark.parametrize("code", [2, 46, 802, 803, 804])
+@rows("code", [2, 46, 802, 803, 804])
 def test_a_status_with_one_meaning_decides_before_the_device_files(code):
     driver = {"files": MASKED, "visible": None}
     assert (

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import rows
 from verify_stub import env, healthy, pristine, tamper  # noqa: F401
 
 from driver_stub import H200, H200_MIG, T4, build, scenario, spec
@@ -97,7 +98,7 @@ MIG = "MIG-3b1f7c52-1111-5222-8333-444455556666"
 ONE = machine((REAL, ()))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("uuids", "here", "agrees"),
     [
         ([REAL], ONE, True),
@@ -124,7 +125,7 @@ def test_a_framework_without_uuids_contradicts_nothing():
     assert judge_lowlevel.check_framework_claims("jax", {"devices": [{"uuid": None}]}, machine()) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("saw", "driver", "agrees"),
     [
         ({"kernel_module": "580.159.04"}, {}, True),
@@ -203,7 +204,7 @@ def test_records_without_keys_are_a_result_and_no_bug(verify, env, old, new, whe
     assert "malformed" in stage(verdict, where)["detail"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("record", "problem"),
     [
         ({"kind": "convolution", "at": 1}, "a record 'convolution' lacks 'device'"),

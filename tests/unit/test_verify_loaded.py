@@ -2,7 +2,7 @@
 
 The log lines are those of the real cuDNN 9.19."""
 
-import pytest
+from rows import rows
 
 from provision.export.verdict_page import page
 from provision.model import FrameworkVerdict, LibraryFile, Lock, LockedPackage, Plan, Target, Verdict
@@ -50,7 +50,7 @@ def test_the_environments_cudnn_called_passes():
     assert judged.evidence[0].text == "1 calls of cudnnBackendExecute, executed by cuDNN 9.19.0.56"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("log", "framework", "why"),
     [
         (CREATED, {"cudnn_enabled": False}, "torch.backends.cudnn.enabled is False"),

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import rows
 from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F401
 
 from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
@@ -155,7 +156,7 @@ def failed(stage, detail, *findings, verdict="fails"):
     return Verdict(env="/e", python="/e/bin/python", verdict=verdict, stages=stages, findings=findings)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("stage", "detail", "fault"),
     [
         ("driver", "cuInit: CUDA_ERROR_NOT_FOUND (500)", True),
@@ -171,7 +172,7 @@ def test_the_stage_decides_where_no_cause_is_known(stage, detail, fault):
     assert (judged.fault, judged.cause, judged.text) == (fault, stage, shorten_line(f"{stage}: {detail}"))
 
 
-@pytest.mark.parametrize("cause", sorted(OF_JOBS))
+@rows("cause", sorted(OF_JOBS))
 def test_what_jobs_cause_is_no_fault(cause):
     finding = Finding(cause=cause, title="x")
     assert not judge_node(failed("runtime", "cudaFree: failed", finding), OF_JOBS).fault

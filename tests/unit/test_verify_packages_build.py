@@ -6,6 +6,7 @@ import sys
 import pytest
 from elf_files import library, module, package
 from framework_envs import venv
+from rows import rows
 
 from provision.model import Environment, Profiles, Satellite, ToolkitRelease
 from provision.profiles import load
@@ -196,7 +197,7 @@ def test_a_package_that_fits_its_framework_is_not_imported(scattered, mine, torc
 # --- the shipped rows ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("library", "cuda", "wheel"),
     [
         ("libcudart.so.13", None, "nvidia-cuda-runtime==13.*"),

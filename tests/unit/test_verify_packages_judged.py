@@ -8,6 +8,7 @@ import pytest
 from elf_files import library, module, package
 from environment_facts import own
 from framework_envs import venv
+from rows import rows
 
 from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
 from provision.profiles import load
@@ -202,7 +203,7 @@ def fix(here, *sonames, name="opencv-python"):
     return describe_missing({found: problems}, ROWS, env, ["/site"], here)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("here", "sonames", "says"),
     [
         (LinuxDistribution(family="deb"), ["libGL.so.1"], "apt-get install libgl1. Or install opencv-python-headless in place of opencv-python."),

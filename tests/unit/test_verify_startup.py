@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from rows import rows
 from verify_stub import env, healthy, judge, pristine, record, stage  # noqa: F401 - fixtures
 
 from provision.system import process
@@ -103,7 +104,7 @@ def test_a_variable_that_the_framework_refuses_is_the_cause(site, judge, monkeyp
 # --- words ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "cause"),
     [
         ("F0000 00:00:1 42 parse_flags_from_env.cc:234] Unknown flags in XLA_FLAGS: --xla_x=1", "variable_breaks_framework"),
@@ -117,7 +118,7 @@ def test_a_setting_is_named_by_its_words(text, cause):
     assert finding.cause == cause and finding.evidence[0].text == text
 
 
-@pytest.mark.parametrize(
+@rows(
     ("variable", "said", "cause"),
     [
         ("XLA_FLAGS", None, "variable_breaks_framework"),

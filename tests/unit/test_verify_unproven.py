@@ -1,7 +1,7 @@
 """No verdict of success where nothing of the environment was run."""
 
-import pytest
 from framework_envs import venv
+from rows import rows
 
 from provision.export.verdict_page import page
 from provision.model import StageResult, Verdict
@@ -34,7 +34,7 @@ class Ended:
         self.paths = type("Paths", (), {"frameworks": ("torch",)})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("device", "stages", "outcome"),
     [
         ("cuda", [("driver", "pass"), ("libraries", "pass"), ("lock", "pass")], "unproven"),

@@ -19,6 +19,7 @@ from ...model import CONDA_LOCK, Lock, LockedPackage, Plan, Target, as_plain, fr
 from ...system import scratch_folders, trust
 from ...system.output_file import is_stream, signed, write_output
 from ...system.write_inside_folder import suggest_fix
+from ...wheels.pylock import refuse_conflict
 from . import engine as door
 from .solve import build_of, is_conda
 
@@ -172,7 +173,9 @@ def _parse(path: Path) -> Any:
     try:
         with scratch_folders.scratch("lock") as folder:
             copy = folder / path.name  # it is parsed as it was checked
-            copy.write_bytes(trust.read_project(path))
+            content = trust.read_project(path)
+            refuse_conflict(path, content)
+            copy.write_bytes(content)
             return parse_conda_lock_file(copy)
     except OSError as error:
         raise LockError(

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from provision.system.untrusted_files import find_conflict
+
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12
 
@@ -50,6 +52,8 @@ def decode_yaml(data: bytes) -> str:
     """Decode a YAML file. Raises NotReadError for a file that is too large or not UTF-8."""
     if len(data) > MAX_BYTES:
         raise NotReadError(f"the file has {len(data)} bytes, the limit is {MAX_BYTES}")
+    if line := find_conflict(data):
+        raise NotReadError("merge conflict markers: keep one side of each conflict", line)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

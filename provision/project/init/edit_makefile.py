@@ -38,6 +38,9 @@ _MAKE_TOOL = (
     f"{_PIP} --no-deps '$(GPUENV_FROM)'",
     f"{_PIP} --require-hashes --only-binary :all: -r {_REQUIREMENTS}",
 )
+_OF_ONE_MACHINE = (
+    "# WARNING: this path is on one machine. Elsewhere `make env` needs an address or a wheel of the project."
+)
 _MOST_INCLUDED = 50
 
 
@@ -99,11 +102,17 @@ def _write_variables(gpuenv_from: str) -> list[str]:
     value = os.fsencode(gpuenv_from).decode("latin-1").replace("#", "\\#")
     return [
         f"# Without gpuenv on PATH, make installs it into {TOOL} from this address, wheel or checkout.",
+        *([_OF_ONE_MACHINE] if is_of_one_machine(gpuenv_from) else []),
         f"GPUENV_FROM ?= {value}".rstrip(),
         "ifndef GPUENV",
         f"GPUENV := $(shell command -v gpuenv >/dev/null 2>&1 && echo gpuenv || echo {_TOOL_PROGRAM})",
         "endif",
     ]
+
+
+def is_of_one_machine(gpuenv_from: str) -> bool:
+    """Return whether a source is an absolute path, which a clone on another machine does not have."""
+    return gpuenv_from.startswith(("/", "file:"))
 
 
 def _write_tool_rule(*, inline: bool) -> list[str]:

@@ -148,7 +148,7 @@ def _choose_frameworks(
                 f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{meant}",
                 hint=f"--framework {'|'.join(FRAMEWORKS)}",
             )
-    chosen = [(text, "") for text in frameworks] or findings.framework_texts()
+    chosen = [_keep_bound(text, findings) for text in frameworks] or findings.framework_texts()
     if not chosen:
         raise UsageError(
             "no file here names a framework, and no program imports one"
@@ -156,6 +156,12 @@ def _choose_frameworks(
             hint=f"gpuenv init --framework {'|'.join(FRAMEWORKS)}",
         )
     return chosen
+
+
+def _keep_bound(text: str, findings: FolderFindings) -> tuple[str, str]:
+    """Return a named framework with its origin: a bare name gets the bounds of files that gpuenv.yaml cannot list."""
+    bound = findings.bounds.get(text)
+    return (text + bound, findings.frameworks[text]) if bound else (text, "")
 
 
 def _extend_makefile(
@@ -167,7 +173,7 @@ def _extend_makefile(
         return None, "already has gpuenv's part"
     if not gpuenv_from:
         remarks.append(f"GPUENV_FROM in {path.name} is empty: set it for machines without gpuenv")
-    elif gpuenv_from.startswith("/"):
+    elif edit_makefile.is_of_one_machine(gpuenv_from):
         remarks.append(
             f"GPUENV_FROM in {path.name} is a path on this machine: set an address for other machines"
         )

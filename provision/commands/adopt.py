@@ -1,0 +1,168 @@
+"""`gpuenv create --adopt`: make an existing venv of another tool one of gpuenv, with the packages that it has."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packaging.version import Version
+
+from ..environment import draft_and_replace_folder as places, state
+from ..environment.distributions import Distribution, read_distributions
+from ..environment.interpreter import ask_version
+from ..environment.locate import locate_environment
+from ..errors import BuildError, LockError, ResolveError, UsageError
+from ..lock.update import solve_like
+from ..managers import venv
+from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock
+from ..request import load_profiles, package_sources, project_options
+from ..request.shared_options import Choices
+from .build_transaction import BuildJob, with_later_stages
+from .create_options import CreateOptions
+from .lock_one_target import list_differences
+from .read_request import judge_request
+from .run_verification import run_verification
+from .up_to_date import finish_creation, make_record
+from .verdict_inputs import is_expected, machine_for_verdict
+
+_PACKAGES = {"onnxruntime-gpu": "onnxruntime"}
+_SEEDS = ("pip", "setuptools", "wheel")
+"""Packages that tools put into each venv, whatever it is for."""
+
+
+def adopt(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult:
+    """Verify a venv of another tool, lock what it has, and record it. Raises UsageError, LockError, ResolveError."""
+    _refuse_others(env)
+    with places.lock_place(env, emit, wait=True):
+        emit(Event(kind="start", stage="lock", text=f"locking the packages of {env}"))
+        lock = _lock_installed(emit, env, choices)
+        choices = project_options.apply_project(choices)
+        job = BuildJob(
+            env=env, lock=lock, choices=choices, sources=package_sources.read_locked_sources(choices, lock),
+            emit=emit, machine=machine_for_verdict(), verify=how.verify, checks=how.checks,
+            remembered=make_record(choices, lock, []),
+        )  # fmt: skip
+        verdict = None
+        if how.verify is not False:
+            verdict = run_verification(emit, locate_environment(env), lock, choices)
+            if not is_expected(verdict, lock.plan.device):
+                emit(
+                    Event(
+                        kind="warning", stage="build", text=f"{env} was not adopted: its verification failed"
+                    )
+                )
+                return CreateResult(machine=job.machine, plan=lock.plan, lock=lock, verdict=verdict)
+        _record(job)
+        verdict = verdict and with_later_stages(job, dataclasses.replace(verdict, made_for=lock.plan.device))
+    return finish_creation(emit, job.created(verdict, changed=False), env)
+
+
+def _refuse_others(env: Path) -> None:
+    """Raise UsageError for a path that is no venv of another tool."""
+    if places.made_by_gpuenv(env):
+        raise UsageError(f"{env} is one of gpuenv already", hint="gpuenv verify")
+    if not (env / "pyvenv.cfg").is_file() or env.is_symlink():
+        raise UsageError(
+            f"--adopt {env}: no venv is there",
+            hint="name a venv that another tool made; a conda environment cannot be adopted",
+        )
+
+
+def _record(job: BuildJob) -> None:
+    """Write what gpuenv records of an environment, or nothing."""
+    mark = job.env / places.MARK
+    try:
+        mark.mkdir()
+        venv.make_relocatable(job.env)
+        job.record(job.env)
+        state.vouch(job.env.resolve(), state.digest_record(job.env))
+    except BaseException:
+        shutil.rmtree(mark, ignore_errors=True)
+        raise
+
+
+def _lock_installed(emit: Emit, env: Path, choices: Choices) -> Lock:
+    """Return a lock of exactly the installed packages. Raises UsageError, LockError, ResolveError."""
+    found = _read_installed(env)
+    wanted = _ask_for(env, found, choices)
+    context = judge_request(wanted, emit)
+    plan, lock = solve_like(context, wanted, emit)
+    if lock is None:
+        raise ResolveError(
+            f"gpuenv knows no build of {', '.join(wanted.framework)} that fits this machine",
+            hint=plan.hint or "gpuenv resolve --explain",
+        )
+    lock = dataclasses.replace(
+        lock, packages=tuple(p for p in lock.packages if p.name in found or p.name not in _SEEDS)
+    )
+    have = dataclasses.replace(
+        lock,
+        packages=tuple(
+            dataclasses.replace(p, version=found[p.name].version) for p in lock.packages if p.name in found
+        ),
+    )
+    if differ := list_differences(have, lock):
+        raise LockError(
+            f"{env} cannot be locked as it is: {len(differ)} of its packages would differ",
+            log="\n".join(differ),
+            hint=f"build a new one beside it: gpuenv create {env.name}-gpuenv",
+        )
+    return lock
+
+
+def _read_installed(env: Path) -> dict[str, Distribution]:
+    """Return the installed distributions by name. Raises BuildError where an installer left two of one name."""
+    found = read_distributions(env)
+    if twice := next((name for name, several in found.items() if len(several) > 1), None):
+        raise BuildError(f"{env} has {twice} twice", hint="repair it with the tool that made it")
+    return {name: several[0] for name, several in found.items()}
+
+
+def _ask_for(env: Path, found: dict[str, Distribution], choices: Choices) -> Choices:
+    """Return the options whose lock has the installed packages and no others. Raises UsageError."""
+    names = {name: _PACKAGES.get(name, name) for name in found if _PACKAGES.get(name, name) in FRAMEWORKS}
+    if not names:
+        raise UsageError(
+            f"{env} has none of {', '.join(FRAMEWORKS)}", hint="gpuenv create builds a new environment"
+        )
+    labels = {Version(found[name].version).local or "" for name in names}
+    gpu = any(name.startswith("nvidia-cudnn") or name in _PACKAGES for name in found) or any(
+        label.startswith("cu") for label in labels
+    )
+    stack = project_options.list_stack_packages(load_profiles.load_all(choices))
+    rest = [one for name, one in found.items() if name not in names and name not in (*stack, *_SEEDS)]
+    return dataclasses.replace(
+        choices,
+        framework=[f"{framework}=={_public(found[name])}" for name, framework in names.items()],
+        with_=[_require(one) for one in rest],
+        python=".".join(ask_version(locate_environment(env)).split(".")[:2]),
+        device="cuda" if gpu and machine_for_verdict().gpus else "cpu",
+        index=choices.index if choices.index != "auto" or any(labels) else "pypi",
+    )
+
+
+def _public(one: Distribution) -> str:
+    return Version(one.version).public
+
+
+def _require(one: Distribution) -> str:
+    """Return the requirement of an installed package: its release, or where it was installed from. Raises UsageError."""
+    origin: dict[str, object] = {}
+    with contextlib.suppress(OSError, ValueError):
+        origin = json.loads((one.folder / "direct_url.json").read_text(encoding="utf-8"))
+    url, vcs = origin.get("url"), origin.get("vcs_info")
+    if isinstance(vcs, dict) and vcs.get("vcs") == "git":
+        return f"{one.name} @ git+{url}@{vcs.get('commit_id')}"
+    if isinstance(url, str) and (one.folder / "direct_url.json").is_file():
+        folder = Path(unquote(urlsplit(url).path))
+        if url.startswith("file:") and folder.is_dir():
+            raise UsageError(
+                f"{one} was installed from the folder {folder}, which has no release to lock",
+                hint="name it in gpuenv.yaml as `project:` or in a requirements file, and build a new environment: gpuenv create",
+            )
+        return f"{one.name} @ {url}"
+    return f"{one.name}=={_public(one)}"

@@ -1,0 +1,104 @@
+"""`create --adopt`: a venv of another tool becomes one of gpuenv, with the packages that it has."""
+
+import subprocess
+import sys
+
+import pytest
+from environment_facts import installed, ok
+from loopback import Index, serving
+from uv import find_uv_bin
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.fixture
+def go(gpuenv):
+    """`gpuenv` where uv made `.venv` with jax, which cannot be imported, and an old release of a package."""
+    plan = gpuenv(
+        "resolve", "--framework", "jax", "--index", "pypi", "--device", "cpu", "--python", HERE, "--json"
+    )
+    with serving(Index()) as index:
+        index.add_plan(plan.json)
+        for name, version in (("kept", "1.0"), ("kept", "2.0"), ("more", "1.0"), ("six", "1.0")):
+            index.add(name, version)
+        index.add("needs-more", "1.0", requires=("more",))
+        gpuenv.env["PIP_INDEX_URL"] = index.url
+        gpuenv.index = index
+        uv(gpuenv, "venv", "--python", sys.executable, ".venv")
+        jax = plan.json["builds"][0]["requirements"]
+        uv(gpuenv, "pip", "install", *jax, "kept==1.0")
+        yield gpuenv
+
+
+def uv(gpuenv, *args):
+    env = {**gpuenv.env, "UV_DEFAULT_INDEX": gpuenv.env["PIP_INDEX_URL"]}
+    done = subprocess.run(
+        [find_uv_bin(), *args],
+        cwd=gpuenv.work,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_adopted_environment_keeps_what_it_has(go):
+    env = go.work / ".venv"
+    before = installed(env)
+    ran = ok(go("create", "--adopt", "--no-verify", "--json"))
+    assert ran.json["environment"]["made_by_gpuenv"] and installed(env) == before
+    assert {p["name"]: p["version"] for p in ran.json["lock"]["packages"]} == before
+    assert str(env) in go("list").out
+    ok(go("repair", "--no-verify"))
+    assert ok(go("create", "--no-verify", "--json")).json["environment"]["changed"] is False
+    ok(go("add", "more", "--no-verify"))
+    assert installed(env).items() >= {**before, "more": "1.0"}.items()
+    ran = go("create", "--adopt")
+    assert ran.code == 2 and "is one of gpuenv already" in ran.err
+
+
+def test_in_a_project_create_then_adds_what_is_missing(go):
+    (go.work / "gpuenv.yaml").write_text(
+        "frameworks: [jax]\ndevice: cpu\nindex: pypi\npackages: [kept, six]\n"
+    )
+    ok(go("create", "--adopt", "--no-verify"))
+    ok(go("create", "--no-verify"))
+    assert installed(go.work / ".venv").items() >= {"kept": "1.0", "six": "1.0"}.items()
+
+
+def test_an_environment_whose_proof_fails_is_not_adopted(go):
+    ran = go("create", "--adopt", "--json")
+    assert ran.code == 8 and ran.json["environment"] is None and "was not adopted" in ran.err
+    assert not (go.work / ".venv/.gpuenv").exists()
+
+
+def test_what_cannot_be_locked_is_named_and_nothing_is_written(go):
+    uv(go, "pip", "install", "--no-deps", "needs-more")
+    ran = go("create", "--adopt", "--no-verify", "--json")
+    assert ran.code == 6 and "more: not locked -> 1.0" in ran.json["error"]["log"]
+    uv(go, "pip", "install", "more")
+    folder = go.work / "mine"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "1"\n')
+    uv(go, "pip", "install", "six")
+    info = next((go.work / ".venv").glob("lib/python3*/site-packages/six-*.dist-info"))
+    (info / "direct_url.json").write_text(f'{{"url": "{folder.as_uri()}", "dir_info": {{"editable": true}}}}')
+    ran = go("create", "--adopt", "--no-verify", "--json")
+    assert ran.code == 2 and f"six 1.0 was installed from the folder {folder}" in ran.json["error"]["message"]
+    assert not (go.work / ".venv/.gpuenv").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("none",), "no venv is there"),
+        (("plain",), "has none of torch"),
+        (("--framework", "jax"), "--adopt takes the packages that are there"),
+        (("--locked",), "--adopt takes the packages that are there"),
+    ],
+)
+def test_what_is_no_environment_to_adopt_is_refused(go, argv, says):
+    uv(go, "venv", "--python", sys.executable, "plain")
+    ran = go("create", "--adopt", *argv)
+    assert ran.code == 2 and says in ran.err, ran.err

@@ -1,0 +1,121 @@
+"""`gpuenv` in the process of the tests: what one run leaves is taken back before the next begins.
+
+It saves the start of a process and what runs have in common: their modules and the parsed profiles. `serves` says
+which runs need a process of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+from fork_server import at_start, prepare
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+_OWN_PROCESS = {"run"}
+"""The commands that need one: `run` gives its streams and signals to a program."""
+_SAME_IN_ALL_RUNS = ("provision.profiles", "provision.request.load_profiles", "provision.resolve")
+"""The modules whose caches have the content of what was read, or its digest, as their keys."""
+
+
+def serves(args: list[str], env: dict[str, str], usual: dict[str, str]) -> bool:
+    """Return whether a run can be a call. `usual` are the variables of a run that sets none."""
+    words = [a for a in args if not a.startswith("-")]
+    return (
+        sys.platform == "linux"
+        and threading.current_thread() is threading.main_thread()
+        and not _OWN_PROCESS & {*words[:1]}
+        and at_start(env) == at_start(usual)
+    )
+
+
+@functools.cache
+def _caches() -> list:
+    """Return the functions of gpuenv that remember results."""
+    prepare()
+    modules = [m for name, m in sys.modules.items() if name.startswith("provision.")]
+    found = {id(v): v for m in modules for v in vars(m).values() if hasattr(v, "cache_clear")}
+    return [v for v in found.values() if not v.__module__.startswith(_SAME_IN_ALL_RUNS)]
+
+
+def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
+    """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
+    from provision import __main__ as started
+    from provision.system import process
+
+    with contextlib.ExitStack() as after, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        after.enter_context(_streams(out, err))
+        after.enter_context(_environment(env, cwd))
+        for number in _SIGNALS:
+            after.callback(signal.signal, number, signal.getsignal(number))
+        after.callback(setattr, sys, "unraisablehook", sys.unraisablehook)
+        after.callback(setattr, sys, "argv", sys.argv)
+        after.callback(setattr, process, "adopt_orphans", process.adopt_orphans)
+        process.adopt_orphans = lambda: None  # other children of this process are not gpuenv's
+        sys.argv = [started.__file__, *args]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for cache in _caches():
+            cache.cache_clear()
+        try:
+            code = started._run(args)
+        except SystemExit as error:
+            code = error.code or 0
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return SimpleNamespace(returncode=code, stdout=_text(out), stderr=_text(err))
+
+
+def _text(file) -> str:
+    file.seek(0)
+    return file.read().decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
+@contextlib.contextmanager
+def _environment(env, cwd):
+    """The variables and the folder of a run."""
+    before, folder = dict(os.environ), Path.cwd()
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    temporary, tempfile.tempdir = tempfile.tempdir, None
+    try:
+        yield
+    finally:
+        tempfile.tempdir = temporary
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _streams(out, err):
+    """The standard streams of this process, for Python and for the programs that it starts."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    streams, kept = (sys.stdin, sys.stdout, sys.stderr), [os.dup(number) for number in range(3)]
+    with Path(os.devnull).open("rb") as nothing:
+        for number, file in enumerate((nothing, out, err)):
+            os.dup2(file.fileno(), number)
+    with contextlib.ExitStack() as closing:
+        sys.stdin = closing.enter_context(open(0, encoding="utf-8", closefd=False))
+        sys.stdout = closing.enter_context(
+            open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+        )
+        sys.stderr = closing.enter_context(
+            open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+        )
+        try:
+            yield
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = streams
+            closing.close()
+            for number, end in enumerate(kept):
+                os.dup2(end, number)
+                os.close(end)
