@@ -147,7 +147,7 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, pip: bool 
         _refuse_channels(choices)
     context = judge_request(choices, emit, reading=True)
     lock = None
-    if context.request.manager == "conda":
+    if not get_locking(choices).PLANS_FIRST:
         plan = _plan_of_channels(emit, context, choices, explain=explain)
     elif (context.request.packages or context.demands.needs) and not (
         context.sources.offline or context.sources.no_index

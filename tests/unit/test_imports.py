@@ -238,8 +238,9 @@ def test_heavy_libraries_wait_until_they_are_needed(line, absent):
     assert done.stdout.split() == []
 
 
-FORMATS = {"managers", "model", "export", "bundle", "show", "verify"}
-"""Those that choose by a manager's name: the managers, and what reads or writes formats of one of them."""
+FORMATS = {"managers", "model", "export", "bundle", "show", "verify", "lock", "resolve"}
+"""Those that choose by a manager's name: the managers, the search of each in `lock`, the extras of wheels in `resolve`,
+and what reads or writes formats of one of them."""
 
 
 def names_a_manager(compared):
