@@ -181,7 +181,6 @@ MAY_NAME_IT = {
     "index/uv.py": 2,
     "managers/venv.py": 1,
     "index/pip_config.py": 1,
-    "wheels/early_solve.py": 1,
 }
 """Where the program's path is asked for: by what starts it, once ahead of threads, and for its size and date."""
 
