@@ -12,7 +12,6 @@ from packaging.requirements import Requirement
 from .. import detect
 from ..errors import ResolveError, UsageError
 from ..index.build_addresses import name_configured
-from ..lock.update import solve_like
 from ..model import Emit, Event, Fleet, Lock, Plan, Profiles, RequestContext, drop_event, normalize_name
 from ..model.command_options import group, option
 from ..request import (
@@ -152,6 +151,8 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, pip: bool 
     elif (context.request.packages or context.demands.needs) and not (
         context.sources.offline or context.sources.no_index
     ):
+        from ..lock.update import solve_like  # the profiles alone answer most questions
+
         plan, lock = solve_like(context, choices, emit)
     else:
         plan = name_configured(
@@ -166,6 +167,8 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, pip: bool 
 
 def _plan_of_channels(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
     """Return the plan that the solver chooses, or one without builds that states the reason."""
+    from ..lock.update import solve_like
+
     try:
         return solve_like(context, choices, emit)[0]
     except ResolveError as error:

@@ -29,7 +29,16 @@ from ..index.http import Http
 from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.uv import without_credentials
 from ..index.wheel_folders import expand_address
-from ..model import UV_LOCK_FORMAT, Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
+from ..model import (
+    UV_LOCK_FORMAT,
+    VENV_LOCK,
+    Emit,
+    Event,
+    LockedPackage,
+    PackageSources,
+    Plan,
+    RequirementLine,
+)
 from ..system import grants, scratch_folders, trust
 from ..system.file_digest import hash_file
 from ..system.grants import escape_references
@@ -234,7 +243,7 @@ class _Run:
         """Write the preferred versions as an earlier output of uv, and return its path."""
         packages = [{"name": name, "version": version} for name, version in self.question.prefer.items()]
         document = {"lock-version": "1.0", "created-by": "gpuenv", "packages": packages}
-        return Path(self._write("pylock.toml", tomli_w.dumps(document)))
+        return Path(self._write(VENV_LOCK, tomli_w.dumps(document)))
 
     def _write(self, name: str, text: str) -> str:
         path = self.scratch / name

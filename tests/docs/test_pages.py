@@ -133,7 +133,10 @@ def test_the_reference_has_the_exit_codes_of_the_errors():
         c.name for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.GpuenvError)
     }
     assert names == set(exit_codes.OF_ERRORS)
-    codes = set(exit_codes.OF_ERRORS.values())
+    codes = {
+        *exit_codes.OF_ERRORS.values(),
+        exit_codes.get_error_code(errors.LockError("", unreachable="pypi")),
+    }
     table = {int(n) for n in re.findall(r"^\| (\d+) \|", read("docs/reference/exit-codes.md"), re.MULTILINE)}
     assert codes | {0} == table
 

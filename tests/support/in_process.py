@@ -48,7 +48,7 @@ def _caches() -> list:
 def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
     """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
     from provision import __main__ as started
-    from provision.system import process
+    from provision.system import process, trust
 
     with contextlib.ExitStack() as after, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         after.enter_context(_streams(out, err))
@@ -58,6 +58,9 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
         after.callback(setattr, sys, "unraisablehook", sys.unraisablehook)
         after.callback(setattr, sys, "argv", sys.argv)
         after.callback(setattr, process, "adopt_orphans", process.adopt_orphans)
+        for name in ("accepts_project", "tell"):
+            after.callback(setattr, trust._Session, name, vars(trust._Session)[name])
+        after.callback(trust._Session.told.clear)
         process.adopt_orphans = lambda: None  # other children of this process are not gpuenv's
         sys.argv = [started.__file__, *args]
         signal.signal(signal.SIGINT, signal.default_int_handler)

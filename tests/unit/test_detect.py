@@ -396,4 +396,11 @@ def test_this_machine_makes_a_valid_document():
     assert document["schema"] == "gpuenv.machine/1"
     assert isinstance(from_plain(Machine, document), Machine)
     assert any(python["version"].startswith("3.") for python in document["pythons"])
-    assert set(package.__all__) == {"PARTS", "WITH_CUDA", "detect", "judge_device", "read_holders"}
+    assert set(package.__all__) == {
+        "PARTS",
+        "WITH_CUDA",
+        "detect",
+        "find_python",
+        "judge_device",
+        "read_holders",
+    }

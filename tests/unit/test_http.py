@@ -46,7 +46,7 @@ def test_a_host_that_refuses_is_unreachable(web):
     with pytest.raises(LockError, match="the server refuses the connection") as caught:
         web.get("http://u:secret@127.0.0.1:9/simple/")
     assert caught.value.unreachable == "http://127.0.0.1:9/simple/"
-    assert exit_codes.get_error_code(caught.value) == 6
+    assert exit_codes.get_error_code(caught.value) == 9
 
 
 def test_a_redirect_is_followed_but_not_to_a_file_and_not_with_credentials(server, web):

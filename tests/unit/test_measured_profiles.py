@@ -305,6 +305,6 @@ def test_the_script_stops_when_the_index_does(tmp_path):
         timeout=300,
         check=False,
     )
-    assert done.returncode == 6
+    assert done.returncode == 9
     assert "refuses the connection" in done.stderr
     assert list(tmp_path.iterdir()) == []
