@@ -2,6 +2,11 @@
 
 import project_packages
 
+_FAILS = """
+def prepare_metadata_for_build_wheel(folder, config_settings=None):
+    raise RuntimeError("no metadata here")
+"""
+
 
 class Marks:
     """Packages whose build code leaves a mark: `dynamic` ones state no requirements in files."""
@@ -35,12 +40,16 @@ class Marks:
         file, data = project_packages.packed(path, name, "1.0")
         index.wheels[name] = {file: data}
 
-    def stated(self, index, name, version, stated, built=None, **kinds):
-        """A package of the index that has no wheel, whose PKG-INFO states requirements; a build gives `built`."""
+    def stated(self, index, name, version, stated, built=None, *, fails=False, **kinds):
+        """A package of the index that has no wheel, whose PKG-INFO states requirements; a build gives `built`.
+
+        With `fails` its wheel can be built, but not its metadata alone.
+        """
         folder = self.folder / f"{name}-{version}-{len(list(self.folder.iterdir()))}"
         path = self._code(folder, name, True, stated if built is None else built)
         text = project_packages.about(name, version, *stated, **kinds)
         backend = (path / "backend.py").read_text().replace("'1.0'", repr(version), 1)
+        backend += _FAILS if fails else ""
         pyproject = (path / "pyproject.toml").read_text().replace('"1.0"', f'"{version}"')
         files = {
             "PKG-INFO": text,
