@@ -41,7 +41,7 @@ def judge_libraries(
     owners = [p for p in packages if (p.is_cudnn or p.name == "torch") and _has_cudnn(p)]
     bundled = [f for f in installed.files if os.path.basename(f).startswith("libcudnn")]
     if not owners and not bundled:
-        if not (installed.paths.frameworks or installed.files or lock):
+        if not (installed.paths.frameworks or installed.builds or installed.files or lock):
             # The stage `framework` says what is missing.
             return Judgement(status="skip", detail="the environment contains no CUDA libraries")
         framework = installed.cuda_framework

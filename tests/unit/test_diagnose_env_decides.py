@@ -33,9 +33,15 @@ def miss_the_package(cudnn, tmp_path):
 
 
 def miss_all(cudnn, tmp_path):
+    remove_all(cudnn)
+    version = {"torch/__init__.py": "__version__ = '2.9.0'\n", "torch/version.py": "cuda = '12.8'\n"}
+    package(cudnn.parents[2], "torch", "2.9.0", [], modules=version)
+    return {}
+
+
+def remove_all(cudnn):
     for path in cudnn.parents[2].glob("nvidia*"):
         shutil.rmtree(path)
-    return {}
 
 
 def be_cut_short(cudnn, tmp_path):
@@ -89,7 +95,7 @@ def have_another_major(cudnn, tmp_path):
 
 
 def be_for_the_cpu(cudnn, tmp_path):
-    miss_all(cudnn, tmp_path)
+    remove_all(cudnn)
     torch = "import types\n__version__ = '2.9.0+cpu'\nversion = types.SimpleNamespace(cuda=None, hip=None)\n"
     package(cudnn.parents[2], "torch", "2.9.0+cpu", [], modules={
         "torch/__init__.py": torch, "torch/version.py": "cuda = None\n"})  # fmt: skip
