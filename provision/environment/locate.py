@@ -19,7 +19,7 @@ def locate_environment(env: Path) -> Environment:
     Only files are read, and nothing has to be installed in it. The executable is not resolved: a venv's python is a
     link, and the target of the link does not know the venv. The version is the one that pyvenv.cfg states, or None.
 
-    Raise UsageError if there is no Python at the path. Its hint names the most similar environment.
+    Raise UsageError if there is no Python at the path, or a pipe in the place of its settings. Its hint names the most similar environment.
     """
     path = Path(os.path.abspath(env.expanduser()))  # noqa: PTH100  # removes "..", and keeps links
     if path.is_dir():
@@ -39,6 +39,9 @@ def locate_environment(env: Path) -> Environment:
         )
     else:
         raise UsageError(describe_missing_python(path), hint=suggest_environment(path))
+    settings = root / "pyvenv.cfg"
+    if settings.exists() and not settings.is_file():  # its Python would wait for a pipe
+        raise UsageError(f"{settings} is not a regular file", hint="build the environment again")
     return Environment(
         path=str(root),
         manager=_find_manager(root),

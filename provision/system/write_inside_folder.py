@@ -39,8 +39,9 @@ class LinkError(OSError):
     def __init__(self, path: Path, root: Path) -> None:
         with contextlib.suppress(ValueError):
             path = path.relative_to(root)
+        folder = "the current folder" if root == Path() else root
         super().__init__(
-            errno.ELOOP, f"{path} is a link to a path outside {root}. gpuenv does not write through it"
+            errno.ELOOP, f"{path} is a link to a path outside {folder}. gpuenv does not write through it"
         )
 
 

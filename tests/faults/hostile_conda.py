@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from field import PAYLOAD, Field, case
+from ground import own
 from hostile_environments import link, tree_of
 
 cc = importlib.import_module("conda_channel")  # where it lies is known once `ground` was imported
@@ -227,6 +228,7 @@ def made(at: Field, *, extra: bool) -> Path:
         shutil.copytree(env, kept, symlinks=True)
         shutil.rmtree(env)
     shutil.copytree(kept, env, symlinks=True)
+    own(env, at.gpuenv.env)
     return env
 
 

@@ -55,7 +55,11 @@ def clear(path: Path) -> None:
 
 
 def refused(
-    at: Field, path: Path, argv: tuple[object, ...], right: tuple[int, ...], why: str = "is a link out of"
+    at: Field,
+    path: Path,
+    argv: tuple[object, ...],
+    right: tuple[int, ...],
+    why: str = "is a link to a path outside",
 ) -> str | None:
     """What is wrong where the command is not refused by the name of the link."""
     ran = at.gpuenv(*argv)
@@ -199,11 +203,13 @@ def written(at: Field, command: str, make: Make, why: str) -> str | None:
 
 
 for verb in OUTPUTS:
-    case(f"links: {verb}: a link to nothing")(lambda at, v=verb: written(at, v, to_new, "is a link out of"))
+    case(f"links: {verb}: a link to nothing")(
+        lambda at, v=verb: written(at, v, to_new, "is a link to a path outside")
+    )
 for verb in ("lock -o", "lock --force", "export -o", "export --force -o"):
     for what in ("a link to a file", "two links"):
         case(f"links: {verb}: {what}")(
-            lambda at, v=verb, m=LINKS[what]: written(at, v, m, "is a link out of")
+            lambda at, v=verb, m=LINKS[what]: written(at, v, m, "is a link to a path outside")
         )
 
 

@@ -1,6 +1,7 @@
 """locate, the culprit search, and the chain on real frameworks on the CPU."""
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -316,6 +317,14 @@ def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_p
     options = Options(device="cpu", quick=True)
     with begin(found, options) as begun:
         assert prepare(begun, options, Baseline(), lambda event: None).env.python_version == real
+
+
+def test_a_pipe_in_the_place_of_pyvenv_cfg_holds_nobody(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    os.mkfifo(tmp_path / "pyvenv.cfg")
+    with pytest.raises(UsageError, match="not a regular file"):
+        locate_environment(tmp_path)
 
 
 def test_a_venv_whose_python_does_not_work_is_refused(tmp_path):
