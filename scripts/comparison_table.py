@@ -131,20 +131,20 @@ def show(result: Compared) -> None:
 
 
 def summary(results: Sequence[Compared]) -> Iterator[str]:
-    """Yield the lines of the summary."""
+    """Yield the lines of the summary. Closed sets are in their own line only."""
     here = [r for r in results if not r.closed]
     by_uv, by_gpuenv = [r for r in here if not r.uv_error], [r for r in here if r.exit == 0]
     yield from (
         _line("sets", results, f"{sum(len(r.frameworks) > 1 for r in results)} with several frameworks"),
         _line("solved by uv", by_uv),
         _line("solved by gpuenv", by_gpuenv, f"{sum(not r.uv_error for r in by_gpuenv)} of those that uv solves"),
-        _line("forbidden by a row", [r for r in here if r.state == "forbidden"]),
+        _line("forbidden by a row", forbidden := [r for r in here if r.state == "forbidden"], _names(forbidden)),
         _line("not solved, but by uv", [r for r in here if r.state == "NO LOCK" and not r.uv_error]),
-        _line("solved by neither", [r for r in here if r.state == "neither"]),
+        _line("solved by neither", neither := [r for r in here if r.state == "neither"], _names(neither)),
         _line("older with reason", [r for r in here if r.with_reason], _packages([r.with_reason for r in here])),
         _line("older without reason", [r for r in here if r.without_reason],
               _packages([r.without_reason for r in here])),
-        _line("closed", [r for r in results if r.closed], "sources that do not answer here; not counted above"),
+        _line("closed", closed := [r for r in results if r.closed], _names(closed)),
     )  # fmt: skip
     for name, ratios in (
         ("ratio to uv", [r.ratio for r in here]),
@@ -154,6 +154,10 @@ def summary(results: Sequence[Compared]) -> Iterator[str]:
             yield f"{name:24} median {statistics.median(known):.2f}, largest {max(known):.2f}, of {len(known)} sets"
     if wrong := [r.name for r in results if not r.ok]:
         yield f"faults: {', '.join(wrong)}"
+
+
+def _names(results: Sequence[Compared]) -> str:
+    return ", ".join(r.name for r in results)
 
 
 def _line(name: str, results: Sequence[Compared], more: str = "") -> str:

@@ -30,12 +30,7 @@ class Times:
         self, argv: Sequence[str], folder: Path, environ: Mapping[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str]:
         """Run a program and note its times. Raises subprocess.TimeoutExpired."""
-        return self.measure(
-            lambda: subprocess.run(
-                argv, cwd=folder, env={**os.environ, **environ}, capture_output=True, text=True, timeout=timeout,
-                check=False,
-            )
-        )  # fmt: skip
+        return self.measure(lambda: _run(argv, folder, {**os.environ, **environ}, timeout))
 
     def measure(self, run: Callable[[], Result]) -> Result:
         """Call a function that starts a program and waits for it, and note the times."""
@@ -49,6 +44,20 @@ class Times:
         """Forget all runs."""
         self.seconds.clear()
         self.cpu.clear()
+
+
+def _run(
+    argv: Sequence[str], folder: Path, environ: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, cwd=folder, env=environ, stdout=pipe, stderr=pipe, text=True) as child:
+        try:
+            output, errors = child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            child.terminate()  # gpuenv then stops uv; killed, it would leave uv running beside the next set
+            child.communicate()
+            raise
+    return subprocess.CompletedProcess(argv, child.returncode, output, errors)
 
 
 def median_ratio(first: Sequence[float], other: Sequence[float]) -> float | None:

@@ -190,6 +190,13 @@ def test_only_another_checkout_may_need_the_option_of_earlier_releases(compariso
     assert len(comparison.result.other.seconds) == 2, "the run without the option does not count"
 
 
+def test_a_program_that_takes_too_long_can_stop_what_it_started(tmp_path):
+    program = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: open('stopped', 'w') and sys.exit(1)); "
+    with pytest.raises(subprocess.TimeoutExpired):
+        Times().run([sys.executable, "-c", program + "time.sleep(60)"], tmp_path, {}, timeout=2)
+    assert (tmp_path / "stopped").exists()
+
+
 def test_a_ratio_is_one_to_the_faster_order_of_uv():
     compared = Compared(
         name="a",
