@@ -72,7 +72,7 @@ class SourceRules:
 
     def kept(self, needs: Iterable[RequirementLine]) -> tuple[RequirementLine, ...]:
         """Return the needs without those of unreadable name, if packages were left out."""
-        return tuple(n for n in needs if not (self.unread and n.name is None and n.vcs))
+        return tuple(n for n in needs if not (self.unread and n.name is None and (n.vcs or n.local)))
 
     def learn(self, solved: Mapping[str, str], needs: Iterable[RequirementLine], plan: Plan) -> bool:
         """Read the archives of the versions in a solution. Return whether uv must run again."""
@@ -89,6 +89,7 @@ class SourceRules:
         """Allow another answer after a failed run of uv. Return whether uv may run again. Raises LockError."""
         self.stated.note_refusal(error.log or "")
         if self.builds:
+            self._refuse_forbidden(error, plan)
             return error.failed is not None and self._read_in_place(error.failed, needs)
         if error.unbuilt is not None:
             return self._leave_out_unbuilt(error, needs)
@@ -105,6 +106,20 @@ class SourceRules:
             )
         self.allowed.append(name)
         return True
+
+    def _refuse_forbidden(self, error: LockError, plan: Plan) -> None:
+        """Raise LockError for a package that an option or uv's configuration does not let uv build."""
+        name = error.no_wheel or (error.unbuilt or "").partition(" ")[0]
+        if name in self.only_binary:
+            raise LockError(
+                f"{name} has no wheel for Python {plan.python} on {plan.platform}, and --only-binary {name} forbids a build "
+                "of its source archive", log=error.log, hint=_HINT.format(f"--only-binary {name}"),
+            )  # fmt: skip
+        if error.unbuilt is not None:
+            raise LockError(
+                f"{clean(error.unbuilt) or 'a package'} needs a build, which uv's configuration forbids (UV_NO_BUILD)",
+                log=error.log, hint="unset UV_NO_BUILD and UV_NO_BUILD_PACKAGE, or request releases that have wheels",
+            )  # fmt: skip
 
     def _read_in_place(self, name: str, needs: Sequence[RequirementLine]) -> bool:
         """Read the archives of a package whose metadata uv could not build."""

@@ -45,7 +45,9 @@ from .archives import SourceRules
 from .uv_errors import TIMEOUT, explain
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
-_BUILDING = re.compile(r"^\s*Building (\S+)")
+_BUILDING = re.compile(r"^DEBUG Preparing metadata for: (\S+)")
+_LOG = "uv_distribution::source=debug"
+"""What uv logs beside its errors: the sources whose build code it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,8 @@ def ask(question: Question, rules: SourceRules, emit: Emit) -> Answer:
         packages = run.with_indexes(parse_pylock(text, question.plan), text)
     packages = _with_sizes(drop_pages(packages, question.sources), question.sources)
     archives = {p.name: rules.describe(p, question.needs, question.plan) for p in packages if is_source(p)}
+    editables = {Path(n.local).absolute().as_uri() for n in question.needs if n.editable and n.local}
+    packages = tuple(dataclasses.replace(p, editable=True) if p.url in editables else p for p in packages)
     return Answer(
         packages=tuple(archives[p.name][0] if p.name in archives else p for p in packages),
         archives={name: archive for name, (_, archive) in archives.items()},
@@ -198,7 +202,12 @@ class _Run:
         """Write the constraints and the project's other lines, and return their options."""
         question = self.question
         readable = self.rules.kept(question.needs)
-        lines = (f"-e {n.local}" if n.editable and n.local else n.text for n in readable if not n.constraint)
+        # uv builds an editable even where builds are forbidden, and no other folder.
+        editable = self.rules.builds
+        lines = (
+            f"-e {n.local}" if n.editable and n.local and editable else n.text
+            for n in readable if not n.constraint
+        )  # fmt: skip
         bare, self.logins = without_credentials("".join(f"{line}\n" for line in lines))
         bounds = [n.text for n in question.needs if n.constraint and not n.override]
         bounds += [
@@ -267,7 +276,7 @@ class _Run:
         words += ["--output-file", str(output)] if output else []
         settings = uv.Settings(
             only_wheels=only_files(question.sources), git_logins=self.logins, timeout=TIMEOUT,
-            variables={"UV_OFFLINE": "1"} if cached else {}, on_line=self._name_build,
+            variables={"RUST_LOG": _LOG} | ({"UV_OFFLINE": "1"} if cached else {}), on_line=self._name_build,
         )  # fmt: skip
         began = time.monotonic()
         done = uv.run_uv(words, question.sources, python=question.python or sys.executable, settings=settings)
@@ -281,7 +290,7 @@ class _Run:
 
     def _name_build(self, line: str) -> None:
         """Name the package whose build code uv runs, once."""
-        if (match := _BUILDING.match(line)) and match[1] not in self.built:
+        if self.rules.builds and (match := _BUILDING.match(line)) and match[1] not in self.built:
             self.built.add(match[1])
             text = f"uv runs the build code of {clean(match[1])} to learn its requirements"
             self.emit(Event(kind="note", stage="lock", text=text))

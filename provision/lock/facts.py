@@ -134,7 +134,7 @@ class Facts:
 
     def _of_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         release = package.version.partition("+")[0]
-        has_row = release in self.rows.packages.get(package.name, {})
+        has_row = release in self.rows.packages.get(package.name, {}) or bool(self.measured(package.sha256))
         why = self.fits(package.name, release, package.sha256, builds)
         if why and not has_row and self._bounds_framework(package):
             why = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from urllib.parse import unquote
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -21,10 +22,9 @@ from ..model import (
     Emit,
     Event,
     LockedPackage,
-    PackageSources,
     Plan,
+    PlannedBuild,
     PrebuiltWheel,
-    Profiles,
     RequestContext,
     RequirementLine,
 )
@@ -38,64 +38,128 @@ _MOST_RELEASES = 24
 """The most releases of a package whose pages are read."""
 _MOST_BUILDS = 24
 """The most builds for which a page is searched, newest first."""
+_MOST_MINORS = 6
+"""The most minor releases of a framework that a note names."""
 
 
 @dataclass
-class PrebuiltChoice:
-    """The choice of prebuilt wheels for a plan.
+class Pages:
+    """The prebuilt wheels for the builds that fit a request. Each page is read once, and an unreadable one is named once.
 
-    `locked` are the packages of an existing lock that may stay.
+    `named` are the requested packages, and `locked` the packages of an existing lock that may stay.
     """
 
-    plan: Plan
-    profiles: Profiles
-    sources: PackageSources
-    locked: Mapping[str, LockedPackage]
-    warn: Callable[[str], None]
+    fitting: Fitting
+    named: Sequence[NamedPackage]
+    emit: Emit
+    locked: Mapping[str, LockedPackage] = field(default_factory=dict)
 
-    def require(self, text: str) -> str:
-        """Return a requirement with the address of the wheel for the plan, or the unchanged requirement without one."""
+    @cached_property
+    def paged(self) -> tuple[NamedPackage, ...]:
+        """The requested packages that a page has by its rule. Offline there are none."""
+        context = self.fitting.context
+        if context.sources.offline or context.sources.no_index:
+            return ()
+        return tuple(
+            n for n in self.named if any(ruled_pages(context.profiles.pages, n.name)) and not n.index
+        )
+
+    @cached_property
+    def _wheels(self) -> PrebuiltWheels:
+        context = self.fitting.context
+        builds = tuple(b for chain in self.fitting.chains for b in chain[:_MOST_BUILDS])
+        pythons = tuple(dict.fromkeys(p for b in builds for p in b.python))
+        return PrebuiltWheels(
+            pages=context.profiles.pages, builds=builds, sources=context.sources, target=context.target,
+            pythons=pythons, warn=self._warn, glibcs=context.profiles.wheel_glibc,
+        )  # fmt: skip
+
+    def _warn(self, text: str) -> None:
+        self.emit(Event(kind="warning", stage="lock", text=text))
+
+    def builds(self, python: str) -> tuple[Build, ...] | None:
+        """Return the newest builds for which every package with a page has a wheel, or None without such builds."""
+        if not self.paged:
+            return None
+        newest, needs = self.fitting.rows(self.fitting.newest), [Requirement(n.text) for n in self.paged]
+        for build in self.fitting.chains[0][:_MOST_BUILDS]:
+            usable = python in self.fitting.question.pythons(build)
+            builds = self.fitting.beside(build, newest) if usable else None
+            if builds and all(self.choose(need, builds, python) for need in needs):
+                return builds
+        return None
+
+    def require(self, text: str, plan: Plan) -> str:
+        """Return a requirement with the address of the wheel for a plan, or the unchanged requirement without one."""
         try:
             need = Requirement(text)
         except InvalidRequirement:
             return text  # a folder or an editable
-        if need.url is not None or (wheel := self.choose(need)) is None:
+        wheel = None if need.url else self.choose(need, plan.builds, plan.python or "")
+        if wheel is None:
             return text
         need.specifier = SpecifierSet()
         need.url = wheel.url + (f"#sha256={wheel.sha256}" if wheel.sha256 else "")
         return str(need)
 
-    def require_lines(self, needs: Iterable[RequirementLine]) -> list[RequirementLine]:
+    def require_lines(self, needs: Iterable[RequirementLine], plan: Plan) -> tuple[RequirementLine, ...]:
         """Return the lines of a project with the addresses of wheels."""
-        return [
+        return tuple(
             n if n.constraint or n.local or n.vcs or n.index or not n.name
-            else dataclasses.replace(n, text=self.require(n.text)) for n in needs
-        ]  # fmt: skip
+            else dataclasses.replace(n, text=self.require(n.text, plan)) for n in needs
+        )  # fmt: skip
 
-    def choose(self, need: Requirement) -> PrebuiltWheel | None:
-        """Return the wheel of the newest release within the bounds that has one for the plan. A locked wheel stays."""
+    def notes(self, packages: Iterable[LockedPackage], plan: Plan) -> Iterator[str]:
+        """Yield a sentence for each package with a page: its wheel, or that it is built and which builds have one."""
+        by_name = {p.name: p for p in packages}
+        for named in self.paged:
+            package = by_name.get(named.name)
+            if package is None or package.unhashed:
+                continue
+            if package.url.endswith(".whl"):
+                if package.index is None:
+                    yield f"{package.name} {package.version} is the wheel {unquote(package.url.rpartition('/')[2])}"
+                continue
+            cudas = " and ".join(
+                f"{b.framework} {b.version}{f' with CUDA {b.cuda}' if b.cuda else ''}" for b in plan.builds
+            )
+            text = f"{package.name} {package.version} has no wheel for {cudas} and Python {plan.python}, so it is built from source"
+            wheels = [
+                w
+                for v in self._releases(named.name, SpecifierSet(named.specifier))
+                for w in self._wheels.of_release(named.name, v)
+            ]
+            minors = {w.built_for.minor for w in wheels if (plan.python or "") in w.pythons}
+            newest = sorted(minors, key=Version, reverse=True)[:_MOST_MINORS]
+            framework = wheels[0].built_for.framework if wheels else ""
+            yield text + (f". Wheels exist for {framework} {', '.join(newest)}" if newest else "")
+
+    def choose(
+        self, need: Requirement, builds: Sequence[Build | PlannedBuild], python: str
+    ) -> PrebuiltWheel | None:
+        """Return the wheel of the newest release within the bounds that has one for builds. A locked wheel stays."""
         name = str(canonicalize_name(need.name))
-        if not any(ruled_pages(self.profiles.pages, name)):
+        if name not in {n.name for n in self.paged}:
             return None
-        locked = self._locked(name)
+        locked = self._locked(name, builds, python)
         if locked and need.specifier.contains(locked.version, prereleases=True):
             return locked
-        if self._pages.page_of(name) is None:
-            return None
-        for version in self._list_releases(name, need.specifier):
+        for version in self._releases(name, need.specifier):
             fitting = [
-                w for w in self._pages.of_release(name, version)
-                if self._fits(w) and need.specifier.contains(_full_version(w), prereleases=True)
+                w for w in self._wheels.of_release(name, version)
+                if self._fits(w, builds, python) and need.specifier.contains(_full_version(w), prereleases=True)
             ]  # fmt: skip
             if fitting:
                 return max(fitting, key=lambda w: w.url)
         return None
 
-    def _list_releases(self, name: str, bounds: SpecifierSet) -> Iterator[str]:
+    def _releases(self, name: str, bounds: SpecifierSet) -> Iterator[str]:
         """Return the releases whose pages are read, newest first, down to one that has a wheel on an index."""
+        if self._wheels.page_of(name) is None:
+            return iter(())
         exact = [s.version for s in bounds if s.operator == "==" and "+" in s.version]
         indexed = self._read_index(name)
-        versions = {Version(v) for v in self._pages.of_builds(name)} | indexed.keys()
+        versions = {Version(v) for v in self._wheels.of_builds(name)} | indexed.keys()
         within = (
             [Version(Version(exact[0]).public)] if exact else sorted(bounds.filter(versions), reverse=True)
         )
@@ -105,7 +169,7 @@ class PrebuiltChoice:
     def _read_index(self, name: str) -> dict[Version, bool]:
         """Return the versions on the indexes, and whether each has a wheel."""
         try:
-            files = IndexMetadata(self.sources).files(name)
+            files = IndexMetadata(self.fitting.context.sources).files(name)
         except LockError:
             return {}  # the solve says why the index does not answer
         has_wheel: dict[Version, bool] = {}
@@ -114,8 +178,8 @@ class PrebuiltChoice:
                 has_wheel[version] = has_wheel.get(version, False) or file.name.endswith(".whl")
         return has_wheel
 
-    def _locked(self, name: str) -> PrebuiltWheel | None:
-        """Return the locked wheel of a package with its hash, if it is for the plan's builds."""
+    def _locked(self, name: str, builds: Sequence[Build | PlannedBuild], python: str) -> PrebuiltWheel | None:
+        """Return the locked wheel of a package with its hash, if it is for the builds."""
         package = self.locked.get(name)
         if package is None or package.unhashed or package.index:
             return None
@@ -123,62 +187,21 @@ class PrebuiltChoice:
             file = file_name_of_url(package.url)
         except UnsafeNameError:
             return None
-        for page in ruled_pages(self.profiles.pages, name):
-            wheel = read_wheel(page, file, package.url, self._pages.tags)
-            if wheel and self._fits(wheel):
+        for page in ruled_pages(self.fitting.context.profiles.pages, name):
+            wheel = read_wheel(page, file, package.url, self._wheels.tags)
+            if wheel and self._fits(wheel, builds, python):
                 return dataclasses.replace(wheel, sha256=package.sha256)
         return None
 
-    @cached_property
-    def _pages(self) -> PrebuiltWheels:
-        return PrebuiltWheels(
-            pages=self.profiles.pages, builds=self.plan.builds, sources=self.sources, target=self.plan.target,
-            pythons=(self.plan.python or "",), warn=self.warn,
-            glibcs=self.profiles.wheel_glibc,
-        )  # fmt: skip
-
-    def _fits(self, wheel: PrebuiltWheel) -> bool:
-        cxx11 = ((b, find_cxx11(self.profiles.abis, b, self.plan.platform)) for b in self.plan.builds)
-        return bool(wheel.pythons) and any(serves(wheel.built_for, b, abi) for b, abi in cxx11)
+    def _fits(self, wheel: PrebuiltWheel, builds: Sequence[Build | PlannedBuild], python: str) -> bool:
+        context = self.fitting.context
+        cxx11 = ((b, find_cxx11(context.profiles.abis, b, context.target.platform)) for b in builds)
+        return python in wheel.pythons and any(serves(wheel.built_for, b, abi) for b, abi in cxx11)
 
 
 def _full_version(wheel: PrebuiltWheel) -> Version:
     """Return the version of a wheel with its local label."""
     return parse_wheel_filename(file_name_of_url(wheel.url))[1]
-
-
-def prebuilt_builds(
-    fitting: Fitting, named: Iterable[NamedPackage], python: str, emit: Emit
-) -> tuple[Build, ...] | None:
-    """Return the newest builds for which every named package with a page has a wheel, or None without such builds."""
-    context = fitting.context
-    if context.sources.offline or context.sources.no_index:
-        return None
-    needs = [
-        Requirement(n.text) for n in named if any(ruled_pages(context.profiles.pages, n.name)) and not n.index
-    ]
-    if not needs:
-        return None
-    newest = fitting.rows(fitting.newest)
-    for build in fitting.chains[0][:_MOST_BUILDS]:
-        builds = fitting.beside(build, newest) if python in fitting.question.pythons(build) else None
-        if builds is None:
-            continue
-        choice = choice_for(context, fitting.plan(builds, python, {}), emit)
-        if all(choice.choose(need) for need in needs):
-            return builds
-    return None
-
-
-def choice_for(
-    context: RequestContext, plan: Plan, emit: Emit, locked: Mapping[str, LockedPackage] | None = None
-) -> PrebuiltChoice:
-    """Return the choice of prebuilt wheels for a plan."""
-
-    def warn(text: str) -> None:
-        emit(Event(kind="warning", stage="lock", text=text))
-
-    return PrebuiltChoice(plan, context.profiles, context.sources, locked or {}, warn)
 
 
 def unruled_pages(context: RequestContext, plan: Plan) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, Pac
 from ..resolve.companion_objections import lone_companions
 from ..resolve.objections import objections
 from ..resolve.versions import meets, version
+from ..wheels.cache_and_disk import size
 from .builds import Fitting
 from .compile import Answer
 from .facts import Facts
@@ -169,10 +170,14 @@ def _of_outcomes(one: Search, chosen: Solution, name: str, release: str) -> str 
     if refused := _refused(one, name, release):
         return refused
     for outcome in one.tried:
-        if outcome is chosen or isinstance(outcome, Refusal) or outcome.asked.for_whom != (name, release):
+        if outcome is chosen or isinstance(outcome, Refusal):
             continue
-        if outcome.conflicts:
-            return outcome.conflicts[0].sentence
+        brings = outcome.answer.versions.get(name, "").partition("+")[0] == release
+        conflict = next((c for c in outcome.conflicts if not c.roots or name in c.roots), None)
+        if brings and conflict:
+            return conflict.sentence
+        if outcome.asked.for_whom != (name, release):
+            continue
         if outcome.compiles and not chosen.compiles:
             return f"{', '.join(outcome.compiles)} would have to be compiled"
         if limited := _limits(outcome, chosen):
@@ -293,8 +298,19 @@ def notes(one: Search, chosen: Solution) -> Iterator[str]:
 
 
 def warnings(one: Search, chosen: Solution) -> Iterator[str]:
-    """Yield a warning for each named package that is years older than its newest release, with its reason."""
+    """Yield a warning for a CUDA build on the CPU, and for each named package that is years older than its newest one."""
     by_name = {p.name: p for p in chosen.answer.packages}
+    cuda = [b for b in chosen.builds if b.cuda]
+    if one.context.request.device == "cpu" and cuda and one.context.supply.unreachable:
+        own = {b.package_name for b in cuda} | {_name_of(r) for b in cuda for r in b.requires}
+        total = sum(
+            p.size or 0 for p in chosen.answer.packages if p.name in own or p.name.startswith("nvidia-")
+        )
+        builds = " and ".join(f"{b.framework} {b.version}" for b in cuda)
+        yield (
+            f"the PyTorch index does not respond, so the wheels of {builds} include CUDA ({size(total)}). To avoid this "
+            "download, use --find-links FOLDER with a CPU wheel. Or set GPUENV_INDEX_PYTORCH to a mirror"
+        )
     for named in one.named:
         package = by_name.get(named.name)
         if package is None or not package.version or not one.is_behind(named.name, package.version):
@@ -306,6 +322,10 @@ def warnings(one: Search, chosen: Solution) -> Iterator[str]:
             yield f"{named.name} {package.version} is {days / 365.25:.1f} years older than {newest}" + (
                 f": {why}" if why else ""
             )
+
+
+def _name_of(text: str) -> str:
+    return str(canonicalize_name(Requirement(text).name))
 
 
 def _who_limits(

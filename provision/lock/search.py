@@ -49,7 +49,7 @@ from .builds import Fitting, chosen_pins, name_of, pins
 from .compile import Answer, Question, ask, newest, requirement
 from .facts import Facts, framework_bounds
 from .named import NamedPackage, read_named_packages
-from .pages import choice_for, prebuilt_builds, unruled_pages
+from .pages import Pages, unruled_pages
 from .pinned import TwoBuildsError, TwoCudasError, differs
 from .solution import Refusal, Solution, Try
 
@@ -108,6 +108,7 @@ class _Search:
         self.rows = MeasuredRows(own_cache(context.sources))
         named = frozenset(n.name for n in self.named)
         self.facts = Facts(self.fitting.question, named, self.requires, self._measured)
+        self.pages = Pages(self.fitting, self.named, emit)
         self.tried: list[Solution | Refusal] = []
         self.newest_files: Mapping[str, LockedPackage] = {}
         self.newest_days: Mapping[str, str] = {}
@@ -117,6 +118,12 @@ class _Search:
 
     def _note(self, text: str, kind: str = "note") -> None:
         self.emit(Event(kind=kind, stage="lock", text=text))
+
+    def _use(self, fitting: Fitting) -> None:
+        """Go on with other fitting builds: an index does not respond, or another Python is tried."""
+        self.fitting = fitting
+        self.facts = dataclasses.replace(self.facts, question=fitting.question)
+        self.pages = Pages(fitting, self.named, self.emit, self.locked)
 
     # --- results -------------------------------------------------------------------------------------
 
@@ -137,7 +144,8 @@ class _Search:
         locked = solution.answer.versions
         named = [f"{n.name}=={locked[n.name]}" for n in self.named if n.name in locked]
         plan = self.fitting.plan(solution.builds, solution.plan.python or "", because, named)
-        notes = [*plan.notes, *reasons.notes(self, solution)]
+        pages = self.pages.notes(solution.answer.packages, plan)
+        notes = [*plan.notes, *reasons.notes(self, solution), *pages]
         plan = dataclasses.replace(
             plan, held_back=tuple(held_back), sets=tuple(reasons.ladder(self, solution)), notes=tuple(notes)
         )
@@ -190,11 +198,12 @@ class _Search:
             )
             supply = dataclasses.replace(supply, unreachable=(*supply.unreachable, index))
             self.context = dataclasses.replace(self.context, supply=supply)
-            self.fitting = Fitting(self.context)
+            self._use(Fitting(self.context))
 
     def near(self, lock: Lock, moving: frozenset[str]) -> Solution:
         """Return the solution with the versions of a lock, or else one that keeps what it can, or else the best one."""
         self.locked = {p.name: p for p in lock.packages if p.name not in moving}
+        self.pages.locked = self.locked
         keep = {name: p.version for name, p in self.locked.items() if not p.unhashed}
         builds, python = self._builds_of(lock, moving), lock.plan.python or ""
         if builds and python in self.fitting.question.pythons(builds[0]):
@@ -230,9 +239,10 @@ class _Search:
         """Return the first question: the newest fitting builds, and all others of their index."""
         plan = self.fitting.newest
         builds = self.fitting.rows(plan)
-        if paged := prebuilt_builds(self.fitting, self.named, plan.python or "", self.emit):
+        if paged := self.pages.builds(plan.python or ""):
             return Try(plan=self.fitting.plan(paged, plan.python or "", {}), builds=paged)
-        fixed = self.context.request.pre or self.context.supply.only_wheels
+        local = any(b.index == "find-links" for b in builds)
+        fixed = local or self.context.request.pre or self.context.supply.only_wheels
         return Try(plan=plan, builds=builds, fixed=fixed)
 
     def _first_solution(self, first: Try) -> Solution:
@@ -247,7 +257,7 @@ class _Search:
                 continue
             why = f"Python {first.plan.python} is not possible: the requirements do not support it. Trying Python {python}"
             self._note(why)
-            self.fitting = other
+            self._use(other)
             outcome = self._attempt_beside_newest(self.first_try())
             if isinstance(outcome, Solution):
                 break
@@ -330,8 +340,8 @@ class _Search:
         needs = tuple(n for n in context.demands.needs if n not in lines)
         pages = unruled_pages(context, plan)
         sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
-        choice = choice_for(context, plan, self.emit, self.locked)
-        needs, roots = tuple(choice.require_lines(needs)), [choice.require(text) for text in roots]
+        needs = self.pages.require_lines(needs, plan)
+        roots = [self.pages.require(text, plan) for text in roots]
         return Question(
             plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines,
             limits=(*self._applicable(limits), *one.without), keep=one.keep, prefer=self.prefer, only_binary=one.only_binary, built=one.built,
@@ -615,7 +625,12 @@ class _Search:
                     if isinstance(outcome, Solution) and not outcome.conflicts:
                         text = f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {day} has no wheel, and is older than Python {python}"
                         self._note(text)
-                        self.context, self.fitting, self.facts = context, again.fitting, again.facts
+                        self.context, self.fitting, self.facts, self.pages = (
+                            context,
+                            again.fitting,
+                            again.facts,
+                            again.pages,
+                        )
                         self.tried = [outcome]
                         return outcome
         return best

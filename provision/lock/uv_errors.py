@@ -49,7 +49,7 @@ def explain(
     archives: SourceArchives,
 ) -> LockError:
     """Return the error for a run of uv without a solution. `archives` knows the indexes of the packages."""
-    log = uv.redacted(done.stderr)
+    log = uv.redacted("\n".join(x for x in done.stderr.splitlines() if not x.startswith("DEBUG ")))
     if done.timed_out:
         return LockError(
             f"solving the packages took longer than {TIMEOUT:.0f} s", log=log,
