@@ -6,9 +6,6 @@ import tomllib
 from loopback import Index, serving
 from test_project_create import requirements, stack  # noqa: F401
 
-SOLVE = "lock: solving the packages"
-WITHOUT = "have no compatible solution. Solving without them"
-
 
 def locked_versions(gpuenv) -> dict[str, str]:
     lock = tomllib.loads((gpuenv.work / "pylock.toml").read_text())
@@ -46,34 +43,29 @@ def test_a_locked_wheel_that_contradicts_another_is_replaced(stack, gpuenv, held
     assert ran.code == 0, ran.err
     found = locked_versions(gpuenv)
     assert (found["torch"], found["helper"], found["middle"]) == (stack.newest, "1.0", "2.0")
-    assert ran.err.count(SOLVE) == 1
+    assert "upgrading locked packages to make room for the requirements" in ran.err
 
 
-def test_a_locked_wheel_that_brings_a_framework_is_not_preferred(stack, gpuenv, index, held, other):
-    """The plan would get TensorFlow, and torch would be walked down to one that goes with it."""
+def test_a_locked_wheel_that_brings_a_framework_does_not_lower_the_first_one(
+    stack, gpuenv, index, held, other
+):
     other.add("helper", "1.0", ("tensorflow==2.0",))
-    other.add("helper", "1.1", ("middle==1.0",))
     index.add("tensorflow", "2.0")
     ran = held()
     assert ran.code == 0, ran.err
     found = locked_versions(gpuenv)
-    assert (found["torch"], found["helper"], found["middle"]) == (stack.newest, "1.1", "1.0")
-    assert "tensorflow" not in found
-    assert ran.err.count(SOLVE) == 2, "one solve with the lock's versions, one without"
+    assert (found["torch"], found["helper"], found["tensorflow"]) == (stack.newest, "1.0", "2.0")
+    assert (
+        f"warning: tensorflow shares no CUDA with torch {stack.newest}, and is locked for the CPU" in ran.err
+    )
 
 
-def test_a_contradiction_without_the_lock_is_tried_without_it_only_once(stack, gpuenv, held, other):
-    """A torch that contradicts the plan's pins does so with any lock. The lock's other versions stay."""
+def test_a_framework_that_another_index_has_with_other_pins_leaves_the_lock(stack, gpuenv, held, other):
+    """A torch that contradicts the plan's pins does so with any lock."""
     other.add("torch", stack.newest, ("nvidia-cudnn-cu13==1.1",))
-    other.add("torch", "2.8.0")
     other.add("nvidia-cudnn-cu13", "1.1")
-    other.add("middle", "1.0")
-    other.add("middle", "2.0")
-    requirements(gpuenv, "torch", "middle")
+    before = (gpuenv.work / "pylock.toml").read_text()
     ran = held()
-    assert ran.code == 0, ran.err
-    found = locked_versions(gpuenv)
-    assert (found["torch"], found["middle"]) == ("2.8.0", "1.0")
-    near, _, free = ran.err.partition("without the locked versions of the frameworks")
-    assert near.count(WITHOUT) == 1 and WITHOUT not in free, "each note is said once"
-    assert ran.err.count(SOLVE) == 6, "two for the locked frameworks, then four"
+    told = " ".join(ran.err.split())
+    assert ran.code == 6 and "depends on nvidia-cudnn-cu13==1.1" in told, ran.err
+    assert (gpuenv.work / "pylock.toml").read_text() == before

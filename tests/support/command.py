@@ -74,6 +74,8 @@ class Command:
     def _pristine(self):
         """Whether nothing but the arguments decides what `resolve` says."""
         places = (self.work, self.folder / "home", self.folder / "config")
+        if self.work != self.folder / "work":
+            return False  # files of a parent folder may decide
         return self.env == self.first and not any(any(p.iterdir()) for p in places if p.exists())
 
     def _run(self, *args, timeout=600):
