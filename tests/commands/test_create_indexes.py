@@ -26,18 +26,18 @@ def test_an_index_that_refuses_connections_is_named_without_its_password(torch, 
     gpuenv.env["PIP_INDEX_URL"] = "http://user:secret@127.0.0.1:9/simple"
     gpuenv.env["UV_HTTP_RETRIES"] = "0"
     ran = torch("--json")
-    assert ran.code == 6
+    assert ran.code == 9
     assert "127.0.0.1:9" in ran.json["error"]["message"]
     assert "secret" not in ran.out + ran.err
     assert not list(gpuenv.work.iterdir())
 
 
-@pytest.mark.parametrize("status", ["403", "404", "500"])
-def test_an_index_that_fails_names_the_package(torch, gpuenv, index, status):
+@pytest.mark.parametrize(("status", "code"), [("403", 9), ("404", 6), ("500", 9)])
+def test_an_index_that_fails_names_the_package(torch, gpuenv, index, status, code):
     gpuenv.env["UV_HTTP_RETRIES"] = "0"
     index.faults["/simple/nvidia-cudnn-cu13/"] = status
     ran = torch("--json")
-    assert ran.code == 6, ran.out
+    assert ran.code == code, ran.out
     assert "nvidia-cudnn-cu13" in json.dumps(ran.json["error"])
     assert not list(gpuenv.work.iterdir())
 
@@ -81,14 +81,14 @@ def test_auto_leaves_out_a_pytorch_index_that_does_not_answer_and_says_so(gpuenv
     }
     ran = gpuenv("create", *ask, "--no-verify")
     assert ran.code == 0, ran.err
-    assert "127.0.0.1:9" in ran.err and "again" in ran.err
+    assert "127.0.0.1:9" in ran.err and "continuing without this index" in " ".join(ran.err.split())
     build = ran.json["plan"]["builds"][0]
     assert build["index"] == "pypi" and build["version"] < first["builds"][0]["version"]
     told = [r for r in ran.json["plan"]["rejected"] if r["index"] == "pytorch"]
     assert told and {x["code"] for r in told for x in r["reasons"]} >= {"index_excluded"}
 
 
-def test_a_named_index_that_does_not_answer_is_exit_6(gpuenv, index):
+def test_a_named_index_that_does_not_answer_is_exit_9(gpuenv, index):
     gpuenv.env |= {
         "PIP_INDEX_URL": index.url,
         "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
@@ -96,7 +96,7 @@ def test_a_named_index_that_does_not_answer_is_exit_6(gpuenv, index):
     }
     index.add("pip", "26.0")
     ran = gpuenv("create", "--framework", "torch", *TURING, "--index", "pytorch", "--no-verify", "--json")
-    assert ran.code == 6 and "127.0.0.1:9" in ran.json["error"]["message"]
+    assert ran.code == 9 and "127.0.0.1:9" in ran.json["error"]["message"]
     assert not list(gpuenv.work.iterdir())
 
 

@@ -7,12 +7,28 @@ import shutil
 import sys
 
 import pytest
-from loopback import Index, serving
+from loopback import Index, serving, version_for
 from packaging.requirements import Requirement
+
+from provision.profiles import load
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # The newest build for this target is on the PyTorch index, an older one on the default index.
 ASK = ("--framework", "torch", "--driver", "550.54.15", "--gpu", "7.5", "--python", HERE)
+
+
+def vision_of(build):
+    """The torchvision of a planned build of torch, by the profiles."""
+    for row in load().builds:
+        if (row.framework, row.version, row.index) == (
+            "torch",
+            build["version"].partition("+")[0],
+            build["index"],
+        ):
+            for need in map(Requirement, row.companions):
+                if need.name == "torchvision":
+                    return version_for(need)
+    raise LookupError(build)
 
 
 class Two:
@@ -22,13 +38,12 @@ class Two:
         self.gpuenv, self.default, self.pytorch = gpuenv, default, pytorch
         self.base = pytorch.url.replace("/simple", "/whl")
         pytorch.prefix = "/whl"
-        self.plan = gpuenv("resolve", *ASK, "--with", "torchvision", "--json").json
-        self.vision = self.plan["packages"][0].removeprefix("torchvision==") + "+"
+        self.plan = gpuenv("resolve", *ASK, "--json").json
         build = self.plan["builds"][0]
         assert build["index"] == "pytorch"
         self.version = build["requirements"][0].removeprefix("torch===")
         self.local = self.version.partition("+")[2]
-        self.vision += self.local
+        self.vision = f"{vision_of(build)}+{self.local}"
         default.add_plan(self.plan)
         pytorch.wheels["torch"] = default.wheels.pop("torch")
         gpuenv.env |= {
@@ -121,9 +136,9 @@ def test_a_transitive_torchvision_comes_from_the_pytorch_index_too(two):
 @pytest.mark.parametrize("place", ["", "/cu118"])
 def test_a_plan_of_the_default_index_takes_nothing_from_the_pytorch_index(two, variable, place):
     """Many have it as pip's extra index: its torchvision+cu118 would then be newer than torchvision."""
-    plan = two.gpuenv("resolve", *ASK, "--index", "pypi", "--with", "torchvision", "--json").json
+    plan = two.gpuenv("resolve", *ASK, "--index", "pypi", "--json").json
     two.default.add_plan(plan)
-    version, vision = plan["builds"][0]["version"], plan["packages"][0].removeprefix("torchvision==")
+    version, vision = plan["builds"][0]["version"], vision_of(plan["builds"][0])
     two.default.add("torchvision", vision, requires=(f"torch=={version}",))
     for name in ("torch", "torchvision", "pip", "triton", "numpy"):
         two.pytorch.add(name, "99.0")

@@ -49,15 +49,6 @@ def test_the_newest_set_is_taken_with_a_warning_where_all_bring_another_cuda(tor
     assert "required_by" not in ran.json, "an internal field stays out of the document"
 
 
-def test_a_very_old_release_is_not_taken_to_avoid_another_cuda(torches, index):
-    """A release of long ago is not taken for it."""
-    index.add("serving", "2.0", requires=("torch", "nvidia-cublas-cu11"))
-    index.add("serving", "0.1", requires=("torch",))
-    index.uploads = {"serving-0.1-py3-none-any.whl": "2023-05-01T00:00:00Z"}
-    versions, ran = locked(torches, "--with", "serving")
-    assert versions["serving"] == "2.0" and "is from CUDA 11" in ran.err
-
-
 @pytest.mark.parametrize("with_", ["dsl", "dali-cuda120"])
 def test_wheels_for_several_cudas_and_what_was_named_are_taken(torches, index, with_):
     index.add("nvidia-dsl-libs-cu12", "1.0")

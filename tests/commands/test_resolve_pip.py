@@ -117,9 +117,10 @@ def test_conda_channels_have_no_command_of_pip(gpuenv):
 
 def test_the_command_says_that_the_projects_files_are_not_in_it(gpuenv, index):
     gpuenv.env["PIP_INDEX_URL"] = index.url
+    index.add_plan(gpuenv("resolve", *ASK, "--index", "pypi", "--json").json)
     index.add("numpy", "2.4.0")
     (gpuenv.work / "requirements.txt").write_text("numpy\n")
-    plan = gpuenv("resolve", *ASK, "-r", "requirements.txt", "--pip", "--json").json
+    plan = gpuenv("resolve", *ASK, "--index", "pypi", "-r", "requirements.txt", "--pip", "--json").json
     assert any("gpuenv export --format requirements" in note for note in plan["notes"])
 
 

@@ -4,9 +4,19 @@ import pytest
 from loopback import version_for
 from packaging.requirements import Requirement
 
+from provision.profiles import load
+
 GPU = ("--driver", "580.95.05", "--gpu", "H100", "--glibc", "2.35", "--platform", "linux-x86_64")
 ASK = ("--framework", "torch", "--index", "pypi", "--python", "3.11", *GPU)
 OLD_TORCH = ("--framework", "torch==2.14.0", *ASK[2:])
+
+
+def nvcc_of(*cudas):
+    """What the toolkit's package requires for the compiler and its headers, in all releases of some CUDA minors."""
+    for release in load().toolkits:
+        if release.version.rpartition(".")[0] in cudas:
+            parts = (p.split() for p in release.parts)
+            yield from (Requirement(n) for name, *needs in parts for n in needs if name in ("cccl", "nvcc"))
 
 
 @pytest.fixture
@@ -14,10 +24,9 @@ def torches(gpuenv, index):
     """`gpuenv` with an index that has two torches, their CUDA parts with the compiler, and newer parts of another CUDA."""
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
     for ask in (ASK, OLD_TORCH):
-        plan = gpuenv("resolve", "--json", "--with", "nvcc", *ask).json
-        index.add_plan(plan)
-        for need in map(Requirement, plan["packages"]):
-            index.add(need.name, version_for(need))
+        index.add_plan(gpuenv("resolve", "--json", *ask).json)
+    for need in nvcc_of("13.0", "13.2"):
+        index.add(need.name, version_for(need))
     for name in ("nvidia-cuda-nvcc", "nvidia-cublas", "nvidia-cuda-crt"):
         index.add(name, "13.9.1")
     index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
