@@ -6,19 +6,21 @@ import contextlib
 import dataclasses
 import datetime as dt
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from ..detect import find_python
 from ..errors import LockError, ResolveError
 from ..index import pytorch_index
 from ..index.build_addresses import name_locked
 from ..index.http_refusals import NETWORK_HINT
+from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.resolve_and_connect import find_connection_error
 from ..index.simple_api import File
 from ..model import (
@@ -255,7 +257,10 @@ class _Search:
             other = Fitting(dataclasses.replace(self.context, request=request, pythons_known=False))
             if not other.newest.builds:
                 continue
-            why = f"Python {first.plan.python} is not possible: the requirements do not support it. Trying Python {python}"
+            cause = "the requirements do not support it"
+            if isinstance(outcome, Refusal) and outcome.error.no_wheel:
+                cause = f"{outcome.error.no_wheel} has no wheel for Python {first.plan.python}"
+            why = f"Python {first.plan.python} is not possible: {cause}. Trying Python {python}"
             self._note(why)
             self._use(other)
             outcome = self._attempt_beside_newest(self.first_try())
@@ -599,8 +604,24 @@ class _Search:
         if not (error.pythons or error.no_wheel):
             return []
         known = {p for b in self.fitting.chains[0] for p in b.python} - {first}
-        fitting = [p for p in known if all(allows(bound, p) for bound in error.pythons[:1])]
+        fitting = {p for p in known if all(allows(bound, p) for bound in error.pythons[:1])}
+        if error.no_wheel:
+            fitting &= self._pythons_with_wheel(error.no_wheel, fitting)
         return sorted(fitting, key=version, reverse=True)[:2]
+
+    def _pythons_with_wheel(self, name: str, pythons: Iterable[str]) -> set[str]:
+        """Return the Pythons for which a package has a wheel within its bounds."""
+        bounds = SpecifierSet(next((n.specifier for n in self.named if n.name == name), ""))
+        tags: set[Tag] = set()
+        for file in self.rules.archives.wheel_files(name):
+            try:
+                _, release, _, theirs = parse_wheel_filename(file.name)
+            except InvalidWheelFilename:
+                continue  # no installer takes such a file
+            if bounds.contains(release, prereleases=True):
+                tags |= theirs
+        target = self.context.target
+        return {p for p in pythons if not tags.isdisjoint(wheel_tags(p, target.platform, target.glibc))}
 
     def _with_older_python(self, best: Solution) -> Solution:
         """Return the solution with an older Python, if a package that must be built is older than the Python."""

@@ -56,13 +56,13 @@ def test_a_pause_that_the_index_asks_for_is_kept_and_a_long_one_reported(at):
     index.faults, index.retry_after = {"/simple/jax/": "429"}, "1"
     began = time.monotonic()
     ran = at.gpuenv("profiles", "update", "jax", "--index", index.url)
-    assert ran.code == 6 and time.monotonic() - began > 3, ran.err
+    assert ran.code == 9 and time.monotonic() - began > 3, ran.err
     gaps = [b[0] - a[0] for a, b in zip(index.asked_at, index.asked_at[1:], strict=False)]
     assert len(gaps) == 3 and min(gaps) > 0.9
     index.asked_at.clear()
     index.retry_after = "3600"
     ran = at.gpuenv("profiles", "update", "jax", "--index", index.url)
-    assert ran.code == 6 and "3600 s" in ran.err and len(index.asked_at) == 1, ran.err
+    assert ran.code == 9 and "3600 s" in ran.err and len(index.asked_at) == 1, ran.err
     index.faults, index.retry_after = {}, None
 
 
@@ -76,7 +76,7 @@ def test_an_overlay_survives_an_index_that_does_not_know_the_project(at, fault):
     at.index.faults = {"/simple/jax/": fault}
     ran = at.gpuenv("profiles", "update", "jax", "--index", at.index.url)
     at.index.faults = {}
-    assert ran.code == 6, ran.err
+    assert ran.code in (6, 9), ran.err
     assert overlay.read_text() == text
     overlay.unlink()
 

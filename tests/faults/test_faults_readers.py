@@ -68,7 +68,7 @@ def test_an_example_is_read_by_its_reader():
 
 
 def test_a_bomb_of_aliases_and_a_tag_are_refused_by_name(tmp_path):
-    for extreme, told in (("a bomb", "aliases"), ("a tag in a row", "tag"), ("deep lists", "deep")):
+    for extreme, told in (("a bomb", "aliases"), ("a tag in a row", "tag"), ("deep lists", "nest")):
         (tmp_path / "jax.yaml").write_bytes(EXTREMES[extreme])
         with pytest.raises(DataError) as caught:
             load([tmp_path])
