@@ -266,6 +266,7 @@ class _Run:
             else:
                 if not self.rules.learn(parse_versions(text), self.question.needs, self.question.plan):
                     return text
+                files = self._constraints()  # without a package that was left out
 
     @functools.cached_property
     def _times(self) -> UploadTimes:
@@ -382,7 +383,7 @@ def _read_uv_options(sources: PackageSources) -> str:
 
 
 def newest(
-    named: Sequence[str], question: Question, rules: SourceRules
+    named: Sequence[str], question: Question, rules: SourceRules, emit: Emit
 ) -> tuple[Mapping[str, LockedPackage], Mapping[str, str]]:
     """Return the newest release within the bounds of each named package alone, and its day of upload.
 
@@ -394,7 +395,7 @@ def newest(
         question, roots=tuple(named), needs=(), lines=(), limits=(), keep={}, only_binary=frozenset()
     )
     with scratch_folders.scratch("lock") as scratch:
-        run = _Run(alone, rules, lambda _event: None, scratch)
+        run = _Run(alone, rules, emit, scratch)
         try:
             text = run.alone()
         except LockError:

@@ -144,7 +144,8 @@ class _Search:
         held_back = reasons.held_back(self, solution)
         because = {h.package: h.because for h in held_back}
         locked = solution.answer.versions
-        named = [f"{n.name}=={locked[n.name]}" for n in self.named if n.name in locked]
+        names = dict.fromkeys([*(n.name for n in self.named), *map(name_of, self.context.request.packages)])
+        named = [f"{n}=={locked[n]}" for n in names if n in locked]
         plan = self.fitting.plan(solution.builds, solution.plan.python or "", because, named)
         pages = self.pages.notes(solution.answer.packages, plan)
         notes = [*plan.notes, *reasons.notes(self, solution), *pages]
@@ -284,7 +285,7 @@ class _Search:
             return
         quiet = source_rules(self.context.sources, drop_event, reading=self.context.reading)
         question = Question(plan=plan, sources=self.context.sources, roots=())
-        self.newest_files, self.newest_days = newest(texts, question, quiet)
+        self.newest_files, self.newest_days = newest(texts, question, quiet, self.emit)
 
     # --- one question --------------------------------------------------------------------------------
 

@@ -61,7 +61,8 @@ def explain(
         return _explain_repository(repository[2], needs, log)
     if page := _PAGE.search(log):
         return LockError(
-            f"the page of wheels {page[1]} cannot be read", log=log, unreachable=page[1],
+            f"the page of wheels {page[1]} cannot be read", log=log,
+            unreachable=None if "404 Not Found" in log else page[1],
             hint="check the network and --find-links. If the page has no wheels for the selected framework release, "
             "request an older framework",
         )  # fmt: skip
@@ -104,7 +105,7 @@ def _no_solution(
 ) -> LockError:
     """Return the error for requirements that conflict, or that no index meets."""
     if absent := _ABSENT.search(log):
-        return _explain_absent(absent[1], sources, needs, log)
+        return _explain_absent(absent[1], sources, needs, log, archives)
     named = tuple(n for n in dict.fromkeys(map(_name, roots)) if n and is_named(n, log))
     lines = [f"{n.text} ({n.origin})" for n in needs if n.name and canonicalize_name(n.name) in named]
     without = uv_failures.find_absent_package(log)
@@ -125,13 +126,14 @@ def _no_solution(
 
 
 def _explain_absent(
-    name: str, sources: PackageSources, needs: Sequence[RequirementLine], log: str
+    name: str, sources: PackageSources, needs: Sequence[RequirementLine], log: str, archives: SourceArchives
 ) -> LockError:
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
     holdings = _read_holdings(name, sources)
     said = f": {'; '.join(holdings)}" if holdings else ""
     return LockError(
         f"no index or folder of wheels has the package {name}{where}{said}", log=log, absent=str(canonicalize_name(name)),
+        no_wheel=find_missing_wheel(log, archives),
         hint="check the name, --index, --find-links and pip's configuration",
     )  # fmt: skip
 
