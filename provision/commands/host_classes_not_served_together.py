@@ -35,7 +35,7 @@ class SolvedPlan:
 class FleetPackages:
     """The answers to questions on the named packages. Each question is solved once in a run.
 
-    `solver` solves the lock of some classes, near to the one that exists. Without it each lock is new.
+    `solver` solves the lock of some classes, near to the one that exists. Without it, and without classes, a lock is new.
     """
 
     choices: Choices
@@ -43,6 +43,7 @@ class FleetPackages:
     solver: SolveFor | None = None
     refusals: list[LockError | ResolveError] = field(default_factory=list)
     _solved: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
+    _fresh: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
 
     @property
     def sorts(self) -> Sequence[Ask]:
@@ -59,10 +60,11 @@ class FleetPackages:
         """Return why no lock with the packages serves all classes, or None. Raises LockError for a silent index."""
         if not _names_packages(context):
             return None
+        answers = self._solved if classes or self.solver is None else self._fresh
         key = _key(context)
-        if key not in self._solved:
-            self._solved[key] = self._solve(context, classes)
-        solved = self._solved[key]
+        if key not in answers:
+            answers[key] = self._solve(context, classes)
+        solved = answers[key]
         return solved if isinstance(solved, str) else None
 
     def _solve(self, context: RequestContext, classes: Sequence[HostClass]) -> SolvedPlan | str:
@@ -96,9 +98,10 @@ class FleetPackages:
 
     def plan(self, context: RequestContext) -> Plan:
         """Return the plan with the packages: that of its lock where it was solved."""
-        if _names_packages(context):
+        key, plan = _key(context), plan_request(context)
+        if _names_packages(context) and key not in self._solved:
             self.solve(context, ())
-        known, plan = self._solved.get(_key(context)), plan_request(context)
+        known = self._solved.get(key) or self._fresh.get(key)
         if isinstance(known, SolvedPlan):
             return known.plan
         return dataclasses.replace(plan, notes=(*plan.notes, known)) if known else plan

@@ -44,10 +44,10 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
         folder, options.choices.framework, known=names, environ=process.environ(),
         gpuenv_from=choose_recorded_source(options.gpuenv_from, folder),
     )  # fmt: skip
+    step = "gpuenv create"
     if not (folder / VENV_LOCK).exists():
-        text = f"gpuenv lock  # then commit {VENV_LOCK} with the files above"
-        emit(Event(kind="next", stage="init", text=text))
-    emit(Event(kind="next", stage="init", text="gpuenv create"))
+        step = f"gpuenv lock  # commit {VENV_LOCK} with the files above, then: gpuenv create"
+    emit(Event(kind="next", stage="init", text=step))
     return result
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import FRAMEWORKS, Build, LockedPackage, Satellite
+from ..model import FRAMEWORKS, PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
 from ..resolve.companion_objections import companions_of_builds
 from ..resolve.locked_cuda_conflicts import LockedSet
 from ..resolve.question import Question
@@ -70,7 +70,8 @@ class Facts:
             for release, alternatives in versions.items():
                 series = version(release).release[:2]
                 fitting = any(
-                    objection(self.question, alternatives, builds, ignore_gpus_of=ignored) is None
+                    _comes_along(package, builds)
+                    or objection(self.question, alternatives, builds, ignore_gpus_of=ignored) is None
                     for builds in options
                 )
                 fits[series] = fits.get(series, False) or fitting
@@ -95,6 +96,8 @@ class Facts:
 
     def fits(self, package: str, release: str, sha256: str | None, builds: Sequence[Build]) -> str | None:
         """Return why a release does not go with builds, or None."""
+        if _comes_along(package, builds):
+            return None
         release = release.partition("+")[0]
         alternatives = self.rows.rows(package, release, self.measured(sha256))
         return objection(self.question, alternatives, builds, ignore_gpus_of=self._ignored(package))
@@ -124,6 +127,8 @@ class Facts:
         ).strangers()
         for one in strangers:
             package, _, release = one.package.partition(" ")
+            if _comes_along(package, builds):
+                continue
             bare = release.partition("+")[0]
             if one.cuda is None and bare not in self.rows.packages.get(package, {}):
                 file = next(p for p in packages if p.name == package)
@@ -159,6 +164,14 @@ class Facts:
         if package not in self.named:
             return targets_of(self.question)
         return without_kernels(self.question, self.rows.packages.get(package, {}))
+
+
+def _comes_along(package: str, builds: Sequence[Build]) -> bool:
+    """Return whether a package comes from the index of a labelled build (+cu126), which builds it for each label.
+
+    The rows are of the default index.
+    """
+    return package in PYTORCH_INDEX_PACKAGES and any(b.local for b in builds)
 
 
 def framework_bounds(requires: Sequence[str]) -> dict[str, str]:

@@ -27,6 +27,14 @@ from .archives import SourceRules
 from .compile import Answer, Question, ask
 
 
+class CompanionError(LockError):
+    """A companion of torch (`package`) that is not built for the label of its build."""
+
+    def __init__(self, package: str, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.package = package
+
+
 class TwoCudasError(LockError):
     """A solution with libraries of two CUDA majors, because a package requires another CUDA than the plan's."""
 
@@ -136,7 +144,8 @@ def _assert_companions(torch: str, packages: tuple[LockedPackage, ...]) -> None:
     for package in packages:
         other = package.version.partition("+")[2]
         if package.name in TORCH_COMPANIONS and _BUILD_LABEL.fullmatch(label) and other != label:
-            raise LockError(
+            raise CompanionError(
+                package.name,
                 f"{package.name} {package.version} is not built for torch +{label}: its operators cannot load",
                 hint=f"provide a +{label} wheel of {package.name} with --find-links, or request another build of torch",
             )

@@ -52,7 +52,7 @@ from .compile import Answer, Question, ask, newest, requirement
 from .facts import Facts, framework_bounds
 from .named import NamedPackage, read_named_packages
 from .pages import Pages, unruled_pages
-from .pinned import TwoBuildsError, TwoCudasError, differs
+from .pinned import CompanionError, TwoBuildsError, TwoCudasError, differs
 from .solution import Refusal, Solution, Try
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def search(
     The versions of `near` stay where possible, except those of the packages in `moving`. With `context.reading` no
     code of a source archive runs. Raises LockError, and ResolveError if a measured row forbids the request.
     """
+    emit(Event(kind="start", stage="lock", text="solving the packages"))
     rules = source_rules(context.sources, emit, reading=context.reading)
     closed: LockError | None = None
     while True:
@@ -172,7 +173,6 @@ class _Search:
 
     def best(self) -> Solution:
         """Ask, judge, and compare with at most three other solutions. Raises LockError, ResolveError."""
-        self.emit(Event(kind="start", stage="lock", text="solving the packages"))
         first = self.first_try()
         best = self._first_solution(first)
         more = MOST_MORE
@@ -692,6 +692,8 @@ class _Search:
             return self._without_framework("tensorflow", error)
         if isinstance(error, TwoCudasError):
             return self._with_other_cuda()
+        if isinstance(error, CompanionError):
+            return self._with_companion(error)
         if error.contradiction:
             return self.others_for_cpu("the requirements forbid a common CUDA")
         index, context = error.unreachable, self.context
@@ -713,6 +715,15 @@ class _Search:
         )
         self._note(text, "warning")
         return dataclasses.replace(self.context, request=dataclasses.replace(request, frameworks=frameworks))
+
+    def _with_companion(self, error: CompanionError) -> RequestContext | None:
+        """Return the request with a companion that its packages bring, so that builds without it are passed over."""
+        request = self.context.request
+        if error.package in request.along:
+            return None
+        self._note(f"{error.message}; solving again")
+        along = (*request.along, error.package)
+        return dataclasses.replace(self.context, request=dataclasses.replace(request, along=along))
 
     def _with_other_cuda(self) -> RequestContext | None:
         """Return the request for another CUDA major, where a package requires another one than the newest build's."""

@@ -80,6 +80,6 @@ def test_add_never_replaces_cpu_builds_by_those_of_cuda(go):
     ok(go("lock"))
     before = files(go)
     ran = go("add", "needs-vision", "--json")
-    assert ran.code == 6 and files(go) == before, ran.out
-    assert "torchvision 0.28.0 is not built for torch +cpu" in ran.json["error"]["message"]
-    assert "--find-links" in ran.json["error"]["hint"]
+    assert ran.code == 5 and files(go) == before, ran.out
+    assert "with needs-vision only the CUDA" in ran.json["error"]["message"]
+    assert "GPUENV_INDEX_PYTORCH" in ran.json["error"]["hint"]

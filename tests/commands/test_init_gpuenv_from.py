@@ -205,5 +205,5 @@ def test_init_says_what_a_clone_will_lack(project):
     told = " ".join(ran.out.split())
     makefile = (project.work / "Makefile").read_text()
     assert "# WARNING: this path is on one machine." in makefile
-    assert "gpuenv lock # then commit pylock.toml with the files above gpuenv create" in told
+    assert "gpuenv lock # commit pylock.toml with the files above, then: gpuenv create" in told
     assert "GPUENV_FROM in Makefile is a path on this machine" in told, "this gpuenv runs from a checkout"
