@@ -36,8 +36,6 @@ from .named import NamedPackage
 
 _MOST_RELEASES = 24
 """The most releases of a package whose pages are read."""
-_MOST_BUILDS = 24
-"""The most builds for which a page is searched, newest first."""
 _MOST_MINORS = 6
 """The most minor releases of a framework that a note names."""
 
@@ -67,7 +65,7 @@ class Pages:
     @cached_property
     def _wheels(self) -> PrebuiltWheels:
         context = self.fitting.context
-        builds = tuple(b for chain in self.fitting.chains for b in chain[:_MOST_BUILDS])
+        builds = tuple(b for chain in self.fitting.chains for b in chain)
         pythons = tuple(dict.fromkeys(p for b in builds for p in b.python))
         return PrebuiltWheels(
             pages=context.profiles.pages, builds=builds, sources=context.sources, target=context.target,
@@ -82,7 +80,7 @@ class Pages:
         if not self.paged:
             return None
         newest, needs = self.fitting.rows(self.fitting.newest), [Requirement(n.text) for n in self.paged]
-        for build in self.fitting.chains[0][:_MOST_BUILDS]:
+        for build in self.fitting.chains[0]:
             usable = python in self.fitting.question.pythons(build)
             builds = self.fitting.beside(build, newest) if usable else None
             if builds and all(self.choose(need, builds, python) for need in needs):
@@ -129,7 +127,10 @@ class Pages:
                 for v in self._releases(named.name, SpecifierSet(named.specifier))
                 for w in self._wheels.of_release(named.name, v)
             ]
-            minors = {w.built_for.minor for w in wheels if (plan.python or "") in w.pythons}
+            fitting = {
+                ".".join(map(str, Version(b.version).release[:2])) for c in self.fitting.chains for b in c
+            }
+            minors = {w.built_for.minor for w in wheels if (plan.python or "") in w.pythons} & fitting
             newest = sorted(minors, key=Version, reverse=True)[:_MOST_MINORS]
             framework = wheels[0].built_for.framework if wheels else ""
             yield text + (f". Wheels exist for {framework} {', '.join(newest)}" if newest else "")

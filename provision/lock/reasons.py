@@ -17,6 +17,7 @@ from .builds import Fitting
 from .compile import Answer
 from .facts import Facts
 from .named import NamedPackage
+from .pages import Pages
 from .solution import Refusal, Solution
 from .uv_errors import first_reason
 
@@ -35,6 +36,7 @@ class Search(Protocol):
     tried: list[Solution | Refusal]
     newest_files: Mapping[str, LockedPackage]
     locked: Mapping[str, LockedPackage]
+    pages: Pages
 
     def requires(self, package: LockedPackage) -> tuple[str, ...] | None:
         """Return the Requires-Dist of a release."""
@@ -130,6 +132,9 @@ def _package(one: Search, chosen: Solution, name: str) -> HeldBackPackage:
             if tried := _without(one, name, newest.version):
                 because = f"{because}; {tried}"
     because = because or one.facts.fits(name, newest.version, newest.sha256, chosen.builds)
+    if because is None and name in {n.name for n in one.pages.paged}:
+        builds = " and ".join(f"{b.framework} {b.version}" for b in chosen.builds)
+        because = f"{name} {newest.version} has no wheel for {builds} and Python {chosen.plan.python}"
     because = (
         because or _of_outcomes(one, chosen, name, newest.version) or _left_out_series(one, chosen, name)
     )
@@ -175,11 +180,16 @@ def _of_outcomes(one: Search, chosen: Solution, name: str, release: str) -> str 
         brings = outcome.answer.versions.get(name, "").partition("+")[0] == release
         conflict = next((c for c in outcome.conflicts if not c.roots or name in c.roots), None)
         if brings and conflict:
-            return conflict.sentence
+            if not conflict.roots:
+                return conflict.sentence
+            return f"{name} {release} brings {conflict.name} {conflict.version}, {conflict.why}"
         if outcome.asked.for_whom != (name, release):
             continue
         if outcome.compiles and not chosen.compiles:
-            return f"{', '.join(outcome.compiles)} would have to be compiled"
+            compiled = outcome.compiles[0]
+            builds = " and ".join(b.framework for b in outcome.builds)
+            text = f"{compiled} {outcome.answer.versions[compiled]} has no wheel for this build of {builds}"
+            return f"{text} and Python {outcome.plan.python}"
         if limited := _limits(outcome, chosen):
             return f"it would limit {limited}"
     return None
@@ -194,6 +204,9 @@ def _price(one: Search, chosen: Solution, name: str, release: str) -> str | None
         if versions.get(name, "").partition("+")[0] != release:
             continue
         if name in {b.framework for b in chosen.builds}:
+            if outcome.compiles and not chosen.compiles:
+                named = " and ".join(f"{n} {outcome.answer.versions[n]}" for n in outcome.compiles)
+                return f"{name} {release} would require compiling {named}"
             limited = _limits(outcome, chosen)
             return f"{name} {release} would limit {limited}" if limited else None
         changes = [
@@ -215,6 +228,8 @@ def _limits(outcome: Solution, chosen: Solution) -> str:
 def _kept(one: Search, package: str, locked: str) -> str:
     if package in one.locked and one.locked[package].version.partition("+")[0] == locked.partition("+")[0]:
         return _KEPT.format(locked=locked, package=package)
+    if one.context.sources.exclude_newer:
+        return f"another requirement or --exclude-newer {one.context.sources.exclude_newer} excludes it"
     return "another requirement excludes it"
 
 

@@ -80,6 +80,7 @@ def search(
     emit(Event(kind="start", stage="lock", text="solving the packages"))
     rules = source_rules(context.sources, emit, reading=context.reading)
     closed: LockError | None = None
+    first: LockError | None = None  # an error that explains more than that of the request after it
     while True:
         one = _Search(context, emit, rules, cache)
         if not one.fitting.newest.builds:
@@ -94,9 +95,10 @@ def search(
                     return one.lock_of(solution)
             except LockError as error:
                 closed = error if error.unreachable else closed
+                first = error if first is None and isinstance(error, TwoCudasError) else first
                 other = one.after(error)
                 if other is None:
-                    raise
+                    raise first or error from None
         context = other
 
 
@@ -251,6 +253,8 @@ class _Search:
     def _first_solution(self, first: Try) -> Solution:
         """Return the first solution. After a refusal: without gpuenv's own pins, with another Python, without rows."""
         outcome = self._attempt_beside_newest(first)
+        if isinstance(outcome, Refusal) and first.builds[0].index == "find-links":
+            outcome = self._older_local(outcome)
         if isinstance(outcome, Refusal) and chosen_pins(first.plan, first.builds):
             outcome = self._attempt(dataclasses.replace(first, loose=True))
         for python in self._other_pythons(outcome):
@@ -270,6 +274,17 @@ class _Search:
         if isinstance(outcome, Refusal):
             raise self._explain_refusal(outcome)
         return outcome
+
+    def _older_local(self, refusal: Refusal) -> Solution | Refusal:
+        """Return the solution with an older build of a folder of wheels, after a refusal of the newest."""
+        python, newest_builds = refusal.asked.plan.python or "", refusal.asked.builds
+        for build in self.fitting.chains[0]:
+            builds = self.fitting.beside(build, newest_builds) if build.index == "find-links" else None
+            if builds and builds != newest_builds and python in self.fitting.question.pythons(build):
+                outcome = self._attempt(self._fixed(builds, python, (build.framework, build.version)))
+                if isinstance(outcome, Solution):
+                    return outcome
+        return refusal
 
     def _attempt_beside_newest(self, one: Try) -> Solution | Refusal:
         """Ask uv, and look up the newest releases of the named packages at the same time."""
@@ -464,7 +479,7 @@ class _Search:
 
     def _binds(self, package: LockedPackage) -> bool:
         """Return whether a package binds a framework: by a measured row, or by the metadata of either release."""
-        if package.name in self.facts.rows.packages:
+        if package.name in self.facts.rows.packages or package.name in {n.name for n in self.pages.paged}:
             return True
         newer = self.newest_files.get(package.name)
         wanted = {w.name for w in self.context.request.frameworks}

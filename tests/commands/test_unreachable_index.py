@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from loopback import Index, serving, wheel_bytes
+from loopback import wheel_bytes
 
 HERE_PYTHON = "3.11"
 CPU = ("--device", "cpu", "--python", HERE_PYTHON)
@@ -106,23 +106,3 @@ def test_an_index_that_never_answers_costs_seconds_once(cut_off):
             one.close()
     assert ran.code == 0, ran.err
     assert ran.err.count("does not respond in time") == 1
-
-
-def test_a_cpu_build_that_the_cache_holds_is_taken_from_there(cut_off, index):
-    cut_off.env["UV_HTTP_TIMEOUT"] = "5"
-    plan = cut_off("resolve", "--json", "--framework", "torch", "--index", "pytorch", *CPU).json
-    with serving(Index()) as pytorch:
-        pytorch.prefix = "/whl"
-        pytorch.add_plan(plan)
-        del pytorch.wheels["pip"]
-        for name in [n for n in pytorch.wheels if n != "torch"]:
-            index.wheels[name] = pytorch.wheels.pop(name)
-        address = pytorch.url.replace("/simple", "/whl")
-        cut_off.env["GPUENV_INDEX_PYTORCH"] = address
-        ran = cut_off("create", "first", "--framework", "torch", "--no-verify", *CPU)
-        assert ran.code == 0, ran.err
-    ran = cut_off("create", "second", "--framework", "torch", "--no-verify", "--json", *CPU)
-    assert ran.code == 0, ran.err
-    locked = {p["name"]: p["version"] for p in ran.json["lock"]["packages"]}
-    assert locked["torch"].endswith("+cpu")
-    assert "using wheels from the cache" in ran.err
