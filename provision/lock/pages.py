@@ -107,6 +107,13 @@ class Pages:
             else dataclasses.replace(n, text=self.require(n.text, plan)) for n in needs
         )  # fmt: skip
 
+    def packages(self, plan: Plan) -> tuple[LockedPackage, ...]:
+        """Return the wheels of pages for a plan."""
+        wheels = (self.choose(Requirement(n.text), plan.builds, plan.python or "") for n in self.paged)
+        return tuple(
+            LockedPackage(name=w.package, version=w.version, url=w.url, sha256=w.sha256) for w in wheels if w
+        )
+
     def notes(self, packages: Iterable[LockedPackage], plan: Plan) -> Iterator[str]:
         """Yield a sentence for each package with a page: its wheel, or that it is built and which builds have one."""
         by_name = {p.name: p for p in packages}

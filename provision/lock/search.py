@@ -319,7 +319,10 @@ class _Search:
         question = self._question(one)
         self._check_index(one.plan)
         try:
-            return ask(question, self.rules, self.emit)
+            answer = ask(question, self.rules, self.emit)
+            if self.context.reading and (wheels := self.pages.packages(one.plan)):
+                return dataclasses.replace(answer, packages=(*answer.packages, *wheels))
+            return answer
         except LockError as error:
             if error.contradiction or error.absent:
                 return error
@@ -361,8 +364,13 @@ class _Search:
         needs = tuple(n for n in context.demands.needs if n not in lines)
         pages = unruled_pages(context, plan)
         sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
-        needs = self.pages.require_lines(needs, plan)
-        roots = [self.pages.require(text, plan) for text in roots]
+        if context.reading:  # a wheel of a page is fetched to lock it, and not to plan it
+            paged = {p.name for p in self.pages.packages(plan)}
+            roots = [text for text in roots if name_of(text) not in paged]
+            needs = tuple(n for n in needs if n.constraint or n.name not in paged)
+        else:
+            needs = self.pages.require_lines(needs, plan)
+            roots = [self.pages.require(text, plan) for text in roots]
         return Question(
             plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines,
             limits=(*self._applicable(limits), *one.without), keep=one.keep, prefer=self.prefer, only_binary=one.only_binary, built=one.built,
