@@ -154,7 +154,7 @@ class _Run:
 
     def alone(self) -> str:
         """Return the solution of the roots without their requirements. Raises LockError."""
-        return self._compile_once(self._write_project(()), UV_LOCK_FORMAT, ["--no-deps"], cached=False)
+        return self._compile(self._write_project(()), UV_LOCK_FORMAT, ["--no-deps"], alone=True)
 
     def annotated(self, text: str) -> str:
         """Return a solution with annotations of indexes and requirers. Raises LockError."""
@@ -253,20 +253,23 @@ class _Run:
     # --- runs of uv ----------------------------------------------------------------------------------
 
     def _compile(
-        self, source: Path, form: str, files: Sequence[str], *, cached: bool = False, prefer: bool = False
+        self, source: Path, form: str, files: Sequence[str], *, cached: bool = False, prefer: bool = False,
+        alone: bool = False,
     ) -> str:
-        """Return uv's answer. uv runs again where a source archive was read in place of a build."""
+        """Return uv's answer. uv runs again where a source archive was read in place of a build.
+
+        With `alone` the constraints of the question do not apply.
+        """
         while True:
             try:
                 text = self._compile_once(source, form, files, cached=cached, prefer=prefer)
             except LockError as error:
                 if cached or not self.rules.learn_from(error, self.question.needs, self.question.plan):
                     raise
-                files = self._constraints()
             else:
                 if not self.rules.learn(parse_versions(text), self.question.needs, self.question.plan):
                     return text
-                files = self._constraints()  # without a package that was left out
+            files = files if alone else self._constraints()  # without a package that was left out
 
     @functools.cached_property
     def _times(self) -> UploadTimes:

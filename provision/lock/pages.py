@@ -135,7 +135,9 @@ class Pages:
                 for w in self._wheels.of_release(named.name, v)
             ]
             fitting = {
-                ".".join(map(str, Version(b.version).release[:2])) for c in self.fitting.chains for b in c
+                ".".join(map(str, Version(b.version).release[:2]))
+                for b in self.fitting.context.profiles.builds
+                if b.platform == plan.platform
             }
             minors = {w.built_for.minor for w in wheels if (plan.python or "") in w.pythons} & fitting
             newest = sorted(minors, key=Version, reverse=True)[:_MOST_MINORS]

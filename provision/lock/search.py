@@ -320,13 +320,13 @@ class _Search:
         self._check_index(one.plan)
         try:
             answer = ask(question, self.rules, self.emit)
-            if self.context.reading and (wheels := self.pages.packages(one.plan)):
-                return dataclasses.replace(answer, packages=(*answer.packages, *wheels))
-            return answer
         except LockError as error:
             if error.contradiction or error.absent:
                 return error
             raise
+        if self.context.reading and (wheels := self.pages.packages(one.plan)):
+            return dataclasses.replace(answer, packages=(*answer.packages, *wheels))
+        return answer
 
     def _check_index(self, plan: Plan) -> None:
         """Raise LockError if a plan needs the PyTorch index and a connection fails. uv would try it for seconds."""
