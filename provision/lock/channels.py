@@ -33,7 +33,8 @@ from ..model import (
 )
 from ..resolve.kernels import how_they_run
 from ..resolve.planner import plan_request
-from .archives import SourceRules, source_rules
+from ..wheels.pylock import is_source
+from .archives import SourceRules, describe_build, source_rules
 from .pinned import lock_plan
 
 # Each turn is a complete solve.
@@ -229,13 +230,16 @@ def add_wheels_on_top(
     # The plan's own pins stay. Every lock includes pip, which needs no pin.
     planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
     needs = context.demands.needs
-    wheels = lock_plan(plan, context.sources, emit, rules, needs, keep).packages
-    shared = [p for p in wheels if p.name in conda and p.name not in planned]
+    answer = lock_plan(plan, context.sources, emit, rules, needs, keep)
+    shared = [p for p in answer.packages if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):
         pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
         again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
-        wheels = lock_plan(again, context.sources, emit, rules, needs, keep).packages
-    return solver.with_wheels(lock, [p for p in wheels if p.name not in conda], plan.builds)
+        answer = lock_plan(again, context.sources, emit, rules, needs, keep)
+    wheels = [p for p in answer.packages if p.name not in conda]
+    for package in filter(is_source, wheels):
+        emit(describe_build(package, answer.archives.get(package.name), plan))
+    return solver.with_wheels(lock, wheels, plan.builds)
 
 
 def _find_conda_wheels(context: RequestContext, lock: Lock) -> dict[str, LockedPackage]:

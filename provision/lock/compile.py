@@ -253,7 +253,13 @@ class _Run:
     # --- runs of uv ----------------------------------------------------------------------------------
 
     def _compile(
-        self, source: Path, form: str, files: Sequence[str], *, cached: bool = False, prefer: bool = False,
+        self,
+        source: Path,
+        form: str,
+        files: Sequence[str],
+        *,
+        cached: bool = False,
+        prefer: bool = False,
         alone: bool = False,
     ) -> str:
         """Return uv's answer. uv runs again where a source archive was read in place of a build.

@@ -134,14 +134,13 @@ class Pages:
                 for v in self._releases(named.name, SpecifierSet(named.specifier))
                 for w in self._wheels.of_release(named.name, v)
             ]
-            fitting = {
-                ".".join(map(str, Version(b.version).release[:2]))
-                for b in self.fitting.context.profiles.builds
-                if b.platform == plan.platform
-            }
-            minors = {w.built_for.minor for w in wheels if (plan.python or "") in w.pythons} & fitting
-            newest = sorted(minors, key=Version, reverse=True)[:_MOST_MINORS]
             framework = wheels[0].built_for.framework if wheels else ""
+            known = [
+                b for b in self.fitting.context.profiles.builds
+                if b.framework == framework and b.platform == plan.platform
+            ]  # fmt: skip
+            minors = {w.built_for.minor for w in wheels if self._fits(w, known, plan.python or "")}
+            newest = sorted(minors, key=Version, reverse=True)[:_MOST_MINORS]
             yield text + (f". Wheels exist for {framework} {', '.join(newest)}" if newest else "")
 
     def choose(

@@ -2,11 +2,21 @@
 
 import hashlib
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from bundle_site import add_own
+from packaging.requirements import Requirement
 from project_packages import about, sdist
 from wheel_pages import serving_pages
+
+from provision.commands.read_request import judge_request
+from provision.lock.builds import Fitting
+from provision.lock.named import read_named_packages
+from provision.lock.pages import Pages
+from provision.model import LockedPackage, drop_event
+from provision.request.shared_options import Choices
+from provision.resolve.planner import plan_request
 
 HERE = "3.11"
 GPU = ("--driver", "580.95.05", "--gpu", "H100", "--glibc", "2.35", "--platform", "linux-x86_64")
@@ -220,25 +230,31 @@ def test_a_bundle_brings_the_wheel_to_a_machine_without_a_network(torches, pages
     ],
 )  # fmt: skip
 def test_the_real_names_give_the_newest_torch_that_has_a_wheel(
-    torches, index, pages, package, python, torch, cuda, file
+    index, pages, tmp_path, monkeypatch, package, python, torch, cuda, file
 ):
     """The pages have the names of tests/data/wheel_file_names.txt, and the profiles are those of gpuenv."""
     version = file.split("-")[1].partition("+")[0]
     lines = (Path(__file__).parents[1] / "data" / "wheel_file_names.txt").read_text().splitlines()
-    names = [n for n in lines if n.startswith(f"{package.replace('-', '_')}-{version}+")]
-    for name in names:
-        pages.add_named(package, version, name)
-    index.wheels.pop(package, None)
+    for name in lines:
+        if name.startswith(f"{package.replace('-', '_')}-{version}+"):
+            pages.add_named(package, version, name)
+    pages.write_rows(tmp_path)
     add_source(index, package, version, "torch")
-    asked = [python if word == HERE else word for word in ASK if word not in ("--index", "pypi")]
-    ran = torches("resolve", "--json", "--with", package, *asked)
-    build = ran.json["builds"][0]
-    assert (build["version"], build["cuda"]) == (torch, cuda), ran.json["notes"]
-    assert f"{package} {version} is the wheel {file}" in ran.json["notes"]
+    monkeypatch.setenv("PIP_INDEX_URL", index.url)
+    choices = Choices(
+        framework=["torch"], with_=[package], driver="580.95.05", gpu=["H100"], glibc="2.35",
+        platform="linux-x86_64", python=python, profiles=[tmp_path],
+    )  # fmt: skip
+    context = judge_request(choices, drop_event, reading=True)
+    known = Pages(Fitting(context), read_named_packages(context), drop_event)
+    (build,) = known.builds(python)
+    assert (build.version, build.cuda) == (torch, cuda)
+    wheel = known.choose(Requirement(package), (build,), python)
+    assert unquote(wheel.url.rpartition("/")[2]) == file
     if "+pt" in file:
         return  # pages of builds are read for the builds in question only
-    newest = ["torch==2.15.0" if word == "torch" else word for word in asked]
-    notes = " ".join(torches("resolve", "--json", "--with", package, *newest).json["notes"])
-    assert f"Wheels exist for torch {torch.rpartition('.')[0]}" in notes, (
+    source = LockedPackage(name=package, version=version, url=f"{package}-{version}.tar.gz")
+    (note,) = known.notes([source], plan_request(context))
+    assert f"Wheels exist for torch {torch.rpartition('.')[0]}" in note, (
         "a name for another string ABI is no wheel"
     )
