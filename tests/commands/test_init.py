@@ -63,7 +63,7 @@ def test_init_writes_gpuenv_yaml_makefile_and_gitignore(gpuenv, work):
     gpuenv.env["COLUMNS"] = "80"
     ran = gpuenv("init")
     assert ran.code == 0, ran.err
-    assert ran.out.splitlines()[-1] == "gpuenv create"
+    assert ran.out.splitlines()[-1].startswith("gpuenv lock  # commit pylock.toml")
     assert all(len(line) <= 80 for line in ran.out.splitlines())
     found = read_config(work / "gpuenv.yaml")
     assert (found.frameworks, found.requirements, found.project) == (("torch",), ("requirements.txt",), None)
