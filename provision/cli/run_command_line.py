@@ -59,9 +59,9 @@ def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
         return _show_error(screen, refused)
     note_on_home = user_folders.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if "_GPUENV_COMPLETE" in screen.environ:
-        from . import value_completion  # few runs complete words
+        from ..commands import completion  # few runs complete words
 
-        if (versions := value_completion.version_in_bash(screen.environ)) is not None:
+        if (versions := completion.version_in_bash(screen.environ)) is not None:
             screen.line("\n".join(versions))
             return 0
     elif note_on_home:

@@ -70,9 +70,9 @@ def _make_completion(name: str) -> Callable[[str], Any]:
     """Return a completion function that is imported when a shell calls it."""
 
     def complete(incomplete: str) -> Any:
-        from . import value_completion
+        from ..commands import completion
 
-        return value_completion.complete(name, incomplete)
+        return completion.complete(name, incomplete)
 
     return complete
 

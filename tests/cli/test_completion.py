@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from debian import need_programs
 
-from provision.cli import value_completion
+from provision.commands import completion
 from provision.environment import registry
 
 SCRIPTS = Path(sys.executable).parent
@@ -265,9 +265,16 @@ def test_a_shell_does_not_wait_for_the_stages(made):
 
 
 def test_versions_come_newest_first_with_their_cuda():
-    offered = value_completion.frameworks("torch==")
+    offered = completion.complete("frameworks", "torch==")
     assert offered[0][0] > "torch==2.1" and offered[0][1].startswith("CUDA 1")
     versions = [tuple(map(int, name.removeprefix("torch==").split("."))) for name, _ in offered]
     assert versions == sorted(versions, reverse=True) and len(set(versions)) == len(versions)
-    assert value_completion.frameworks("nothing") == value_completion.frameworks("nothing==1") == []
-    assert [n for n, _ in value_completion.frameworks("")] == ["torch", "tensorflow", "jax", "onnxruntime"]
+    assert (
+        completion.complete("frameworks", "nothing") == completion.complete("frameworks", "nothing==1") == []
+    )
+    assert [n for n, _ in completion.complete("frameworks", "")] == [
+        "torch",
+        "tensorflow",
+        "jax",
+        "onnxruntime",
+    ]
