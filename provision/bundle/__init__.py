@@ -18,7 +18,7 @@ from ..index.download_files import digests, is_right, part
 from ..model import Bundle, BundleFile, BundlePython, as_document, from_plain
 from ..system import trust, write_inside_folder
 from ..system.redaction import redact_value
-from ..system.untrusted_names_to_paths import UnsafeNameError, check_relative
+from ..system.untrusted import UnsafeNameError, check_relative
 
 MANIFEST = "gpuenv-bundle.json"
 README = "README.txt"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..model import LockedPackage
-from ..system.untrusted_names_to_paths import file_name_of_url, last_segments
+from ..system.untrusted import file_name_of_url, last_segments
 from ..system.write_inside_folder import write_file
 
 

@@ -18,7 +18,7 @@ from ..errors import BuildError
 from ..index import uv
 from ..model import BundlePython, PackageSources
 from ..system import process, scratch_folders, write_inside_folder
-from ..system.untrusted_names_to_paths import file_name_of_url
+from ..system.untrusted import file_name_of_url
 from . import WORK, not_writable
 
 _OF = {

@@ -21,7 +21,7 @@ from ..errors import BuildError, LockError
 from ..index import bounded_archive, uv
 from ..model import LockedPackage, PackageSources
 from ..system import write_inside_folder
-from ..system.untrusted_names_to_paths import check_file_name, check_relative
+from ..system.untrusted import check_file_name, check_relative
 from ..system.write_inside_folder import write_file
 from . import WORK, not_writable
 

@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__, show
 from ..errors import GpuenvError, UsageError
-from ..system import process, redaction, trust, user_folders
+from ..system import process, redaction, trust
 from . import argument_order, exit_codes, system_errors
 from .command_table import COMMANDS, OF_OTHER_TOOLS, SEVERAL_TARGETS
 from .typer_application import app
@@ -57,7 +57,7 @@ def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
     if process.has_borrowed_rights():
         refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
         return _show_error(screen, refused)
-    note_on_home = user_folders.settle_home(cache="--cache-dir" not in ours) if command is None else None
+    note_on_home = trust.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if "_GPUENV_COMPLETE" in screen.environ:
         from ..commands import completion  # few runs complete words
 

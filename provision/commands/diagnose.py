@@ -30,7 +30,7 @@ from ..model.command_options import argument, group, option
 from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..request.target import read_json
-from ..system import untrusted_files
+from ..system import untrusted
 from .diagnosed_environment import find_default_env, read_device, read_installed
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def read_pieces(path: Path) -> Iterator[bytes]:
             yield piece
         return
     try:
-        untrusted_files.refuse_endless(path)
+        untrusted.refuse_endless(path)
         with path.open("rb") as stream:
             while piece := stream.read(_PIECE):
                 yield piece

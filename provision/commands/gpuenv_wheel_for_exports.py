@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
-from ..system import scratch_folders, untrusted_files
+from ..system import scratch_folders, untrusted
 from ..system.redaction import redact
 from ..system.write_inside_folder import suggest_fix, write_file
 
@@ -55,7 +55,7 @@ class GpuenvWheel:
     def state(self) -> str:
         """Return "missing", "the same" or "another" for the file at the wheel's path. Raises UsageError."""
         try:
-            return "the same" if untrusted_files.read_bytes(self.path) == self.data else "another"
+            return "the same" if untrusted.read_bytes(self.path) == self.data else "another"
         except FileNotFoundError:
             return "missing"
         except OSError as error:

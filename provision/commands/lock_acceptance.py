@@ -32,7 +32,7 @@ from ..request import (
     user_grants,
 )
 from ..request.shared_options import Choices
-from ..system import grants, process, untrusted_files
+from ..system import grants, process, untrusted
 from ..system.grants import REFERENCE
 from ..system.output_file import is_stream
 from .read_request import described_target, get_locking
@@ -100,7 +100,7 @@ def check_grants(lock: Lock, path: Path, choices: Choices) -> None:
     if not addresses:
         return
     user_grants.read_user_grants(choices)
-    lines = untrusted_files.read_text(path).splitlines()
+    lines = untrusted.read_text(path).splitlines()
     for address in addresses:
         bare = address.removeprefix("git+")  # the file has a commit on another line
         number = next(

@@ -35,7 +35,7 @@ from ..model import Emit, Event, LockedPackage, Plan, drop_event
 from ..request import paths_of_environment_and_cache as where
 from ..system import process
 from ..system.redaction import clean, redact
-from ..system.untrusted_names_to_paths import file_name_of_url
+from ..system.untrusted import file_name_of_url
 from .bundle_lock import LockForBundle
 
 

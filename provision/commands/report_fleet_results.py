@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..model import Emit, Event, FleetResults, from_plain
 from ..request.shared_options import STDIN
-from ..system import untrusted_files
+from ..system import untrusted
 from ..system.output_file import refuse_to_replace
 from ..system.redaction import redact_value
 from .write_html_page import write_html_page
@@ -37,7 +37,7 @@ def _read(file: Path) -> FleetResults:
     shown = f"--hosts {file}"
     hint = f"expected a {FleetResults.SCHEMA} document; docs/reference/fleet.md has its fields"
     try:
-        text = _stdin() if str(file) == STDIN else untrusted_files.read_strictly(file, _MOST)
+        text = _stdin() if str(file) == STDIN else untrusted.read_strictly(file, _MOST)
         results = from_plain(FleetResults, redact_value(json.loads(text)))
     except OSError as error:
         raise UsageError(f"{shown}: {error.strerror}", hint=hint) from error

@@ -18,7 +18,7 @@ from ..model.command_options import argument, group, option
 from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..request.project_folder import find_project_env, locate_project_file
 from ..request.shared_options import Choices
-from ..system import process, trust, user_folders
+from ..system import process, trust
 from ..system.process import read_limits_and_oom_kills
 from . import find_unsearched_tensorflow_folders, recovery
 from .default_env import choose_env_to_read
@@ -79,7 +79,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     recovery.roll_back_interrupted(emit, env)
     root, programs = find_programs(env)
     inherited = process.environ()
-    user_folders.settle_home()  # for gpuenv only: the program gets the variables of the user
+    trust.settle_home()  # for gpuenv only: the program gets the variables of the user
     environ = prepare_variables(emit, root, programs, inherited, options.choices, keep=options.keep_env)
     if options.memory_growth:
         environ |= _GROWTH

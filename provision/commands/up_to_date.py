@@ -19,7 +19,7 @@ from ..request import project_options as inproject, recall_and_record_options
 from ..request.paths_of_environment_and_cache import get_cache_dir, make_absolute
 from ..request.recorded_project import read_own_project
 from ..request.shared_options import Choices
-from ..system import process, untrusted_files
+from ..system import process, untrusted
 from ..system.redaction import redact_value
 from .activate_command import activate_line
 from .verdict_inputs import is_good, is_outdated, machine_for_verdict
@@ -65,7 +65,7 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
 def _scripts_settled(env: Path) -> bool:
     script = env / "bin" / "activate"
     try:
-        return not script.exists() or f".{env.name}.gpuenv-new" not in untrusted_files.read_text(script)
+        return not script.exists() or f".{env.name}.gpuenv-new" not in untrusted.read_text(script)
     except OSError:
         return False  # the full `create` reports it
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import Gpu
-from ..system import untrusted_files
+from ..system import untrusted
 
 
 def under(root: Path, path: str) -> Path:
@@ -23,7 +23,7 @@ def under(root: Path, path: str) -> Path:
 def read_text(path: Path) -> str | None:
     """Return the stripped text of a file, or None if it is missing or unreadable."""
     try:
-        return untrusted_files.read_text(path).strip("\0\n ")
+        return untrusted.read_text(path).strip("\0\n ")
     except OSError:
         return None
 

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 from ..errors import BuildError
-from ..system import untrusted_files
+from ..system import untrusted
 from . import registry
 from .draft_and_replace_folder import made_by_gpuenv, not_writable
 
@@ -68,6 +68,6 @@ def settle(env: Path) -> None:
 def _read_home(env: Path) -> str:
     """Return the settings of a venv, which name the folder of its Python."""
     try:
-        return untrusted_files.read_text(env / "pyvenv.cfg")
+        return untrusted.read_text(env / "pyvenv.cfg")
     except OSError:
         return ""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..model import normalize_name
-from ..system import untrusted_files
+from ..system import untrusted
 from ..system.file_digest import hash_readable
 
 _SUFFIX = ".dist-info"
@@ -52,7 +52,7 @@ class Distribution:
 
     def _read(self, name: str) -> bytes | None:
         try:
-            return untrusted_files.read_bytes(self.folder / name)
+            return untrusted.read_bytes(self.folder / name)
         except OSError:
             return None
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, UsageError
-from ..system import process, untrusted_files
+from ..system import process, untrusted
 from ..system.write_inside_folder import suggest_fix, write_file
 
 PACKAGE = "ipykernel"
@@ -78,7 +78,7 @@ def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:
 def _read_ipykernel_spec(env: Path) -> dict[str, Any]:
     """Return the kernel specification of the environment's ipykernel: protocol, debugger, encryption."""
     try:
-        spec = json.loads(untrusted_files.read_bytes(env / "share/jupyter/kernels/python3/kernel.json"))
+        spec = json.loads(untrusted.read_bytes(env / "share/jupyter/kernels/python3/kernel.json"))
     except (OSError, ValueError, RecursionError):
         return {"metadata": {"debugger": True}}
     return spec if isinstance(spec, dict) else {}
@@ -89,7 +89,7 @@ def _write(place: Path, spec: dict[str, Any], env: Path) -> None:
     try:
         kernels.mkdir(parents=True, exist_ok=True)
         for logo in sorted(env.glob("share/jupyter/kernels/python3/logo-*")):
-            write_file(place / logo.name, untrusted_files.read_bytes(logo), root=kernels)
+            write_file(place / logo.name, untrusted.read_bytes(logo), root=kernels)
         write_file(place / "kernel.json", json.dumps(spec, indent=1) + "\n", root=kernels)
     except OSError as error:
         raise _explain_error(place, error) from error
@@ -122,7 +122,7 @@ def _find_free_name(kernels: Path, env: Path) -> str:
 def _iterate_registered(kernels: Path, env: Path) -> Iterator[str]:
     for path in sorted(kernels.glob("*/kernel.json")):
         try:
-            metadata = json.loads(untrusted_files.read_bytes(path))["metadata"]
+            metadata = json.loads(untrusted.read_bytes(path))["metadata"]
             owner = metadata[_OURS]["environment"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue  # not a kernel of gpuenv

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model import Environment
-from ..system import untrusted_files
+from ..system import untrusted
 
 _NAMES = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
 
@@ -67,7 +67,7 @@ def _find_manager(root: Path) -> str | None:
 def _read_stated_version(root: Path) -> str | None:
     """Return the version of Python in pyvenv.cfg, or None."""
     try:
-        text = untrusted_files.read_bytes(root / "pyvenv.cfg").decode("utf-8", "replace")
+        text = untrusted.read_bytes(root / "pyvenv.cfg").decode("utf-8", "replace")
     except OSError:
         return None
     match = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)", text, re.MULTILINE)

@@ -15,7 +15,7 @@ def read(env: Path, name: str) -> dict[str, Any] | None:
     """Return a file of `.gpuenv/`, or None if it is missing. Raises BuildError if it is damaged."""
     path = env / MARK / name
     try:
-        data = json.loads(trust.read_record(path, env))
+        data = json.loads(trust.read_project(path, env=env))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BuildError
-from ..system import trust, untrusted_files, write_inside_folder
+from ..system import trust, untrusted, write_inside_folder
 
 _MARK = ".gpuenv"
 _MOST = 1 << 16  # bytes of an entry
@@ -61,7 +61,7 @@ def add(env: Path, **words: Iterable[str]) -> None:
     known = {key: words.get(key, read(env, key)) for key in ("record", "pythons")}
     text = json.dumps({"path": str(env), **{k: sorted(v) for k, v in known.items() if v}}) + "\n"
     try:
-        if entry.exists() and untrusted_files.read_bytes(entry) == text.encode():
+        if entry.exists() and untrusted.read_bytes(entry) == text.encode():
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
         write_inside_folder.write_file(entry, text)
@@ -131,7 +131,7 @@ def _iterate_entries() -> Iterator[tuple[Path, Path | None]]:
         return
     for entry in entries:
         try:
-            env = Path(json.loads(untrusted_files.read_bytes(entry, _MOST))["path"])
+            env = Path(json.loads(untrusted.read_bytes(entry, _MOST))["path"])
         except OSError:
             continue  # another run removed it meanwhile
         except (ValueError, KeyError, TypeError, RecursionError):

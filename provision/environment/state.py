@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, UsageError
 from ..model import VENV_LOCK, InstalledPackage, InstallRecord, Lock, as_document, from_plain, normalize_name
-from ..system import untrusted_files, write_inside_folder
+from ..system import untrusted, write_inside_folder
 from ..system.redaction import redact_value
 from . import host_verdicts, read_state_files, registry
 from .distributions import list_info_folders, read_distributions
@@ -56,7 +56,7 @@ def digest_record(env: Path) -> frozenset[str]:
 
 def _digest_file(path: Path) -> str | None:
     try:
-        return _named_digest(path.name, untrusted_files.read_bytes(path))
+        return _named_digest(path.name, untrusted.read_bytes(path))
     except FileNotFoundError:
         return None
     except OSError:

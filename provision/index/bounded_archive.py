@@ -60,20 +60,11 @@ def read_of_sdist(path: Path, file: str, most: int = MOST_TEXT) -> bytes:
 
     Raises KeyError if it is missing, LockError if it is too large, and one of DAMAGED.
     """
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            return read_member(archive, _find_top(archive.namelist(), file), path.name, most)
-    opened: Any = _OPENERS.get(path.suffix, Path.open)(path, "rb")
-    with opened, tarfile.open(fileobj=_Bounded(opened, path.name), mode="r:") as tar:
-        for count, member in enumerate(tar):
-            if count > _MOST_MEMBERS:
-                raise LockError(f"{path.name} has more than {_MOST_MEMBERS} members", hint=_HINT)
-            if not (member.isreg() and _is_top(member.name, file)):
-                continue
-            if member.size > most:
-                raise _explain_size(path.name, member.name, member.size, most)
-            stream = tar.extractfile(member)
-            return stream.read() if stream else b""
+    for name, size, read in _iterate_sdist(path):
+        if name.count("/") == 1 and name.endswith(f"/{file}"):
+            if size > most:
+                raise _explain_size(path.name, name, size, most)
+            return read()
     raise KeyError(file)
 
 
@@ -85,9 +76,7 @@ def list_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes | N
     """
     contents: dict[str, bytes | None] = {}
     left = MOST_TEXT
-    for count, (name, size, read) in enumerate(_iterate_sdist(path)):
-        if count > _MOST_MEMBERS:
-            raise LockError(f"{path.name} has more than {_MOST_MEMBERS} members", hint=_HINT)
+    for name, size, read in _iterate_sdist(path):
         file = _strip_top(name)
         if file is None:
             continue
@@ -101,7 +90,10 @@ def list_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes | N
 
 
 def _iterate_sdist(path: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
-    """Yield name, size and reader of each regular file. The reader is valid until the next file."""
+    """Yield name, size and reader of each regular file. The reader is valid until the next file.
+
+    Raises LockError for a too large archive, and one of DAMAGED.
+    """
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
@@ -111,9 +103,10 @@ def _iterate_sdist(path: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]
         return
     opened: Any = _OPENERS.get(path.suffix, Path.open)(path, "rb")
     with opened, tarfile.open(fileobj=_Bounded(opened, path.name), mode="r:") as tar:
-        for member in tar:
-            stream = tar.extractfile(member) if member.isreg() else None
-            if stream is not None:
+        for count, member in enumerate(tar):
+            if count > _MOST_MEMBERS:
+                raise LockError(f"{path.name} has more than {_MOST_MEMBERS} members", hint=_HINT)
+            if stream := tar.extractfile(member) if member.isreg() else None:
                 yield member.name, member.size, stream.read
 
 
@@ -130,17 +123,6 @@ _HINT = "do not use this archive"
 
 def _explain_size(name: str, member: str, size: int, most: int) -> LockError:
     return LockError(f"{name}: {member} has {size} bytes unpacked, expected at most {most}", hint=_HINT)
-
-
-def _is_top(name: str, file: str) -> bool:
-    return name.count("/") == 1 and name.endswith(f"/{file}")
-
-
-def _find_top(names: list[str], file: str) -> str:
-    member = next((n for n in names if _is_top(n, file)), None)
-    if member is None:
-        raise KeyError(file)
-    return member
 
 
 class _Bounded(io.RawIOBase):

@@ -12,7 +12,7 @@ from ..errors import LockError
 from ..model import LockedPackage
 from ..system import process, trust
 from ..system.redaction import redact
-from ..system.untrusted_names_to_paths import file_name_of_url
+from ..system.untrusted import file_name_of_url
 from .http import Http
 from .open_and_read_bounded import origin
 from .simple_api import project_files

@@ -21,7 +21,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from provision.system.untrusted_names_to_paths import UnsafeNameError, check_file_name, file_name_of_url
+from provision.system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
 
 from ..errors import LockError
 from ..system.redaction import clean_line, redact

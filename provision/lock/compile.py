@@ -43,7 +43,7 @@ from ..system import grants, scratch_folders, trust
 from ..system.file_digest import hash_file
 from ..system.grants import escape_references
 from ..system.redaction import clean, redact
-from ..system.untrusted_names_to_paths import file_name_of_url
+from ..system.untrusted import file_name_of_url
 from ..wheels import pylock
 from ..wheels.apply_exclude_newer import UploadTimes
 from ..wheels.cache_and_disk import own_cache

@@ -28,7 +28,7 @@ from ..model import (
     RequestContext,
     RequirementLine,
 )
-from ..system.untrusted_names_to_paths import UnsafeNameError, file_name_of_url
+from ..system.untrusted import UnsafeNameError, file_name_of_url
 from ..wheels.index_metadata_cache import IndexMetadata
 from ..wheels.prebuilt_wheels import PrebuiltWheels, read_wheel, ruled_pages
 from .builds import Fitting

@@ -15,7 +15,7 @@ from ..environment.packages_to_replace import RepairWork, compare_locks
 from ..errors import BuildError
 from ..index import uv
 from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources
-from ..system import process, untrusted_files
+from ..system import process, untrusted
 from ..system.write_inside_folder import write_file
 from ..wheels import pylock
 from ..wheels.install import install_wheels
@@ -176,7 +176,7 @@ def _name_place(path: Path, final: Path) -> None:
 def make_relocatable(path: Path) -> None:
     """Make uv write scripts that find their interpreter beside them, so that they work after a rename."""
     config = path / "pyvenv.cfg"
-    text = untrusted_files.read_text(config)
+    text = untrusted.read_text(config)
     if "relocatable" not in text:
         write_file(config, text.rstrip("\n") + "\nrelocatable = true\n", root=path)
 

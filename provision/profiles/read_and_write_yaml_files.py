@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from provision.system import trust, untrusted_files
+from provision.system import trust, untrusted
 
 from .check_table import check_table
 from .table_declarations import KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table, row_key
@@ -21,7 +21,7 @@ def read_bytes(path: Path) -> bytes:
     """Return the bytes of a profile file. One that is not gpuenv's own must be trusted. Raises UntrustedError,
     OSError."""
     is_own = path.is_relative_to(Path(__file__).resolve().parents[2])
-    return (untrusted_files.read_bytes if is_own else trust.read_project)(path, MAX_BYTES)
+    return (untrusted.read_bytes if is_own else trust.read_project)(path, MAX_BYTES)
 
 
 def read_file(path: Path) -> tuple[list[Table], list[str]]:

@@ -15,7 +15,7 @@ from ..model import PackageSources, Profiles, ProjectConfig, ProjectRequirements
 from ..project.config.digests_and_cached_config import digest_files, name_watched_file, read_cached_config
 from ..project.config.key_forms import CONFIG_NAME
 from ..project.tree import find_root, refuse_outside
-from ..system import process, untrusted_files
+from ..system import process, untrusted
 from . import upload_limits
 from .paths_of_environment_and_cache import get_cache_dir
 from .project_folder import locate_project_file
@@ -161,7 +161,7 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
 def _find_origin(config: Path | None, text: str) -> str:
     """Return the line of gpuenv.yaml that has a package, else the option that names it."""
     try:
-        lines = untrusted_files.read_text(config).splitlines() if config else []
+        lines = untrusted.read_text(config).splitlines() if config else []
     except OSError:
         lines = []
     number = next((n for n, line in enumerate(lines, 1) if text in line), None)

@@ -64,7 +64,7 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     if not vouched or not file.exists():
         file = find_in_folder(env.parent) or file
     try:
-        data = trust.read_record(file, env, MAX_BYTES + 1)
+        data = trust.read_project(file, env=env, most=MAX_BYTES + 1)
     except FileNotFoundError:
         return OwnProject(file=file, problem=f"{file} is missing", missing=True)
     except trust.UntrustedError as error:

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 
 from ..errors import UsageError
-from . import untrusted_files
+from . import untrusted
 from .write_inside_folder import write_file
 
 _DESCRIPTORS = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
@@ -114,13 +114,13 @@ def refuse_to_replace(path: Path, *, force: bool) -> None:
     if force or is_stream(path) or _is_link_out(path):
         return
     try:
-        text = untrusted_files.read_text(path)
+        text = untrusted.read_text(path)
         beside = path.with_name(_HELD_BESIDE.format(path.name))
-        kept = untrusted_files.read_text(beside).strip() if beside.is_file() else None
+        kept = untrusted.read_text(beside).strip() if beside.is_file() else None
     except OSError:
         return  # the file is missing, or the write reports its type
     digests = _DIGEST.findall(text.replace("\r\n", "\n"))
-    if digests and untrusted_files.find_conflict(text.encode()):
+    if digests and untrusted.find_conflict(text.encode()):
         return  # a merge of two files of gpuenv, which a new one ends
     digest = digests[0] if digests else kept
     if not text.strip() or digest == _digest(unsigned(text.replace("\r\n", "\n"))):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 from ..errors import UsageError
-from . import untrusted_files
+from . import untrusted
 from .write_inside_folder import write_file
 
 _HAS_USERS = hasattr(os, "geteuid")
@@ -96,14 +96,12 @@ def note(text: str) -> None:
 # --- files -----------------------------------------------------------------------------------------
 
 
-def read_project(path: Path, most: int = untrusted_files.MOST) -> bytes:
-    """Return the bytes of a file of a project, a lock or a target. Raises UntrustedError, OSError."""
-    return _read(path, most, path.parent if _is_root() else None, _ACCEPT_PROJECT)
+def read_project(path: Path, most: int = untrusted.MOST, *, env: Path | None = None) -> bytes:
+    """Return the bytes of a file of a project, a lock or a target, or of a record that the owner of `env` may have written.
 
-
-def read_record(path: Path, env: Path, most: int = untrusted_files.MOST) -> bytes:
-    """Return the bytes of a record of an environment, which its owner may have written. Raises as `read_project`."""
-    return _read(path, most, env, _ACCEPT_PROJECT)
+    Raises UntrustedError, OSError.
+    """
+    return _read(path, most, env or (path.parent if _is_root() else None), _ACCEPT_PROJECT)
 
 
 def read_configuration(path: Path, *, named: bool = False) -> bytes | None:
@@ -112,7 +110,7 @@ def read_configuration(path: Path, *, named: bool = False) -> bytes | None:
     The latter is noted. A `named` one must be readable and trusted. Raises UntrustedError, OSError.
     """
     try:
-        return _read(path, untrusted_files.MOST, None, _MAKE_OWN)
+        return _read(path, untrusted.MOST, None, _MAKE_OWN)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
@@ -129,7 +127,7 @@ def read_configuration(path: Path, *, named: bool = False) -> bytes | None:
 def read_cached(path: Path) -> bytes:
     """Return the bytes of a cache entry. Raises OSError, also for an entry that another user can change."""
     try:
-        return _read(path, untrusted_files.MOST, None, "")
+        return _read(path, untrusted.MOST, None, "")
     except UntrustedError as error:
         raise PermissionError(errno.EPERM, error.reason, str(path)) from error
 
@@ -149,7 +147,7 @@ def narrow_umask() -> None:
 
 def _read(path: Path, most: int, beside: Path | None, hint: str) -> bytes:
     with open_trusted(path, beside, hint) as file:
-        return untrusted_files.read_open(file, path, most)
+        return untrusted.read_open(file, path, most)
 
 
 def open_trusted(path: Path, beside: Path | None = None, hint: str = _MAKE_OWN) -> IO[bytes]:
@@ -160,8 +158,8 @@ def open_trusted(path: Path, beside: Path | None = None, hint: str = _MAKE_OWN) 
     """
     accepted = _Session.accepts_project and hint == _ACCEPT_PROJECT
     with contextlib.ExitStack() as opened:
-        file = opened.enter_context(untrusted_files.open_regular(path))
-        if _HAS_USERS and not accepted and not untrusted_files.is_handed_on(path):
+        file = opened.enter_context(untrusted.open_regular(path))
+        if _HAS_USERS and not accepted and not untrusted.is_handed_on(path):
             status = os.fstat(file.fileno())
             if reason := _find_fault(str(path), _list_trusted(beside), status):
                 raise UntrustedError(path, reason, hint)
@@ -246,24 +244,20 @@ def assert_unchangeable(paths: Iterable[Path], *, without: Container[str] = ()) 
     """
     trusted, walked = _list_trusted(), set[str]()
     for path in map(str, paths):
-        waiting = [(path, True)]
+        waiting = [path]  # and the links in it
         while waiting:
-            place, is_named = waiting.pop()
-            if is_named and (reason := _find_fault(place, trusted)):
+            place = waiting.pop()
+            reason, folder = _find_fault(place, trusted), os.path.realpath(place)
+            if not reason and folder not in walked and os.path.isdir(folder):  # noqa: PTH112  # a text here
+                walked.add(folder)
+                for inside, status in _list_tree(folder, without if place == path else ()):
+                    reason = reason or _describe_fault(inside, status, trusted)
+                    if stat.S_ISDIR(status.st_mode):
+                        walked.add(inside)
+                    elif stat.S_ISLNK(status.st_mode) and os.path.exists(inside):  # noqa: PTH110  # a text here
+                        waiting.append(inside)
+            if reason:
                 raise UntrustedError(path, reason, _MAKE_OWN)
-            folder = os.path.realpath(place) if is_named else place
-            if folder in walked or not os.path.isdir(folder):  # noqa: PTH112  # a text here
-                continue
-            walked.add(folder)
-            for inside, status in _scan(folder):
-                if place == path and os.path.basename(inside) in without:  # noqa: PTH119  # a text here
-                    continue
-                if reason := _describe_fault(inside, status, trusted):
-                    raise UntrustedError(path, reason, _MAKE_OWN)
-                if stat.S_ISDIR(status.st_mode):
-                    waiting.append((inside, False))
-                elif stat.S_ISLNK(status.st_mode) and os.path.exists(inside):  # noqa: PTH110  # a text here
-                    waiting.append((inside, True))
 
 
 # --- owners and modes ------------------------------------------------------------------------------
@@ -346,11 +340,19 @@ def _split(path: str) -> list[str]:
     return [name for name in reversed(Path(path).parts) if name != os.sep]
 
 
-def _scan(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            with contextlib.suppress(FileNotFoundError):  # another run removed it
-                yield entry.path, entry.stat(follow_symlinks=False)
+def _list_tree(folder: str, without: Container[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield what is in a folder and its folders, not through links and not in those directly in it that are `without`."""
+    waiting = [folder]
+    while waiting:
+        with os.scandir(here := waiting.pop()) as entries:
+            for entry in entries:
+                if here == folder and entry.name in without:
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # another run removed it
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode):
+                        waiting.append(entry.path)
+                    yield entry.path, status
 
 
 @functools.cache
@@ -452,7 +454,9 @@ def settle_cache(folder: Path, *, whole: bool = False) -> Path:
         return folder
     try:
         folder.chmod(_BEING_CLEARED)
-        if reason := _find_foreign_entry(str(folder), trusted):
+        # Caches of installers settle themselves.
+        entries = _list_tree(str(folder), _INSTALLERS)
+        if reason := next(filter(None, (_describe_fault(*entry, trusted) for entry in entries)), None):
             note(f"{reason}: the cache {folder} is emptied")
             _empty(folder)
         folder.chmod(_PRIVATE)
@@ -469,20 +473,6 @@ def refuse_foreign_cache(folder: Path) -> None:
             raise UntrustedError(folder, f"{folder} belongs to {_name_user(owner)}", _OTHER_CACHE)
 
 
-def _find_foreign_entry(folder: str, trusted: frozenset[int]) -> str | None:
-    """Return who else can change the first such entry in a cache, or None. Caches of installers settle themselves."""
-    waiting = [folder]
-    while waiting:
-        for place, status in _scan(here := waiting.pop()):
-            if here == folder and os.path.basename(place) in _INSTALLERS:  # noqa: PTH119  # a text here
-                continue
-            if reason := _describe_fault(place, status, trusted):
-                return reason
-            if stat.S_ISDIR(status.st_mode):
-                waiting.append(place)
-    return None
-
-
 def _empty(cache: Path) -> None:
     """Remove everything in a cache, because its entries refer to each other. Raises OSError."""
     import shutil
@@ -494,3 +484,87 @@ def _empty(cache: Path) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink(missing_ok=True)
+
+
+_OF_THE_USER = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+
+
+def settle_home(*, cache: bool = True) -> str | None:
+    """Give this process a usable home and cache, and return a note about a replacement.
+
+    Root does not use the folders of another user, as with a `sudo` that keeps HOME: they configure what root installs,
+    and that user could not change root's files there. The user of a container often has no HOME, that of root
+    (`docker run --user`), or one that is not writable. A private temporary folder replaces it. It becomes HOME if the
+    home does not exist or may not be entered. With `cache` it becomes XDG_CACHE_HOME, which gpuenv, uv and rattler
+    share. Folders of configuration and data that may not be entered are left out.
+    """
+    left = {name: owner for name in _OF_THE_USER
+            if (value := os.environ.get(name)) and (owner := find_foreign_owner(Path(value)))}  # fmt: skip
+    for name in left:
+        del os.environ[name]
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  # Path.expanduser raises where this returns "~"
+    if problem := _describe_home(home):
+        temporary = os.environ["HOME"] = _make_own_temporary()
+        return f"{problem}. Using {temporary}, which the system may delete"
+    for name, place in (("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share")):
+        folder = Path(os.environ.get(name) or home / place)
+        if _is_closed(folder) or _is_closed(folder / "gpuenv"):
+            temporary = os.environ[name] = str(Path(_make_own_temporary(), place))
+            return f"{folder} cannot be read. Using {temporary}, which the system may delete. To choose a folder, set {name}"
+    notes = []
+    if left:
+        os.environ["HOME"] = str(home)
+        notes.append(
+            f"root does not use the folders of {' and '.join({*left.values()})} in {', '.join(left)}. Using {home}"
+        )
+    kept = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    if cache and (fault := _find_cache_fault(kept)):
+        temporary = os.environ["XDG_CACHE_HOME"] = str(Path(_make_own_temporary(), ".cache"))
+        notes.append(
+            f"{fault}. Using {temporary}, which the system may delete. To choose a folder, use --cache-dir"
+        )
+    return ". ".join(notes) or None
+
+
+def _describe_home(home: Path) -> str | None:
+    """Return why a home folder cannot be used, or None."""
+    if not home.is_absolute():
+        return "this user has no home folder"
+    if _is_closed(home):
+        return f"the home folder {home} cannot be read by this user"
+    # A home that does not exist (/nonexistent, of users such as `nobody`) is not created.
+    return None if home.is_dir() else f"the home folder {home} does not exist"
+
+
+def _is_closed(folder: Path) -> bool:
+    """Return whether a folder exists, or may exist, where this user may not enter it."""
+    try:
+        return folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK)
+    except OSError:
+        return True
+
+
+def _find_cache_fault(kept: Path) -> str | None:
+    """Return why the caches of gpuenv, uv and rattler in a folder cannot be used, or None."""
+    own = kept / "gpuenv"
+    try:
+        settle_cache(own)
+        for other in (kept / "uv", kept / "rattler" / "cache"):
+            refuse_foreign_cache(other)
+        return None if os.access(own, os.W_OK) else f"{kept} cannot be written"
+    except UntrustedError as error:
+        return error.reason
+
+
+def _make_own_temporary() -> str:
+    """Return a folder that only this user can have written to."""
+    import tempfile
+
+    if not hasattr(os, "getuid"):
+        return tempfile.mkdtemp(prefix="gpuenv-")
+    path = Path(tempfile.gettempdir(), f"gpuenv-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    status = path.lstat()
+    is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return str(path) if is_private else tempfile.mkdtemp(prefix="gpuenv-")

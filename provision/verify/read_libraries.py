@@ -13,7 +13,7 @@ from typing import Any
 
 from ..environment.distributions import Distribution, find_distribution, list_distributions
 from ..model import normalize_name
-from ..system import process, untrusted_files
+from ..system import process, untrusted
 from .drift.check_listed_files import ListedFile
 from .drift.compare_conda import list_files, text_or_none
 from .python_paths import PythonPaths
@@ -110,7 +110,7 @@ def _read_conda(prefix: Path) -> Iterable[LibraryPackage]:
         if not _CONDA.match(path.name):
             continue
         try:
-            data = json.loads(untrusted_files.read_bytes(path))
+            data = json.loads(untrusted.read_bytes(path))
         except (OSError, ValueError, RecursionError):
             continue
         name, version, _ = path.name.rsplit("-", 2) if path.name.count("-") > 1 else (path.name, "", "")
@@ -204,7 +204,7 @@ def read_built_major(paths: PythonPaths) -> str | None:
 
 def _read_text(path: Path) -> str:
     try:
-        return untrusted_files.read_text(path)
+        return untrusted.read_text(path)
     except OSError:
         return ""
 

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from ..errors import BuildError
 from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
 from ..model import LockedPackage, PackageSources, Plan, normalize_name
-from ..system import untrusted_files
+from ..system import untrusted
 from .read_source_archives import SourceArchives
 
 
@@ -27,7 +27,7 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
     stated = package.depends[1:]  # the first one is Python
     for path in _find_metadata(package, env):
         try:
-            about, _ = parse_email(untrusted_files.read_bytes(path))
+            about, _ = parse_email(untrusted.read_bytes(path))
             every = about.get("requires_dist") or ()
             built = applying(every, plan, list_extras(stated))
         except (OSError, InvalidRequirement, RecursionError) as error:

@@ -33,10 +33,10 @@ from ..model import (
     check_forms,
     from_plain,
 )
-from ..system import trust, untrusted_files
+from ..system import trust, untrusted
 from ..system.output_file import signed, write_output
 from ..system.redaction import redact, redact_value
-from ..system.untrusted_names_to_paths import UnsafeNameError, file_name_of_url, last_segments
+from ..system.untrusted import UnsafeNameError, file_name_of_url, last_segments
 from ..system.write_inside_folder import suggest_fix, write_file
 
 
@@ -148,7 +148,7 @@ def read(path: Path, env: Path | None = None) -> Lock:
     LockError means that it is missing or incomplete, or that it lacks data that gpuenv needs.
     """
     try:
-        content = trust.read_record(path, env) if env else trust.read_project(path)
+        content = trust.read_project(path, env=env)
         refuse_conflict(path, content)
         data = tomli.loads(content.decode())
         locked = Pylock.from_dict(data)
@@ -184,7 +184,7 @@ def read(path: Path, env: Path | None = None) -> Lock:
 
 def refuse_conflict(path: Path, content: bytes) -> None:
     """Raise LockError for a lock with merge conflict markers."""
-    if line := untrusted_files.find_conflict(content):
+    if line := untrusted.find_conflict(content):
         raise LockError(
             f"{path} has merge conflict markers (line {line})",
             hint="merge the project's other files, then lock again: gpuenv lock",
@@ -280,7 +280,7 @@ def read_in(folder: Path) -> Lock:
         return read(folder / VENV_LOCK, folder.parent)
     path = folder / "lock.json"
     try:
-        data = json.loads(trust.read_record(path, folder.parent))
+        data = json.loads(trust.read_project(path, env=folder.parent))
         lock = from_plain(Lock, data.get("lock") if isinstance(data, dict) else data, "lock")
         check_file_names(lock.packages, "packages")
     except (OSError, ValueError, RecursionError) as error:

@@ -35,7 +35,7 @@ from ..index.simple_api import File, project_url, version_of
 from ..model import LockedPackage, PackageSources, as_plain, from_plain
 from ..system import process, scratch_folders, trust
 from ..system.redaction import redact
-from ..system.untrusted_names_to_paths import UnsafeNameError
+from ..system.untrusted import UnsafeNameError
 from .cache_and_disk import file_name, own_cache
 from .index_metadata_cache import IndexMetadata
 from .needs_compiler import is_building, read_compiling

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import BuildError
 from ..model import Lock, normalize_name
-from ..system import untrusted_files, write_inside_folder
+from ..system import untrusted, write_inside_folder
 from ..system.redaction import redact_value
 
 _NAME = "direct_url.json"
@@ -32,7 +32,7 @@ def redact_installed(lock: Lock, env: Path, target: Path | None = None) -> None:
         if normalize_name(path.parent.name.partition("-")[0]) not in wanted:
             continue
         try:
-            content = json.loads(untrusted_files.read_bytes(path))
+            content = json.loads(untrusted.read_bytes(path))
             if (public := redact_value(content)) != content:
                 _replace(path, json.dumps(public).encode(), root)
         except (OSError, ValueError) as error:
@@ -46,7 +46,7 @@ def _replace(path: Path, data: bytes, root: Path) -> None:
     """Replace a file, and its digest and size in RECORD."""
     write_inside_folder.write_file(path, data, root=root)
     record = path.with_name("RECORD")
-    rows = list(csv.reader(untrusted_files.read_bytes(record).decode("utf-8").splitlines()))
+    rows = list(csv.reader(untrusted.read_bytes(record).decode("utf-8").splitlines()))
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     inside = f"{path.parent.name}/{_NAME}"
     text = io.StringIO()

@@ -20,7 +20,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from ..errors import UsageError
-from ..system import text_codecs
+from ..system import untrusted
 
 _MOST_PYTHON = 1 << 20
 _parsing = threading.Lock()
@@ -70,7 +70,7 @@ def parse_python(text: bytes | None) -> ast.Module | None:
     with _parsing, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(text_codecs.decode(text, ""))
+            return ast.parse(untrusted.decode(text, ""))
         except (UsageError, SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 

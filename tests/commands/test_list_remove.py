@@ -167,11 +167,11 @@ def test_a_user_that_nobody_knows_gets_a_home(gpuenv):
     if os.getuid() != 0:
         pytest.skip("needs root, to become a user that nobody knows")
     code = (
-        "import os, tempfile, platformdirs; from provision.system import user_folders; from provision.environment import registry\n"
+        "import os, tempfile, platformdirs; from provision.system import trust; from provision.environment import registry\n"
         "os.environ.pop('HOME'); os.setuid(54321)\n"
         "try: registry.folder()\n"
         "except Exception as error: print(type(error).__name__)\n"
-        "print(user_folders.settle_home(), registry.folder(), sep='\\n')"
+        "print(trust.settle_home(), registry.folder(), sep='\\n')"
     )
     env = {k: v for k, v in gpuenv.env.items() if not k.startswith("XDG")}
     gpuenv.folder.chmod(0o777)

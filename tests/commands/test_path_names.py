@@ -13,7 +13,7 @@ from rows import rows
 from provision.cli import exit_codes
 from provision.index.http import Response
 from provision.index.simple_api import parse_project
-from provision.system import untrusted_names_to_paths
+from provision.system import untrusted
 
 BAD = {
     "a separator": "a/b", "a backslash": "a\\b", "a parent": "..", "itself": ".", "nothing": "", "absolute": "/etc/passwd",
@@ -30,18 +30,18 @@ GOOD = (
 
 @rows("name", BAD.values(), ids=BAD)
 def test_a_name_that_leads_elsewhere_is_no_file_name(name):
-    with pytest.raises(untrusted_names_to_paths.UnsafeNameError, match="cannot be a file name") as told:
-        untrusted_names_to_paths.check_file_name(name)
+    with pytest.raises(untrusted.UnsafeNameError, match="cannot be a file name") as told:
+        untrusted.check_file_name(name)
     assert told.value.hint and exit_codes.get_error_code(told.value) == 6
     # as the last segment of an address, quoted as an address has it
     quoted = urllib.parse.quote(name, safe="%")
-    with pytest.raises(untrusted_names_to_paths.UnsafeNameError):
-        untrusted_names_to_paths.file_name_of_url(f"https://host/files/{quoted}")
+    with pytest.raises(untrusted.UnsafeNameError):
+        untrusted.file_name_of_url(f"https://host/files/{quoted}")
 
 
 @rows("name", GOOD)
 def test_names_of_packages_are_file_names(name):
-    assert untrusted_names_to_paths.check_file_name(name) == name
+    assert untrusted.check_file_name(name) == name
 
 
 @rows(
@@ -53,33 +53,30 @@ def test_names_of_packages_are_file_names(name):
     ],
 )
 def test_a_file_name_is_the_last_segment_of_an_address(url, name):
-    assert untrusted_names_to_paths.file_name_of_url(url) == name
+    assert untrusted.file_name_of_url(url) == name
 
 
 @given(st.text(max_size=40))
 def test_an_accepted_name_stays_inside_the_folder(tmp_path_factory, text):
     folder = tmp_path_factory.getbasetemp()
     try:
-        name = untrusted_names_to_paths.check_file_name(text)
-    except untrusted_names_to_paths.UnsafeNameError:
+        name = untrusted.check_file_name(text)
+    except untrusted.UnsafeNameError:
         name = ""
     if name:
         assert os.path.dirname(os.path.realpath(folder / name)) == os.path.realpath(folder)  # noqa: PTH120
     try:
-        path = untrusted_names_to_paths.join(folder, text)
-    except untrusted_names_to_paths.UnsafeNameError:
+        path = untrusted.join(folder, text)
+    except untrusted.UnsafeNameError:
         return
     assert os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
 
 
 def test_relative_paths_may_have_hidden_folders_but_no_way_out():
-    assert (
-        str(untrusted_names_to_paths.check_relative("channel/.c/linux-64/x.conda"))
-        == "channel/.c/linux-64/x.conda"
-    )
+    assert str(untrusted.check_relative("channel/.c/linux-64/x.conda")) == "channel/.c/linux-64/x.conda"
     for bad in ("", "/x", "a//b", "a/../b", "a/./b", "a/..%2fb", "a/b/", "a\\..\\b", "a/C:"):
-        with pytest.raises(untrusted_names_to_paths.UnsafeNameError):
-            untrusted_names_to_paths.check_relative(bad)
+        with pytest.raises(untrusted.UnsafeNameError):
+            untrusted.check_relative(bad)
 
 
 # --- index pages ---------------------------------------------------------------------------------
@@ -168,6 +165,6 @@ def test_a_wheel_of_a_folder_takes_no_file_that_a_record_names_elsewhere(tmp_pat
     (info / "WHEEL").write_text("Wheel-Version: 1.0\nTag: py3-none-any\n")
     (info / "RECORD").write_text("evil-1.0.dist-info/METADATA,,\nevil/../../secret,,\n")
     dist = importlib.metadata.PathDistribution(info)
-    with pytest.raises(untrusted_names_to_paths.UnsafeNameError):
+    with pytest.raises(untrusted.UnsafeNameError):
         wheels_of_folders_and_commits._remade(dist, tmp_path / "wheels")
     assert not (tmp_path / "wheels").exists()

@@ -18,7 +18,7 @@ from readers import EXTREMES, READERS, bears
 from provision.environment import distributions
 from provision.errors import DataError
 from provision.profiles import load
-from provision.system import untrusted_files
+from provision.system import untrusted
 
 # The long ones are tried by tests/faults/fuzz.py
 SHORT = sorted(name for name, data in EXTREMES.items() if len(data) < 500_000)
@@ -86,12 +86,12 @@ def test_a_pipe_a_device_and_a_huge_file_are_no_records(tmp_path):
     thread.join(60)
     assert read == [None], "a pipe held the reader"
     with pytest.raises(OSError, match="not a regular file"):
-        untrusted_files.read_bytes(Path("/dev/zero"))
+        untrusted.read_bytes(Path("/dev/zero"))
     with (folder / "METADATA").open("wb") as file:
-        file.truncate(untrusted_files.MOST + 1)
+        file.truncate(untrusted.MOST + 1)
     assert one.requires == ()
     with pytest.raises(OSError, match="larger"):
-        untrusted_files.read_bytes(folder / "METADATA")
+        untrusted.read_bytes(folder / "METADATA")
 
 
 def test_the_fuzzer_finds_a_reader_that_crashes(tmp_path):

@@ -20,7 +20,7 @@ from provision.profiles import load
 from provision.project.config.digests_and_cached_config import read_cached_config
 from provision.project.config.gpuenv_yaml import read_config
 from provision.request import target
-from provision.system import process, untrusted_files
+from provision.system import process, untrusted
 from provision.verify import run_probe
 from provision.wheels import pylock
 from provision.wheels.uv_install import UvInstall
@@ -194,7 +194,7 @@ def test_a_descriptor_that_the_user_hands_on_is_read():
     os.write(writing, b"text")
     os.close(writing)
     try:
-        assert untrusted_files.read_bytes(Path(f"/dev/fd/{reading}")) == b"text"
+        assert untrusted.read_bytes(Path(f"/dev/fd/{reading}")) == b"text"
     finally:
         os.close(reading)
 

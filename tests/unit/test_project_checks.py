@@ -4,7 +4,7 @@ import json
 import shlex
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from rows import rows
 
 from provision.errors import DataError
@@ -129,6 +129,7 @@ def test_a_text_that_is_no_check_is_refused(text):
 
 
 @given(words=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1), min_size=1))
+@example(words=["'", "`"])
 def test_quoted_words_reach_the_command_as_they_are(words):
     assert read_check("run-it " + shlex.join(words)).command == ("run-it", *words)
 

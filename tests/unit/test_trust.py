@@ -13,7 +13,7 @@ import pytest
 
 from provision.detect import pythons
 from provision.environment.gpuenv_cache import CacheFolder
-from provision.system import trust, user_folders
+from provision.system import trust
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 NOBODY = 65534
@@ -289,7 +289,7 @@ def test_root_leaves_the_folders_of_another_user(tmp_path, monkeypatch):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
     monkeypatch.setenv("HOME", str(home))
-    said = user_folders.settle_home()
+    said = trust.settle_home()
     assert "uid 12345" in (said or "") and "XDG_CONFIG_HOME" in (said or "")
     assert os.environ["HOME"] == pwd.getpwuid(0).pw_dir and "XDG_CONFIG_HOME" not in os.environ
     assert "XDG_DATA_HOME" in os.environ and list(home.iterdir()) == []
@@ -302,7 +302,7 @@ def test_another_folder_replaces_a_cache_of_a_stranger(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    assert STRANGER in (user_folders.settle_home() or "")
+    assert STRANGER in (trust.settle_home() or "")
     assert Path(os.environ["XDG_CACHE_HOME"]).is_relative_to(tmp_path / "gpuenv-0")
 
 

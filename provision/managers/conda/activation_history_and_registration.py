@@ -11,7 +11,7 @@ from pathlib import Path
 from ...environment.draft_and_replace_folder import not_writable
 from ...errors import BuildError
 from ...model import LockedPackage
-from ...system import process, untrusted_files, write_inside_folder
+from ...system import process, untrusted, write_inside_folder
 
 # Sources the scripts of packages and prints the variables. The output of the scripts goes to stderr.
 _ACTIVATED = 'for file in "$1"/etc/conda/activate.d/*.sh; do . "$file"; done >&2; exec env -0'
@@ -97,7 +97,7 @@ def unregister(prefix: Path) -> None:
 def _read_list() -> tuple[list[str], Path]:
     path = Path(process.environ().get("HOME") or Path.home()) / ".conda" / "environments.txt"
     try:
-        return (untrusted_files.read_strictly(path).splitlines() if path.exists() else []), path
+        return (untrusted.read_strictly(path).splitlines() if path.exists() else []), path
     except (OSError, UnicodeDecodeError) as error:
         raise BuildError(f"{path} cannot be read: {error}") from error
 

@@ -24,7 +24,7 @@ from ...model import (
 )
 from ...system import trust
 from ...system.redaction import clean_line, redact
-from ...system.untrusted_names_to_paths import UnsafeNameError, file_name_of_url
+from ...system.untrusted import UnsafeNameError, file_name_of_url
 from ...wheels import pylock
 from . import conda_lock_yml as conda_file, engine as door, specs as conda_specs
 from .solve import build_of, find_cuda_and_cudnn, is_conda, shorten_channel

@@ -12,7 +12,7 @@ from packaging.metadata import parse_email
 from packaging.utils import canonicalize_name
 
 from provision.model import FRAMEWORKS, Satellite, from_plain
-from provision.system import untrusted_files
+from provision.system import untrusted
 from provision.system.elf import ElfError, read_elf
 
 from . import evaluate_wheel_requirements as rq, interpret_library_symbols
@@ -68,7 +68,7 @@ class InstalledWheel:
     @functools.cached_property
     def _requires(self) -> Sequence[str]:
         try:
-            return parse_email(untrusted_files.read_text(self.info / "METADATA"))[0].get("requires_dist", [])
+            return parse_email(untrusted.read_text(self.info / "METADATA"))[0].get("requires_dist", [])
         except (OSError, ValueError):
             return []
 
@@ -79,7 +79,7 @@ class InstalledWheel:
 
     def _list_recorded(self) -> Iterator[str]:
         try:
-            lines = untrusted_files.read_text(self.info / "RECORD").splitlines()
+            lines = untrusted.read_text(self.info / "RECORD").splitlines()
         except (OSError, ValueError):
             return
         for line in lines:

@@ -22,7 +22,7 @@ COMPILED = "torch"
 """The framework that the built-in check `compile` runs."""
 _LINE = ValueForm("a line", pattern=r"[^\x00-\x1f\x7f]+")
 _SECONDS = ValueForm("120", pattern=r"(?!0+(\.0+)?$)\d{1,6}(\.\d{1,3})?")
-_QUOTED = r"\\.|'[^']*'"
+_QUOTED = re.compile(r"""\\.|'[^']*'|"((?:\\.|[^"\\])*)\"""")
 _SYNTAX = "write bash -c '...', or quote it"
 
 
@@ -123,8 +123,11 @@ def _check_command(line: str) -> str | None:
         return f"{quote_text(line)!r} cannot be split into words: {error}"
     if not words or not words[0]:
         return "expected a command"
-    bare = re.sub(rf'{_QUOTED}|"(?:\\.|[^"\\])*"', "", line)
-    for pattern, text in ((r"[|&;<>()*]", bare), (r"\$[\w({]|`", re.sub(_QUOTED, "", line))):
+    bare = _QUOTED.sub("", line)
+    expanded = _QUOTED.sub(
+        lambda match: re.sub(r"\\.", "", match[1] or ""), line
+    )  # also between double quotes
+    for pattern, text in ((r"[|&;<>()*]", bare), (r"\$[\w({]|`", expanded)):
         if syntax := re.search(pattern, text):
             return f"{quote_text(line)!r}: checks do not run in a shell, so {syntax[0]!r} is not supported: {_SYNTAX}"
     if re.match(r"[A-Za-z_]\w*=", words[0]):

@@ -12,7 +12,7 @@ from pathlib import Path
 from provision import __version__
 from provision.errors import DataError
 from provision.model import ProjectConfig, as_plain, from_plain
-from provision.system import trust, untrusted_files
+from provision.system import trust, untrusted
 from provision.system.redaction import find_secrets
 
 from .key_forms import PYPROJECT, YAML_NAMES
@@ -41,7 +41,7 @@ def digest_files(files: Sequence[str], *, exact: bool = False) -> str:
         name = os.path.relpath(Path(file).absolute(), shared)
         try:
             path = Path(file.removesuffix(_TABLE_MARK))
-            data = untrusted_files.read_bytes(path)
+            data = untrusted.read_bytes(path)
             counted = data if exact else _select_deciding(path, data, of_table=file.endswith(_TABLE_MARK))
             content = hashlib.sha256(counted).hexdigest()
         except (OSError, ValueError) as error:  # a name with a NUL character raises ValueError

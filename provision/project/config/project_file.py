@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from provision.errors import DataError
-from provision.system import untrusted_files
+from provision.system import untrusted
 
 from .key_forms import PYPROJECT, YAML_NAMES
 from .pyproject_table import read_table_of
@@ -75,7 +75,7 @@ def _has_table(path: Path, *, alone: bool) -> bool:
     Raises DataError for an invalid file, if no other file describes the project.
     """
     try:
-        data = untrusted_files.read_bytes(path, MAX_BYTES)
+        data = untrusted.read_bytes(path, MAX_BYTES)
     except OSError:
         return False
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from provision.system.untrusted_files import find_conflict
+from provision.system.untrusted import find_conflict
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
-from ...system import text_codecs
+from ...system import untrusted
 from .main_programs import Layout, find_secondary_programs
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _walk_imports(source: bytes, submodules: Collection[str]) -> Iterator[tuple[
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the project's code are irrelevant here
-            tree = ast.parse(text_codecs.decode(source, ""))
+            tree = ast.parse(untrusted.decode(source, ""))
     except (UsageError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     # A loop instead of recursion, because the nesting may exceed Python's stack.

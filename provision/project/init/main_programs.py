@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from provision.model import PROJECT_FRAMEWORKS
-from provision.system import untrusted_files
+from provision.system import untrusted
 
 _DOCUMENTS = re.compile(
     r"(?!(?:change|history|contrib|code_of|security|licen[sc]e)).*\.(?:md|rst)|readme.*", re.IGNORECASE
@@ -112,7 +112,7 @@ def _read_documents(folder: Path) -> Iterator[str]:
     paths = (p for p in sorted(folder.iterdir()) if _DOCUMENTS.fullmatch(p.name))
     for path, _ in zip(paths, range(_MOST_DOCUMENTS), strict=False):
         try:
-            yield untrusted_files.read_text(path, _MOST_BYTES)
+            yield untrusted.read_text(path, _MOST_BYTES)
         except OSError:
             continue
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import UsageError
-from provision.system import text_codecs
+from provision.system import untrusted
 
 from .requirements_text import read_bytes
 
@@ -21,7 +21,7 @@ def read_toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
     """Read a TOML file, and return it with its text for line numbers. Raises UsageError."""
     import tomli
 
-    text = text_codecs.decode(read_bytes(path, name), name).replace("\r\n", "\n")
+    text = untrusted.decode(read_bytes(path, name), name).replace("\r\n", "\n")
     try:
         return tomli.loads(text), text
     except (tomli.TOMLDecodeError, RecursionError, ValueError) as error:
@@ -32,7 +32,7 @@ def read_setup_cfg(path: Path, name: str) -> dict[str, dict[str, str]]:
     """Read the sections of a setup.cfg. Raises UsageError."""
     parser = configparser.RawConfigParser(strict=False)
     try:
-        parser.read_string(text_codecs.decode(read_bytes(path, name), name))
+        parser.read_string(untrusted.decode(read_bytes(path, name), name))
     except configparser.Error as error:
         reason = str(error).replace("\n", " ")
         raise UsageError(f"{name} cannot be read: {reason}", hint="correct that line") from error
@@ -91,7 +91,7 @@ def read_setup_arguments(path: Path, name: str) -> dict[str, Any] | None:
     A value is a literal, directly or through a name that is assigned once, and Computed otherwise. The code is
     parsed and never run.
     """
-    text = text_codecs.decode(read_bytes(path, name), name)
+    text = untrusted.decode(read_bytes(path, name), name)
     if len(text) > _MOST_PYTHON:
         raise UsageError(f"{name} is too long ({len(text)} characters)", hint="name a requirements file")
     try:

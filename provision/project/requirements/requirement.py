@@ -13,7 +13,7 @@ from packaging.markers import Marker
 from provision.errors import UsageError
 from provision.model import RequirementLine
 from provision.system import grants
-from provision.system.untrusted_names_to_paths import file_name_of_url
+from provision.system.untrusted import file_name_of_url
 
 from .. import quote_for_messages_and_parse_requirement
 from ..tree import BUILDABLE, refuse_outside

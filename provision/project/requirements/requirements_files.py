@@ -10,7 +10,7 @@ from optparse import Values
 from pathlib import Path
 
 from provision.errors import UsageError
-from provision.system import grants, text_codecs
+from provision.system import grants, untrusted
 
 from ...model import CONDA_LOCK, is_venv_lock
 from ..quote_for_messages_and_parse_requirement import quote_text
@@ -91,7 +91,7 @@ def read_requirements_file(
         raise UsageError(
             f"more than {_MOST_FILES} requirements files are included", hint="include fewer files"
         )
-    text = text_codecs.decode(data, name)
+    text = untrusted.decode(data, name)
     refuse_other_formats(path, name, text)
     for number, line in split_lines(text):
         read_line(reading, line, f"{name} line {number}", (*within, path), constraint)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from ...system import untrusted_files
+from ...system import untrusted
 from ...system.file_digest import hash_readable
 
 _NOTED = Path(".gpuenv") / "bytecode.json"
@@ -46,7 +46,7 @@ def find_changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, st
 def _read_modules(env: Path) -> Mapping[str, list[tuple[str, str]]]:
     """Return the recorded packages and their files inside the environment; empty if nothing was compiled."""
     try:
-        modules = json.loads(untrusted_files.read_bytes(env / _NOTED))["modules"]
+        modules = json.loads(untrusted.read_bytes(env / _NOTED))["modules"]
         return {
             str(n): [(str(p), str(s)) for p, s in files.items() if _is_inside(p)]
             for n, files in modules.items()

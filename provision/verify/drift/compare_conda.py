@@ -14,7 +14,7 @@ from typing import Any
 
 from ...environment.distributions import RecordRow, compare_file
 from ...model import EnvironmentChange, LockedPackage, UnlockedPackage
-from ...system import untrusted_files
+from ...system import untrusted
 from .changed_files_of_package import make_change
 
 
@@ -49,7 +49,7 @@ class CondaRecord:
         digest.
         """
         try:
-            data = json.loads(untrusted_files.read_bytes(self.prefix / "conda-meta" / f"{self.stem}.json"))
+            data = json.loads(untrusted.read_bytes(self.prefix / "conda-meta" / f"{self.stem}.json"))
         except (OSError, ValueError, RecursionError):
             return ()
         return tuple(self._make_row(r) for r in list_files(data) if not r["_path"].endswith(".pyc"))
@@ -95,9 +95,7 @@ class CondaMeta:
         folders: set[str] = set()
         for path in (self.prefix / "conda-meta").glob("*.json"):
             with contextlib.suppress(OSError):
-                folders.update(
-                    re.findall(r'site-packages/([^/"]+\.dist-info)/', untrusted_files.read_text(path))
-                )
+                folders.update(re.findall(r'site-packages/([^/"]+\.dist-info)/', untrusted.read_text(path)))
         return frozenset(folders)
 
 

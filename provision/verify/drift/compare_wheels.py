@@ -28,7 +28,7 @@ from ...model import (
     from_plain,
     normalize_name,
 )
-from ...system import untrusted_files
+from ...system import untrusted
 from ...system.file_digest import hash_readable
 from . import changed_bytecode, compare_conda
 from .changed_files_of_package import MAX_PATHS, make_change
@@ -92,7 +92,7 @@ def _read_installed(env: Path) -> tuple[dict[str, InstalledPackage], float | Non
     """Return what was installed, and when that was recorded. Older environments have no such record."""
     path = env / ".gpuenv" / "installed.json"
     try:
-        kept = from_plain(InstallRecord, json.loads(untrusted_files.read_bytes(path)))
+        kept = from_plain(InstallRecord, json.loads(untrusted.read_bytes(path)))
         return {p.name: p for p in kept.packages}, path.stat().st_mtime
     except (OSError, ValueError, RecursionError):
         return {}, None

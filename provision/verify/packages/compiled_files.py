@@ -14,7 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from ...environment.distributions import Distribution, list_distributions
 from ...model import WHEEL_NAMES, normalize_name
-from ...system import untrusted_files
+from ...system import untrusted
 
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.[0-9]+)*),", re.MULTILINE)
 _TOP = re.compile(r"^([A-Za-z_]\w*)(?:/__init__)?\.(?:py|so|[\w-]+\.so),", re.MULTILINE)
@@ -109,7 +109,7 @@ def _read_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
         if stem == name or stem.count("-") < 2:
             continue
         try:
-            text = untrusted_files.read_text(Path(meta, name))
+            text = untrusted.read_text(Path(meta, name))
         except OSError:
             continue
         files = tuple(_join_paths(prefix, _META.findall(text)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...model import Environment, Replacement, Satellite, SystemLibrary, ToolkitRelease
-from ...system import untrusted_files
+from ...system import untrusted
 from ..drift.install_commands import make_pip_command
 from ..explain_unopened_nvidia_libraries import name_nvidia_wheel
 from .compiled_files import Package
@@ -48,7 +48,7 @@ def read_distribution(root: Path = Path("/")) -> LinuxDistribution:
     """Return the distribution of this machine."""
     needs_sudo = hasattr(os, "geteuid") and os.geteuid() != 0
     try:
-        text = untrusted_files.read_text(root / "etc" / "os-release")
+        text = untrusted.read_text(root / "etc" / "os-release")
     except OSError:
         return LinuxDistribution(family=None, needs_sudo=needs_sudo)
     words = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', text, re.MULTILINE))
