@@ -18,7 +18,7 @@ from provision.system.write_inside_folder import open_part, rename, suggest_fix
 from ..errors import BuildError, LockError
 from ..system.file_digest import hash_file
 from .http import PASSING, TRIES, Http, Stream
-from .request_errors import is_permanent, read_error, unreadable
+from .refusals import is_permanent, read_error, unreadable
 
 _PIECE = 1 << 20
 MOST = 64 << 30

@@ -24,10 +24,10 @@ from provision.errors import LockError
 from provision.system import process
 from provision.system.redaction import clean_line, redact
 
-from . import open_and_read_bounded
-from .open_and_read_bounded import opener
+from . import connection
+from .connection import opener
 from .pip_config import PipConfig
-from .request_errors import is_permanent, read_error, unreadable
+from .refusals import is_permanent, read_error, unreadable
 
 TRIES = 4
 TIMEOUT = 60.0
@@ -94,7 +94,7 @@ class Http:
             headers["Range"] = f"bytes={first}" if first < 0 else f"bytes={first}-{first + length - 1}"
         if url.startswith("file:"):
             return _read_local(url, span, missing_ok, head=head)
-        most = (-span[0] if span[0] < 0 else span[1]) if span else open_and_read_bounded.MOST
+        most = (-span[0] if span[0] < 0 else span[1]) if span else connection.MOST
         return self._retry(_request(url, headers, "HEAD" if head else "GET"), missing_ok, most)
 
     @contextmanager
@@ -126,7 +126,7 @@ class Http:
         try:
             answer = self._get_opener(request).open(request, timeout=self._timeout)
         except ValueError as e:  # a redirect to an invalid address
-            raise open_and_read_bounded.AnswerError(f"it redirects to an invalid address: {e}") from e
+            raise connection.AnswerError(f"it redirects to an invalid address: {e}") from e
         with answer:
             yield answer
 
@@ -147,35 +147,35 @@ class Http:
         return _make_checked_context(self._config.cert if self._config else None, variables)
 
     def _retry(
-        self, request: urllib.request.Request, missing_ok: bool, most: int = open_and_read_bounded.MOST
+        self, request: urllib.request.Request, missing_ok: bool, most: int = connection.MOST
     ) -> Response | None:
         url = request.full_url
         for left in reversed(range(self._tries)):
             try:
                 with self._open(request) as answer:
                     headers = {k.lower(): v for k, v in answer.headers.items()}
-                    open_and_read_bounded.number(answer.headers, "Content-Length")
+                    connection.number(answer.headers, "Content-Length")
                     # A server without range support would send gigabytes: the status is enough.
                     whole = answer.status == 200 and request.has_header("Range")
                     empty = whole or request.get_method() == "HEAD"
                     return Response(
                         answer.status,
                         headers,
-                        b"" if empty else open_and_read_bounded.body(answer, most),
+                        b"" if empty else connection.body(answer, most),
                         answer.url,
                     )
             except urllib.error.HTTPError as e:
                 e.close()
                 if missing_ok and e.code in (403, 404, 410):
                     return None
-                wait = open_and_read_bounded.pause(e.headers, self._tries - 1 - left)
+                wait = connection.pause(e.headers, self._tries - 1 - left)
                 if e.code not in PASSING or not left or wait is None:
                     raise read_error(url, e) from None
             except (OSError, http.client.HTTPException, EOFError) as e:
                 if not left or is_permanent(e):
                     raise read_error(url, e) from None
-                wait = open_and_read_bounded.delay(self._tries - 1 - left)
-            time.sleep(wait)
+                wait = connection.pause(None, self._tries - 1 - left)
+            time.sleep(wait or 0.0)
         raise AssertionError("internal error: the last retry neither returned nor raised")
 
     def sizes(self, urls: Iterable[str]) -> dict[str, int | None]:
@@ -183,7 +183,7 @@ class Http:
 
         def size(url: str) -> int | None:
             answer = self.get(url, head=True, missing_ok=True)
-            return open_and_read_bounded.number(answer.headers, "content-length") if answer else None
+            return connection.number(answer.headers, "content-length") if answer else None
 
         wanted = list(dict.fromkeys(urls))
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -203,14 +203,14 @@ def _read_place(status: int, headers: Mapping[str, Any]) -> tuple[int, int | Non
     if status == 206:
         said = parse_content_range(headers.get("Content-Range"))
         return said[0], said[2]
-    return 0, open_and_read_bounded.number(headers, "Content-Length")
+    return 0, connection.number(headers, "Content-Length")
 
 
 def parse_content_range(text: str | None) -> tuple[int, int, int | None]:
     """Return the first and last byte of a range, and the size of the file. Raises AnswerError."""
     said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
     if not said:
-        raise open_and_read_bounded.AnswerError(
+        raise connection.AnswerError(
             f"the Content-Range header of the response is not a range: {clean_line(text or '', 40)!r}"
         )
     return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])

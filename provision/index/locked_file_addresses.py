@@ -13,8 +13,8 @@ from ..model import LockedPackage
 from ..system import process, trust
 from ..system.redaction import redact
 from ..system.untrusted import file_name_of_url
+from .connection import origin
 from .http import Http
-from .open_and_read_bounded import origin
 from .simple_api import project_files
 from .wheel_folders import expand_address
 

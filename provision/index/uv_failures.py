@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..model import normalize_name
 from ..system.redaction import redact
-from .http_refusals import (
+from .refusals import (
     PACKAGE_INDEX,
     STATUS_OF_URL,
     UNREADABLE_HINT,

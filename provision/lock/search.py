@@ -19,9 +19,8 @@ from ..detect import find_python
 from ..errors import LockError, ResolveError
 from ..index import pytorch_index
 from ..index.build_addresses import name_locked
-from ..index.http_refusals import NETWORK_HINT
 from ..index.markers_and_tags_of_platform import wheel_tags
-from ..index.resolve_and_connect import find_connection_error
+from ..index.refusals import NETWORK_HINT, find_connection_error
 from ..index.simple_api import File
 from ..model import (
     PROJECT_FRAMEWORKS,

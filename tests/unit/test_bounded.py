@@ -20,7 +20,7 @@ from rows import rows
 
 from provision.bundle.wheels_of_folders_and_commits import build_requires
 from provision.errors import BuildError, LockError
-from provision.index import bounded_archive, download_files, open_and_read_bounded
+from provision.index import bounded_archive, connection, download_files
 from provision.index.download_files import FileRequest, download, part
 from provision.index.http import Http
 from provision.index.locked_file_addresses import add_credentials
@@ -78,7 +78,7 @@ def wanted(tmp_path, url, size=None, body=None):
 
 
 def test_a_body_that_trickles_ends_at_the_deadline(monkeypatch):
-    monkeypatch.setattr(open_and_read_bounded, "LONGEST", 0.3)
+    monkeypatch.setattr(connection, "LONGEST", 0.3)
 
     def respond(handler):
         head(handler, "Content-Length: 1000000")

@@ -11,9 +11,8 @@ import urllib.error
 
 from rows import rows
 
-from provision.index import http_refusals, open_and_read_bounded, uv_failures
-from provision.index.http_refusals import CONDA_CHANNEL, PACKAGE_INDEX
-from provision.index.request_errors import read_error
+from provision.index import connection, refusals, uv_failures
+from provision.index.refusals import CONDA_CHANNEL, PACKAGE_INDEX, read_error
 
 INDEX = "https://index.example/simple"
 STATUSES = {
@@ -58,7 +57,7 @@ def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
     assert failure.message.startswith(f"the package index {INDEX} {words}")
     assert f"(HTTP {code} {reason})" in failure.message
     error = urllib.error.HTTPError(INDEX, code, reason, email.message.Message(), None)
-    refusal = open_and_read_bounded.explain_refusal(error)
+    refusal = refusals.explain_error(error)
     assert refusal.words.replace("the file", "numpy") == f"{words} (HTTP {code} {reason})"
     assert refusal.hint == failure.hint
 
@@ -67,13 +66,13 @@ def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
 def test_an_exception_of_the_network_has_a_message_and_a_hint(error, words):
     failure = read_error(f"{INDEX}/numpy/", error)
     assert failure.message == f"cannot read {INDEX}/numpy/: the server {words}"
-    assert failure.hint == next(row.hint for row in http_refusals._ROWS.values() if row.words == words)
+    assert failure.hint == next(row.hint for row in refusals._ROWS.values() if row.words == words)
 
 
 @rows(("log", "words"), LOGS)
 def test_a_log_without_a_status_names_the_failure_of_the_network(log, words):
     for server in (PACKAGE_INDEX, CONDA_CHANNEL):
-        refusal = http_refusals.find_refusal(log, server=server)
+        refusal = refusals.find_refusal(log, server=server)
         assert refusal is not None and refusal.words == words and refusal.hint
 
 
@@ -83,27 +82,25 @@ def test_an_error_of_its_own_keeps_its_text():
     )
     assert (
         "head of the answer"
-        in read_error("http://h/a", open_and_read_bounded.DeadlineError("the head of the answer")).message
+        in read_error("http://h/a", connection.DeadlineError("the head of the answer")).message
     )
 
 
 def test_a_version_in_a_log_is_not_a_status():
-    assert http_refusals.find_refusal("Because foo==1.404 Not depends on 500 Bad things") is None
+    assert refusals.find_refusal("Because foo==1.404 Not depends on 500 Bad things") is None
 
 
 def test_a_wait_that_the_server_requests_is_part_of_the_message():
     headers = email.message.Message()
     headers["Retry-After"] = "3600"
     error = urllib.error.HTTPError(INDEX, 429, "Too Many Requests", headers, None)
-    assert open_and_read_bounded.explain_refusal(error).words.endswith(
-        "(HTTP 429 Too Many Requests; retry after 3600 s)"
-    )
+    assert refusals.explain_error(error).words.endswith("(HTTP 429 Too Many Requests; retry after 3600 s)")
 
 
 def test_hints_are_imperatives_that_a_channel_may_replace():
     verbs = ("put", "set", "name", "check", "wait", "try", "open", "add")
-    for cause in http_refusals._ROWS:
+    for cause in refusals._ROWS:
         for server in (PACKAGE_INDEX, CONDA_CHANNEL):
-            hint = http_refusals.explain_cause(cause, server=server).hint
+            hint = refusals.explain_cause(cause, server=server).hint
             assert re.match(rf"(?:{'|'.join(verbs)}) ", hint), hint
-    assert "pip" not in http_refusals.explain_status(403, server=CONDA_CHANNEL).hint
+    assert "pip" not in refusals.explain_status(403, server=CONDA_CHANNEL).hint

@@ -14,7 +14,7 @@ from ...environment import draft_and_replace_folder, state, transaction as trans
 from ...environment.distributions import read_distributions
 from ...environment.packages_to_replace import RepairWork, compare_locks
 from ...errors import BuildError
-from ...index.http_refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
+from ...index.refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
 from ...model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name
 from ...system.redaction import clean, redact
 from ...wheels.cache_and_disk import size

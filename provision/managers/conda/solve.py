@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import LockError, ResolveError
-from ...index.http_refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
+from ...index.refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
 from ...model import CondaBuild, Event, FrameworkRequest, Lock, LockedPackage, Plan, PlannedBuild
 from ...system.redaction import clean, redact
 from ...wheels import pylock

@@ -1,4 +1,4 @@
-"""One table of HTTP refusals and network failures, with causes and hints.
+"""One table of HTTP refusals and network failures, with causes and hints, and the errors that are made of them.
 
 uv, rattler and gpuenv's own requests fail in the same ways. Each failure has one cause here. It is reported as a
 status, as an exception of Python, or as text of the HTTP library of uv and rattler.
@@ -6,10 +6,21 @@ status, as an exception of Python, or as text of the HTTP library of uv and ratt
 
 from __future__ import annotations
 
+import functools
+import http.client
 import re
+import socket
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+from urllib.parse import urlsplit
+
+from ..errors import LockError
+from ..system.redaction import clean_line, redact
+from .connection import AnswerError, DeadlineError, read_retry_after
 
 Cause = Literal[
     "credentials", "forbidden", "missing", "withdrawn", "proxy", "tunnel", "rate_limited", "failing", "refused", "certificate",
@@ -169,3 +180,84 @@ def find_refusal(log: str, item: str = "the file", server: ServerKind = PACKAGE_
         if row.pattern and re.search(row.pattern, log, re.IGNORECASE):
             return explain_cause(cause, item, server)
     return None
+
+
+# --- gpuenv's own requests ---------------------------------------------------------------------------
+
+_CAUSES: tuple[tuple[type[Exception], Cause], ...] = (
+    (ssl.SSLCertVerificationError, "certificate"),
+    (http.client.IncompleteRead, "truncated"),
+    (socket.gaierror, "host_name"),
+    (TimeoutError, "timeout"),
+    (ConnectionRefusedError, "no_connection"),
+    (ConnectionResetError, "reset"),
+    (BrokenPipeError, "reset"),
+)
+_PERMANENT = (AnswerError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_SECONDS = 5.0
+_PORTS = {"http": 80, "https": 443}
+
+
+def is_permanent(error: Exception) -> bool:
+    """Return whether the same request would fail again."""
+    reason = getattr(error, "reason", None)
+    return isinstance(error, _PERMANENT) or isinstance(reason, ssl.SSLCertVerificationError)
+
+
+def explain_error(error: Exception) -> Refusal | None:
+    """Return the meaning of a failed request, or None if only the error's text explains it.
+
+    That of a status says the wait that the server requests.
+    """
+    if isinstance(error, urllib.error.HTTPError):
+        wait, said = clean_line(str(error.headers.get("Retry-After", "")), 40), str(error.reason)
+        if wait and read_retry_after(error.headers) is None:
+            said += f"; its Retry-After is neither seconds nor a date: {wait!r}"
+        elif wait:
+            said += f"; retry after {wait}{' s' if wait.isdigit() else ''}"
+        return explain_status(error.code, said)
+    reason = getattr(error, "reason", None) or error
+    # The text of an AnswerError or a DeadlineError is more precise than its type.
+    causes = () if isinstance(reason, DeadlineError) else _CAUSES
+    return next((explain_cause(cause) for kind, cause in causes if isinstance(reason, kind)), None)
+
+
+def read_error(url: str, error: Exception) -> LockError:
+    """Return the error for a URL whose request failed with a status or an exception."""
+    if refusal := explain_error(error):
+        return unreadable(url, f"the server {refusal.words}", refusal.hint)
+    return unreadable(url, str(getattr(error, "reason", None) or error or type(error).__name__))
+
+
+def unreadable(url: str, reason: str, hint: str = NETWORK_HINT) -> LockError:
+    """Return the error for a URL that cannot be read."""
+    shown = redact(url)
+    return LockError(f"cannot read {shown}: {reason}", hint=hint, unreachable=shown)
+
+
+@functools.cache
+def find_connection_error(url: str, proxy: str | None = None) -> str | None:
+    """Return why no connection to an address can be opened, as the end of a sentence, or None.
+
+    No request is sent. With a proxy (`proxy`, else the environment's), the connection is the one to the proxy. The
+    result is kept while this process runs. Addresses of files have no connection error.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        return None
+    through = proxy or _find_proxy(parts.scheme, parts.hostname)
+    place = urlsplit(through if "://" in through else f"http://{through}") if through else parts
+    try:
+        port = place.port or _PORTS.get(place.scheme, 80)
+        socket.create_connection((place.hostname or "", port), timeout=_SECONDS).close()
+    except (OSError, ValueError) as error:
+        refusal = explain_error(error)
+        return refusal.words if refusal else f"is unreachable: {getattr(error, 'strerror', None) or error}"
+    return None
+
+
+def _find_proxy(scheme: str, host: str) -> str | None:
+    if urllib.request.proxy_bypass(host):
+        return None
+    proxies = urllib.request.getproxies()
+    return proxies.get(scheme) or proxies.get("all")

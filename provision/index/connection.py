@@ -1,4 +1,8 @@
-"""Opens addresses through proxies, and reads responses of bounded size and time."""
+"""Opens addresses through proxies, and reads responses of bounded size and time.
+
+Each host name is resolved once: a search reads dozens of pages of one index, each over a new connection, and a lost
+response of a name server costs five seconds each time.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,18 @@ import http.client
 import io
 import socket
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from email.message import Message
 from typing import Any
 
 from ..system.redaction import clean_line, redact
-from .http_refusals import Refusal, explain_cause, explain_status
-from .resolve_and_connect import connect, find_cause
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -127,20 +132,22 @@ class _Response(http.client.HTTPResponse):
         self._raw.end_deadline()
 
 
-class _Connection(http.client.HTTPConnection):
-    response_class = _Response
+class _Bounded:
+    """What both kinds of connections have: responses with a deadline, and hosts that are resolved once."""
+
+    response_class: Any = _Response
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._create_connection = connect
 
 
-class _SecureConnection(http.client.HTTPSConnection):
-    response_class = _Response
+class _Connection(_Bounded, http.client.HTTPConnection):
+    pass
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._create_connection = connect
+
+class _SecureConnection(_Bounded, http.client.HTTPSConnection):
+    pass
 
 
 class _HttpHandler(urllib.request.HTTPHandler):
@@ -205,23 +212,18 @@ def body(answer: http.client.HTTPResponse, most: int = MOST) -> bytes:
     return b"".join(pieces)
 
 
-def delay(tried: int) -> float:
-    """Return the seconds before the next try: 0.5, 1, 2, ..."""
-    return float(0.5 * 2**tried)
-
-
-def pause(headers: Message, tried: int) -> float | None:
-    """Return the seconds before the next try: those of `Retry-After`, else `delay`.
+def pause(headers: Message | None, tried: int) -> float | None:
+    """Return the seconds before the next try: those of `Retry-After`, else 0.5, 1, 2, ...
 
     Returns None if the server requests more than PATIENCE. An invalid header is ignored.
     """
-    wanted = _read_retry_after(headers)
+    wanted = read_retry_after(headers) if headers else None
     if wanted is None:
-        return delay(tried)
+        return float(0.5 * 2**tried)
     return wanted if wanted <= PATIENCE else None
 
 
-def _read_retry_after(headers: Message) -> float | None:
+def read_retry_after(headers: Message) -> float | None:
     """Return the seconds of `Retry-After` (RFC 9110, 10.2.3), or None without a valid one."""
     said = str(headers.get("Retry-After", "")).strip()
     if said.isascii() and said.isdigit():
@@ -233,26 +235,44 @@ def _read_retry_after(headers: Message) -> float | None:
         return None
 
 
-def explain_refusal(error: urllib.error.HTTPError) -> Refusal:
-    """Return the meaning of an error status, with the wait that the server requests."""
-    wait = clean_line(str(error.headers.get("Retry-After", "")), 40)
-    reason = str(error.reason)
-    if wait and _read_retry_after(error.headers) is None:
-        reason += f"; its Retry-After is neither seconds nor a date: {wait!r}"
-    elif wait:
-        reason += f"; retry after {wait}{' s' if wait.isdigit() else ''}"
-    return explain_status(error.code, reason)
+# --- hosts -------------------------------------------------------------------------------------------
+
+_KEPT = 60.0
+"""The seconds for which the addresses of a host are kept."""
 
 
-def explain_error(error: Exception) -> Refusal | None:
-    """Return the meaning of a failed request, or None if only the error's text explains it."""
-    reason = getattr(error, "reason", None) or error
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return explain_cause("certificate")
-    if isinstance(reason, http.client.IncompleteRead):
-        return explain_cause("truncated")
-    # The text of an AnswerError or a DeadlineError is more precise than its type.
-    cause = (
-        find_cause(reason) if isinstance(reason, OSError) and not isinstance(reason, DeadlineError) else None
-    )
-    return explain_cause(cause) if cause else None
+@dataclass
+class _Host:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    until: float = 0.0
+    addresses: tuple[str, ...] = ()
+
+
+_hosts: defaultdict[tuple[str, int], _Host] = defaultdict(_Host)
+_all = threading.Lock()
+
+
+def connect(
+    address: tuple[str, int], timeout: float | None = None, source_address: Any = None
+) -> socket.socket:
+    """Open a connection as socket.create_connection does. Raises OSError."""
+    with _all:
+        host = _hosts[address]
+    last_error: OSError | None = None
+    for place in _resolve_host(host, address):
+        try:
+            return socket.create_connection((place, address[1]), timeout, source_address)
+        except OSError as error:
+            last_error = error
+    host.until = 0.0  # the next try resolves the name again
+    raise last_error or OSError(f"the host {address[0]} has no IP address")
+
+
+def _resolve_host(host: _Host, address: tuple[str, int]) -> tuple[str, ...]:
+    """Return the addresses of a host, in the system's order. Concurrent requests share one look-up."""
+    with host.lock:
+        if time.monotonic() >= host.until:
+            addresses = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+            host.addresses = tuple(dict.fromkeys(str(place[0]) for *_, place in addresses))
+            host.until = time.monotonic() + _KEPT
+        return host.addresses
