@@ -93,10 +93,11 @@ def _framework(one: Search, chosen: Solution, wanted: FrameworkRequest) -> HeldB
 
 
 def _closed(one: Search, within: Sequence[Build], chosen: Build) -> str | None:
-    """Return the index that does not respond although it has a newer build that fits."""
+    """Return the index that does not respond, if it alone has a newer build that fits."""
     wanted = next(w for w in one.context.request.frameworks if w.name == chosen.framework)
+    elsewhere = {b.version for b in one.fitting.chains[_place(one, wanted)]}
     newer = sorted(
-        (b for b in within if version(b.version) > version(chosen.version)),
+        (b for b in within if version(b.version) > version(chosen.version) and b.version not in elsewhere),
         key=lambda b: version(b.version),
         reverse=True,
     )

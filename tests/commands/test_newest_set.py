@@ -254,3 +254,15 @@ def test_the_smallest_change_is_tried_before_it_is_printed(torches, index):
     assert "models>=5 (asked.txt line 3)" in error["message"]
     assert "asked.txt line 3" in error["hint"] and "models 4.9" in error["hint"]
     assert "--with" not in error["hint"], "nobody typed it"
+
+
+def test_an_index_that_does_not_respond_is_no_reason_where_another_has_the_same_release(torches, index):
+    """torchaudio 2.11.0 needs CUDA 13.0: torch 2.15.0 of the default index does not go with it either."""
+    index.add("torchaudio", "2.11.0")
+    index.add_plan(torches("resolve", "--json", "--framework", "torch==2.14.1", *ASK[2:]).json)
+    torches.env["GPUENV_INDEX_PYTORCH"] = "http://127.0.0.1:9/whl"
+    auto = ("--framework", "torch", "--python", HERE, *GPU)
+    ran = torches("lock", "--json", "--with", "torchaudio", *auto)
+    assert versions(ran)["torch"] == "2.14.1"
+    (held,) = ran.json["held_back"]
+    assert held["because"] == "torchaudio 2.11.0 needs CUDA 13.0; torch has CUDA 13.2"
