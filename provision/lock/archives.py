@@ -10,9 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from ..errors import LockError
+from ..index.markers_and_tags_of_platform import wheel_tags
+from ..index.simple_api import allows_python, version_of
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
 from ..system.redaction import clean
 from ..wheels.read_source_archives import SourceArchive, SourceArchives
@@ -49,6 +54,22 @@ class SourceRules:
     def builds(self) -> bool:
         """Whether uv may build what it considers."""
         return not (self.reading or self.forbidden_by)
+
+    def forbids(self, name: str) -> str | None:
+        """Return the option that forbids a build of a package, or None."""
+        return self.forbidden_by or (f"--only-binary {name}" if name in self.only_binary else None)
+
+    def releases(self, name: str, bounds: SpecifierSet, plan: Plan) -> dict[Version, bool]:
+        """Return the releases of a package within bounds for a plan's Python, and whether each has a wheel for it."""
+        tags = frozenset(wheel_tags(plan.python or "", plan.platform, plan.target.glibc))
+        releases: dict[Version, bool] = {}
+        for file in self.archives.files(name):
+            release = version_of(file.name, name)
+            if release is None or file.yanked is not None or not bounds.contains(release):
+                continue
+            if allows_python(file.requires_python, plan.python or ""):
+                releases[release] = releases.get(release, False) or not tags.isdisjoint(tags_of(file.name))
+        return releases
 
     def options(
         self, needs: Iterable[RequirementLine], folder: Path, only_binary: Iterable[str], built: Iterable[str]
@@ -99,8 +120,7 @@ class SourceRules:
         where = f"Python {plan.python} on {plan.platform}"
         requirer = self.stated.required_by.get(name)
         why = f"{name}{f' (required by {requirer})' if requirer else ''} has no wheel for {where}"
-        if self.forbidden_by or name in self.only_binary:
-            forbidden = self.forbidden_by or f"--only-binary {name}"
+        if forbidden := self.forbids(name):
             raise LockError(
                 f"{why}, and {forbidden} forbids a build of its source archive", hint=_HINT.format(forbidden)
             )
@@ -208,6 +228,14 @@ def describe_build(package: LockedPackage, archive: SourceArchive | None, plan: 
         text += f". Its requirements are those of {archive.stated_in}; `gpuenv create` compares them with the built package"
     kind = "note" if archive and not archive.needs_compiler else "warning"
     return Event(kind=kind, stage="lock", text=text)
+
+
+def tags_of(file: str) -> frozenset[Tag]:
+    """Return the tags of a wheel, or none for a source archive and a name that no installer takes."""
+    try:
+        return parse_wheel_filename(file)[3]
+    except InvalidWheelFilename:
+        return frozenset()
 
 
 def _is_direct(need: RequirementLine) -> bool:

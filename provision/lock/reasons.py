@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, RequestContext
+from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, Plan, RequestContext
 from ..resolve.companion_objections import lone_companions
 from ..resolve.objections import objections
 from ..resolve.versions import meets, version
 from ..wheels.cache_and_disk import size
+from .archives import SourceRules
 from .builds import Fitting
-from .compile import Answer
+from .compile import Answer, requirement
 from .facts import Facts
 from .named import NamedPackage
 from .pages import Pages
@@ -34,6 +36,7 @@ class Search(Protocol):
     facts: Facts
     named: tuple[NamedPackage, ...]
     tried: list[Solution | Refusal]
+    rules: SourceRules
     newest_files: Mapping[str, LockedPackage]
     locked: Mapping[str, LockedPackage]
     pages: Pages
@@ -329,7 +332,12 @@ def warnings(one: Search, chosen: Solution) -> Iterator[str]:
         )
     for named in one.named:
         package = by_name.get(named.name)
-        if package is None or not package.version or not one.is_behind(named.name, package.version):
+        if package is None or not package.version:
+            continue
+        if why := _not_built(one, named, package, chosen.plan):
+            yield f"{named.name} {package.version} is locked: {why}"
+            continue
+        if not one.is_behind(named.name, package.version):
             continue
         days = one.days_behind(package, chosen.answer)
         if days > _OLD:
@@ -338,6 +346,29 @@ def warnings(one: Search, chosen: Solution) -> Iterator[str]:
             yield f"{named.name} {package.version} is {days / 365.25:.1f} years older than {newest}" + (
                 f": {why}" if why else ""
             )
+
+
+def _not_built(one: Search, named: NamedPackage, locked: LockedPackage, plan: Plan) -> str | None:
+    """Return which newer release is passed over because an option forbids a build of it, or of what it requires."""
+    rules, newest = one.rules, one.newest_files.get(named.name)
+    if not (rules.forbidden_by or rules.only_binary):
+        return None
+    if newest and one.is_behind(named.name, locked.version):
+        for need in map(requirement, one.requires(newest) or ()):
+            name = canonicalize_name(need.name) if need and not need.marker else ""
+            if need and (option := rules.forbids(name)):
+                found = rules.releases(name, need.specifier, plan)
+                if found and not any(found.values()):
+                    needs = f"{need.name}{need.specifier}"
+                    return (
+                        f"{newest.version} requires {needs}, which has no wheel, and {option} forbids a build"
+                    )
+    if option := rules.forbids(named.name):
+        found = rules.releases(named.name, SpecifierSet(named.specifier), plan)
+        latest = max(found, default=version("0"))
+        if latest > version(locked.version) and not found[latest]:
+            return f"{latest} has no wheel, and {option} forbids a build"
+    return None
 
 
 def _name_of(text: str) -> str:

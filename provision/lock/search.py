@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name
 
 from ..detect import find_python
 from ..errors import LockError, ResolveError
@@ -21,7 +20,7 @@ from ..index import pytorch_index
 from ..index.build_addresses import name_locked
 from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.refusals import NETWORK_HINT, find_connection_error
-from ..index.simple_api import File
+from ..index.simple_api import File, version_of
 from ..model import (
     PROJECT_FRAMEWORKS,
     Build,
@@ -45,7 +44,7 @@ from ..wheels.index_metadata_cache import IndexMetadata
 from ..wheels.measured_rows_cache import MeasuredRows
 from ..wheels.pylock import is_source
 from . import reasons
-from .archives import SourceRules, describe_build, source_rules
+from .archives import SourceRules, describe_build, source_rules, tags_of
 from .builds import Fitting, chosen_pins, name_of, pins
 from .compile import Answer, Question, ask, newest, requirement
 from .facts import Facts, framework_bounds
@@ -635,14 +634,9 @@ class _Search:
     def _pythons_with_wheel(self, name: str, pythons: Iterable[str]) -> set[str]:
         """Return the Pythons for which a package has a wheel within its bounds."""
         bounds = SpecifierSet(next((n.specifier for n in self.named if n.name == name), ""))
-        tags: set[Tag] = set()
-        for file in self.rules.archives.wheel_files(name):
-            try:
-                _, release, _, theirs = parse_wheel_filename(file.name)
-            except InvalidWheelFilename:
-                continue  # no installer takes such a file
-            if bounds.contains(release, prereleases=True):
-                tags |= theirs
+        files = [f.name for f in self.rules.archives.wheel_files(name)]
+        within = (f for f in files if (v := version_of(f, name)) and bounds.contains(v, prereleases=True))
+        tags = frozenset(tag for file in within for tag in tags_of(file))
         target = self.context.target
         return {p for p in pythons if not tags.isdisjoint(wheel_tags(p, target.platform, target.glibc))}
 

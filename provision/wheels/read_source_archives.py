@@ -145,7 +145,7 @@ class SourceArchives:
         An index that does not answer is ignored.
         """
         files = [
-            *self._list_files(name),
+            *self.files(name),
             *(File(name=p.name, url=p.as_uri()) for p in self._iterate_folders()),
         ]
         ordered = sorted(files, key=lambda file: file.yanked is not None)
@@ -161,7 +161,7 @@ class SourceArchives:
 
     def wheel_files(self, name: str) -> list[File]:
         """Return a package's wheels on the indexes and in folders, without yanked ones."""
-        files = [f for f in self._list_files(name) if f.name.endswith(".whl") and f.yanked is None]
+        files = [f for f in self.files(name) if f.name.endswith(".whl") and f.yanked is None]
         here = [p for folder in self._list_folders() for p in folder.glob("*.whl")]
         local = [p for p in here if canonicalize_name(p.name.partition("-")[0]) == name]
         return [*files, *(File(name=p.name, url=p.as_uri()) for p in local)]
@@ -169,12 +169,13 @@ class SourceArchives:
     def withdrawn(self, name: str) -> dict[Version, bool]:
         """Return the versions of a package on the indexes, and whether all files of each are yanked."""
         versions: dict[Version, bool] = {}
-        for file in self._list_files(name):
+        for file in self.files(name):
             if version := version_of(file.name, name):
                 versions[version] = versions.get(version, True) and file.yanked is not None
         return versions
 
-    def _list_files(self, name: str) -> Sequence[File]:
+    def files(self, name: str) -> Sequence[File]:
+        """Return a package's files on the indexes."""
         if name not in self._pages:
             self._pages[name] = [
                 file for index in self._list_indexes(name) for file in self._read_page(index, name)

@@ -174,6 +174,26 @@ def test_add_runs_no_code_with_no_build(gpuenv, jax, index, marks):
     assert "archived 1.0 has no wheel" in " ".join(ran.err.split()) and marks.left() == ["archived"]
 
 
+def test_an_older_wheel_in_place_of_a_build_is_named_with_the_option(gpuenv, jax, index, marks):
+    """A newer `needy` requires what has no wheel, and the newest `plain` has none itself."""
+    index.add("needy", "1.0")
+    index.add("needy", "2.0", requires=("archived==1.*",))
+    marks.archive(index, "archived")
+    marks.stated(index, "plain", "2.0", ())
+    asks(gpuenv, "needy", "plain")
+    ran = gpuenv("lock", "--json", "--framework", "jax", *CPU, "-r", "requirements.txt", "--no-build")
+    assert ran.code == 0, ran.err
+    locked = {p["name"]: p["version"] for p in ran.json["packages"]}
+    assert (locked["needy"], locked["plain"]) == ("1.0", "1.0")
+    told = " ".join(ran.err.split())
+    assert (
+        "needy 1.0 is locked: 2.0 requires archived==1.*, which has no wheel, and --no-build forbids a build"
+        in told
+    )
+    assert "plain 1.0 is locked: 2.0 has no wheel, and --no-build forbids a build" in told
+    assert marks.left() == []
+
+
 def test_only_binary_leaves_other_packages_alone(gpuenv, jax, index, marks):
     marks.archive(index, "archived")
     asks(gpuenv, "archived")
