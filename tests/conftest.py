@@ -49,13 +49,20 @@ def pytest_addoption(parser):
 
 @pytest.fixture(scope="session", autouse=True)
 def _forking(request):
-    """Runs of gpuenv are calls, but in tests/cli and tests/faults, whose conftest.py says so."""
+    """Runs of gpuenv are calls, but where `own_process` is asked for."""
     Command.inside = not request.config.getoption("fork") and not request.config.getoption("no_fork")
     if not request.config.getoption("no_fork"):
         Command.servers = ForkServers({name: os.environ[name] for name in KEPT if name in os.environ})
     yield Command.servers
     if Command.servers:
         Command.servers.close()
+
+
+@pytest.fixture
+def own_process(monkeypatch):
+    """Each run of gpuenv starts Python: for what only a process of its own has."""
+    monkeypatch.setattr(Command, "inside", False)
+    monkeypatch.setattr(Command, "servers", None)
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_a_gpu_target_alone_puts_no_driver_limit_and_says_so(gpuenv):
     assert plan["target"]["gpus"] == [] and any("no GPU" in n for n in plan["notes"])
 
 
-def test_options_that_contradict_a_target_are_refused(gpuenv, forked):
+def test_options_that_contradict_a_target_are_refused(gpuenv):
     target = {
         "platform": "linux-x86_64",
         "glibc": "2.28",
@@ -184,7 +184,7 @@ def test_a_plan_for_another_platform_uses_no_facts_of_this_machine(gpuenv):
     assert plan["target"]["glibc"] == "2.35" and plan["platform"] == "linux-aarch64"
 
 
-def test_every_usage_error_is_one_json_document(gpuenv, forked):
+def test_every_usage_error_is_one_json_document(gpuenv):
     for args in (
         ("nonsense",), ("create", "--nonsense"), ("resolve",), ("lock", "--check", "--framework"),
         ("resolve", "--framework", "pytorch"), ("resolve", "--framework", "torch", "--gpu", "9.9"),

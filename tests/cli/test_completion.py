@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from debian import need_programs
+from rows import rows
 
 from provision.commands import completion
 from provision.environment import registry
@@ -33,8 +34,8 @@ def made(gpuenv, monkeypatch):
     return gpuenv
 
 
-def in_shell(gpuenv, shell, setup, line):
-    """What an interactive shell shows after LINE and two presses of Tab; PRINTED is its line, word by word."""
+def in_shell(gpuenv, shell, setup, *lines):
+    """What an interactive shell shows after each of LINES and two presses of Tab: its words, and the screen."""
     leader, follower = pty.openpty()
     child = subprocess.Popen(
         shell, stdin=follower, stdout=follower, stderr=follower, cwd=gpuenv.work,
@@ -42,8 +43,8 @@ def in_shell(gpuenv, shell, setup, line):
     )  # fmt: skip
     os.close(follower)
 
-    def wait_for(mark, seen=b""):
-        deadline = time.monotonic() + 300
+    def wait_for(mark):
+        seen, deadline = b"", time.monotonic() + 300
         while mark not in seen and time.monotonic() < deadline:
             if select.select([leader], [], [], 0.2)[0]:
                 try:
@@ -55,28 +56,30 @@ def in_shell(gpuenv, shell, setup, line):
     # zsh drops keys that arrive while it starts.
     os.write(leader, f"{setup}\nprintf %s-%s\\\\n shell ready\n".encode())
     wait_for(b"shell-ready")
-    # Ctrl-A, and a command in front that prints its words: the line as the shell understands it.
-    keys = f"{line}\t\t\x01printf '<%s>\\n' \necho the-end-of-it | tr a-z A-Z\n"
-    os.write(leader, keys.encode())
-    seen = wait_for(b"THE-END-OF-IT")
+    shown = []
+    for line in lines:
+        # Ctrl-A, and a command in front that prints its words: the line as the shell understands it.
+        os.write(leader, f"{line}\t\t\x01printf '<%s>\\n' \necho the-end-of-it | tr a-z A-Z\n".encode())
+        text = wait_for(b"THE-END-OF-IT").decode(errors="replace").replace("\r", "")
+        rows = text.splitlines()
+        shown.append(([row[1:-1] for row in rows if row.startswith("<") and row.endswith(">")], text))
     os.write(leader, b"exit\n")
     child.wait(10)
     os.close(leader)
-    text = seen.decode(errors="replace").replace("\r", "")
-    return [row[1:-1] for row in text.splitlines() if row.startswith("<") and row.endswith(">")], text
+    return shown
 
 
-def in_bash(gpuenv, line):
+def in_bash(gpuenv, *lines):
     setup = (
         "bind 'set enable-bracketed-paste off'; bind 'set completion-query-items 0'; bind 'set page-completions off'\n"
         'eval "$(env _GPUENV_COMPLETE=source_bash gpuenv)"'
     )
-    return in_shell(gpuenv, ["bash", "--norc", "--noprofile", "-i"], setup, line)
+    return in_shell(gpuenv, ["bash", "--norc", "--noprofile", "-i"], setup, *lines)
 
 
-def in_zsh(gpuenv, line):
+def in_zsh(gpuenv, *lines):
     setup = 'autoload -Uz compinit; compinit -u -D; eval "$(env _GPUENV_COMPLETE=source_zsh gpuenv)"'
-    return in_shell(gpuenv, ["zsh", "-f", "-i"], setup, line)
+    return in_shell(gpuenv, ["zsh", "-f", "-i"], setup, *lines)
 
 
 ATTACKS = ("$(id>PWNED)", "\\$(id>PWNED)", "`id>PWNED`", "\\`id>PWNED\\`", '"$(id>PWNED)', "')';id>PWNED;('", "a\nid>PWNED",
@@ -99,23 +102,22 @@ def marks(gpuenv):
     return [path for path in gpuenv.folder.rglob("PWNED*") if path.is_file()]
 
 
-@pytest.mark.parametrize("line", ["gpuenv lock --target ", "gpuenv remove en", "gpuenv verify "])
 @pytest.mark.parametrize("drive", [in_bash, in_zsh])
-def test_tab_runs_nothing_that_a_project_or_path_says(made, drive, line):
+def test_tab_runs_nothing_that_a_project_or_path_says(made, drive):
     """typer's script of zsh evaluates descriptions and values."""
     need_programs("zsh", packages="zsh")
     plant(made)
-    _, text = drive(made, line)
-    assert "THE-END-OF-IT" in text and not marks(made), text
+    for _, text in drive(made, "gpuenv lock --target ", "gpuenv remove en", "gpuenv verify "):
+        assert "THE-END-OF-IT" in text and not marks(made), text
 
 
 def test_zsh_inserts_targets_and_paths_with_blanks(made):
     need_programs("zsh", packages="zsh")
     (made.work / "gpuenv.yaml").write_text('frameworks: [torch]\ntargets: {login: {driver: "535.129.03"}}\n')
-    words, text = in_zsh(made, "gpuenv create --target lo")
-    assert words and words[-1] == "login", text
-    words, text = in_zsh(made, "gpuenv verify m")
-    assert words and words[-1] == "my env", text
+    for (words, text), last in zip(
+        in_zsh(made, "gpuenv create --target lo", "gpuenv verify m"), ("login", "my env"), strict=True
+    ):
+        assert words and words[-1] == last, text
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell", "pwsh"])
@@ -140,49 +142,53 @@ def test_only_plain_characters_reach_a_shell(made, shell):
             ), row
 
 
-@pytest.mark.parametrize(
-    ("line", "last"),
+IN_BASH = {
+    "gpuenv remove en": "envs/tf",
+    "gpuenv run ./en": "./envs/tf",
+    "gpuenv verify m": "my env",
+    "gpuenv verify 'm": "my env",
+    "gpuenv report ~/el": "HOME/elsewhere",
+    "gpuenv verify note": "notes.txt",  # a file, where no environment fits
+    "gpuenv resolve -f jax==0.4.3": "jax==0.4.3",
+    "gpuenv resolve --framework=torch==2.15": "--framework=torch==2.15.0",
+    "gpuenv resolve --framework 'torch>=2.6,<2.15": "torch>=2.6,<2.15.0",
+}
+
+
+def test_bash_inserts_environments_and_versions(made):
+    """The words that bash makes of a line: blanks, quotes and `=` are its own business."""
+    (made.work / "notes.txt").touch()
+    offers = in_bash(made, *IN_BASH, "gpuenv remove ", "gpuenv create --framework torch")
+    for (words, text), last in zip(offers, IN_BASH.values(), strict=False):
+        assert words and words[-1] == last.replace("HOME", str(made.folder / "home")), text
+    (_, known), (_, versions) = offers[-2:]
+    assert all(x in known for x in ("envs/tf", "my\\ env", str(made.folder / "home" / "elsewhere"))), known
+    assert "torch==2.15.0" in versions and "torch==1.13.1" in versions
+
+
+@rows(
+    ("typed", "offered"),
     [
-        ("gpuenv remove en", "envs/tf"),
-        ("gpuenv run ./en", "./envs/tf"),
-        ("gpuenv verify m", "my env"),
-        ("gpuenv verify 'm", "my env"),
-        ("gpuenv report ~/el", "HOME/elsewhere"),
-        ("gpuenv create --framework tens", "tensorflow"),
-        ("gpuenv resolve -f jax==0.4.3", "jax==0.4.3"),
-        ("gpuenv resolve --framework torch==2.15", "torch==2.15.0"),
-        ("gpuenv resolve --framework=torch==2.15", "--framework=torch==2.15.0"),
-        ("gpuenv resolve --framework 'torch>=2.6,<2.15", "torch>=2.6,<2.15.0"),
-        ("gpuenv create --target lo", "login"),
-        ("gpuenv resolve --cuda 12.9", "12.9"),
-        ("gpuenv resolve --cuda 11.7", "11.7"),
-        ("gpuenv create --python 3.1", "3.1"),
-        ("gpuenv resolve --driver 58", "580"),
-        ("gpuenv resolve --driver 580.6", "580.65.06"),
-        ("gpuenv drop ein", "einops"),
+        ("create --framework tens", "tensorflow"),
+        ("resolve --framework torch==2.15", "torch==2.15.0"),
+        ("create --target lo", "login"),
+        ("resolve --cuda 12.9", "12.9"),
+        ("resolve --cuda 11.7", "11.7"),
+        ("create --python 3.1", "3.1"),
+        ("resolve --driver 58", "580"),
+        ("resolve --driver 580.6", "580.65.06"),
+        ("drop ein", "einops"),
     ],
 )
-def test_bash_completes_environments_targets_and_paths(made, line, last):
-    """The words that bash makes of it: a blank in a path is no end of a word."""
-    (made.work / "gpuenv.yaml").write_text(
+def test_the_only_value_that_fits_is_offered(gpuenv, typed, offered):
+    (gpuenv.work / "gpuenv.yaml").write_text(
         'frameworks: [torch]\npackages: ["einops>=0.8"]\ntargets: {login: {driver: "535.129.03"}}\n'
     )
-    words, text = in_bash(made, line)
-    expected = last.replace("HOME", str(made.folder / "home"))
-    assert words and words[-1] == expected, text
-
-
-def test_bash_offers_known_environments_and_versions(made):
-    _, text = in_bash(made, "gpuenv remove ")
-    assert all(x in text for x in ("envs/tf", "my\\ env", str(made.folder / "home" / "elsewhere"))), text
-    _, text = in_bash(made, "gpuenv create --framework torch")
-    assert "torch==2.15.0" in text and "torch==1.13.1" in text
-
-
-def test_bash_completes_files_where_no_environment_fits(made):
-    (made.work / "notes.txt").touch()
-    words, text = in_bash(made, "gpuenv verify note")
-    assert words[-1] == "notes.txt", text
+    words = typed.split()
+    gpuenv.env |= {"_GPUENV_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(("gpuenv", *words)),
+                   "COMP_CWORD": str(len(words))}  # fmt: skip
+    found = gpuenv().out.split()
+    assert os.path.commonprefix(found) == offered, found
 
 
 def test_fish_completes_commands_and_environments(made):

@@ -18,7 +18,7 @@ from provision.resolve import gpu_named
 from provision.system import write_inside_folder
 
 
-@pytest.mark.parametrize(
+@rows(
     ("words", "message", "hint"),
     [
         (

@@ -38,45 +38,45 @@ def test_every_long_option_has_a_variable_but_those_that_permit_or_remove():
     assert without == EXCLUDED
 
 
-def test_a_variable_is_an_option_and_the_command_line_replaces_it(forked):
-    forked.env |= {"GPUENV_FRAMEWORK": "torch jax", "GPUENV_DEVICE": "cpu", "GPUENV_JSON": "1"}
-    plan = forked("resolve").json
+def test_a_variable_is_an_option_and_the_command_line_replaces_it(gpuenv):
+    gpuenv.env |= {"GPUENV_FRAMEWORK": "torch jax", "GPUENV_DEVICE": "cpu", "GPUENV_JSON": "1"}
+    plan = gpuenv("resolve").json
     assert [b["framework"] for b in plan["builds"]] == ["torch", "jax"] and plan["device"] == "cpu"
-    plan = forked("resolve", "--framework", "jax").json
+    plan = gpuenv("resolve", "--framework", "jax").json
     assert [b["framework"] for b in plan["builds"]] == ["jax"]
 
 
-def test_gpuenv_json_makes_an_error_one_document(forked):
-    forked.env["GPUENV_JSON"] = "true"
-    assert forked("nonsense").json["error"]["code"] == 2
+def test_gpuenv_json_makes_an_error_one_document(gpuenv):
+    gpuenv.env["GPUENV_JSON"] = "true"
+    assert gpuenv("nonsense").json["error"]["code"] == 2
 
 
-def test_a_wrong_value_is_refused_like_an_option(forked):
-    forked.env["GPUENV_DEVICE"] = "gpu"
-    ran = forked("resolve", "--framework", "jax")
+def test_a_wrong_value_is_refused_like_an_option(gpuenv):
+    gpuenv.env["GPUENV_DEVICE"] = "gpu"
+    ran = gpuenv("resolve", "--framework", "jax")
     assert ran.code == 2 and "--device gpu: not one of auto, cuda, cpu" in ran.err
 
 
-def test_an_empty_variable_counts_as_unset(forked):
-    forked.env |= {"GPUENV_DEVICE": "", "GPUENV_FRAMEWORK": ""}
-    ran = forked("resolve")
+def test_an_empty_variable_counts_as_unset(gpuenv):
+    gpuenv.env |= {"GPUENV_DEVICE": "", "GPUENV_FRAMEWORK": ""}
+    ran = gpuenv("resolve")
     assert ran.code == 2 and "no gpuenv.yaml here, and no --framework given" in ran.err
 
 
-def test_force_and_allow_are_not_taken_from_a_variable(forked):
-    forked.env |= {"GPUENV_FORCE": "1", "GPUENV_ALLOW_MD5": "1"}
-    (forked.work / "report.html").write_text("mine")
-    ran = forked("verify", "--report", "report.html")
-    assert ran.code == 2 and (forked.work / "report.html").read_text() == "mine"
+def test_force_and_allow_are_not_taken_from_a_variable(gpuenv):
+    gpuenv.env |= {"GPUENV_FORCE": "1", "GPUENV_ALLOW_MD5": "1"}
+    (gpuenv.work / "report.html").write_text("mine")
+    ran = gpuenv("verify", "--report", "report.html")
+    assert ran.code == 2 and (gpuenv.work / "report.html").read_text() == "mine"
 
 
-def test_a_variable_does_not_say_which_cache_is_removed(forked):
-    other = forked.work / "other"
+def test_a_variable_does_not_say_which_cache_is_removed(gpuenv):
+    other = gpuenv.work / "other"
     (other / "uv").mkdir(parents=True)
-    forked.env["GPUENV_CACHE_DIR"] = str(other)
-    assert forked("cache", "dir").out == f"{other}\n"
+    gpuenv.env["GPUENV_CACHE_DIR"] = str(other)
+    assert gpuenv("cache", "dir").out == f"{other}\n"
     for word in ("prune", "clean"):
-        assert str(other) not in forked("cache", word).out
+        assert str(other) not in gpuenv("cache", word).out
     assert (other / "uv").is_dir()
 
 
@@ -102,18 +102,18 @@ def completed(gpuenv, *words):
         (("export", "--format", "py"), ["pylock"]),
     ],
 )
-def test_values_of_options_are_completed(forked, words, values):
-    found = completed(forked, *words)
+def test_values_of_options_are_completed(gpuenv, words, values):
+    found = completed(gpuenv, *words)
     assert [value for value in found if not value.startswith("cuda:")] == values
 
 
-def test_completion_escapes_the_blank_in_a_board_name(forked):
-    found = completed(forked, "create", "--gpu", "RTX")
+def test_completion_escapes_the_blank_in_a_board_name(gpuenv):
+    found = completed(gpuenv, "create", "--gpu", "RTX")
     assert r"RTX\ 4090" in found and all(value.startswith("RTX") for value in found)
 
 
-def test_targets_are_completed_in_a_folder_below_the_project(forked):
-    (forked.work / "gpuenv.yaml").write_text("targets: {node-a: {device: cpu}, laptop: {device: cpu}}\n")
-    (forked.work / "src").mkdir()
-    forked.work = forked.work / "src"
-    assert completed(forked, "create", "--target", "n") == ["node-a"]
+def test_targets_are_completed_in_a_folder_below_the_project(gpuenv):
+    (gpuenv.work / "gpuenv.yaml").write_text("targets: {node-a: {device: cpu}, laptop: {device: cpu}}\n")
+    (gpuenv.work / "src").mkdir()
+    gpuenv.work = gpuenv.work / "src"
+    assert completed(gpuenv, "create", "--target", "n") == ["node-a"]

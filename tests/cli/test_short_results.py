@@ -78,34 +78,34 @@ def test_columns_without_room_are_named(monkeypatch):
     assert found[0].split() == ["ONE", "LONG", "TWO"]
 
 
-def test_no_row_of_a_command_is_wider_than_the_terminal(forked):
-    forked.env["COLUMNS"] = "80"
+def test_no_row_of_a_command_is_wider_than_the_terminal(gpuenv):
+    gpuenv.env["COLUMNS"] = "80"
     commands = [
         ("profiles", "list"), ("profiles", "show"), ("list",), ("resolve", "--framework", "torch", *GPU, "--explain"),
     ]  # fmt: skip
     for words in commands:
-        ran = forked(*words)
+        ran = gpuenv(*words)
         assert ran.code == 0, ran.err
         wide = [row for row in ran.out.splitlines() if len(row) > 80 and len(row.split()) > 1]
         assert not wide, wide[:3]
 
 
-def test_tables_have_heads_and_a_wide_terminal_more_of_them(forked):
-    forked.env["COLUMNS"] = "80"
-    heads = forked("profiles", "list").out.splitlines()[0].split()
+def test_tables_have_heads_and_a_wide_terminal_more_of_them(gpuenv):
+    gpuenv.env["COLUMNS"] = "80"
+    heads = gpuenv("profiles", "list").out.splitlines()[0].split()
     assert heads == ["TABLE", "ROWS", "KEPT", "READ", "FILE"]
-    explained = forked("resolve", "--framework", "torch", *GPU, "--explain").out
+    explained = gpuenv("resolve", "--framework", "torch", *GPU, "--explain").out
     assert "  FRAMEWORK  VERSION  CUDA  INDEX    RESULT" in explained and "chosen" in explained
-    forked.env["COLUMNS"] = "200"
-    assert forked("profiles", "list").out.splitlines()[0].split() == [*heads, "SOURCE"]
-    builds = forked("profiles", "show", "torch").out
+    gpuenv.env["COLUMNS"] = "200"
+    assert gpuenv("profiles", "list").out.splitlines()[0].split() == [*heads, "SOURCE"]
+    builds = gpuenv("profiles", "show", "torch").out
     assert (
-        "KERNELS" in builds and "CUDNN" in builds and "Tesla V100" in forked("profiles", "show", "gpus").out
+        "KERNELS" in builds and "CUDNN" in builds and "Tesla V100" in gpuenv("profiles", "show", "gpus").out
     )
 
 
-def test_the_profiles_are_checked_in_one_line(forked):
-    ran = forked("profiles", "check")
+def test_the_profiles_are_checked_in_one_line(gpuenv):
+    ran = gpuenv("profiles", "check")
     assert ran.code == 0 and ran.out.startswith("the profiles are valid: ") and ran.out.count("\n") == 1
 
 

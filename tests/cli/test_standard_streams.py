@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-import pytest
+from rows import rows
 
 GPUENV = (sys.executable, "-m", "provision")
 PLAN = ("resolve", "--framework", "torch", "--driver", "550.54.15", "--gpu", "7.5", "--python", "3.12")
@@ -19,11 +19,6 @@ COMMANDS = {
 }
 
 
-@pytest.fixture(params=COMMANDS)
-def command(request):
-    return COMMANDS[request.param]
-
-
 def redirected(gpuenv, argv, redirection):
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {redirection}', "sh", *GPUENV, *argv],
@@ -33,14 +28,16 @@ def redirected(gpuenv, argv, redirection):
     return done
 
 
-@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+@rows("redirection", [">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+@rows("command", ["version", "plan", "wrong usage"])
 def test_closed_streams_and_lost_messages_do_not_change_the_exit_code(gpuenv, command, redirection):
-    argv, code = command
+    argv, code = COMMANDS[command]
     assert redirected(gpuenv, argv, redirection).returncode == code
 
 
+@rows("command", COMMANDS)
 def test_a_result_that_cannot_be_written_is_an_error_with_its_cause(gpuenv, command):
-    argv, code = command
+    argv, code = COMMANDS[command]
     done = redirected(gpuenv, argv, ">/dev/full")
     assert done.returncode == (code or 7)
     assert "hint: " in done.stderr
@@ -49,10 +46,11 @@ def test_a_result_that_cannot_be_written_is_an_error_with_its_cause(gpuenv, comm
     assert redirected(gpuenv, argv, ">/dev/full 2>&1").returncode == (code or 7)
 
 
-@pytest.mark.parametrize("both", [False, True], ids=["stdout", "stdout and stderr"])
+@rows("both", [False, True])
+@rows("command", ["plan", "no plan"])
 def test_a_reader_that_went_away_does_not_change_the_exit_code(gpuenv, command, both):
     """As with `| head -1`, after which scripts under `set -o pipefail` look at the code."""
-    argv, code = command
+    argv, code = COMMANDS[command]
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:

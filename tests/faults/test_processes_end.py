@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("own_process")  # in the tests' process gpuenv adopts no orphans
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # A daemon as daemons are made: a session of its own, its parent gone, and none of the parent's pipes.
 DAEMON = """
