@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import tomllib
+from rows import rows
 from torch_project import GPU, HERE, installed, torch  # noqa: F401
 
 
@@ -124,16 +125,16 @@ def test_a_lock_is_installed_from_another_index_with_the_same_files(torch, gpuen
 
 def test_an_environment_for_another_machine_is_unproven_here(torch, gpuenv):
     args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU, "--json")
-    ran = gpuenv("create", *args)
-    assert ran.code == 0, ran.err
-    assert ran.json["verdict"] is None and "unproven on this machine" in ran.err
+    for changed in (True, False):
+        ran = gpuenv("create", *args)
+        assert ran.code == 0 and ran.json["environment"]["changed"] is changed, ran.err
+        assert ran.json["verdict"] is None and "unproven on this machine" in ran.err
     assert gpuenv("verify", "--json").code == 8
 
 
 @pytest.mark.parametrize(
-    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+    ("sent", "code", "again"), [(signal.SIGTERM, 143, True), (signal.SIGKILL, -9, False)]
 )
-@pytest.mark.parametrize("again", [False, True], ids=["first", "recreate"])
 def test_a_build_that_is_ended_leaves_the_old_environment_or_none(torch, gpuenv, index, sent, code, again):
     if again:
         assert torch().code == 0
@@ -162,35 +163,29 @@ def test_a_build_that_is_ended_leaves_the_old_environment_or_none(torch, gpuenv,
     assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (lambda t: t[: len(t) // 2], "not valid"),
-        (lambda t: t.replace("[tool.gpuenv", "[tool.other"), "gpuenv"),
-        (lambda t: t.replace('sha256 = "', 'sha1 = "', 1), "sha256"),
-        (lambda t: "", "lock-version"),
-        (lambda t: t.replace('platform = "linux-x86_64"', 'platform = "linux-aarch64"'), "linux-aarch64"),
-    ],
-)
-def test_a_damaged_lock_is_refused_with_its_reason(torch, gpuenv, spoil, said):
+SPOILT = {
+    "not valid": lambda t: t[: len(t) // 2],
+    "gpuenv": lambda t: t.replace("[tool.gpuenv", "[tool.other"),
+    "sha256": lambda t: t.replace('sha256 = "', 'sha1 = "', 1),
+    "lock-version": lambda t: "",
+    "linux-aarch64": lambda t: t.replace('platform = "linux-x86_64"', 'platform = "linux-aarch64"'),
+    "GPU": lambda t: t,  # a lock for a GPU, where there is none
+}
+
+
+def test_a_lock_that_is_damaged_or_for_another_machine_is_refused_with_its_reason(torch, gpuenv):
     assert torch(verb="lock").code == 0
     path = gpuenv.work / "pylock.toml"
-    path.write_text(spoil(path.read_text()))
-    ran = gpuenv("create", "--locked", "--no-verify", "--json")
-    assert ran.code == 6, ran.out
-    assert said in ran.json["error"]["message"]
+    text = path.read_text()
+    for said, spoil in SPOILT.items():
+        path.write_text(spoil(text))
+        ran = gpuenv("create", "--locked", "--no-verify", "--json")
+        assert ran.code == 6, ran.out
+        assert said in ran.json["error"]["message"]
     assert [p.name for p in gpuenv.work.iterdir()] == ["pylock.toml"]
-
-
-def test_create_locked_names_the_missing_lock(gpuenv):
+    path.unlink()
     ran = gpuenv("create", "--locked", "--no-verify", "--json")
-    assert ran.code == 6 and "pylock.toml" in ran.json["error"]["message"]
-
-
-def test_a_lock_for_a_gpu_is_refused_where_there_is_none(torch, gpuenv):
-    assert torch(verb="lock").code == 0
-    ran = gpuenv("create", "--locked", "--no-verify", "--json")
-    assert ran.code == 6 and "GPU" in ran.json["error"]["message"]
+    assert ran.code == 6 and "pylock.toml is missing" in ran.json["error"]["message"]
 
 
 WRONG = [
@@ -218,7 +213,7 @@ def test_wrong_usage_names_the_nearest_right_word(gpuenv, golden):
     golden("create", "\n".join(f"$ {a}\nerror: {e['message']}\nhint: {e['hint']}" for a, e in errors.items()))
 
 
-@pytest.mark.parametrize(
+@rows(
     "args",
     [
         ("--framework", "torch==99.0"),
@@ -236,29 +231,10 @@ def test_a_request_that_nothing_fits_ends_with_5_and_every_objection(gpuenv, arg
     assert not list(gpuenv.work.iterdir())
 
 
-def test_create_again_for_another_machine_is_still_unproven_and_no_failure(torch, gpuenv):
-    args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU, "--json")
-    assert gpuenv("create", *args).code == 0
-    ran = gpuenv("create", *args)
-    assert ran.code == 0 and ran.json["environment"]["changed"] is False
-    assert ran.json["verdict"] is None and "unproven on this machine" in ran.err
-
-
-def test_a_recreate_that_fails_its_verdict_puts_the_old_one_back(torch, gpuenv, index):
-    """The new torch cannot even be imported: on this machine, for the CPU, so that verify runs."""
-    args = ("--framework", "torch", "--python", HERE, "--index", "pypi", "--device", "cpu", "--json")
-    index.add_plan(gpuenv("resolve", *args).json)
-    assert gpuenv("create", *args, "--no-verify").code == 0
-    inode = (gpuenv.work / ".venv").stat().st_ino
-    ran = gpuenv("create", *args, "--recreate")
-    assert ran.code == 8, ran.out
-    assert ran.json["verdict"]["verdict"] == "fails" and ran.json["environment"] is None
-    assert (gpuenv.work / ".venv").stat().st_ino == inode
-    assert "was not changed" in ran.err
-    assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
-
-
-def test_a_first_environment_that_fails_stays_with_its_verdict(torch, gpuenv, index):
+def test_a_first_environment_that_fails_stays_with_its_verdict_and_a_recreate_puts_the_old_one_back(
+    torch, gpuenv, index
+):
+    """This torch cannot even be imported: on this machine, for the CPU, so that verify runs."""
     args = ("--framework", "torch", "--python", HERE, "--index", "pypi", "--device", "cpu", "--json")
     index.add_plan(gpuenv("resolve", *args).json)
     ran = gpuenv("create", *args)
@@ -267,6 +243,13 @@ def test_a_first_environment_that_fails_stays_with_its_verdict(torch, gpuenv, in
     assert kept["verdict"]["verdict"] == "fails"
     stages = {s["stage"]: s["status"] for s in ran.json["verdict"]["stages"]}
     assert stages["framework"] == "fail" and stages["convolution"] == stages["loaded"] == "skip"
+    inode = (gpuenv.work / ".venv").stat().st_ino
+    ran = gpuenv("create", *args, "--recreate")
+    assert ran.code == 8, ran.out
+    assert ran.json["verdict"]["verdict"] == "fails" and ran.json["environment"] is None
+    assert (gpuenv.work / ".venv").stat().st_ino == inode
+    assert "was not changed" in ran.err
+    assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
 
 
 def test_a_folder_named_t_is_not_taken_for_a_token(torch, gpuenv):

@@ -23,7 +23,8 @@ def index(tmp_path_factory):
     """What jax takes for a GPU with CUDA 13 and 12 and for the CPU, and what else is asked for."""
     gpuenv = Command(tmp_path_factory.mktemp("plans"))
     held = Index()
-    for more in (GPU, (*GPU, "--cuda", "12"), ("--device", "cpu"), (*GPU, "--python", other_python())):
+    other = ("--python", other_python())
+    for more in (GPU, ("--device", "cpu", *other), (*GPU, "--cuda", "12", *other), ("--device", "cpu")):
         ran = gpuenv("resolve", "--framework", "jax", "--index", "pypi", "--json", *more)
         assert ran.code == 0, ran.out + ran.err
         held.add_plan(ran.json)
@@ -54,46 +55,45 @@ def go(gpuenv, index):
 TARGETS = "targets: {node: {driver: '580.65.06', gpus: [H100]}}\n"
 
 
-def by_file(go):
+def by_files(go):
     target = go("resolve", "--framework", "jax", *GPU, "--json").json["target"]
     (go.work / "node.json").write_text(json.dumps(target))
-    return ("--target", "node.json")
+    (go.work / "asked.txt").write_text("listed\n")
+    return ("--target", "node.json", "-r", "asked.txt")
 
 
-def by_links(go):
+def by_packages(go):
     links = go.work / "links"
     links.mkdir()
     (links / "away-1.0-py3-none-any.whl").write_bytes(wheel_bytes("away", "1.0"))
-    return (*GPU, "--find-links", "links", "--with", "away")
-
-
-def by_extra(go):
     text = '[project]\nname = "p"\nversion = "1"\ndependencies = ["jax"]\n[project.optional-dependencies]\nmore = ["extra-thing"]\n'
     (go.work / "pyproject.toml").write_text(text)
+    options = (
+        *GPU,
+        "--kernel",
+        "--with",
+        "along",
+        "--find-links",
+        "links",
+        "--with",
+        "away",
+        "--extra",
+        "more",
+    )
     file = go.work / "gpuenv.yaml"
     if not file.exists():
-        return ("--project", ".", "--extra", "more", *GPU)
+        return ("--project", ".", *options)
     file.write_text(file.read_text() + "project: .\n")
-    return ("--extra", "more", *GPU)
-
-
-def by_file_of_requirements(go):
-    (go.work / "asked.txt").write_text("listed\n")
-    return ("-r", "asked.txt", *GPU)
+    return options
 
 
 MAKES = {
-    "gpu": lambda _: GPU,
-    "target": by_file,
+    "files": by_files,
+    "packages": by_packages,
     "cpu-python": lambda _: ("--device", "cpu", "--python", other_python()),
-    "gpu-python": lambda _: (*GPU, "--python", other_python()),
-    "cuda": lambda _: (*GPU, "--cuda", "12"),
-    "kernel": lambda _: (*GPU, "--kernel"),
-    "extra": by_extra,
-    "requirements": by_file_of_requirements,
-    "with": lambda _: (*GPU, "--with", "along"),
-    "find-links": by_links,
+    "cuda-python": lambda _: (*GPU, "--cuda", "12", "--python", other_python()),
 }
+"""Each has several options: all of them have to be kept."""
 
 
 @pytest.fixture(params=["project", "options"])
@@ -147,25 +147,36 @@ def test_each_change_keeps_how_it_was_made(made, go, how):
 
 
 @pytest.mark.parametrize(
-    ("made_with", "now", "said"),
+    ("made_with", "refused"),
     [
-        (GPU, ("--device", "cpu"), "device: auto, now cpu"),
-        (GPU, ("--cuda", "12"), "cuda: none, now 12"),
-        (GPU, ("--driver", "570.26", "--gpu", "H100"), "driver: 580.65.06, now 570.26"),
-        (("--device", "cpu"), GPU, "device: cpu, now auto"),
-        (("--device", "cpu"), ("--python", "3.9"), "python: none, now 3.9"),
-        (("--device", "cpu"), ("--manager", "conda"), "manager: venv, now conda"),
+        (
+            GPU,
+            {
+                ("--device", "cpu"): "device: auto, now cpu",
+                ("--cuda", "12"): "cuda: none, now 12",
+                ("--driver", "570.26", "--gpu", "H100"): "driver: 580.65.06, now 570.26",
+            },
+        ),
+        (
+            ("--device", "cpu"),
+            {
+                GPU: "device: cpu, now auto",
+                ("--python", "3.9"): "python: none, now 3.9",
+                ("--manager", "conda"): "manager: venv, now conda",
+            },
+        ),
     ],
+    ids=["gpu", "cpu"],
 )
-def test_another_device_cuda_or_python_is_refused_without_recreate(go, made_with, now, said):
-    if "conda" in now:
-        pytest.importorskip("rattler")
+def test_another_device_cuda_or_python_is_refused_without_recreate(go, made_with, refused):
+    pytest.importorskip("rattler")
     named = ("--framework", "jax", "--index", "pypi", "--no-verify")
     ok(go("create", *named, *made_with))
     held = stack(go.work / ".venv"), installed(go.work / ".venv")
-    ran = go("create", *now, "--json", "--no-verify")
-    assert ran.code == 2 and said in ran.json["error"]["message"], ran.out
-    assert "--recreate" in ran.json["error"]["hint"]
+    for now, said in refused.items():
+        ran = go("create", *now, "--json", "--no-verify")
+        assert ran.code == 2 and said in ran.json["error"]["message"], ran.out
+        assert "--recreate" in ran.json["error"]["hint"]
     assert (stack(go.work / ".venv"), installed(go.work / ".venv")) == held
 
 

@@ -4,7 +4,6 @@ import subprocess
 import sys
 import tempfile
 
-import pytest
 from rows import rows
 
 from provision.cli import exit_codes, system_errors
