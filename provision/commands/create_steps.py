@@ -72,7 +72,6 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
         with interruption_message.describe_by(interruption_message.remember_state(env).look):
             if how.recreate or not draft_and_replace_folder.made_by_gpuenv(env):
                 return _build_new(emit, env, choices, how)
-            draft_and_replace_folder.refuse_half_changed(env)
             lock = require_lock(env, choices, how, emit)
             return in_place(emit, env, choices, how, lock)
 
@@ -286,7 +285,6 @@ def change_in_place(
     emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: Lock | None
 ) -> CreateResult:
     """Solve again, as similar to the environment's lock as possible, and change only what differs."""
-    draft_and_replace_folder.refuse_half_changed(env)
     state.require_vouched(env)
     old = pylock.read_in(env / draft_and_replace_folder.MARK)
     job = _job(emit, env, choices, how, lock, old)

@@ -58,7 +58,6 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
 
     path = where.make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
-        draft_and_replace_folder.refuse_half_changed(path)
         state.require_vouched(path)
         lock = _lock_of(path)
         return _preview(
@@ -69,7 +68,6 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         draft_and_replace_folder.recover(path)
         state.require_vouched(path)
         choices = _as_created(path, options.choices)
-        draft_and_replace_folder.refuse_half_changed(path)
         lock = _lock_of(path)
         job = BuildJob(
             env=path, lock=lock, choices=choices, sources=package_sources.read_sources(choices), emit=emit,

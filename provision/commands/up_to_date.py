@@ -29,11 +29,7 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
     """Return the result if everything is up to date, or None if it is not certain. A `brief` result has no
     lock."""
     env = make_absolute(env)
-    if (
-        not draft_and_replace_folder.made_by_gpuenv(env)
-        or not draft_and_replace_folder.is_settled(env)
-        or draft_and_replace_folder.is_half_changed(env)
-    ):
+    if not draft_and_replace_folder.made_by_gpuenv(env) or not draft_and_replace_folder.is_settled(env):
         return None
     if state.interpreter(env) is None or not state.is_vouched(env):
         return None

@@ -21,7 +21,6 @@ from ..errors import BuildError, UsageError
 from ..model import Emit, Event, drop_event
 from ..system.write_inside_folder import suggest_fix
 from . import place_lock
-from .protected_folders import holds_more_than_an_environment, home_folder, refuse_mounts
 
 MARK = ".gpuenv"
 # Also the characters that change the direction of text: the shown path would look like another one.
@@ -46,27 +45,11 @@ def has_been_made(env: Path) -> bool:
 
 _PAUSE = 0.2
 """Seconds between two attempts to lock the path."""
-_CHANGING = "changing.json"
-"""The name of a file that an early development version wrote while it changed packages."""
 
 
 def is_settled(path: Path) -> bool:
     """Return whether no run was interrupted here: no unfinished environment at the path or beside it."""
     return not any(p.exists() for p in (get_draft_path(path), aside(path), path / MARK / UNFINISHED))
-
-
-def is_half_changed(path: Path) -> bool:
-    """Return whether an early development version was interrupted while it changed packages."""
-    return (path / MARK / _CHANGING).exists()
-
-
-def refuse_half_changed(path: Path) -> None:
-    """Raise BuildError for an environment whose packages match no lock."""
-    if is_half_changed(path):
-        raise BuildError(
-            f"{path} is incomplete: {MARK}/{_CHANGING} shows that a change of its packages was interrupted",
-            hint=f"rebuild it: gpuenv create {shlex.quote(str(path))} --recreate",
-        )
 
 
 def check_place(path: Path) -> None:
@@ -287,3 +270,49 @@ def not_writable(path: Path, error: OSError) -> BuildError:
         f"cannot write in {path}: {error.strerror or error}",
         hint=suggest_fix(error, "choose a path for ENV in a folder with write permission"),
     )
+
+
+# --- folders that are never removed: the home folder, file system roots, mount points --------------
+
+
+def home_folder() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None  # neither HOME nor the user database names one
+
+
+def holds_more_than_an_environment(path: Path) -> bool:
+    """Return whether a folder contains the home folder, or is the root of the file system or directly below it.
+
+    Messages never advise to remove such a folder.
+    """
+    real, home = path.resolve(), home_folder()
+    return (
+        real == real.parent
+        or real.parent == Path(real.anchor)
+        or bool(home and home.resolve().is_relative_to(real))
+    )
+
+
+def find_mount(env: Path) -> Path | None:
+    """Return the mount point of another disk at or in a folder, or None. Files there would be removed from that disk."""
+    real = env.resolve()
+    inside = next((m for m in _read_mounts() if m.is_relative_to(real)), None)
+    return inside or (env if os.path.ismount(env) else None)
+
+
+def _read_mounts() -> list[Path]:
+    """Return the mount points from Linux's table (proc(5): the fifth field, blanks as octal)."""
+    try:
+        rows = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return []  # on other systems ismount checks the environment itself
+    points = [row.split(b" ")[4] for row in rows if row.count(b" ") > 4]
+    return [Path(os.fsdecode(p.decode("unicode_escape").encode("latin-1"))) for p in points]
+
+
+def refuse_mounts(path: Path) -> None:
+    """Raise BuildError if another disk is mounted in a folder to remove."""
+    if place := find_mount(path):
+        raise BuildError(f"another disk is mounted at {place}; {path} is left alone", hint="unmount it first")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import BuildError, UsageError
-from . import draft_and_replace_folder, protected_folders
+from . import draft_and_replace_folder
 
 _LISTED = "`gpuenv list` shows the environments that gpuenv made"
 
@@ -27,7 +27,7 @@ def _check_is_ours(env: Path) -> None:
     if (
         os.path.lexists(env)
         and not draft_and_replace_folder.made_by_gpuenv(env)
-        and protected_folders.holds_more_than_an_environment(env)
+        and draft_and_replace_folder.holds_more_than_an_environment(env)
     ):
         raise UsageError(f"{env} {_explain_refusal(env)}; gpuenv never removes it", hint=_LISTED)
     if env.is_symlink():
@@ -53,7 +53,7 @@ def _check_is_ours(env: Path) -> None:
 
 def _explain_refusal(env: Path) -> str:
     """Return why a folder that holds more than an environment is never removed."""
-    home, real = protected_folders.home_folder(), env.resolve()
+    home, real = draft_and_replace_folder.home_folder(), env.resolve()
     if home and home.resolve() == real:
         return "is your home folder"
     return (
@@ -69,11 +69,11 @@ def _check_nobody_needs(env: Path) -> None:
         raise UsageError(f"this gpuenv runs from {env}", hint="remove it with another gpuenv, or with rm")
     for folder, whose in (
         (_get_current_folder(), "you are inside"),
-        (protected_folders.home_folder(), "your home folder is inside"),
+        (draft_and_replace_folder.home_folder(), "your home folder is inside"),
     ):
         if folder and folder.is_relative_to(real):
             raise UsageError(f"{whose} {env}; it is left alone", hint="cd out of it first")
-    if mounted := protected_folders.find_mount(env):
+    if mounted := draft_and_replace_folder.find_mount(env):
         raise UsageError(
             f"another disk is mounted at {mounted}; {env} is left alone", hint="unmount it first"
         )

@@ -27,8 +27,7 @@ from pathlib import Path
 from ..errors import BuildError
 from ..system.write_inside_folder import TooDeepError, find_links_out, write_file
 from . import draft_and_replace_folder, host_verdicts
-from .draft_and_replace_folder import MARK, not_writable
-from .protected_folders import refuse_mounts
+from .draft_and_replace_folder import MARK, not_writable, refuse_mounts
 
 
 @contextmanager

@@ -33,7 +33,9 @@ class UvFailure:
 
 
 _ADDRESS = re.compile(r"https?://[^\s`'\")]+")
-_DENIED = re.compile(r"An index \((\S+)\) returned an? (\d{3}) ([A-Za-z ]+) error")
+_DENIED = re.compile(
+    r"An index (?:URL )?\((\S+)\) (?:returned an? |could not be queried .{0,80}?\()(\d{3}) ([A-Za-z ]+?)(?: error|\))"
+)
 _NAMES = (
     r"Failed to (?:download|fetch|read|prepare|install)(?: distribution)?[: ]+`([A-Za-z0-9._-]+)[=@ `]",
     r"Because (?:only )?([A-Za-z0-9][A-Za-z0-9._-]*)(?:[=<>~!]\S+)? has invalid metadata",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import csv
 import dataclasses
+import hashlib
+import io
+import json
 import os
 import shutil
 import sys
@@ -16,10 +21,10 @@ from ..errors import BuildError
 from ..index import pytorch_index, uv, uv_config
 from ..index.uv import without_credentials
 from ..index.wheel_folders import expand_address
-from ..model import Event, Lock, LockedPackage, PackageSources
-from ..system import process, scratch_folders
+from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
+from ..system import process, scratch_folders, untrusted, write_inside_folder
+from ..system.redaction import redact_value
 from . import bytecode_cache, cache_and_disk, pylock
-from .redact_installed_records import redact_installed
 from .uv_log import TIMEOUT, progress
 
 
@@ -144,7 +149,7 @@ class UvInstall:
             file = folder / "requirements.txt"
             file.write_text(requirements, encoding="utf-8")
             done = uv.run_uv([*words, str(file)], sources, python=get_python(self.path), settings=settings)
-        redact_installed(self.lock, self.path, self.target)
+        _redact_installed(self.lock, self.path, self.target)
         return done
 
 
@@ -164,3 +169,44 @@ def _adapt_sources(lock: Lock, sources: PackageSources, *, offline: bool) -> Pac
     else:  # the hash decides, so indexes for single packages may serve all packages
         sources = dataclasses.replace(sources, extra=(*sources.extra, *sources.explicit))
     return dataclasses.replace(sources, find_links=tuple(links), offline=offline or sources.offline)
+
+
+_ADDRESS_FILE = "direct_url.json"
+
+
+def _redact_installed(lock: Lock, env: Path, target: Path | None = None) -> None:
+    """Restore the references to variables in direct_url.json of a lock's packages. Raises BuildError.
+
+    uv writes the address of a package into this file, with the values of variables. The packages are in an
+    environment, or in a folder `target` beside it.
+    """
+    wanted = {normalize_name(p.name) for p in lock.packages if p.index is None}
+    root = target or env
+    for path in sorted(
+        root.glob(f"{'' if target else 'lib/python3*/site-packages/'}*.dist-info/{_ADDRESS_FILE}")
+    ):
+        if normalize_name(path.parent.name.partition("-")[0]) not in wanted:
+            continue
+        try:
+            content = json.loads(untrusted.read_bytes(path))
+            if (public := redact_value(content)) != content:
+                _replace_recorded(path, json.dumps(public).encode(), root)
+        except (OSError, ValueError) as error:
+            raise BuildError(
+                f"{path} may contain credentials of an address, and cannot be changed: {error}",
+                hint="build it again: gpuenv create --recreate",
+            ) from error
+
+
+def _replace_recorded(path: Path, data: bytes, root: Path) -> None:
+    """Replace a file, and its digest and size in RECORD."""
+    write_inside_folder.write_file(path, data, root=root)
+    record = path.with_name("RECORD")
+    rows = list(csv.reader(untrusted.read_bytes(record).decode("utf-8").splitlines()))
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    inside = f"{path.parent.name}/{_ADDRESS_FILE}"
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        [inside, f"sha256={digest}", str(len(data))] if row[:1] == [inside] else row for row in rows
+    )
+    write_inside_folder.write_file(record, text.getvalue(), root=root)

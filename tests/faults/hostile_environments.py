@@ -132,7 +132,7 @@ def mark_is_link(at: Field, env: Path) -> None:
 
 
 def marks_are_links(at: Field, env: Path) -> None:
-    names = ("requirements.txt", "verdict.json", "size.json", "installed.json", "request.json", "plan.json", "changing.json",
+    names = ("requirements.txt", "verdict.json", "size.json", "installed.json", "request.json", "plan.json",
              "fetched", ".verdict.json.1")  # fmt: skip
     for name in names:
         path = env / ".gpuenv" / name
@@ -142,14 +142,12 @@ def marks_are_links(at: Field, env: Path) -> None:
             link(path, at.outside / name)
         else:
             link(path, at.outside / ("sub" if name == "fetched" else "precious.txt"))
-    (env / ".gpuenv" / "changing.json").unlink()
     drop_file(at, env)
 
 
 def fetched_is_link(at: Field, env: Path) -> None:
-    """A change that was interrupted, with a scratch folder that leads out."""
+    """A scratch folder that leads out."""
     link(env / ".gpuenv" / "fetched", at.outside)
-    (env / ".gpuenv" / "changing.json").write_text('{"lock": {}, "new": {}, "request": {}}')
 
 
 def hard_links(at: Field, env: Path) -> None:

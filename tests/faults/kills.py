@@ -139,9 +139,7 @@ def stage_of(err: str, at: Site, action: Action) -> str:
     if action.verb == "bundle":
         seen += ["manifest"] if (at.out / "gpuenv-bundle.json").exists() else []
     elif action.verb != "update":
-        seen += [
-            m.partition(".")[0] for m in ("building", "changing.json") if (at.env / ".gpuenv" / m).exists()
-        ]
+        seen += ["building"] if (at.env / ".gpuenv" / "building").exists() else []
         seen += ["ENV"] if at.env.exists() else []
     return f"{(told[-1] if told else 'start')[:34]:34} {'+'.join(seen) or '-':18}"
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from ground import ASK, HERE, Command, Ran, differences, tree
 from loopback import Index, serving
 
-MARKED = ("building", "changing.json")
-"""Files of `.gpuenv/` by which the next run knows an environment as unfinished."""
+MARK = "building"
+"""The file of `.gpuenv/` by which the next run knows an environment as unfinished."""
 # The last is a folder that was killed before it had its name: a later run sweeps it once it is old.
 NOT_OURS = ("tmp", "conda-lock-", "TmP", ".gpuenv-scratch-")
 """Temporary folders of libraries, empty or nearly: rattler's and conda-lock's own, and the file by which
@@ -106,7 +106,7 @@ class Site:
             if place.is_dir():
                 found += [p for p in place.iterdir() if p.name.startswith(".") and p.name != ".gitignore"]
         found += [
-            p for n in ("fetched", "requirements.txt", *MARKED) if (p := self.env / ".gpuenv" / n).exists()
+            p for n in ("fetched", "requirements.txt", MARK) if (p := self.env / ".gpuenv" / n).exists()
         ]
         return sorted(str(p.relative_to(self.folder)) for p in [*found, *self.siblings()])
 
@@ -133,7 +133,7 @@ class Site:
     def whole(self, env: Path | None = None) -> bool:
         """Whether an environment is there that no run is to finish."""
         env = env or self.env
-        return (env / ".gpuenv").is_dir() and not any((env / ".gpuenv" / m).exists() for m in MARKED)
+        return (env / ".gpuenv").is_dir() and not (env / ".gpuenv" / MARK).exists()
 
 
 _ASKED = """

@@ -143,19 +143,6 @@ def test_options_are_recorded_after_what_they_lead_to(torch):
     assert asked == max(p.stat().st_mtime_ns for p in mark.iterdir() if p.name != "verdict.json")
 
 
-def test_an_environment_that_an_early_version_left_half_changed_is_built_anew(torch):
-    assert torch("create", *ASK, "--with", "aa==1.0", "--no-verify").code == 0
-    env = torch.work / ".venv"
-    (env / ".gpuenv" / "changing.json").write_text("{}")
-    for words in (("create", *ASK, "--with", "aa==1.0"), ("repair",), ("add", "aa")):
-        ran = torch(*words, "--no-verify", "--json")
-        error = ran.json["error"]
-        assert ran.code == 7 and f"{env} is incomplete" in error["message"], ran.err
-        assert error["hint"] == f"rebuild it: gpuenv create {env} --recreate"
-    assert torch("create", "--recreate", "--no-verify").code == 0
-    assert not (env / ".gpuenv" / "changing.json").exists() and state_of(torch)[0] == "1.0"
-
-
 @pytest.mark.parametrize("name", ["venv", "conda"])
 @pytest.mark.parametrize("copied", [False, True], ids=["anew", "changed"])
 @pytest.mark.parametrize(

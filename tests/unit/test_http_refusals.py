@@ -62,6 +62,23 @@ def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
     assert refusal.hint == failure.hint
 
 
+@rows(
+    ("hint", "words"),
+    [
+        ("An index URL ({}) could not be queried due to a lack of valid authentication credentials (401 Unauthorized)",
+         "requires credentials for jaxlib (HTTP 401 Unauthorized)"),
+        ("An index ({}) returned a 403 Forbidden error. Check that the index URL is correct",
+         "denies access to jaxlib (HTTP 403 Forbidden)"),
+    ],
+)  # fmt: skip
+def test_a_page_that_uv_may_not_read_names_index_and_package(hint, words):
+    """uv calls such a package missing, and the index only in a hint."""
+    log = f"cause: Because jaxlib was not found in the package registry and\nyou require jaxlib\n\nhint: {hint.format(INDEX)}"
+    failure = uv_failures.find_failure(log)
+    assert failure is not None and failure.message == f"the package index {INDEX} {words}"
+    assert failure.address == INDEX and failure.index_unavailable
+
+
 @rows(("error", "words"), EXCEPTIONS, ids=lambda v: type(v).__name__)
 def test_an_exception_of_the_network_has_a_message_and_a_hint(error, words):
     failure = read_error(f"{INDEX}/numpy/", error)
