@@ -10,7 +10,7 @@ from pathlib import Path
 
 from provision.cli.command_table import ALIASES, COMMANDS, load_command
 from provision.cli.typer_signatures import get_variable
-from provision.model import command_options
+from provision.model import declare
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "commands.md"
 HEAD = """\
@@ -58,7 +58,7 @@ def section(name: str) -> str:
     """Return the section of a command: its help, its arguments, and its options under their headings."""
     verb = COMMANDS[name]
     kind, _ = load_command(name)
-    declared = [*command_options.iterate_options(kind), *command_options.iterate_options(verb.output)]
+    declared = [*declare.iterate_options(kind), *declare.iterate_options(verb.output)]
     lines = [f"## gpuenv {name}", "", verb.help, ""]
     arguments = [(field, how) for _, field, how in declared if how.is_argument and not how.hidden]
     if arguments:
@@ -74,9 +74,9 @@ def section(name: str) -> str:
     return "\n".join(lines)
 
 
-def row(field: dataclasses.Field[typing.Any], how: command_options.Option, kind: type) -> str:
+def row(field: dataclasses.Field[typing.Any], how: declare.Option, kind: type) -> str:
     """Return the row of an option: its flags, its help and its variable."""
-    flags = how.flags or (command_options.make_flag(field.name),)
+    flags = how.flags or (declare.make_flag(field.name),)
     value = f" {how.metavar}" if how.metavar else ""
     shown = ", ".join(f"`{flag}{value if flag.startswith('--') else ''}`" for flag in flags)
     variable = get_variable(field.name, how, kind)

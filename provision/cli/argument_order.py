@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..model import command_options
+from ..model import declare
 from .command_table import COMMANDS, GROUPS, load_command
 
 _ANYWHERE = ("--json", "-q", "--quiet", "-v", "--verbose")
@@ -94,11 +94,11 @@ def _read_run_flags() -> _RunFlags:
     kind, _ = load_command("run")
     valued, plain = set[str](), {*_HELP}
     for _, field, how in (
-        *command_options.iterate_options(kind),
-        *command_options.iterate_options(COMMANDS["run"].output),
+        *declare.iterate_options(kind),
+        *declare.iterate_options(COMMANDS["run"].output),
     ):
         if not how.is_argument:
-            names = how.flags or (command_options.make_flag(field.name),)
+            names = how.flags or (declare.make_flag(field.name),)
             (plain if isinstance(field.default, bool) else valued).update(names)
     return _RunFlags(frozenset(valued), frozenset(plain))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..model.command_options import OUTPUT, option
+from provision.model.declare import OUTPUT, option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__, show
-from ..model import Event, command_options
-from ..model.command_options import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
+from ..model import Event, declare
+from ..model.declare import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
 from ..system import process, trust
 from . import exit_codes, typer_signatures
 from .command_table import ALIASES, COMMANDS, FIRST_COMMANDS, GROUPS, load_command
@@ -114,10 +114,8 @@ def _prepare_command(name: str) -> Any:
 
     def call(context: typer.Context, values: dict[str, Any]) -> int:
         trust.accept_project(bool(values.get("trust_project")))
-        output = command_options.build_options(verb.output, values, frozenset())
-        options = command_options.build_options(
-            kind, values, typer_signatures.find_named_options(context, values)
-        )
+        output = declare.build_options(verb.output, values, frozenset())
+        options = declare.build_options(kind, values, typer_signatures.find_named_options(context, values))
         return _run_command(function, verb.adapt(options, output, context.obj), output)
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

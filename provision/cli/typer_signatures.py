@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ..model import command_options
+from ..model import declare
 
 CONTEXT = "context"
 
@@ -20,7 +20,7 @@ def make_callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
     parameters = [inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for kind in kinds:
         hints: dict[type, dict[str, Any]] = {}
-        for owner, field, how in command_options.iterate_options(kind):
+        for owner, field, how in declare.iterate_options(kind):
             if owner not in hints:
                 hints[owner] = _read_types(owner)
             parameters.append(
@@ -42,7 +42,7 @@ def find_named_options(context: typer.Context, values: Mapping[str, Any]) -> fro
     )
 
 
-def get_variable(name: str, how: command_options.Option, kind: type) -> str | None:
+def get_variable(name: str, how: declare.Option, kind: type) -> str | None:
     """Return the variable that sets an option: GPUENV_ and its long flag.
 
     Return None for an option that permits something, or names what a command removes. A variable left in a
@@ -54,14 +54,14 @@ def get_variable(name: str, how: command_options.Option, kind: type) -> str | No
         or name in getattr(kind, "NAMES_WHAT_IS_REMOVED", ())
     ):
         return None
-    flags = how.flags or (command_options.make_flag(name),)
+    flags = how.flags or (declare.make_flag(name),)
     long = next((flag for flag in flags if flag.startswith("--")), None)
     return f"GPUENV_{long.partition('/')[0].strip('-').replace('-', '_').upper()}" if long else None
 
 
 def _read_types(owner: type) -> dict[str, Any]:
     """Return the types of a dataclass's own options. Types of other fields may not be imported."""
-    fields = [field for kind, field, _ in command_options.iterate_options(owner) if kind is owner]
+    fields = [field for kind, field, _ in declare.iterate_options(owner) if kind is owner]
     wanted = type(owner.__name__, (), {"__annotations__": {field.name: field.type for field in fields}})
     return get_type_hints(wanted, vars(sys.modules[owner.__module__]))
 
@@ -78,7 +78,7 @@ def _make_completion(name: str) -> Callable[[str], Any]:
 
 
 def _make_parameter(
-    field: Field[Any], kind: Any, how: command_options.Option, variable: str | None
+    field: Field[Any], kind: Any, how: declare.Option, variable: str | None
 ) -> inspect.Parameter:
     """Return the parameter of an option. A list is None if the command line does not name it."""
     default = inspect.Parameter.empty if field.default is MISSING else field.default
@@ -92,7 +92,7 @@ def _make_parameter(
             autocompletion=complete,
         )  # fmt: skip
     else:
-        flags = how.flags or (command_options.make_flag(field.name),)
+        flags = how.flags or (declare.make_flag(field.name),)
         info = typer.Option(
             *flags, help=how.help, metavar=how.metavar, rich_help_panel=how.panel, autocompletion=complete,
             envvar=variable, show_envvar=False,

@@ -9,9 +9,10 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from provision.model.declare import argument
+
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
-from ..model.command_options import argument
 from ..project.config.edit_packages import add_packages, merge_packages
 from ..project.config.key_forms import CONFIG_NAME
 from .package_edit import EditOptions, PackageEdit, apply_edit

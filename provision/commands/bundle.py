@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from provision.model.declare import argument, group, option
+
 from .. import bundle as stage
 from ..environment import draft_and_replace_folder
 from ..errors import UsageError
 from ..model import Bundle, Emit, Event, Fleet, Plan, Preview, drop_event
-from ..model.command_options import argument, group, option
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from . import bundle_lock, interruption_message, lock_fleet_for_bundle, target_option

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from provision.model.declare import group
+
 from ..environment import gpuenv_cache
 from ..model import CacheUsage, Emit, Event, drop_event
-from ..model.command_options import group
 from ..request.paths_of_environment_and_cache import get_cache_dir
 from ..request.shared_options import Choices
 

@@ -6,7 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model.command_options import BUILD, SOURCES, argument, group, option
+from provision.model.declare import BUILD, SOURCES, argument, group, option
+
 from ..request.shared_options import Choices
 
 

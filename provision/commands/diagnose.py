@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from provision.model.declare import argument, group, option
+
 from .. import detect
 from ..errors import GpuenvError, LockError, UsageError
 from ..model import (
@@ -26,7 +28,6 @@ from ..model import (
     drop_event,
     from_plain,
 )
-from ..model.command_options import argument, group, option
 from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..request.target import read_json

@@ -7,6 +7,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from provision.model.declare import REQUIRED, argument, group, option
+
 from .. import export as stage
 from ..environment import draft_and_replace_folder, state
 from ..errors import LockError, UsageError
@@ -22,7 +24,6 @@ from ..model import (
     drop_event,
     make_lock_name,
 )
-from ..model.command_options import REQUIRED, argument, group, option
 from ..project.config.project_file import find_in_folder
 from ..request import load_profiles, paths_of_environment_and_cache as where, project_folder as projects
 from ..request.shared_options import Choices

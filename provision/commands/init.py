@@ -8,8 +8,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from provision.model.declare import group, option
+
 from ..model import VENV_LOCK, Emit, Event, InitResult, Profiles, drop_event
-from ..model.command_options import group, option
 from ..request.shared_options import Choices
 
 

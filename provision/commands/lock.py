@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from provision.model.declare import argument, group, option
+
 from ..errors import UsageError
 from ..model import Emit, drop_event
-from ..model.command_options import argument, group, option
 from ..request.project_options import apply_project
 from ..request.shared_options import Choices
 from ..system.output_file import is_stdout

@@ -11,11 +11,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from provision.model.declare import BUILD, group, option
+
 from ..environment import draft_and_replace_folder, state
 from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
-from ..model.command_options import BUILD, group, option
 from ..project.config.edit_packages import write_files
 from ..project.config.key_forms import CONFIG_NAME
 from ..request import (

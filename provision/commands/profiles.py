@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from provision.model.declare import argument, group, option
+
 from .. import profiles
 from ..environment.gpuenv_cache import cache_folder
 from ..errors import DataError, UsageError
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
 from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
-from ..model.command_options import argument, group, option
 from ..profiles import measure
 from ..profiles.check_table import check_table
 from ..profiles.measure.cached_wheel_facts import Reader, row_name

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from provision.model.declare import argument, group, option
+
 from ..environment import draft_and_replace_folder, packages_to_replace as repairs, state
 from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
-from ..model.command_options import argument, group, option
 from ..request import package_sources, paths_of_environment_and_cache as where, project_options as inproject
 from ..request.shared_options import Choices
 from ..system import process

@@ -11,12 +11,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
+from provision.model.declare import argument, option
+
 from .. import __version__, detect, report as stage
 from ..environment import draft_and_replace_folder, state
 from ..environment.locate import locate_environment
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
-from ..model.command_options import argument, option
 from ..request import package_sources, paths_of_environment_and_cache as where, shared_options as o
 from ..request.project_folder import find_project_env
 from ..system import process

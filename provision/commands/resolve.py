@@ -9,11 +9,12 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from provision.model.declare import group, option
+
 from .. import detect
 from ..errors import ResolveError, UsageError
 from ..index.build_addresses import name_configured
 from ..model import Emit, Event, Fleet, Lock, Plan, Profiles, RequestContext, drop_event, normalize_name
-from ..model.command_options import group, option
 from ..request import (
     package_sources,
     paths_of_environment_and_cache as where,

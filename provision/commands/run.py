@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from provision.model.declare import argument, group, option
+
 from .. import detect
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, Finding, RunResult, drop_event
-from ..model.command_options import argument, group, option
 from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..request.project_folder import find_project_env, locate_project_file
 from ..request.shared_options import Choices

@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..model.command_options import TARGET, option
+from provision.model.declare import TARGET, option
+
 from ..request.shared_options import STDIN, Choices
 
 NOT_SHARED = ("target",)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from provision.model.declare import argument, group, option
+
 from ..environment import draft_and_replace_folder, state
 from ..environment.locate import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
@@ -23,7 +25,6 @@ from ..model import (
     find_lock_manager,
     make_lock_name,
 )
-from ..model.command_options import argument, group, option
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
 from ..system import process

@@ -1,4 +1,4 @@
-"""Rows of profiles/*.yaml: known builds, cuDNN and CUDA releases, GPUs, drivers and indexes."""
+"""Rows of profiles/*.yaml: builds, CUDA and cuDNN releases, GPUs, drivers, packages, causes of failures."""
 
 from __future__ import annotations
 
@@ -6,18 +6,312 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .failure_catalog import CatalogueMessage, FailureCause, FailureMessage, FailureRule
-from .finding_text_rows import FindingText
-from .prebuilt_wheels import CxxAbi, WheelGlibc, WheelPage
-from .profile_package_rows import (
-    CondaName,
-    DlopenedLibrary,
-    ImportName,
-    OptionalLibraries,
-    Replacement,
-    SystemLibrary,
-)
-from .satellites import PackageTrap, Satellite
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelPage:
+    """A page of wheels compiled against builds of a framework, and the rule for their file names.
+
+    `packages` are the packages on it. In `url`, {version} and {label} ("cu128", "cpu") are those of the build, and
+    {release} is the release of the package. A page is for one build or for one release. `listing` is a page with
+    links to all pages of builds.
+
+    `local` is the local version of a file. {minor} is "2.8" and {digits} "28" (the minor release of the framework).
+    {cuda} is "12" or "122" (only the major matters), and {abi} "TRUE" (the C++11 string ABI). Without `local` the
+    solver chooses among the files of the page.
+    """
+
+    framework: str
+    packages: tuple[str, ...]
+    url: str
+    local: str | None = None
+    listing: str | None = None
+
+    @property
+    def is_of_release(self) -> bool:
+        """Whether each release of the package has a page."""
+        return "{release}" in self.url
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CxxAbi:
+    """The C++11 string ABI ("1" or "0") of the builds of a framework.
+
+    A row is for versions (a PEP 440 specifier), a CUDA release and a platform, or for any (None). The first matching
+    row applies.
+    """
+
+    framework: str
+    versions: str
+    cxx11: str
+    cuda: str | None = None
+    platform: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelGlibc:
+    """The oldest glibc for the prebuilt wheels of a package, by versions (a PEP 440 specifier). Their names do not have
+    it: the tag linux_x86_64 allows every glibc."""
+
+    package: str
+    versions: str
+    glibc: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltFor:
+    """The builds that a wheel is compiled for, by its file name.
+
+    These are the minor release of a framework ("2.8"), its CUDA, and the C++11 string ABI ("1" or "0"). The CUDA is a
+    `label` ("cu128", "cpu") or a major `cuda` ("12").
+    """
+
+    framework: str
+    minor: str
+    label: str | None = None
+    cuda: str | None = None
+    cxx11: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrebuiltWheel:
+    """A wheel of a page.
+
+    `version` has no local label. `pythons` are the minor versions that support the file on the target. `sha256` is
+    the hash on the page.
+    """
+
+    package: str
+    version: str
+    url: str
+    built_for: BuiltFor
+    pythons: tuple[str, ...] = ()
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Satellite:
+    """One release of a package with compiled code, on one platform.
+
+    Rows that differ only in `cuda` are alternatives in one wheel. `form` is "wheel", "source", or "download" (a
+    source whose build downloads a wheel from another index). `pythons` are the minor versions with a wheel. "3.10+"
+    is a wheel for 3.10 and all later ones (abi3, or no Python code). `glibc` is the oldest glibc that its tag and its
+    symbols allow.
+
+    `cuda` is the CUDA major ("13"), or the release of an alternative ("12.8"). It is None without CUDA libraries.
+    `cuda_by` is the evidence: "needed" (DT_NEEDED), "dlopen" (names in the code), "name" (of the package). `needs`
+    are the NVIDIA libraries in DT_NEEDED of its libraries. `optional` are those that only an optional module needs,
+    and `bundles` those inside the wheel. `cudnn` is a PEP 440 specifier, with `cudnn_by` like `cuda_by`. `kernels`
+    are the GPUs for which any of its libraries has code. Code for one GPU alone (sm_90a) is shown as 9.0.
+
+    `built_for` is the framework requirement ("torch==2.14.0"). `abi` is "stable" (runs with any later release of the
+    framework) or "exact" (compiled for one release, unknown if `built_for` is a range). It is None if its code does
+    not call a framework. `cxx11` is "1" or "0", the C++ string ABI of its calls. `extras` have libraries that the
+    release needs and does not require. `nvcc` says that its setup.py compiles CUDA code.
+    """
+
+    package: str
+    version: str
+    platform: str
+    index: str
+    form: str
+    pythons: tuple[str, ...] = ()
+    glibc: str | None = None
+    cuda: str | None = None
+    cuda_by: str | None = None
+    needs: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    bundles: tuple[str, ...] = ()
+    built_for: str | None = None
+    abi: str | None = None
+    cxx11: str | None = None
+    cudnn: str | None = None
+    cudnn_by: str | None = None
+    kernels: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    nvcc: bool = False
+    sha256: str | None = None
+    bytes: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageTrap:
+    """A package whose content differs from its name.
+
+    `versions` is a PEP 440 specifier, or None for all. It has the reason, and the package to install in its place.
+    `action` is None if the name is always a mistake, and "warn" if it can be intended. It is "replace" if the plan's
+    CUDA decides the replacement.
+    """
+
+    package: str
+    why: str
+    source: str
+    versions: str | None = None
+    instead: str | None = None
+    action: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportName:
+    """The distribution of a module: `package` "opencv-python" for `module` "cv2".
+
+    `also` are other distributions of it. `implies` is the framework of a program that imports the module and no
+    framework. `common` marks a name that programs also use for their own folders.
+    """
+
+    module: str
+    package: str
+    also: tuple[str, ...] = ()
+    implies: str | None = None
+    common: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CondaName:
+    """The equivalent of a conda package outside conda: the wheel `package`, or `means`.
+
+    `means` is "cuda" (its version is the CUDA release), "cpu" (builds without CUDA), "plan" (the plan decides it) or
+    "program" (no Python package, no wheel).
+    """
+
+    conda: str
+    package: str | None = None
+    means: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SystemLibrary:
+    """The packages of Linux distributions that have a library, by its soname.
+
+    `deb` is the package of Debian and Ubuntu. `deb_t64` is its name since Debian 13 and Ubuntu 24.04, if it changed.
+    `rpm` is the package of Fedora and RHEL.
+    """
+
+    soname: str
+    deb: str | None = None
+    deb_t64: str | None = None
+    rpm: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DlopenedLibrary:
+    """A library that a package opens by name at import: its sonames, one of which is enough.
+
+    `bundled` is a pattern of the package's own files that replace it.
+    """
+
+    package: str
+    library: str
+    bundled: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptionalLibraries:
+    """Libraries that only optional modules of a package need, by name without "lib" and ".so"."""
+
+    package: str
+    libraries: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replacement:
+    """A package with the same modules that needs fewer libraries of the system."""
+
+    package: str
+    instead: str
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureCause:
+    """A root cause of failures: its layer ("1" is the lowest, the driver), title and fix.
+
+    `decides` is the evidence that would prove it, with the command that shows it. A cause with `about_gpu` is a
+    failure to use a GPU, and never applies to a CPU environment. A cause with `of_jobs` depends on the jobs that run
+    on a machine, and is no fault of the machine. `in_container` and `on_windows` replace `fix` there. In `title` and
+    `fix`, {name} is a fact. A part in [[double brackets]] is omitted if its fact is unknown.
+    """
+
+    cause: str
+    layer: str
+    title: str
+    fix: str
+    decides: str
+    about_gpu: bool = False
+    in_container: str | None = None
+    on_windows: str | None = None
+    of_jobs: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureMessage:
+    """Patterns (`says`) of texts with the same meaning. One of them must match.
+
+    `example` is one such line, and `source` the program or file that prints it.
+    """
+
+    name: str
+    says: tuple[str, ...]
+    example: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatalogueMessage:
+    """A message from the source code of a program.
+
+    `says` are patterns for its forms. `code` is its number if the program prints one. `causes` are its possible
+    causes, the likeliest first. `source` is the file that prints it. If a message in `lacks` is also in the text, it
+    has another meaning.
+
+    `releases` are the releases whose source has it, "A to B" with all between them, or the releases seen in public
+    logs. They are "unknown" if no release was read. `absent` are the nearest releases without it. Without an `absent`
+    release on a side, the range is open on that side.
+    """
+
+    name: str
+    program: str
+    says: tuple[str, ...]
+    causes: tuple[str, ...]
+    releases: str
+    source: str
+    code: str | None = None
+    absent: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureRule:
+    """A rule from a text to a cause. Any of `says` must match (patterns, or "@name" of a message).
+
+    All of `wants` and none of `lacks` must be true. They are names of messages, or facts ("torch==1.8.0",
+    "os=windows"). `weight` ("1" to "100") orders causes that the same words allow. `confidence` is "certain" only if
+    the words prove the cause. `title` and `fix` replace those of the cause.
+    """
+
+    name: str
+    cause: str
+    says: tuple[str, ...]
+    example: str
+    source: str
+    confidence: str
+    weight: str
+    wants: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    title: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FindingText:
+    """A situation that `detect` or `verify` finds, and its cause. A text of None means that of the cause.
+
+    In `title` and `fix`, {name} is a fact. A part in [[double brackets]] is omitted for an unknown fact.
+    """
+
+    finding: str
+    cause: str
+    title: str | None = None
+    fix: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,11 +1,52 @@
-"""A built environment, and the packages that were installed into it."""
+"""A built environment, the packages installed into it, and its differences from the lock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from provision.model.drift import EnvironmentChange
+ChangeKind = Literal["replaced", "removed", "modified", "overwritten", "python", "driver", "gpu", "cudnn"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvironmentChange:
+    """One difference from the lock, as a sentence in `text`.
+
+    It is a package, the Python, the machine's driver and GPUs, or the loaded cuDNN. A package has another version, is
+    missing, was changed after its installation, or was overwritten by the unlocked package `by`. `paths` are files
+    that show it.
+    """
+
+    kind: ChangeKind
+    name: str
+    text: str
+    locked: str | None = None
+    found: str | None = None
+    by: str | None = None
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnlockedPackage:
+    """An installed package that the lock does not name.
+
+    `over` are the locked packages that share files with it, with other bytes. `requires` are the names that it
+    requires, including those of extras. `conda` is True for a package of a channel.
+    """
+
+    name: str
+    version: str
+    over: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    conda: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drift:
+    """All differences between an environment and its lock."""
+
+    changes: tuple[EnvironmentChange, ...] = ()
+    strangers: tuple[UnlockedPackage, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

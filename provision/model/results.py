@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from provision.model.environment import Environment
 from provision.model.machine import Finding, Machine
-from provision.model.plan_and_lock import Lock, Plan
+from provision.model.plan import Lock, Plan
 from provision.model.verdict import Verdict
 
 

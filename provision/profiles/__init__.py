@@ -103,16 +103,7 @@ def digest(overlays: Sequence[Path] = ()) -> str:
 
 def _hash_folders(folders: Sequence[Path]) -> str:
     """Return the sha256 of the files and of the code that reads them."""
-    names = (
-        "catalog",
-        "failure_catalog",
-        "finding_text_rows",
-        "profile_package_rows",
-        "prebuilt_wheels",
-        "satellites",
-    )
-    values = [_PACKAGE / "model" / f"{name}.py" for name in names]
-    code = [*sorted((_PACKAGE / "profiles").glob("*.py")), *values]
+    code = [*sorted((_PACKAGE / "profiles").glob("*.py")), _PACKAGE / "model" / "catalog.py"]
     read = [code, *map(_list_yaml_files, folders)]
     whole = hashlib.sha256()
     for i, path, data in [(i, path, _read_bytes(path)) for i, paths in enumerate(read) for path in paths]:

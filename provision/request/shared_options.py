@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..model.command_options import CHOICE, SOURCES, TARGET, option
+from provision.model.declare import CHOICE, SOURCES, TARGET, option
 
 if TYPE_CHECKING:
     from ..model import Target

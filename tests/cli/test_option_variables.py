@@ -4,7 +4,7 @@ import pytest
 
 from provision.cli import typer_signatures
 from provision.cli.command_table import COMMANDS, load_command
-from provision.model import command_options
+from provision.model import declare
 
 EXCLUDED = {
     ("create", "allow_md5"), ("sync", "allow_md5"), ("export", "allow_md5"), ("bundle", "allow_md5"),
@@ -20,8 +20,8 @@ def options():
     for words, verb in COMMANDS.items():
         kind, _ = load_command(words)
         for _, field, how in (
-            *command_options.iterate_options(kind),
-            *command_options.iterate_options(verb.output),
+            *declare.iterate_options(kind),
+            *declare.iterate_options(verb.output),
         ):
             if not how.is_argument:
                 yield words, field.name, how, kind

@@ -15,7 +15,7 @@ from provision import cli, commands
 from provision.cli import argument_order, typer_signatures
 from provision.cli.command_table import COMMANDS, FIRST_COMMANDS, GROUPS, Output, load_command
 from provision.cli.examples import EXAMPLES
-from provision.model import command_options
+from provision.model import declare
 
 EXPECTED = json.loads((Path(__file__).resolve().parents[1] / "data" / "command_line.json").read_text())
 TOP = typer.main.get_command(cli.app)
@@ -75,8 +75,8 @@ def test_the_options_of_a_command_have_one_name_each(name):
     names = [
         f.name
         for _, f, _ in (
-            *command_options.iterate_options(kind),
-            *command_options.iterate_options(COMMANDS[name].output),
+            *declare.iterate_options(kind),
+            *declare.iterate_options(COMMANDS[name].output),
         )
     ]
     assert len(names) == len(set(names))
@@ -171,26 +171,24 @@ def test_only_the_command_that_is_asked_for_is_prepared():
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    names: list[str] = command_options.option(list, help="Names.")
-    depth: int = command_options.option(3, "--depth", "-d", help="Depth.")
+    names: list[str] = declare.option(list, help="Names.")
+    depth: int = declare.option(3, "--depth", "-d", help="Depth.")
     kept: str = "own"
     named: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outer:
-    place: Path = command_options.argument(help="A place.")
-    inner: Inner = command_options.group(Inner, without=("names",))
-    all_of_it: bool = command_options.option(False, help="All.")
+    place: Path = declare.argument(help="A place.")
+    inner: Inner = declare.group(Inner, without=("names",))
+    all_of_it: bool = declare.option(False, help="All.")
 
 
 def test_a_signature_is_made_of_nested_groups():
     seen = []
 
     def call(context, given):
-        seen.append(
-            command_options.build_options(Outer, given, typer_signatures.find_named_options(context, given))
-        )
+        seen.append(declare.build_options(Outer, given, typer_signatures.find_named_options(context, given)))
         return 0
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from provision.cli.command_table import COMMANDS, SEVERAL_TARGETS, load_command
-from provision.model.command_options import iterate_options
+from provision.model.declare import iterate_options
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))

@@ -11,7 +11,7 @@ from rows import rows
 
 from provision import model
 from provision.cli.command_table import ALIASES, COMMANDS, load_command
-from provision.model.command_options import iterate_options, make_flag
+from provision.model.declare import iterate_options, make_flag
 from provision.project.config.gpuenv_yaml import read_config
 
 sys.path.insert(0, str(ROOT / "scripts"))

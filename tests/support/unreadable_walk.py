@@ -40,7 +40,7 @@ def make_places(folder: Path) -> dict[str, Path]:
 def list_path_options() -> list[tuple[str, str | None]]:
     """Every command with every option or argument that is a path; None is an argument."""
     from provision.cli.command_table import COMMANDS, load_command
-    from provision.model.command_options import iterate_options
+    from provision.model.declare import iterate_options
 
     found = []
     for name in COMMANDS:

@@ -268,7 +268,6 @@ def test_tables_parsed_at_build_time_are_read_and_no_cache_is_written(tmp_path, 
 
 @pytest.mark.parametrize("changed", [
     "profiles/read_and_write_yaml_files.py", "profiles/table_declarations.py", "profiles/check_table.py", "model/catalog.py",
-    "model/failure_catalog.py", "model/profile_package_rows.py", "model/prebuilt_wheels.py",
 ])  # fmt: skip
 def test_other_code_parses_again(package, known, changed):
     profiles.prepare()

@@ -1,4 +1,4 @@
-"""The plan that `resolve` returns, and the lock with its files."""
+"""The plan that `resolve` returns, the lock with its files, and what a search says of other solutions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,74 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.model.fleet_classes import HostClass
-from provision.model.joint_search_values import HeldBackPackage, PackageSet
 from provision.model.machine import Target
-from provision.model.shared_words import Device, Manager
+from provision.model.words import Device, Manager
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetHost:
+    """A host by its name, with the target and the device of its plan."""
+
+    name: str
+    target: Target
+    device: Device
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostClass:
+    """Hosts for which every plan is the same: one platform, glibc, driver, set of capabilities and device.
+
+    `target` has each capability once. `hosts` are names, sorted.
+    """
+
+    FORMS: ClassVar[dict[str, str]] = {"id": r"[a-z0-9][a-z0-9._-]{0,63}"}
+
+    id: str
+    target: Target
+    device: Device
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassedOverBuild:
+    """A build that fits the target, and was not chosen because it conflicts with a named package."""
+
+    framework: str
+    version: str
+    cuda: str | None
+    index: str
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldBackPackage:
+    """A named package that is not locked in the newest release within its bounds.
+
+    It has the reason, and the cost of the newest release, or None if no set has that release.
+    """
+
+    package: str
+    locked: str
+    newest: str
+    because: str
+    alternative: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageSet:
+    """A solution that was compared.
+
+    `builds` are "torch 2.14.1 (CUDA 13.0)", and `packages` "vllm 0.33.0". `oldest` is the package that is furthest
+    behind its newest release, and `behind` the number of days. `reason` says why there is no set, or why another was
+    chosen. It is "" for the chosen set.
+    """
+
+    builds: tuple[str, ...]
+    python: str | None = None
+    packages: tuple[str, ...] = ()
+    oldest: str | None = None
+    behind: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,188 @@
+"""Plans, locks and results of a fleet of hosts, and the manifest of a bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from provision.model.machine import Target
+from provision.model.plan import HostClass, Lock, Plan
+from provision.model.words import Device, Manager
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetPlan:
+    """One plan and the ids of its host classes, those with most hosts first. `hosts` counts their hosts.
+
+    The plan's target has the oldest driver and glibc of the classes, and all their capabilities.
+    """
+
+    plan: Plan
+    classes: tuple[str, ...]
+    hosts: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanDifference:
+    """The reason why two plans cannot be one.
+
+    `plans` are two positions in the list of plans, and `classes` one class of each. `reason` has the objections to
+    one plan for both. `would_merge` is the change of hosts that makes one plan of the two.
+    """
+
+    plans: tuple[int, ...]
+    classes: tuple[str, ...]
+    reason: str
+    would_merge: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnservedHosts:
+    """Hosts without a plan: classes that no build fits, or one host (`host`) whose driver cannot be used."""
+
+    hosts: int
+    reason: str
+    hint: str | None = None
+    classes: tuple[str, ...] = ()
+    host: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fleet:
+    """The fewest plans for many hosts.
+
+    `exact` says that fewer plans are proved to be impossible. `at_least` is the number that is proved to be
+    necessary.
+    """
+
+    SCHEMA: ClassVar[str] = "gpuenv.fleet/1"
+
+    classes: tuple[HostClass, ...]
+    plans: tuple[FleetPlan, ...]
+    apart: tuple[PlanDifference, ...] = ()
+    unserved: tuple[UnservedHosts, ...] = ()
+    exact: bool = True
+    at_least: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetLock:
+    """The lock of one plan of a fleet, and its file."""
+
+    file: str
+    plan: int
+    lock: Lock
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetLocks:
+    """The locks of a fleet, one for each plan."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.fleet-locks/1"
+
+    fleet: Fleet
+    locks: tuple[FleetLock, ...]
+
+
+HostVerdict = Literal[
+    "works", "cpu", "unproven", "wrong", "fails", "planned", "no_plan", "error", "unreachable"
+]
+"""The outcomes of `verify`, and those of earlier steps.
+
+These are `planned` (a dry run), `no_plan` (no build fits the host), `error` (a command ended without a verdict) and
+`unreachable`.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostResult:
+    """The result of one host.
+
+    `ok` says whether the command succeeded. `cause` is the reason for a failure, and `hint` its fix. `seconds` is the
+    time of the host's own commands.
+    """
+
+    host: str
+    verdict: HostVerdict
+    ok: bool
+    class_: str | None = None
+    plan: str | None = None
+    cause: str | None = None
+    hint: str | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetResults:
+    """The results of all hosts, failures first."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.fleet-results/1"
+
+    hosts: tuple[HostResult, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundleFile:
+    """A file of a bundle: its path in it (with /), its bytes and hash (None until the file exists)."""
+
+    path: str
+    size: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundlePython:
+    """An archive of a standalone Python: uv's name for it ("cpython-3.12.16-linux-x86_64-gnu"), version and path."""
+
+    FORMS: ClassVar[dict[str, str]] = {
+        "key": r"cpython-[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*-(linux|windows)-[a-z0-9_]+-(gnu|none)",
+        "version": r"[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*",
+    }
+
+    key: str
+    version: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundlePlan:
+    """One plan of a bundle for several machines: the file of its lock and the classes of hosts that it serves. The
+    other fields are those of Bundle, for this plan."""
+
+    lock: str
+    classes: tuple[HostClass, ...]
+    target: Target
+    device: Device
+    frameworks: tuple[str, ...]
+    python: str | None
+    archive: BundlePython | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bundle:
+    """The manifest of a bundle for machines without a network: gpuenv-bundle.json.
+
+    `lock` is the file name of its lock, and `gpuenv` the version that made it. `asked` is a digest of its options.
+    `complete` says whether every file exists. `python` is the minor version of the environment, and `archive` the
+    Python in the bundle.
+
+    A bundle for several machines has `plans`, most hosts first; its other fields describe the first plan. `unserved`
+    are the hosts that no build fits.
+    """
+
+    SCHEMA: ClassVar[str] = "gpuenv.bundle/1"
+
+    gpuenv: str
+    manager: Manager
+    lock: str
+    target: Target
+    device: Device
+    frameworks: tuple[str, ...]
+    python: str | None
+    asked: str
+    complete: bool = False
+    archive: BundlePython | None = None
+    files: tuple[BundleFile, ...] = ()
+    notes: tuple[str, ...] = ()
+    plans: tuple[BundlePlan, ...] = ()
+    unserved: tuple[UnservedHosts, ...] = ()

@@ -1,0 +1,152 @@
+"""Words that all stages share: devices, statuses, frameworks, events, and the names of packages and lock files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Literal, get_args
+
+Device = Literal["auto", "cuda", "cpu"]
+
+Manager = Literal["venv", "conda"]
+
+MANAGERS = get_args(Manager)
+
+Status = Literal["pass", "warn", "fail", "skip"]
+
+Confidence = Literal["certain", "likely", "possible"]
+
+Outcome = Literal["works", "cpu", "unproven", "wrong", "fails"]
+
+PROJECT_FRAMEWORKS = ("torch", "tensorflow", "jax")
+"""The frameworks that a requirement of this name requests.
+
+The package onnxruntime is a CPU build that many packages require. onnxruntime-gpu can be installed beside a
+framework. So only --framework plans ONNX Runtime.
+"""
+FRAMEWORKS = (*PROJECT_FRAMEWORKS, "onnxruntime")
+
+PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64")
+
+NVIDIA_LIBRARY_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """A message of a stage while it works.
+
+    `kind` is start, progress, note, warning or done. Three more kinds are next (the command that follows a success),
+    summary (a sentence in place of the result's details) and log (lines to show in any case). `done` and `total` are
+    in `unit` (bytes, packages, stages). `files` is the number of files to download.
+    """
+
+    kind: str
+    stage: str
+    text: str
+    done: int | None = None
+    total: int | None = None
+    unit: str | None = None
+    files: int | None = None
+
+
+Emit = Callable[[Event], None]
+"""A callback that receives events."""
+
+
+def drop_event(_event: Event) -> None:
+    """Drop an event: the `emit` of a caller who only wants the value."""
+
+
+# Alias of a framework, by people or an index -> the framework
+FRAMEWORK_ALIASES = {
+    "pytorch": "torch",
+    "tf": "tensorflow",
+    "tensorflow-gpu": "tensorflow",
+    "tensorflow-cpu": "tensorflow",
+    "jaxlib": "jax",
+}
+# Conda package -> its wheel, for packages that verify compares without reading a profile
+WHEEL_NAMES = {"pytorch": "torch"}
+# Packages with code compiled against one build of torch, and released with each torch
+TORCH_COMPANIONS = ("torchvision", "torchaudio")
+# The packages that a plan installs from the PyTorch index together with torch
+PYTORCH_INDEX_PACKAGES = ("torch", *TORCH_COMPANIONS, "pytorch-triton")
+
+_FRAMEWORK_PACKAGE = re.compile(
+    r"torch|torchvision|torchaudio|tensorflow(-\w+)?|(tf-)?keras|jax|jaxlib|nvidia-[\w-]+"
+)
+_BUILD_PACKAGE = re.compile(
+    r"nvidia-.+-cu\d+|(pytorch-)?triton(-rocm|-xpu)?|jax-cuda\d+-(plugin|pjrt)|jax-rocm\d+-(plugin|pjrt)"
+)
+
+
+def normalize_name(name: str) -> str:
+    """Return a package name in the normal form of PEP 503.
+
+    The result is that of packaging.utils.canonicalize_name. That module is too slow to import for `verify --quick`.
+    """
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def is_stack_package(name: str) -> bool:
+    """Return whether a package is a framework, a part of one, or released by NVIDIA. The name is in normal form."""
+    return (
+        _FRAMEWORK_PACKAGE.fullmatch(name) is not None or name in FRAMEWORK_ALIASES or is_build_package(name)
+    )
+
+
+def is_build_package(name: str) -> bool:
+    """Return whether only a build of a framework requires a package. The name is in normal form."""
+    return _BUILD_PACKAGE.fullmatch(name) is not None
+
+
+# Package -> the framework of this CPU build
+CPU_PACKAGES = {"jax": "jax", "jaxlib": "jax", "tensorflow-cpu": "tensorflow"}
+# Extras of jax without code for a GPU
+_NO_GPU = re.compile(r"cpu|minimum-jaxlib|ci|k8s|xprof")
+
+
+def is_cpu_build(name: str, extras: Iterable[str] = (), specifier: str = "") -> bool:
+    """Return whether a requirement, its name in normal form, names a framework's CPU build."""
+    gpu = [e for e in extras if not _NO_GPU.fullmatch(normalize_name(e))]
+    return name in CPU_PACKAGES and not gpu and "+cu" not in specifier
+
+
+VENV_LOCK = "pylock.toml"
+CONDA_LOCK = "conda-lock.yml"
+LOCK_NAMES = {"venv": VENV_LOCK, "conda": CONDA_LOCK}
+"""The name of a project's lock file by manager."""
+VENV_LOCKS = "pylock*.toml"
+VENV_CLASS_LOCKS = "pylock.*.toml"
+"""Patterns of venv lock files in a folder: all of them, and those of targets and classes."""
+UV_LOCK_FORMAT = VENV_LOCK
+"""The name of uv's output format for such locks."""
+_NAMED = re.compile(r"pylock\.([^.]+)\.toml|([^.]+)\.conda-lock\.yml")
+
+
+def make_lock_name(manager: str, target: str | None = None) -> str:
+    """Return the name of a project's lock file, or of that of a named target or class.
+
+    The latter are pylock.NAME.toml and NAME.conda-lock.yml. conda-lock requires this suffix.
+    """
+    if not target:
+        return LOCK_NAMES[manager]
+    return f"{target}.{CONDA_LOCK}" if manager == "conda" else f"pylock.{target}.toml"
+
+
+def find_lock_target(name: str) -> str | None:
+    """Return the target or class in the name of a lock file, or None for the name of a project's lock."""
+    match = _NAMED.fullmatch(name)
+    return (match[1] or match[2]) if match else None
+
+
+def find_lock_manager(lock_file: PurePath | None, chosen: str) -> str:
+    """Return conda for a lock file that is not TOML, and `chosen` for others and without a lock file."""
+    return "conda" if lock_file and lock_file.suffix != ".toml" else chosen
+
+
+def is_venv_lock(name: str) -> bool:
+    """Return whether a file name is that of a venv lock, also of a target or class."""
+    return name.startswith("pylock.") and name.endswith(".toml")
