@@ -101,7 +101,7 @@ def test_small_wheels_are_compiled_while_a_large_one_is_fetched(begun, gpuenv, i
     (site,) = (gpuenv.work / ".venv").glob("lib/*/site-packages")
     modules = [p for p in site.rglob("*.py") if p.parent != site]  # virtualenv puts one there
     lacking = [p for p in modules if not py_compile_name(p).exists()]
-    assert len(modules) > 302 and not lacking and not [*site.rglob("*.new")]
+    assert len(modules) > 100 and not lacking and not [*site.rglob("*.new")]
     (count,) = [int(line.split()[2]) for line in err.splitlines() if "compiling" in line]
     assert count <= len(modules) - compiled
     shelf = gpuenv.folder / "cache/gpuenv/compiled"
