@@ -20,21 +20,21 @@ from ..model import Evidence, Finding, Machine
 from .candidates import Case, CauseCandidate
 from .candidates_from_catalogue import by_catalogue
 from .cause_judges import JUDGES
+from .context import Installed, add_facts, applicable, device_of
 from .evidence_from_machine import contradicted, hidden_gpus, machine_facts, say_that_driver_works
 from .fact_readers import read_facts
 from .facts import Facts
 from .filter_by_device import possible, without_notices
+from .findings import findings
 from .gpu_memory_holders import with_holders
 from .how_run_program_ended import Ran
-from .installed_facts import Installed, add_facts, applicable, device_of
 from .installer_changes import with_installs
 from .judge_crash_outside_frameworks import describe
+from .lines import Line, read_log
 from .log_wrappers import unwrapped
 from .notes import Remarks
 from .optional_parts import without_optional_parts
 from .pattern_search import Said, without
-from .ranking import findings
-from .read_relevant_log_lines import Line, read
 from .rules import by_rules, check
 from .tables_rules_and_place import Circumstances, Knowledge
 
@@ -54,7 +54,7 @@ def diagnose(
     """
     profiles = knowledge.profiles
     check(profiles)
-    lines: list[Line] = [line for name, chunks in texts for line in unwrapped(read(name, chunks))]
+    lines: list[Line] = [line for name, chunks in texts for line in unwrapped(read_log(name, chunks))]
     lines = without(lines, profiles.messages, "harmless")
     lines = without_optional_parts(lines, profiles.messages)
     facts = read_facts(lines, profiles.gpus) if lines else Facts()

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .read_relevant_log_lines import Line
+from .lines import Line
 from .tracebacks import frame, package_of
 
 _FATAL = re.compile(r"Fatal Python error: (Segmentation fault|Bus error|Aborted|Illegal instruction)")

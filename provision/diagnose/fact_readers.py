@@ -13,8 +13,8 @@ from .board_names import Boards
 from .facts import Facts
 from .key_value_lines import KEYED, keyed
 from .libraries_listed_in_text import add_inventory
+from .lines import Line
 from .pattern_search import evidence
-from .read_relevant_log_lines import Line
 from .version_texts import VERSION, dotted, package, spelled
 
 _PACKAGES = (

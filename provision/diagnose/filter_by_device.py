@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from ..model import FailureCause, FailureMessage, Finding
 from .candidates import Case, CauseCandidate
+from .lines import Line
 from .pattern_search import without
-from .read_relevant_log_lines import Line
 
 _NOTICES = "notices_without_gpu"
 _DEMANDS = (

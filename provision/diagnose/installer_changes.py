@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ..model import Evidence, FailureCause, Finding
 from .candidates import Case
+from .lines import Line
 from .pattern_search import evidence
-from .read_relevant_log_lines import Line
 
 _NAMES = (
     r"(torch|torchvision|torchaudio|tensorflow(?:-gpu|-cpu)?|keras|jax|jaxlib|jax-cuda1\d-plugin|jax-cuda1\d-pjrt|"

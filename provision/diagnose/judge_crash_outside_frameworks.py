@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from .candidates import Case, CauseCandidate
 from .crashes import Crash, read
+from .lines import Line
 from .pattern_search import evidence
-from .read_relevant_log_lines import Line
 
 _CRASHED = re.compile(
     r"^(?:.{0,120}[\s:])?Segmentation fault(?: {1,12}\(core dumped\)(?: .{0,200})?|[.!]{0,3})$|^zsh: segmentation fault|"

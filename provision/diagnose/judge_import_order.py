@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from ..model import Evidence
 from .candidates import Case, CauseCandidate
+from .lines import Line
 from .pattern_search import evidence
-from .read_relevant_log_lines import Line
 from .shell_commands import shell_commands
 
 _CAUSE = "conflicting_frameworks_in_one_env"

@@ -6,9 +6,9 @@ import re
 
 from ..model import SystemLibrary
 from .candidates import Case, CauseCandidate
-from .judge_libraries import CUDA, CUDNN, DRIVER
+from .libraries import CUDA, CUDNN, DRIVER
+from .lines import Line
 from .pattern_search import evidence
-from .read_relevant_log_lines import Line
 from .tracebacks import Raised, raised
 
 _CAUSE = "system_library_missing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .candidates import Case, CauseCandidate
-from .judge_libraries import CUDA, CUDNN
+from .libraries import CUDA, CUDNN
 
 _DLL = re.compile(r"([\w-]{2,60}\.(?:dll|pyd))\b", re.IGNORECASE)
 _IMPORTING = re.compile(r"DLL load failed while importing (\w{1,60})", re.IGNORECASE)

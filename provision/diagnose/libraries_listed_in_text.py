@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 
 from .facts import Facts
+from .lines import Line
 from .pattern_search import evidence
-from .read_relevant_log_lines import Line
 from .shell_commands import ShellCommand, shell_commands
 from .version_texts import package
 

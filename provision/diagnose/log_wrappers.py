@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from .read_relevant_log_lines import Line
+from .lines import Line
 
 _SOME, _MOST = 0.2, 0.7  # of the lines of a log
 _FEW = 3  # lines below which nothing is said of most

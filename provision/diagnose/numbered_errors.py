@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from .read_relevant_log_lines import Line
+from .lines import Line
 
 _NUMBERED = re.compile(
     r"\b(?:lib)?cu(?:da|Init|dart)\w{0,40}(?:\(\w{0,20}\))?(?:[\w ,:'\"./-]{0,40}?"

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..model import FailureMessage
+from .lines import Line
 from .pattern_search import without
-from .read_relevant_log_lines import Line
 from .tracebacks import Raised, raised
 
 _GROUP = "optional_part_failed"

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 
 from ..model import CatalogueMessage, Evidence, FailureMessage, FailureRule
 from ..system.redaction import clean
+from .lines import Line
 from .numbered_errors import find_numbered
-from .read_relevant_log_lines import Line
 
 _SLOTS = {"#": r"\d{1,12}", "{v}": r"\d{1,5}(?:\.\d{1,6}){0,4}", "{w}": r"[\w.+-]{1,80}"}
 _TOKENS = re.compile(r"#|\{v\}|\{w\}|['\"`]|[^#{'\"`]+|\{")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .read_relevant_log_lines import Line
+from .lines import Line
 
 _ENV = r"(?:\([\w.+/:\\ -]{1,60}\) ?){0,2}"
 _PROMPTS = tuple(

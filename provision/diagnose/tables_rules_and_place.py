@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..model import Device, GpuMemoryHolder, Machine, Plan, Profiles, Request, Target, Verdict
+from .context import Installed
 from .how_run_program_ended import Ran
-from .installed_facts import Installed
 
 Advise = Callable[[Request, Target], Plan]
 Serves = Callable[[Sequence[str], str], bool]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .read_relevant_log_lines import Line
+from .lines import Line
 
 # In front of a line: a rank (torchrun), pytest's "E", a container's or a scheduler's name.
 _BEFORE = r"^(?:\[?(?:rank|default)?\d{1,4}\]?[:>] ?|E {1,8}|[\w.-]{1,60} {1,4}\| ){0,2}"

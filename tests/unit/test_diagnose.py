@@ -9,9 +9,10 @@ from rows import rows
 
 from provision import profiles
 from provision.commands.diagnose import find_causes
-from provision.diagnose import pattern_search, read_relevant_log_lines
+from provision.diagnose import pattern_search
 from provision.diagnose.candidates import Case
 from provision.diagnose.fact_readers import read_facts
+from provision.diagnose.lines import read_log
 from provision.diagnose.rules import by_rules, mistakes
 from provision.errors import DataError
 from provision.model import Evidence
@@ -23,7 +24,7 @@ LABELS = 50
 
 def fired(example):
     """The names of the rules that fire on a text."""
-    lines = read_relevant_log_lines.read("-", [example.encode()])
+    lines = read_log("-", [example.encode()])
     facts, said = read_facts(lines, KNOWN.gpus), pattern_search.Said(lines, KNOWN.messages, KNOWN.failures)
     case = Case(facts=facts, said=said, profiles=KNOWN, serves=lambda kernels, capability: True)
     return {
@@ -55,9 +56,7 @@ def test_titles_and_fixes_have_no_unfilled_fields(rule):
 
 @rows("message", KNOWN.messages, ids=lambda m: m.name)
 def test_the_example_of_a_message_is_one(message):
-    said = pattern_search.Said(
-        read_relevant_log_lines.read("-", [message.example.encode()]), KNOWN.messages, ()
-    )
+    said = pattern_search.Said(read_log("-", [message.example.encode()]), KNOWN.messages, ())
     assert said.group(message.name)
     assert message.source
 

@@ -3,13 +3,13 @@
 from diagnosed import KNOWN, causes, found
 from rows import rows
 
-from provision.diagnose import read_relevant_log_lines
 from provision.diagnose.fact_readers import read_facts
+from provision.diagnose.lines import read_log
 from provision.diagnose.shell_commands import shell_commands
 
 
 def read(*lines):
-    return read_relevant_log_lines.read("log", ["\n".join(lines).encode()])
+    return read_log("log", ["\n".join(lines).encode()])
 
 
 def facts(*lines):

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from rows import rows
 
 from provision.commands.diagnose import find_causes
-from provision.diagnose import read_relevant_log_lines
+from provision.diagnose.lines import BETWEEN, LINES, read_log
 from provision.system.redaction import clean
 
 OMP = "OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized."
@@ -55,7 +55,7 @@ def test_lines_between_junk_are_found_where_they_are():
     said = b"\nRuntimeError: CUDA error: invalid device ordinal\n"
     junk = random.Random(4).randbytes(3 << 20)
     data = junk[: 1 << 20] + said + junk[1 << 20 :] + b"\n" * 3
-    lines = read_relevant_log_lines.read("-", [data[i : i + 70_001] for i in range(0, len(data), 70_001)])
+    lines = read_log("-", [data[i : i + 70_001] for i in range(0, len(data), 70_001)])
     [line] = [x for x in lines if "ordinal" in x.text]
     assert line.number == data[: data.index(b"ordinal")].count(b"\n") + 1
     assert line.text == said.decode().strip()
@@ -67,7 +67,7 @@ def test_words_of_any_script_are_no_junk(words):
     data = (
         "обучение, шаг: потери уменьшаются 训练步骤\n" * 40_000 + f"{words}\n" + "шаг 训练\n" * 40_000
     ).encode()
-    assert words in [x.text for x in read_relevant_log_lines.read("-", [data])]
+    assert words in [x.text for x in read_log("-", [data])]
 
 
 @rows("place", [0.0, 0.5, 1.0])
@@ -89,7 +89,7 @@ def test_a_secret_that_begins_before_the_part_of_a_long_line_is_not_shown(secret
     for filler in range(2000 - len(secret), 2002, 3):
         row = f"{'q' * 5000} {secret}{'y' * filler} {said} {'z' * 3000}\n"
         data = b"start\n" * 100_000 + row.encode() + b"end\n" * 100_000
-        texts = [x.text for x in read_relevant_log_lines.read("-", [data])]
+        texts = [x.text for x in read_log("-", [data])]
         assert [text for text in texts if said in text] and not [
             text for text in texts if "2x" in clean(text)
         ]
@@ -159,10 +159,7 @@ def test_any_bytes_are_read_without_an_error(data, size):
 def test_memory_and_lines_kept_are_bounded():
     generator = random.Random(1)
     block = b"".join(b"cuda error %x gpu cannot open\n" % generator.getrandbits(200) for _ in range(15_000))
-    assert (
-        len(read_relevant_log_lines.read("-", [block] * 30))
-        <= 2 * read_relevant_log_lines.LINES + read_relevant_log_lines.BETWEEN
-    )
+    assert len(read_log("-", [block] * 30)) <= 2 * LINES + BETWEEN
 
 
 def _rows(make, count=20_000):

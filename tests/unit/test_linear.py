@@ -6,7 +6,7 @@ import pytest
 from rows import rows
 
 from provision.diagnose import board_names, crashes, tracebacks
-from provision.diagnose.read_relevant_log_lines import Line
+from provision.diagnose.lines import Line
 from provision.errors import UsageError
 from provision.index import uv_failures
 from provision.lock import uv_errors

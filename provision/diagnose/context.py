@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..model import Device, Evidence
 from .facts import Facts
+from .lines import Line
 from .notes import Remarks
-from .read_relevant_log_lines import Line
 from .version_texts import package
 
 _DECIDING = ("torch", "tensorflow", "jax", "jaxlib", "python", "cuda_build")

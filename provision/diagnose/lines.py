@@ -61,7 +61,7 @@ class _Kept:
             self.lines.setdefault((number, text), Line(self.source, number, text))
 
 
-def read(source: str, chunks: Iterable[bytes]) -> list[Line]:
+def read_log(source: str, chunks: Iterable[bytes]) -> list[Line]:
     """Return the relevant lines of a log, in order. `chunks` are its bytes in pieces of any size."""
     kept = _Kept(source)
     number, tail = 1, deque[tuple[int, bytes]](maxlen=2)
