@@ -206,13 +206,14 @@ def allows_python(bounds: str | None, python: str) -> bool:
         return True
 
 
-def describe_holdings(http: Http, indexes: Iterable[str], package: str) -> list[str]:
-    """Return a sentence for each index: its versions, or that it has none, or its error."""
-    sentences = []
+def describe_holdings(http: Http, indexes: Iterable[str], package: str) -> tuple[list[str], LockError | None]:
+    """Return a sentence for each index (its versions, or that it has none, or its error), and the last error."""
+    sentences, unread = [], None
     for index in dict.fromkeys(indexes):
         try:
             versions = _list_wheel_versions(project_files(http, index, package))
         except LockError as error:
+            unread = error
             sentences.append(error.message.rstrip("."))
             continue
         where = redact(index)
@@ -224,7 +225,7 @@ def describe_holdings(http: Http, indexes: Iterable[str], package: str) -> list[
             sentences.append(
                 f"{where} has {len(versions)} versions of {package}, {versions[0]} to {versions[-1]}"
             )
-    return sentences
+    return sentences, unread
 
 
 def newest_version(http: Http, indexes: Iterable[str], package: str) -> str | None:

@@ -109,7 +109,7 @@ def _no_solution(
     named = tuple(n for n in dict.fromkeys(map(_name, roots)) if n and is_named(n, log))
     lines = [f"{n.text} ({n.origin})" for n in needs if n.name and canonicalize_name(n.name) in named]
     without = uv_failures.find_absent_package(log)
-    holdings = _read_holdings(without, sources)
+    holdings, _ = _read_holdings(without, sources)
     pin = _pin(without, [*roots, *(n.text for n in needs)])
     if without and pin and (newest := newest_version(*_indexes(sources), without)):
         message = f"{without} has no version {pin}; the newest is {newest}"
@@ -129,8 +129,12 @@ def _explain_absent(
     name: str, sources: PackageSources, needs: Sequence[RequirementLine], log: str, archives: SourceArchives
 ) -> LockError:
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
-    holdings = _read_holdings(name, sources)
+    holdings, unread = _read_holdings(name, sources)
     said = f": {'; '.join(holdings)}" if holdings else ""
+    if unread and unread.unreachable:  # uv tells only some refusals, and this index may have the package
+        return LockError(
+            f"the package {name}{where} was not found{said}", log=log, hint=unread.hint, unreachable=unread.unreachable
+        )  # fmt: skip
     return LockError(
         f"no index or folder of wheels has the package {name}{where}{said}", log=log, absent=str(canonicalize_name(name)),
         no_wheel=find_missing_wheel(log, archives),
@@ -138,10 +142,10 @@ def _explain_absent(
     )  # fmt: skip
 
 
-def _read_holdings(name: str | None, sources: PackageSources) -> list[str]:
-    """Return the versions on each index of a package that the solver could not find."""
+def _read_holdings(name: str | None, sources: PackageSources) -> tuple[list[str], LockError | None]:
+    """Return the versions on each index of a package that the solver could not find, and the error of an index."""
     if name is None or sources.offline or sources.no_index:
-        return []
+        return [], None
     return describe_holdings(*_indexes(sources), name)
 
 

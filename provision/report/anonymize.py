@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..model import FRAMEWORKS
@@ -57,39 +57,49 @@ _ADDRESS = re.compile(
 _LOOPBACK = re.compile(r"127\.|0\.0\.0\.0")
 
 
+_ANY_HOME = re.compile(r"((?:/home/|/Users/|\b[A-Za-z]:[\\/]+Users[\\/]+))(?!USER\b)[^\s/\\:'\"`,;)]+")
+
+
 def anonymize_text(text: str, personal: PersonalData) -> tuple[str, dict[str, int]]:
     """Return the text without personal data, with a count by kind."""
     text = redact_text(text)
     counts = Counter(credentials=text.count(STARS))
-
-    def put(kind: str, pattern: re.Pattern[str], by: Callable[[re.Match[str]], str]) -> None:
-        nonlocal text
-
-        def instead(match: re.Match[str]) -> str:
-            replacement = by(match)
-            counts[kind] += replacement != match[0]
-            return replacement
-
-        text = pattern.sub(instead, text)
-
     uuids: dict[str, int] = {}
-    put("addresses", _URL, _replace_address)
-    put("e-mail addresses", _MAIL, lambda _: "MAIL")
-    put("UUIDs", _UUID, lambda m: f"(UUID {uuids.setdefault(m[0].lower(), len(uuids) + 1)})")
-    put("serial numbers", _SERIAL, lambda m: f"{m[1]}***")
-    put("hardware addresses", _MAC, lambda _: "(MAC)")
-    put("network addresses", _ADDRESS, lambda m: m[0] if _LOOPBACK.match(m[0]) else "(ADDRESS)")
-    put("credentials", _HEX, lambda _: STARS)
-    for home in sorted({*personal.homes}, key=len, reverse=True):
-        if len(home) > 1:
-            put("home folders", re.compile(rf"(?<![\w.~-]){re.escape(home)}(?![\w-]|\.\w)"), lambda _: "~")
-    put("home folders", _ANY_HOME, lambda m: f"{m[1]}USER")
-    _hide_names("user names", personal.users, "USER", put)
-    _hide_names("host names", _with_short(personal.hosts), "HOST", put)
+    hosts = [name for host in personal.hosts for name in (host, host.partition(".")[0])]
+    rows: list[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]]] = [
+        ("addresses", _URL, _replace_address),
+        ("e-mail addresses", _MAIL, lambda _: "MAIL"),
+        ("UUIDs", _UUID, lambda m: f"(UUID {uuids.setdefault(m[0].lower(), len(uuids) + 1)})"),
+        ("serial numbers", _SERIAL, lambda m: f"{m[1]}***"),
+        ("hardware addresses", _MAC, lambda _: "(MAC)"),
+        ("network addresses", _ADDRESS, lambda m: m[0] if _LOOPBACK.match(m[0]) else "(ADDRESS)"),
+        ("credentials", _HEX, lambda _: STARS),
+        *(("home folders", pattern, lambda _: "~") for pattern in _find_homes(personal.homes)),
+        ("home folders", _ANY_HOME, lambda m: f"{m[1]}USER"),
+        *(("user names", pattern, lambda _: "USER") for pattern in _find_names(personal.users)),
+        *(("host names", pattern, lambda _: "HOST") for pattern in _find_names(hosts)),
+    ]
+    for kind, pattern, replace in rows:
+        counts[kind] += sum(replace(match) != match[0] for match in pattern.finditer(text))
+        text = pattern.sub(replace, text)
     return text, dict(sorted((k, n) for k, n in counts.items() if n))
 
 
-_ANY_HOME = re.compile(r"((?:/home/|/Users/|\b[A-Za-z]:[\\/]+Users[\\/]+))(?!USER\b)[^\s/\\:'\"`,;)]+")
+def _find_homes(homes: Iterable[str]) -> Iterator[re.Pattern[str]]:
+    for home in sorted({*homes}, key=len, reverse=True):
+        if len(home) > 1:
+            yield re.compile(rf"(?<![\w.~-]){re.escape(home)}(?![\w-]|\.\w)")
+
+
+def _find_names(names: Iterable[str]) -> Iterator[re.Pattern[str]]:
+    """Yield a pattern for each name as a whole word, for names of two letters only in their exact case.
+
+    A name that is a common word stays, except in `/home/NAME`, which is always hidden.
+    """
+    for name in sorted({*names}, key=len, reverse=True):
+        if len(name) > 1 and name.lower() not in _WORDS and not (name.isdigit() and len(name) < 5):
+            exactly = re.IGNORECASE if len(name) > 2 else 0
+            yield re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", exactly)
 
 
 def _replace_address(match: re.Match[str]) -> str:
@@ -106,27 +116,3 @@ def _replace_address(match: re.Match[str]) -> str:
     tail = path if known else path.rpartition("/")[2] or path.rstrip("/").rpartition("/")[2]
     between = "/.../" if not known and "/" in path.rstrip("/") else slash
     return f"{scheme}://{shown}{between}{tail}" if tail else f"{scheme}://{shown}{slash}"
-
-
-def _with_short(hosts: Sequence[str]) -> tuple[str, ...]:
-    return (*hosts, *(h.partition(".")[0] for h in hosts))
-
-
-def _hide_names(
-    kind: str,
-    names: Sequence[str],
-    instead: str,
-    put: Callable[[str, re.Pattern[str], Callable[[re.Match[str]], str]], None],
-) -> None:
-    """Hide names as whole words, names of two letters only in their exact case.
-
-    A name that is a common word stays, except in `/home/NAME`, which is always hidden.
-    """
-    for name in sorted({n for n in names if n}, key=len, reverse=True):
-        if len(name) > 1 and name.lower() not in _WORDS and not (name.isdigit() and len(name) < 5):
-            exactly = re.IGNORECASE if len(name) > 2 else 0
-            put(
-                kind,
-                re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", exactly),
-                lambda _: instead,
-            )

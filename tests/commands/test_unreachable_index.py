@@ -106,3 +106,12 @@ def test_an_index_that_never_answers_costs_seconds_once(cut_off):
             one.close()
     assert ran.code == 0, ran.err
     assert ran.err.count("does not respond in time") == 1
+
+
+def test_a_second_index_that_refuses_is_told_although_uv_calls_the_package_missing(gpuenv, index):
+    gpuenv.env |= {"PIP_INDEX_URL": f"{index.url}-none", "PIP_EXTRA_INDEX_URL": index.url}
+    index.faults = {"/": "401"}
+    ran = gpuenv("lock", "--framework", "jax", *CPU)
+    assert ran.code == 9, ran.err
+    assert f"{index.url}/jax/: the server requires credentials" in ran.err
+    assert "put the user name and the password into the index's address" in ran.err

@@ -208,7 +208,7 @@ def runs(at: Ground, place: Place) -> Iterator[tuple[str, Callable[[], None], tu
     yield "repair", well, ("repair", "--json"), {0, 7, 8}
     yield "detect", well, ("detect", "-v"), {0}
     yield "bundle", well, ("bundle", "bundle", *ask), {0, 2, 5, 6, 7}
-    yield "update", well, ("profiles", "update", "jax", "-v"), {0, 6}
+    yield "update", well, ("profiles", "update", "jax", "-v"), {0, 9}
     yield "wrong wheel", spoiled, ("create", *ask, "-v", "--recreate", "--no-verify"), {7}
     locked = set() if place.asks else {7}  # a project has its lock by then, and nothing is solved
     yield "refused", closed, ("create", *ask, "-v", "--recreate", "--no-verify"), {9} | locked
