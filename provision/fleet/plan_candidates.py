@@ -14,12 +14,13 @@ from functools import cached_property
 
 from packaging.version import Version
 
+from provision.resolve.choice import candidates, fit, in_order
+from provision.resolve.question import is_exact, major, version
+from provision.resolve.supply import cudnn_objections, serving_releases
+
 from ..model import AvailableWheels, Build, CudaMajor, CudaRelease, Profiles, Request, Target
-from ..resolve.available_wheels_and_cudnn import cudnn_objections, serving_releases
-from ..resolve.build_choice import candidates, fit, in_order
 from ..resolve.objections import fits
 from ..resolve.question import Question
-from ..resolve.versions import is_exact, major, version
 from .minimum_cover import PlanCandidate, bits
 
 _MOST_AGES = 100_000

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
+from provision.resolve.question import version
+
 from ..model import HostClass, PlanDifference, Target
 from ..resolve.objections import objections
-from ..resolve.versions import version
 from .host_classes import joint_target
 from .plan_candidates import Fitting
 

@@ -10,13 +10,14 @@ from functools import cached_property
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from provision.resolve.choice import against, candidates
+from provision.resolve.question import major, meets, version
+
 from ..model import Build, FrameworkRequest, PassedOverBuild, Plan, RequestContext
-from ..resolve.build_choice import against, candidates
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS
 from ..resolve.planner import plan_request
 from ..resolve.question import Question, ask_on_all
-from ..resolve.versions import major, meets, version
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from provision.resolve.question import version
+from provision.resolve.satellites import (
+    LockedSet,
+    SatelliteRows,
+    companions_of_builds,
+    objection,
+    targets_of,
+    without_kernels,
+)
+
 from ..model import FRAMEWORKS, PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
-from ..resolve.companion_objections import companions_of_builds
-from ..resolve.locked_cuda_conflicts import LockedSet
 from ..resolve.question import Question
-from ..resolve.satellite_fit import SatelliteRows, objection, targets_of, without_kernels
-from ..resolve.versions import version
 
 Requires = Callable[[LockedPackage], "tuple[str, ...] | None"]
 """Returns the Requires-Dist of a file, or None if it cannot be read."""

@@ -9,10 +9,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from provision.resolve.question import meets, version
+from provision.resolve.satellites import lone_companions
+
 from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, Plan, RequestContext
-from ..resolve.companion_objections import lone_companions
 from ..resolve.objections import objections
-from ..resolve.versions import meets, version
 from ..wheels.cache_and_disk import size
 from .archives import SourceRules
 from .builds import Fitting

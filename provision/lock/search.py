@@ -14,6 +14,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from provision.resolve.question import allows, major, meets, version
+from provision.resolve.satellites import companion_names
+
 from ..detect import find_python
 from ..errors import LockError, ResolveError
 from ..index import pytorch_index
@@ -36,8 +39,6 @@ from ..model import (
     drop_event,
     normalize_name,
 )
-from ..resolve.companion_objections import companion_names
-from ..resolve.versions import allows, major, meets, version
 from ..system.redaction import redact
 from ..wheels.cache_and_disk import own_cache
 from ..wheels.index_metadata_cache import IndexMetadata

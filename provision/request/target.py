@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from provision.resolve.question import has_prefix, version
+
 from ..errors import ResolveError, UsageError
 from ..model import (
     PLATFORMS,
@@ -22,7 +24,6 @@ from ..model import (
     from_plain,
 )
 from ..resolve import gpu_named
-from ..resolve.versions import has_prefix, version
 from ..system import trust
 from . import paths_of_environment_and_cache as where
 from .shared_options import Choices

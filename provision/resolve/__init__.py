@@ -25,14 +25,12 @@ from ..model import (
     Request,
     Target,
 )
-from .build_choice import candidates, clash, fit
+from .choice import candidates, clash, fit, planned, toolkit_note
+from .hints import hint_for
 from .kernels import gpu_named
 from .objections import objections
-from .pin_builds_and_find_conflicts import planned, toolkit_note
-from .question import Question
-from .relaxation_hint import hint_for
+from .question import Question, is_exact, major, version
 from .toolkit import is_toolkit_part, toolkit_packages
-from .versions import is_exact, major, version
 
 __all__ = ["gpu_named", "resolve"]
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from ..model import GpuModel, TargetGpu
-from .versions import version
+from .question import version
 
 # CUDA 13 renamed sm_101 of CUDA 12.8 and 12.9 to sm_110: the same device (CUDA 13.0 release notes).
 _RENAMED = {"10.1": "11.0"}

@@ -1,8 +1,7 @@
-"""List the objections to a build on a target. A build without objections fits.
+"""The objections to a build on a target, and to packages beside builds. A build without objections fits.
 
 Each check is a generator of reasons with a code. Sentences contain both numbers, but not the build's own
-version, so that equal objections to many versions can be merged.
-"""
+version, so that equal objections to many versions can be merged."""
 
 from __future__ import annotations
 
@@ -10,12 +9,16 @@ from collections.abc import Iterator
 
 from packaging.requirements import Requirement
 
-from ..model import Build, FrameworkRequest, RejectionReason, TargetGpu
-from .available_wheels_and_cudnn import at_hand, cudnn_objections, missing, wheels_for
+from ..model import (
+    Build,
+    FrameworkRequest,
+    RejectionReason,
+    TargetGpu,
+)
 from .kernels import how_they_run, named, needs_cuda
-from .question import Question
+from .question import Question, has_prefix, is_exact, major, meets, version
+from .supply import at_hand, cudnn_objections, missing, wheels_for
 from .toolkit import compiler_objections
-from .versions import has_prefix, is_exact, major, meets, version
 
 
 def objections(question: Question, wanted: FrameworkRequest, build: Build) -> tuple[RejectionReason, ...]:

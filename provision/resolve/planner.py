@@ -10,16 +10,15 @@ from .extras import add_extras
 
 
 def plan_request(context: RequestContext) -> Plan:
-    """Return the plan. If no Python of this machine fits, one that uv could download is tried."""
+    """Return the plan. If no Python of this machine fits, one that uv could download is tried.
+
+    The notes of the plan explain the lines of files on packages that it selects. The others are said to be left out.
+    """
     planned = add_extras(_first_fitting(context), context)
-    left_out = (said for said in context.demands.left_out if not _is_mentioned(said, planned))
+    places = [f"({line.origin})" for line in context.request.stack]
+    explained = [place for place in places if any(place in note for note in planned.notes)]
+    left_out = (said for said in context.demands.left_out if not any(place in said for place in explained))
     return dataclasses.replace(planned, notes=(*planned.notes, *left_out))
-
-
-def _is_mentioned(left_out: str, planned: Plan) -> bool:
-    """Return whether a note of the plan already explains an ignored line."""
-    line, ignored, _ = left_out.partition(" is ignored")
-    return bool(ignored) and any(note.startswith(f"{line} is ") for note in planned.notes)
 
 
 def _first_fitting(context: RequestContext) -> Plan:

@@ -1,4 +1,4 @@
-"""Plan requested parts of NVIDIA's CUDA toolkit in the versions of the plan's CUDA release."""
+"""Choose the release of NVIDIA's CUDA toolkit for a plan, and plan requested parts of it in its versions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease
-from .pin_builds_and_find_conflicts import toolkit_parts, toolkits
-from .question import Question
-from .versions import meets
+from .question import Question, major, meets, version
 
 NVCC = "nvcc"
 """The word of gpuenv for the compiler and what compiling needs."""
@@ -164,3 +162,55 @@ def _note(part: RequestedPart, lines: list[str], release: ToolkitRelease) -> str
     if same and part.origin is None:
         return None
     return f"{part} is replaced by {line} from CUDA {release.version}"
+
+
+# --- the releases of the toolkit ----------------------------------------------------------
+
+
+def toolkits(question: Question, chosen: list[Build]) -> Iterator[ToolkitRelease]:
+    """Yield the toolkit releases that meet the bounds of all builds.
+
+    First are the newest of the CUDA minor that the newest build was made with, because libraries support
+    programs of an older minor. Then come the nearest later minors. A wheel can require more than the release
+    that it was built with has.
+    """
+    built = max((b.cuda for b in chosen if b.cuda), key=version)
+    minors: dict[str, list[ToolkitRelease]] = {}
+    for release in question.profiles.toolkits:
+        minor = ".".join(release.version.split(".")[:2])
+        if major(minor) == major(built) and version(minor) >= version(built):
+            minors.setdefault(minor, []).append(release)
+    for minor in sorted(minors, key=version):
+        for release in sorted(minors[minor], key=lambda r: version(r.version), reverse=True):
+            parts = toolkit_parts(release)
+            needs = [pair for b in chosen for pair in bounds_of(b.requires).items() if pair[0] in parts]
+            if all(overlap(bounds, parts[name][1]) for name, bounds in needs):
+                yield release
+
+
+@cache
+def toolkit_parts(toolkit: ToolkitRelease) -> dict[str, tuple[str, str]]:
+    """Return for each package the extra with the fewest other packages, and the bounds."""
+    parts: dict[str, tuple[str, str]] = {}
+    for part in sorted(toolkit.parts, key=lambda p: p.count(" ")):
+        extra, *texts = part.split(" ")
+        for need in map(Requirement, texts):
+            parts.setdefault(need.name, (extra, str(need.specifier)))
+    return parts
+
+
+@cache
+def bounds_of(requires: tuple[str, ...]) -> dict[str, str]:
+    """Return the bounds of each package."""
+    return {n.name: str(n.specifier) for n in map(Requirement, requires)}
+
+
+@cache
+def overlap(a: str, b: str) -> bool:
+    """Return whether two sets of bounds can both be met, tested with every version that they name."""
+    named = [s.rstrip(".*") for s in _versions(a) + _versions(b)]
+    return not named or any(meets(v, a) and meets(v, b) for v in named)
+
+
+def _versions(bounds: str) -> list[str]:
+    return [part.lstrip("=<>!~ ") for part in bounds.split(",") if part]

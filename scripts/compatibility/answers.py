@@ -14,8 +14,7 @@ from provision.resolve import resolve
 from provision.resolve.kernels import FORMS, MAKERS
 from provision.resolve.objections import floor_of
 from provision.resolve.pip import install_lines, pip_gaps
-from provision.resolve.question import Question
-from provision.resolve.versions import version
+from provision.resolve.question import Question, version
 from provision.show.plan import list_objections
 
 from .questions import SYSTEMS, Glibc, Interval, Questions, System

@@ -25,11 +25,10 @@ from provision.model import (
     Target,
     TargetGpu,
 )
-from provision.resolve.available_wheels_and_cudnn import serving_releases
-from provision.resolve.build_choice import candidates
+from provision.resolve.choice import candidates
 from provision.resolve.objections import objections
-from provision.resolve.question import Question
-from provision.resolve.versions import is_exact, major, version
+from provision.resolve.question import Question, is_exact, major, version
+from provision.resolve.supply import serving_releases
 
 GPU = "\x01"
 """The name of the GPU while texts are made: no board has it."""

@@ -12,7 +12,7 @@ from test_compatibility_page import DATA, KNOWN, script
 
 from provision.model import Plan, from_plain
 from provision.resolve import gpu_named
-from provision.resolve.versions import version
+from provision.resolve.question import version
 from provision.show.plan import list_objections
 
 ADDRESS = script.PAGE.as_uri()

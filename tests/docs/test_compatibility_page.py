@@ -11,7 +11,7 @@ from provision import profiles
 from provision.model import FRAMEWORKS, FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import gpu_named, resolve
 from provision.resolve.pip import install_lines, pip_gaps
-from provision.resolve.versions import version
+from provision.resolve.question import version
 from provision.show.plan import list_objections
 
 ROOT = Path(__file__).parents[2]

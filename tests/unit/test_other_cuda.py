@@ -14,9 +14,8 @@ from provision.model import (
     Target,
     ToolkitRelease,
 )
-from provision.resolve.locked_cuda_conflicts import LockedSet, cuda_of_part, sentence_of
 from provision.resolve.question import Question
-from provision.resolve.satellite_fit import SatelliteRows
+from provision.resolve.satellites import LockedSet, SatelliteRows, cuda_of_part, sentence_of
 
 TOOLKITS = (
     ToolkitRelease(version="14.0.0", parts=("cufft nvidia-cufft==13.0.1.* nvidia-nvjitlink<15,>=14",)),

@@ -4,7 +4,7 @@ from resolve_questions import SHIPPED
 from rows import rows
 
 from provision.model import Satellite
-from provision.resolve.extras_for_cuda_libraries import ExtraRows, disagreements, missing_extras, named_in
+from provision.resolve.extras import ExtraRows, disagreements, missing_extras, named_in
 
 LINUX = "linux-x86_64"
 

@@ -1,24 +1,39 @@
-"""List the changes of a request that could make a build fit, cheapest first."""
+"""Find the smallest change of a request, a target or a source that would make a build fit."""
 
 from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import NamedTuple
 
-from ..model import CudaMajor, CudaRelease, FrameworkRequest, Target
-from .question import Question
-from .versions import major, meets, specifiers, version
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import CudaMajor, CudaRelease, FrameworkRequest, Plan, Target
+from .choice import opens
+from .question import Question, major, meets, specifiers, version
+from .toolkit import NVCC, asks_for_nvcc
 
 Steps = Iterator[tuple[str, Question]]
 
 
 class Axis(NamedTuple):
-    """One constraint that can be changed: how to remove it, and its steps."""
+    """One constraint that can be changed: how to remove it, and its steps.
+
+    A sentence in place of steps says that the removal is the only one.
+    """
 
     free: Callable[[Question], Question | None]
-    steps: Callable[[Question], Steps]
+    steps: Callable[[Question], Steps] | str
+
+    def changes(self, question: Question) -> Steps:
+        """Yield the changes of the question on this axis, the nearest first."""
+        if not isinstance(self.steps, str):
+            yield from self.steps(question)
+        elif free := self.free(question):
+            yield self.steps, free
 
 
 def with_request(question: Question, **changes: object) -> Question:
@@ -35,19 +50,10 @@ def _any_index(question: Question) -> Question | None:
     return None if question.request.index == "auto" else with_request(question, index="auto")
 
 
-def _index(question: Question) -> Steps:
-    yield "use --index auto: another index has a build", with_request(question, index="auto")
-
-
 def _online(question: Question) -> Question | None:
     if not question.supply.only_wheels:
         return None
     return question.changed(supply=dataclasses.replace(question.supply, only_wheels=False))
-
-
-def _supplies(question: Question) -> Steps:
-    if online := _online(question):
-        yield "run without --offline: an index has a build", online
 
 
 def _python_now(question: Question) -> str | None:
@@ -110,10 +116,6 @@ def _nearest(question: Question, wanted: FrameworkRequest) -> list[str]:
 
 def _any_cuda(question: Question) -> Question | None:
     return with_request(question, cuda=None) if question.request.cuda else None
-
-
-def _cudas(question: Question) -> Steps:
-    yield "remove --cuda", with_request(question, cuda=None)
 
 
 def _any_driver(question: Question) -> Question | None:
@@ -180,25 +182,14 @@ def _on_the_cpu(question: Question) -> Question | None:
     return with_request(question, device="cpu") if question.request.device == "cuda" else None
 
 
-def _cpu(question: Question) -> Steps:
-    yield "use --device cpu: no GPU build fits", with_request(question, device="cpu")
-
-
 def _pre_releases(question: Question) -> Question | None:
     return None if question.request.pre else with_request(question, pre=True)
 
 
-def _pre(question: Question) -> Steps:
-    yield "use --pre: only a pre-release fits", with_request(question, pre=True)
-
-
 def _any_bounds(question: Question) -> Question | None:
     request = question.request
-    return (
-        with_request(question, bounds=(), requires_python="")
-        if request.bounds or request.requires_python
-        else None
-    )
+    bounded = request.bounds or request.requires_python
+    return with_request(question, bounds=(), requires_python="") if bounded else None
 
 
 def _bounds(question: Question) -> Steps:
@@ -215,16 +206,112 @@ def _bounds(question: Question) -> Steps:
     yield f"change the bounds in {places}", with_request(question, bounds=(), requires_python="")
 
 
-AXES = (
-    Axis(_any_index, _index),
-    Axis(_online, _supplies),
+_AXES = (
+    Axis(_any_index, "use --index auto: another index has a build"),
+    Axis(_online, "run without --offline: an index has a build"),
     Axis(_any_python, _pythons),
-    Axis(_pre_releases, _pre),
+    Axis(_pre_releases, "use --pre: only a pre-release fits"),
     Axis(_any_bounds, _bounds),
     Axis(_any_version, _versions),
-    Axis(_any_cuda, _cudas),
+    Axis(_any_cuda, "remove --cuda"),
     Axis(_any_driver, _drivers),
     Axis(_any_gpus, _fewer_gpus),
     Axis(_any_glibc, _glibcs),
 )
-CPU = Axis(_on_the_cpu, _cpu)
+_CPU = Axis(_on_the_cpu, "use --device cpu: no GPU build fits")
+
+
+_MOST_AXES = 3  # more changes than this are not a useful hint
+
+
+def hint_for(question: Question, plan: Plan) -> str | None:
+    """Return the fewest and nearest changes under which a build fits, cheapest for the user first, or None.
+
+    `plan` is the empty plan.
+    """
+    parts = [*_newer_than_known(question), *_apart(question, plan), *_without_nvcc(question)]
+    if change := _smallest_change(question):
+        parts.append(change)
+    return "; or ".join(parts) or None
+
+
+def _smallest_change(question: Question) -> str | None:
+    """Return the smallest change. A change to the CPU is suggested only if nothing else helps."""
+    binding = [axis for axis in _AXES if axis.free(question) is not None]
+    last = [_CPU] if _CPU.free(question) is not None else []
+    for needed in ([], last) if last else ([],):
+        for count in range(_MOST_AXES + 1):
+            for axes in combinations(binding, count):
+                if (axes or needed) and (sentence := _settled(question, (*axes, *needed))):
+                    return sentence
+    return None
+
+
+def _settled(question: Question, axes: tuple[Axis, ...]) -> str | None:
+    """Return the first step on each axis that allows a build while the later axes are free."""
+    if not opens(_freed(question, axes)):
+        return None
+    now, said = question, []
+    for i, axis in enumerate(axes):
+        step = _first_step(now, axis, axes[i + 1 :])
+        if step is None:
+            return None
+        sentence, now = step
+        said.append(sentence)
+    return ", and ".join(said)
+
+
+def _first_step(now: Question, axis: Axis, later: tuple[Axis, ...]) -> tuple[str, Question] | None:
+    for sentence, changed in axis.changes(now):
+        if opens(_freed(changed, later)):
+            return sentence, changed
+    return None
+
+
+def _freed(question: Question, axes: tuple[Axis, ...]) -> Question:
+    for axis in axes:
+        question = axis.free(question) or question
+    return question
+
+
+# --- hints that are not steps -------------------------------------------------------------
+
+
+def _newer_than_known(question: Question) -> Iterator[str]:
+    """Yield a hint to update the profiles if the requested version is newer than all their rows."""
+    for wanted in question.request.frameworks:
+        known = {b.version for b in question.profiles.builds if b.framework == wanted.name}
+        newest = max(known, key=version, default=None)
+        if newest is None or any(meets(v, wanted.specifier) for v in known):
+            continue
+        named = [s.version.removesuffix(".*") for s in specifiers(wanted.specifier) if s.operator != "!="]
+        if any(version(v) > version(newest) for v in named):
+            yield (
+                f"run gpuenv profiles update: {wanted.name}{wanted.specifier} is newer than "
+                f"{newest}, the newest in the profiles"
+            )
+
+
+def _without_nvcc(question: Question) -> Iterator[str]:
+    """Yield a hint to get nvcc from elsewhere if no wheel has it for the CUDA of any build."""
+    if asks_for_nvcc(question):
+        others = tuple(p for p in question.request.packages if canonicalize_name(Requirement(p).name) != NVCC)
+        if opens(with_request(question, packages=others)):
+            yield "remove nvcc and install the system's CUDA toolkit, or use --manager conda --with cuda-nvcc"
+
+
+def _apart(question: Question, plan: Plan) -> Iterator[str]:
+    """Yield a hint to create one environment for each framework if they conflict but fit alone."""
+    frameworks = question.request.frameworks
+    if len(frameworks) < 2 or any(
+        not opens(with_request(question, frameworks=(wanted,))) for wanted in frameworks
+    ):
+        return
+    reasons = [
+        (r, reason) for r in plan.rejected for reason in r.reasons
+        if reason.code in ("library_conflict", "cuda_conflict", "python_unsupported")
+    ]  # fmt: skip
+    shown = [(r, why) for r, why in reasons if why.code == "library_conflict"][-1:] or reasons[:1]
+    clash = "".join(f" ({r.framework} {r.version} {why.text})" for r, why in shown)
+    each = " and ".join(f"one with --framework '{w.name}{w.specifier}'" for w in frameworks)
+    yield f"create two environments{clash}: {each}".replace("two", str(len(frameworks)), len(frameworks) > 2)

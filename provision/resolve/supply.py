@@ -1,4 +1,4 @@
-"""Find the available wheels and the cuDNN releases of a build."""
+"""The wheels that are available, and the cuDNN release of a build."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..index.markers_and_tags_of_platform import wheel_tags
-from ..model import AvailableWheel, AvailableWheels, Build, CudnnRelease, RejectionReason
+from ..model import (
+    AvailableWheel,
+    AvailableWheels,
+    Build,
+    CudnnRelease,
+    RejectionReason,
+)
 from .kernels import how_they_run, named
-from .question import Question
-from .versions import is_exact, major, meets, version
+from .question import Question, is_exact, major, meets, version
 
 
 @cache
@@ -173,7 +178,7 @@ def cudnn_objections(question: Question, build: Build) -> tuple[RejectionReason,
         return ()
     pythons = question.pythons(build)[:1] if question.supply.only_wheels else ()
     key = ("cudnn", build.framework, build.cudnn, build.cuda, build.platform, carries_cudnn(build), pythons)
-    return question.once(key, lambda: _objections(question, build))
+    return question.once(key, lambda: _cudnn_reasons(question, build))
 
 
 def share_cudnn(question: Question, one: Build, other: Build) -> bool:
@@ -185,7 +190,7 @@ def share_cudnn(question: Question, one: Build, other: Build) -> bool:
     return not question.once(key, lambda: () if cudnn_choice(question, one, [other])[0] else (nothing,))
 
 
-def _objections(question: Question, build: Build) -> Iterator[RejectionReason]:
+def _cudnn_reasons(question: Question, build: Build) -> Iterator[RejectionReason]:
     release, reasons = cudnn_choice(question, build)
     if release is None:
         yield from reasons
