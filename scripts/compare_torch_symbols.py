@@ -22,11 +22,11 @@ from packaging.version import Version
 
 from provision.index.http import Http
 from provision.index.pip_config import default_index, pip_configuration
-from provision.profiles.measure import interpret_library_symbols
-from provision.profiles.measure.cached_wheel_facts import Reader, releases, representative
+from provision.profiles.files import read_file
+from provision.profiles.measure import libraries
+from provision.profiles.measure.libraries import FRAMEWORK_SYMBOL, measure_libraries
+from provision.profiles.measure.reader import Reader, releases, representative
 from provision.profiles.measure.satellites import PLATFORM, STEP
-from provision.profiles.measure.wheel_libraries import FRAMEWORK_SYMBOL, measure_libraries
-from provision.profiles.read_and_write_yaml_files import read_file
 from provision.system import process
 from provision.system.elf_symbols import read_defined_symbols
 
@@ -69,7 +69,7 @@ def needed(reader: Reader, row: dict[str, Any]) -> set[str]:
     wheel = next(w for w in reader.wheels(row["package"]) if w.file.sha256 == row["sha256"])
     fact = reader.facts(wheel, "satellite", measure_libraries, STEP) or {"libraries": {}}
     symbols = {s for library in fact["libraries"].values() for s in library["symbols"]}
-    return {s for s in symbols if interpret_library_symbols.is_of_torch(s)}
+    return {s for s in symbols if libraries.is_of_torch(s)}
 
 
 def compare(reader: Reader, row: dict[str, Any], defined: dict[Version, frozenset[str]]) -> bool:

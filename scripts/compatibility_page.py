@@ -22,7 +22,7 @@ from compatibility.heat import heat_maps
 from compatibility.lookup import differences
 
 from provision import profiles
-from provision.export.report_style import BASE
+from provision.export.pages import BASE
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "compatibility.html"
 PARTS = Path(__file__).resolve().parent / "compatibility"

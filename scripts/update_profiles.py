@@ -27,9 +27,9 @@ from provision.errors import GpuenvError
 from provision.index.http import Http
 from provision.index.pip_config import default_index, pip_configuration
 from provision.profiles import measure
-from provision.profiles.measure.cached_wheel_facts import Reader, row_name
-from provision.profiles.read_and_write_yaml_files import documents, dump, read_file, replaced
-from provision.profiles.table_declarations import KINDS, Table, row_key
+from provision.profiles.files import documents, dump, read_file, replaced
+from provision.profiles.measure.reader import Reader, row_name
+from provision.profiles.tables import KINDS, Table, row_key
 from provision.system import process
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ..environment.distributions import Distribution, read_distributions
-from ..export.export_subject_and_shared_texts import InstalledPart
+from ..export.subject import InstalledPart
 from ..model import Lock
 from ..verify.drift.compare_conda import read_conda_meta
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .. import bundle as stage
-from ..bundle import python_archives
-from ..bundle.collect_files import Item
-from ..bundle.wheels_of_folders_and_commits import build_requires, wheel_of_unhashed
+from ..bundle import files
+from ..bundle.files import Item
+from ..bundle.wheels import build_requires, wheel_of_unhashed
 from ..detect import find_python
 from ..errors import BuildError, LockError
 from ..index.download_files import digests
@@ -166,7 +166,7 @@ class BundlePythons:
             why = "--offline forbids downloading it"
         else:
             self.emit(Event(kind="start", stage="bundle", text=f"downloading Python {minor} for {platform}"))
-            archive, why = python_archives.fetch_archive(self.folder, minor, platform)
+            archive, why = files.fetch_archive(self.folder, minor, platform)
         if archive is None:
             text = f"the bundle has no Python: {why}. The target needs Python {minor}"
             self.emit(Event(kind="warning", stage="bundle", text=text))

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from .. import detect
-from ..bundle.wheel_glibc import find_newer_glibc
+from ..bundle import find_newer_glibc
 from ..errors import LockError
 from ..fleet.host_classes import is_same_class
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Target

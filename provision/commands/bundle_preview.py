@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from ..bundle.collect_files import Item, needed
+from ..bundle.files import Item, needed
 from ..model import Emit, Preview
 from .bundle_contents import merge_items
 from .bundle_lock import LockForBundle, one_of_each_platform

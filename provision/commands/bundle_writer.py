@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 
 from .. import __version__, bundle as stage, profiles
-from ..bundle import bundle_readme, gpuenv_wheel
-from ..bundle.collect_files import Item, bytes_there, collect, needed
+from ..bundle import wheels
+from ..bundle.files import Item, bytes_there, collect, needed
 from ..errors import BuildError
 from ..managers.protocol import locking
 from ..model import (
@@ -61,7 +61,7 @@ class BundleWriter:
         tools = merge_items(chain.from_iterable(one.build_tools() for one in contents))
         self._fetch(tools)
         paths = [i.path for i in [*items, *tools]]
-        paths += [f"gpuenv/{gpuenv_wheel.wheel(self.folder / 'gpuenv', profiles.directory())}"]
+        paths += [f"gpuenv/{wheels.own_wheel(self.folder / 'gpuenv', profiles.directory())}"]
         paths += chain.from_iterable(one.channel_files() for one in contents)
         return self._finish(begun, paths, self._archives(minors))
 
@@ -138,7 +138,7 @@ class BundleWriter:
             plans=tuple(dataclasses.replace(plan, archive=archive) for plan, archive in plans),
         )  # fmt: skip
         try:
-            write_file(self.folder / stage.README, bundle_readme.text(bundle))
+            write_file(self.folder / stage.README, stage.readme(bundle))
         except OSError as error:
             raise stage.not_writable(self.folder, error) from error
         names = [locked.file_name for locked in self.locks]

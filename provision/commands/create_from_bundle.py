@@ -45,7 +45,7 @@ def open_bundle(folder: Path, choices: Choices, emit: Emit) -> tuple[Choices, Pa
 
 def _check_machine(folder: Path, manifest: Bundle, choices: Choices) -> None:
     """Raise LockError where a bundle for one machine is for another platform, glibc or Python."""
-    from ..bundle.wheel_glibc import find_newer_glibc
+    from ..bundle import find_newer_glibc
 
     here = detect.detect(()).target
     if manifest.target.platform != here.platform:
@@ -96,7 +96,7 @@ def unpack_python(c: Choices, plan: Plan, env: Path, emit: Emit) -> str | None:
     if c.bundle is None:
         return None
     from .. import bundle
-    from ..bundle import python_archives
+    from ..bundle import files
 
     manifest = bundle.read(c.bundle)
     minor = ".".join((plan.python or "").split(".")[:2])
@@ -105,23 +105,21 @@ def unpack_python(c: Choices, plan: Plan, env: Path, emit: Emit) -> str | None:
         return None
     emit(Event(kind="start", stage="build", text=f"unpacking Python {archive.version}"))
     sha256 = next(f.sha256 for f in manifest.files if f.path == archive.path)
-    return python_archives.install(c.bundle, archive, sha256 or "", env)
+    return files.install(c.bundle, archive, sha256 or "", env)
 
 
 def name_origins(env: Path, lock: Lock, c: Choices) -> None:
     """Write the channels into the records of a conda environment, as if its packages came from there."""
     if c.bundle:
-        from ..bundle import find_bundled_conda_packages
+        from ..bundle import files
 
-        find_bundled_conda_packages.name_origins(env, lock.packages, c.bundle)
+        files.name_origins(env, lock.packages, c.bundle)
 
 
 def use_bundle_files(lock: Lock, c: Choices) -> Lock:
     """Return the lock with the addresses of its conda packages inside the bundle."""
     if c.bundle is None:
         return lock
-    from ..bundle import find_bundled_conda_packages
+    from ..bundle import files
 
-    return dataclasses.replace(
-        lock, packages=find_bundled_conda_packages.local_packages(lock.packages, c.bundle)
-    )
+    return dataclasses.replace(lock, packages=files.local_packages(lock.packages, c.bundle))

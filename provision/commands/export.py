@@ -72,7 +72,7 @@ class ExportOptions:
 def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     """Return the lock of an environment or of a lock file in another tool's format."""
     form, output, choices = options.form, options.output, options.choices
-    stage.known(form)
+    stage.assert_known(form)
     if output and is_stdout(output):
         output = None
     if output:

@@ -44,7 +44,7 @@ class Measuring:
             self._keep(folders, kept)
 
     def _keep(self, folders: dict[LockedPackage, Path], kept: MeasuredRows) -> None:
-        from ..profiles.measure.installed_packages import InstalledWheel
+        from ..profiles.measure.satellites import InstalledWheel
 
         plan = self.lock.plan
         for package, info in folders.items():

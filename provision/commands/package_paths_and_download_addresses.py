@@ -15,9 +15,8 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from ..bundle import gpuenv_wheel
-from ..bundle.collect_files import Item
-from ..bundle.find_bundled_conda_packages import channel_file
+from ..bundle import wheels
+from ..bundle.files import Item, channel_file
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
 from ..index.download_files import FileRequest
@@ -146,7 +145,7 @@ def solve_own_packages(
     """
     emit(Event(kind="start", stage="bundle", text="solving the packages of gpuenv itself"))
     wanted = [
-        *gpuenv_wheel.requirements(*locking(locked.lock.manager).EXTRAS),
+        *wheels.own_requirements(*locking(locked.lock.manager).EXTRAS),
         f"uv=={importlib.metadata.version('uv')}",
         "pip",
     ]
@@ -184,6 +183,6 @@ def _solved(locked: LockForBundle, wanted: Sequence[str], minor: str) -> Answer 
 
 def _minors(locked: LockForBundle) -> list[str]:
     """Return the Pythons that gpuenv supports and any build is made for, newest first."""
-    bounds = SpecifierSet(gpuenv_wheel.requires_python())
+    bounds = SpecifierSet(wheels.own_pythons())
     known = {p for b in locked.profiles.builds for p in b.python if f"{p}.99" in bounds}
     return sorted(known, key=Version, reverse=True)

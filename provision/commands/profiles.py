@@ -17,10 +17,9 @@ from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
 from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
 from ..profiles import measure
-from ..profiles.check_table import check_table
-from ..profiles.measure.cached_wheel_facts import Reader, row_name
-from ..profiles.read_and_write_yaml_files import difference, documents, dump, read_file
-from ..profiles.table_declarations import FILES, Table
+from ..profiles.files import check_table, difference, documents, dump, read_file
+from ..profiles.measure.reader import Reader, row_name
+from ..profiles.tables import FILES, Table
 from ..request import load_profiles
 from ..request.paths_of_environment_and_cache import get_cache_dir
 from ..request.shared_options import Choices

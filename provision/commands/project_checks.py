@@ -153,7 +153,7 @@ def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Fi
 def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
     """Return one finding on all missing parts of a compiler. Installed one by one, each would reveal the
     next."""
-    from ..profiles.make_failure_finding import make_finding
+    from ..profiles.findings import make_finding
 
     rules = {rule.name: rule for rule in load_profiles.load_all(choices).failures}
     fixes = [(rules[m.rule].fix or "").replace("3.X", m.python) for m in missing]

@@ -57,6 +57,6 @@ def _stdin() -> str:
 
 
 def _write(output: Path, results: FleetResults) -> None:
-    from ..export.fleet_page import page
+    from ..export.pages import fleet_page
 
-    write_html_page(output, "--output", lambda footer: page(results, footer))
+    write_html_page(output, "--output", lambda footer: fleet_page(results, footer))

@@ -208,10 +208,10 @@ def _next(env: Path) -> str | None:
 
 
 def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
-    from ..export.verdict_page import page
+    from ..export.pages import verdict_page
     from .write_html_page import write_html_page
 
-    write_html_page(report, "--report", lambda footer: page(verdict, footer))
+    write_html_page(report, "--report", lambda footer: verdict_page(verdict, footer))
     emit(Event(kind="note", stage="verify", text=f"report written to {report}"))
 
 

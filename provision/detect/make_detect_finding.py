@@ -14,9 +14,9 @@ def make_finding(
     in_container: bool = False,
     **facts: object,
 ) -> Finding:
-    """Return the finding of a row of profiles/failures.yaml, as `profiles.make_failure_finding` does."""
-    from ..profiles import make_failure_finding
+    """Return the finding of a row of profiles/failures.yaml, as `profiles.findings.make_finding` does."""
+    from ..profiles import findings
 
-    return make_failure_finding.make_finding(
+    return findings.make_finding(
         name, evidence, confidence=confidence, cause=None, in_container=in_container, **facts
     )

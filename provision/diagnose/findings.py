@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..model import Evidence, FailureCause, Finding, Machine
-from ..profiles.make_failure_finding import fill_text
+from ..profiles.findings import fill_text
 from .candidates import Case, CauseCandidate
 from .confirm_environment_findings import confirm
 from .filter_by_device import remaining

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sized
 from importlib import import_module
 
 from ..errors import UsageError
-from .export_subject_and_shared_texts import GpuenvSource, InstalledPart, Subject
+from .subject import GpuenvSource, InstalledPart, Subject
 
 __all__ = [
     "FORMATS",
@@ -16,30 +17,20 @@ __all__ = [
     "GpuenvSource",
     "InstalledPart",
     "Subject",
-    "known",
+    "assert_known",
     "render",
     "warnings",
 ]
 
-# Format -> module and function
+# Format -> module. Its function has the name of the format.
 FORMATS = {
-    "requirements": ("requirements", "text"),
-    "pylock": ("lockfiles", "pylock"),
-    "environment.yml": ("environment_yml", "text"),
-    "conda-lock": ("lockfiles", "conda_lock"),
-    "dockerfile": ("dockerfile", "text"),
-    "apptainer": ("apptainer", "text"),
-    "pixi": ("pixi", "text"),
-    "uv": ("uv_project", "text"),
-    "devcontainer": ("devcontainer", "text"),
-    "github": ("github", "text"),
-    "sbatch": ("slurm_batch_script", "text"),
-    "prolog": ("slurm_node_scripts", "prolog"),
-    "healthcheck": ("slurm_node_scripts", "healthcheck"),
-    "taskprolog": ("slurm_node_scripts", "taskprolog"),
-    "npd": ("kubernetes", "npd"),
-    "job": ("kubernetes", "job"),
-    "cyclonedx": ("cyclonedx", "text"),
+    **dict.fromkeys(("requirements", "pylock", "environment.yml", "conda-lock"), "manifests"),
+    "dockerfile": "recipes",
+    "apptainer": "recipes",
+    **dict.fromkeys(("pixi", "uv"), "manifests"),
+    **dict.fromkeys(("devcontainer", "github"), "recipes"),
+    **dict.fromkeys(("sbatch", "prolog", "healthcheck", "taskprolog", "npd", "job"), "nodes"),
+    "cyclonedx": "bom",
 }
 # Formats that install gpuenv
 INSTALL_GPUENV = ("apptainer", "devcontainer", "dockerfile", "github")
@@ -74,16 +65,16 @@ NEXT = {
 
 def render(form: str, subject: Subject) -> str:
     """Return a lock in a format. Raises UsageError for an unknown format or an unsupported lock."""
-    function: Callable[[Subject], str] = getattr(
-        import_module(f".{known(form)[0]}", __name__), known(form)[1]
-    )
+    assert_known(form)
+    module = import_module(f".{FORMATS[form]}", __name__)
+    function: Callable[[Subject], str] = getattr(module, re.sub(r"\W", "_", form))
     return function(subject)
 
 
-def known(form: str) -> tuple[str, str]:
-    """Return module and function of a format. Raises UsageError with a suggestion."""
+def assert_known(form: str) -> None:
+    """Raise UsageError with a suggestion for an unknown format."""
     if form in FORMATS:
-        return FORMATS[form]
+        return
     near = [_ALIASES[form.lower()]] if form.lower() in _ALIASES else []
     near = near or difflib.get_close_matches(form.lower(), FORMATS, n=1, cutoff=0.4)
     raise UsageError(
@@ -93,7 +84,7 @@ def known(form: str) -> tuple[str, str]:
 
 def warnings(form: str, subject: Subject) -> list[str]:
     """Return what to do before an export works on another machine, as sentences."""
-    from . import export_subject_and_shared_texts as s
+    from . import subject as s
 
     lock, sentences = subject.lock, []
     loose = [p.name for p in s.pip_packages(lock) if not s.hashed(p)]

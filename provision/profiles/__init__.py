@@ -20,9 +20,8 @@ from provision import model
 from provision.errors import DataError
 from provision.system import trust
 
-from .read_and_write_yaml_files import read_bytes, read_file
-from .table_declarations import FILES, KINDS, Row, Table, row_key
-from .table_mapping import Kind
+from .files import read_bytes, read_file
+from .tables import FILES, KINDS, Kind, Row, Table, row_key
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 

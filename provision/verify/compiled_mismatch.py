@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..environment.distributions import Distribution, list_distributions
 from ..model import TORCH_COMPANIONS, Environment, Evidence, Finding
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from . import run_probe
 from .drift.install_commands import make_pip_command
 from .read_libraries import CUDNN_PACKAGE, LibraryPackage, read_requirements

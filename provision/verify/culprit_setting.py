@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from . import run_probe
 from .read_libraries import list_libraries
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..environment.distributions import list_distributions
 from ..model import Environment, Evidence, Finding
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from ..system.redaction import clean
 from .drift.check_listed_files import DIFFERENCES, FileProblem, ListedFile, check_files
 from .drift.install_commands import (

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ..model import Environment, Event, Evidence, Finding
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from ..system.redaction import clean
 from . import explain_unopened_nvidia_libraries, judge_frameworks, judge_loaded, run_probe
 from .early_probes import PATTERN

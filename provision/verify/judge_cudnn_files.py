@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..model import CudnnRelease, Environment, Evidence, Lock
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from .compiled_mismatch import judge_cudnn_version
 from .drift import install_commands
 from .drift.check_listed_files import DIFFERENCES, FileProblem, check_files, find_worst

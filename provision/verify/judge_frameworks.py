@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict, Lock
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from ..system.redaction import clean
 from . import judge_loaded, message_causes, run_probe, status_causes
 from .read_libraries import format_cudnn_version, is_inside

@@ -18,7 +18,7 @@ from ..model import (
     LibraryFile,
     Lock,
 )
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from . import run_probe
 from .read_libraries import CUDNN_PACKAGE, LibraryPackage, format_cudnn_version, is_inside, shorten_version
 from .verification_state import FrameworkContext, Judgement, fail_with

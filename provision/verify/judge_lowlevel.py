@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
 from ..model import Driver, Evidence, Finding, Machine
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from . import message_causes, run_probe, status_causes
 from .early_probes import LOW_MEMORY_MIB
 from .read_libraries import format_cudnn_version, is_inside

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..model import Environment, Evidence, Finding, NodeVerdict, Outcome, StageResult, Verdict
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from ..system.redaction import clean, clean_line
 from . import run_probe
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..model import Evidence, Finding
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from ..system.process import Finished
 from .run_probe import ProbeReport
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..model import Confidence, Evidence, Finding
-from ..profiles.make_failure_finding import make_finding
+from ..profiles.findings import make_finding
 from ..system import process
 from .message_causes import explain_loader_message
 

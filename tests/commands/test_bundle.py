@@ -21,7 +21,7 @@ from bundle_site import ASK, HERE, UV, again, bundle, files, made, no_network, s
 from command import Command
 from packaging.requirements import Requirement
 
-from provision.bundle import gpuenv_wheel
+from provision.bundle import wheels
 
 
 def manifest(folder):
@@ -76,7 +76,7 @@ def test_every_wheel_of_the_lock_is_in_it_and_gpuenv_with_what_it_requires(bundl
     there = files(bundle)
     assert {"wheels/" + Path(p).name for p in there if p.startswith("wheels/nvidia_cudnn_cu13")}
     names = {Path(p).name.partition("-")[0] for p in there if p.startswith("gpuenv/")}
-    assert names >= {Requirement(t).name.replace("-", "_") for t in gpuenv_wheel.requirements()} | {
+    assert names >= {Requirement(t).name.replace("-", "_") for t in wheels.own_requirements()} | {
         "gpuenv",
         "pip",
     }
@@ -96,7 +96,7 @@ def test_the_gpuenv_wheel_in_a_bundle_holds_the_running_code(bundle, tmp_path):
         f"provision/{p.relative_to(root / 'provision').as_posix()}"
         for p in (root / "provision").rglob("*.py")
     } <= names
-    assert all(f"Requires-Dist: {Requirement(t).name}" in about for t in gpuenv_wheel.requirements())
+    assert all(f"Requires-Dist: {Requirement(t).name}" in about for t in wheels.own_requirements())
     argv = [
         sys.executable,
         "-m",

@@ -18,7 +18,7 @@ from provision.commands import project_checks
 from provision.commands.verify_packages import Examination
 from provision.environment import state
 from provision.errors import DataError, UsageError
-from provision.export import verdict_page
+from provision.export import pages
 from provision.model import Machine, StageResult, Target, Verdict, as_document, from_plain
 from provision.request.shared_options import Choices
 from provision.system import trust
@@ -471,5 +471,5 @@ def test_secrets_that_a_check_prints_are_nowhere(env, monkeypatch, lines):
         dataclasses.replace(facts, include_checks=True), report.PersonalData()
     ).text
     assert "evidence 1.2.3" in included and "evidence" not in without and "leaky.py" in without
-    for shown in (json.dumps(as_document(verdict)), verdict_page.page(verdict, "footer"), included):
+    for shown in (json.dumps(as_document(verdict)), pages.verdict_page(verdict, "footer"), included):
         assert not [word for word in SECRETS if word in shown], shown

@@ -10,7 +10,7 @@ from environment_facts import ok
 from loopback import Index, serving, version_for, wheel_bytes
 from packaging.requirements import Requirement
 
-from provision.bundle import gpuenv_wheel
+from provision.bundle import wheels
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 YAML = f'frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages: [kept]\n'
@@ -41,7 +41,7 @@ def made(go):
 @pytest.fixture
 def index_of_gpuenv(go):
     """What gpuenv itself requires, on the same index."""
-    for text in gpuenv_wheel.requirements():
+    for text in wheels.own_requirements():
         go.index.add(Requirement(text).name, version_for(Requirement(text)))
     uv = importlib.metadata.version("uv")
     go.index.wheels["uv"] = {f"uv-{uv}-py3-none-manylinux_2_17_x86_64.whl": wheel_bytes("uv", uv)}

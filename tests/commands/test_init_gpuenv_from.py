@@ -11,7 +11,7 @@ import export_locks as el
 import pytest
 from loopback import wheel_bytes
 
-from provision.bundle import wheels_of_folders_and_commits
+from provision.bundle import wheels
 from provision.commands.gpuenv_wheel_for_exports import choose_recorded_source
 
 WHEEL = "gpuenv-0.1.0-py3-none-any.whl"
@@ -32,9 +32,7 @@ def small_gpuenv(folder):
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": "[console_scripts]\ngpuenv = small_gpuenv:main\n",
     }
-    wheels_of_folders_and_commits.write(
-        folder, WHEEL, {name: text.encode() for name, text in texts.items()}, info
-    )
+    wheels.write(folder, WHEEL, {name: text.encode() for name, text in texts.items()}, info)
 
 
 @pytest.fixture

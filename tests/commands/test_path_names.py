@@ -156,7 +156,7 @@ def test_a_bundle_whose_manifest_names_files_elsewhere_is_refused(site):
 def test_a_wheel_of_a_folder_takes_no_file_that_a_record_names_elsewhere(tmp_path, monkeypatch):
     import importlib.metadata
 
-    from provision.bundle import wheels_of_folders_and_commits
+    from provision.bundle import wheels
 
     info = tmp_path / "t" / "evil-1.0.dist-info"
     info.mkdir(parents=True)
@@ -166,5 +166,5 @@ def test_a_wheel_of_a_folder_takes_no_file_that_a_record_names_elsewhere(tmp_pat
     (info / "RECORD").write_text("evil-1.0.dist-info/METADATA,,\nevil/../../secret,,\n")
     dist = importlib.metadata.PathDistribution(info)
     with pytest.raises(untrusted.UnsafeNameError):
-        wheels_of_folders_and_commits._remade(dist, tmp_path / "wheels")
+        wheels._remade(dist, tmp_path / "wheels")
     assert not (tmp_path / "wheels").exists()

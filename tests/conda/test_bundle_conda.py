@@ -27,9 +27,9 @@ def _site(folder, index):
     add_own(index)
     from packaging.requirements import Requirement
 
-    from provision.bundle import gpuenv_wheel
+    from provision.bundle import wheels
 
-    for text in gpuenv_wheel.requirements("conda"):
+    for text in wheels.own_requirements("conda"):
         need = Requirement(text)
         if need.name in ("conda-lock", "py-rattler"):
             index.add(need.name, next(s.version for s in need.specifier if s.operator == ">="))

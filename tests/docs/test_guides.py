@@ -31,7 +31,7 @@ from uv import find_uv_bin
 import provision
 from driver_stub import build, gpu, scenario, spec
 from provision import profiles
-from provision.bundle import gpuenv_wheel
+from provision.bundle import wheels
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 WORKS_ON_CPU = re.compile(r"verdict: .* works on the CPU \(")
@@ -296,7 +296,7 @@ def test_a_bundle_is_made_for_a_machine_without_a_network(reader, index):
                    "UV_PYTHON_INSTALL_MIRROR": "http://127.0.0.1:9/pythons"}  # fmt: skip
     plan = reader("resolve", "--json", "--index", "pypi", *asked).json
     index.add_plan(plan)
-    for text in gpuenv_wheel.requirements():
+    for text in wheels.own_requirements():
         index.add(Requirement(text).name, version_for(Requirement(text)))
     uv = importlib.metadata.version("uv")
     index.wheels["uv"] = {f"uv-{uv}-py3-none-manylinux_2_17_x86_64.whl": wheel_bytes("uv", uv)}
@@ -358,7 +358,7 @@ def test_the_cells_for_colab_run_as_written(online):
     online.program("pip", f'[ "$1 $2" = "install -q" ] && shift 2 && exec {uv} "$@"')
     online.env["PATH"] = f"{online.bin}:{runtime / 'bin'}:/usr/bin:/bin"
     online.env["COLAB_RELEASE_TAG"] = "release-colab_20261101"
-    gpuenv_wheel.wheel(online.work, profiles.directory())
+    wheels.own_wheel(online.work, profiles.directory())
     (online.work / "train.py").write_text("import jax, sys; print(jax.devices(), sys.prefix)\n")
     (block,) = texts("docs/how-to/colab.md", "test_the_cells_for_colab_run_as_written")
     assert all(line.startswith("!") for line in block.splitlines())

@@ -199,10 +199,10 @@ def fill(index: Index) -> None:
     from bundle_site import add_own
     from packaging.requirements import Requirement
 
-    from provision.bundle import gpuenv_wheel
+    from provision.bundle import wheels
 
     add_own(index)
-    for text in gpuenv_wheel.requirements("conda"):
+    for text in wheels.own_requirements("conda"):
         need = Requirement(text)
         if need.name in ("conda-lock", "py-rattler"):
             index.add(need.name, next(s.version for s in need.specifier if s.operator == ">="))

@@ -11,7 +11,7 @@ import yaml
 from fleet_site import COLLECTION
 
 from provision import __version__, profiles
-from provision.bundle import gpuenv_wheel
+from provision.bundle import wheels
 
 ROOT = Path(__file__).resolve().parents[2]
 NOWHERE = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": "/dev/null"}
@@ -30,7 +30,7 @@ def stick(tmp_path_factory):
     """The part of a bundle that installs gpuenv: its wheel, and real wheels of what it requires."""
     folder = tmp_path_factory.mktemp("stick") / "gpuenv"
     folder.mkdir()
-    gpuenv_wheel.wheel(folder, profiles.directory())
+    wheels.own_wheel(folder, profiles.directory())
     pip = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:", "-d", folder]
     subprocess.run(
         [*pip, "--require-hashes", "-r", ROOT / "release" / "requirements.txt"], check=True, timeout=300

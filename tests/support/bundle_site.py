@@ -10,7 +10,7 @@ from command import Command
 from loopback import Index, serving, version_for, wheel_bytes
 from packaging.requirements import Requirement
 
-from provision.bundle import gpuenv_wheel
+from provision.bundle import wheels
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -26,7 +26,7 @@ UV = importlib.metadata.version("uv")
 
 def add_own(index):
     """What gpuenv itself requires: uv as it comes, one wheel a platform."""
-    for text in gpuenv_wheel.requirements():
+    for text in wheels.own_requirements():
         need = Requirement(text)
         if need.name != "uv":
             index.add(need.name, version_for(need))

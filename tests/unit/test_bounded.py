@@ -18,7 +18,7 @@ import pytest
 from loopback import running
 from rows import rows
 
-from provision.bundle.wheels_of_folders_and_commits import build_requires
+from provision.bundle.wheels import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import bounded_archive, connection, download_files
 from provision.index.download_files import FileRequest, download, part

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from provision.index.read_architectures_from_stream import read_nvidia_folders
-from provision.profiles.measure.tensorflow_builds import searched
+from provision.profiles.measure.builds import searched
 from provision.wheels.tensorflow_library_links import link_unfound
 
 C = "int {name}(void) {{ return 1; }}\n"

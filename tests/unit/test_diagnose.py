@@ -16,8 +16,8 @@ from provision.diagnose.lines import read_log
 from provision.diagnose.rules import by_rules, mistakes
 from provision.errors import DataError
 from provision.model import Evidence
-from provision.profiles.make_failure_finding import fill_text
-from provision.profiles.read_and_write_yaml_files import dump, read_file
+from provision.profiles.files import dump, read_file
+from provision.profiles.findings import fill_text
 
 LABELS = 50
 

@@ -12,7 +12,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
-from provision.export.export_subject_and_shared_texts import InstalledPart
+from provision.export.subject import InstalledPart
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 

@@ -2,7 +2,7 @@
 
 from elf_files import library, package
 
-from provision.profiles.measure.installed_packages import InstalledWheel
+from provision.profiles.measure.satellites import InstalledWheel
 
 OPENS = 'const char *gpuenv_names[] = {"", "libcudart.so.12", "libcudnn.so.9", ""};'
 

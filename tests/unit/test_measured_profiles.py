@@ -14,17 +14,11 @@ from index_server import web, wheel, zipped  # noqa: F401  # fixtures
 from rows import rows
 
 from provision.index import read_architectures_from_stream
-from provision.profiles.measure import (
-    cached_wheel_facts,
-    evaluate_wheel_requirements,
-    jax_builds,
-    torch_builds,
-)
-from provision.profiles.measure.cached_wheel_facts import Reader
-from provision.profiles.measure.cudnn_and_toolkit_wheels import cudnn_rows
-from provision.profiles.measure.torch_builds import torch_rows
-from provision.profiles.read_and_write_yaml_files import dump, read_file
-from provision.profiles.table_declarations import Table
+from provision.profiles.files import dump, read_file
+from provision.profiles.measure import builds, reader
+from provision.profiles.measure.builds import cudnn_rows, torch_rows
+from provision.profiles.measure.reader import Reader
+from provision.profiles.tables import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -91,15 +85,15 @@ def test_kernels_are_read_from_architecture_names():
 
 def test_the_cuda_of_a_build_is_read_from_its_machine_code():
     x86 = b"\x7fELF" + bytes(14) + b"\x3e\x00" + bytes(44)
-    assert jax_builds.cuda_in_code(
-        x86 + b"\xbf" + struct.pack("<I", 12090) + struct.pack("<I", 12080), 12
-    ) == {"12.9"}
-    assert jax_builds.cudnn_numbers(
+    assert builds.cuda_in_code(x86 + b"\xbf" + struct.pack("<I", 12090) + struct.pack("<I", 12080), 12) == {
+        "12.9"
+    }
+    assert builds.cudnn_numbers(
         x86 + b"\xb8" + struct.pack("<I", 91002) + b"\xbe" + struct.pack("<I", 7)
     ) == [91002]
     arm = b"\x7fELF" + bytes(14) + b"\xb7\x00" + bytes(44)
-    assert jax_builds.cuda_in_code(arm + struct.pack("<I", 0x52800000 | 13000 << 5), 13) == {"13.0"}
-    assert jax_builds.cuda_in_code(arm + b"\x00" + struct.pack("<I", 0x52800000 | 13000 << 5), 13) == set()
+    assert builds.cuda_in_code(arm + struct.pack("<I", 0x52800000 | 13000 << 5), 13) == {"13.0"}
+    assert builds.cuda_in_code(arm + b"\x00" + struct.pack("<I", 0x52800000 | 13000 << 5), 13) == set()
 
 
 @rows(
@@ -116,7 +110,7 @@ def test_the_cuda_of_a_build_is_read_from_its_machine_code():
     ],
 )
 def test_a_platform_tag_gives_platform_and_glibc(tag, told):
-    assert cached_wheel_facts.platform_of(tag) == told
+    assert reader.platform_of(tag) == told
 
 
 def test_requirements_of_a_platform_keep_a_marker_only_for_some_pythons():
@@ -128,12 +122,8 @@ def test_requirements_of_a_platform_keep_a_marker_only_for_some_pythons():
         "numpy",
     ]
     minors = ("3.11", "3.12", "3.13")
-    held = evaluate_wheel_requirements.required(lines, "linux-x86_64", minors, ("and-cuda",))
-    assert [
-        evaluate_wheel_requirements.written(r, w, minors)
-        for r, w in held
-        if evaluate_wheel_requirements.GPU_NAMES.fullmatch(r.name)
-    ] == [
+    held = reader.required(lines, "linux-x86_64", minors, ("and-cuda",))
+    assert [reader.written(r, w, minors) for r, w in held if reader.GPU_NAMES.fullmatch(r.name)] == [
         'triton==3.1.0; python_version < "3.13"',
         "nvidia-x<2,>=1",
         'nvidia-new; python_version >= "3.12"',
@@ -145,10 +135,10 @@ def test_a_companion_that_names_no_torch_goes_with_its_own_minor_only():
     from packaging.version import Version
 
     known = [(Version("2.11.0"), None), (Version("2.10.0"), SpecifierSet("==2.10.0"))]
-    assert str(torch_builds.companion_for(Version("2.11.1"), known)) == "2.11.0"
-    assert str(torch_builds.companion_for(Version("2.10.0"), known)) == "2.10.0"
-    assert torch_builds.companion_for(Version("2.12.0"), known) is None
-    assert torch_builds.companion_for(Version("1.12.0"), known) is None
+    assert str(builds.companion_for(Version("2.11.1"), known)) == "2.11.0"
+    assert str(builds.companion_for(Version("2.10.0"), known)) == "2.10.0"
+    assert builds.companion_for(Version("2.12.0"), known) is None
+    assert builds.companion_for(Version("1.12.0"), known) is None
 
 
 @pytest.fixture

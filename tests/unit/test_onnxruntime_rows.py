@@ -4,8 +4,8 @@ from packaging.version import Version
 from rows import rows
 
 from provision.index.simple_api import File
-from provision.profiles.measure.cached_wheel_facts import WheelFile
-from provision.profiles.measure.onnxruntime_builds import GPU_PACKAGE, onnxruntime_rows
+from provision.profiles.measure.builds import GPU_PACKAGE, onnxruntime_rows
+from provision.profiles.measure.reader import WheelFile
 
 DOCUMENTS = {"tested": [{"version": "1.18", "cuda": "11.8", "cudnn": ">=8.2.4,<9"}]}
 

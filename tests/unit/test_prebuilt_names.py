@@ -11,8 +11,7 @@ from rows import rows
 from provision import profiles
 from provision.index.prebuilt_names import find_cxx11, find_glibc, label_of, read_name, serves
 from provision.model import Build, BuiltFor
-from provision.profiles.check_table import check_table
-from provision.profiles.read_and_write_yaml_files import read_file
+from provision.profiles.files import check_table, read_file
 
 DATA = Path(__file__).parents[1] / "data" / "wheel_file_names.txt"
 LINES = DATA.read_text(encoding="utf-8").splitlines()

@@ -11,8 +11,8 @@ from rows import rows
 from provision import profiles
 from provision.cli import exit_codes
 from provision.errors import DataError
-from provision.profiles.read_and_write_yaml_files import difference, dump, read_file, replaced
-from provision.profiles.table_declarations import FILES, Table
+from provision.profiles.files import difference, dump, read_file, replaced
+from provision.profiles.tables import FILES, Table
 
 
 def overlay(tmp_path, name, text):
@@ -266,9 +266,7 @@ def test_tables_parsed_at_build_time_are_read_and_no_cache_is_written(tmp_path, 
     assert profiles.load() == known
 
 
-@pytest.mark.parametrize("changed", [
-    "profiles/read_and_write_yaml_files.py", "profiles/table_declarations.py", "profiles/check_table.py", "model/catalog.py",
-])  # fmt: skip
+@pytest.mark.parametrize("changed", ["profiles/files.py", "profiles/tables.py", "model/catalog.py"])
 def test_other_code_parses_again(package, known, changed):
     profiles.prepare()
     (made,) = package.glob("profiles-*.json")

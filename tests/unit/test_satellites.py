@@ -20,11 +20,11 @@ from provision.index import read_architectures_from_stream as kernels
 from provision.index.http import Http
 from provision.index.pip_config import default_index, pip_configuration
 from provision.profiles import measure
-from provision.profiles.measure import interpret_library_symbols, satellites
-from provision.profiles.measure.cached_wheel_facts import Reader, representative
-from provision.profiles.measure.wheel_libraries import measure_libraries
-from provision.profiles.read_and_write_yaml_files import dump, read_file
-from provision.profiles.table_declarations import Table
+from provision.profiles.files import dump, read_file
+from provision.profiles.measure import libraries, satellites
+from provision.profiles.measure.libraries import measure_libraries
+from provision.profiles.measure.reader import Reader, representative
+from provision.profiles.tables import Table
 from provision.system import process
 from provision.system.elf import ElfError
 from provision.system.elf_symbols import list_unexported, read_defined_symbols, read_undefined_symbols
@@ -124,7 +124,7 @@ def test_both_string_abis_and_two_frameworks_are_no_row(build):
     with pytest.raises(ValueError, match="both C\\+\\+ string ABIs"):
         rows_of(build({"demo/_C.so": {"calls": (*EXACT, *OLD_STRINGS)}}))
     with pytest.raises(ValueError, match="torch and tensorflow"):
-        interpret_library_symbols.framework_called(["aoti_torch_abi_version", "TF_NewStatus"])
+        libraries.framework_called(["aoti_torch_abi_version", "TF_NewStatus"])
 
 
 def test_files_for_several_cuda_releases_are_alternatives(build):
@@ -180,7 +180,7 @@ def test_names_in_the_code_and_of_the_package_replace_missing_needs(build):
     (row,) = rows_of(both)
     assert "cuda" not in row
     names = ["cudf-cu12", "nvidia-dali-cuda120", "cupy-cuda11x", "torch", "demo-cuda"]
-    assert [interpret_library_symbols.named_cuda(n) for n in names] == ["12", "12", "11", None, None]
+    assert [libraries.named_cuda(n) for n in names] == ["12", "12", "11", None, None]
 
 
 def test_the_glibc_is_that_of_tag_or_symbols_whichever_is_newer(build, monkeypatch):
@@ -489,7 +489,7 @@ def test_the_shipped_rows_contradict_nothing(known):
             row.built_for is None or row.built_for.split("<")[0].split("=")[0].rstrip("!<>~") in frameworks
         ), where
         assert row.sha256 and row.bytes, where
-        majors = interpret_library_symbols.cuda_majors(row.needs)
+        majors = libraries.cuda_majors(row.needs)
         assert not majors or majors == {row.cuda.split(".")[0]}, where
     traps = {t.package for t in known.traps}
     assert traps >= {"apex", "pytorch", "tensorflow-gpu", "nvidia-cublas-cu13"}

@@ -7,7 +7,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from profile_folders import known  # noqa: F401  # fixtures
 
-from provision.profiles.table_declarations import KINDS
+from provision.profiles.tables import KINDS
 
 
 def of(known, framework, **wanted):

@@ -13,7 +13,7 @@ from rows import rows
 from provision.index.http import Http
 from provision.index.pip_config import default_index, pip_configuration
 from provision.model import RequirementLine
-from provision.profiles.measure.cached_wheel_facts import Reader
+from provision.profiles.measure.reader import Reader
 from provision.system import process
 
 H100 = {**R580, "gpus": ["H100"], "index": "pypi"}

@@ -4,7 +4,7 @@ The log lines are those of the real cuDNN 9.19."""
 
 from rows import rows
 
-from provision.export.verdict_page import page
+from provision.export.pages import verdict_page
 from provision.model import FrameworkVerdict, LibraryFile, Lock, LockedPackage, Plan, Target, Verdict
 from provision.system.process import Finished
 from provision.verify import judge_loaded
@@ -141,7 +141,7 @@ def test_the_report_lists_under_libraries_that_ran_only_those():
         flags = ran(EXECUTED, device)
         libraries = tuple(LibraryFile(soname=s, path=f"/{s}", ran=flag) for s, flag in flags.items())
         framework = FrameworkVerdict(name="torch", libraries=libraries)
-        return page(Verdict(env="/env", python="/p", verdict="cpu", frameworks=(framework,)), "now")
+        return verdict_page(Verdict(env="/env", python="/p", verdict="cpu", frameworks=(framework,)), "now")
 
     html = shown("cuda")
     first, _, rest = html.partition("Libraries that were used</h3>")[2].partition("<h3>")

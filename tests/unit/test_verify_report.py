@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from driver_stub import H200, build, scenario, spec
-from provision.export.report_style import BASE
-from provision.export.verdict_page import page
+from provision.export.pages import BASE, verdict_page
 from provision.model import (
     ConvolutionResult,
     DeviceVerdict,
@@ -103,7 +102,7 @@ VERDICT = Verdict(
 
 
 def test_the_page_is_whole_alone_and_harmless():
-    text = page(VERDICT, NASTY)
+    text = verdict_page(VERDICT, NASTY)
     checker = read(text)
     shown = "".join(checker.text)
     assert "<script>" not in text
@@ -113,7 +112,7 @@ def test_the_page_is_whole_alone_and_harmless():
 
 
 def test_a_bar_ends_where_its_error_stands_against_the_tolerance():
-    text = page(VERDICT, "x")
+    text = verdict_page(VERDICT, "x")
     widths = [float(w) for w in re.findall(r"width:([\d.]+)%", text)]
     assert widths == [50.0, 100.0, 100.0]  # a tenth of the tolerance, a hundred times it, not a number
     assert read(text).labels == [
@@ -124,26 +123,26 @@ def test_a_bar_ends_where_its_error_stands_against_the_tolerance():
 
 
 def test_each_device_says_which_results_are_wrong():
-    text = page(VERDICT, "x")
+    text = verdict_page(VERDICT, "x")
     assert "2 of 3 results are wrong:</b> conv2d tf32 forward, conv2d tf32 forward<" in text
     right = dataclasses.replace(VERDICT.frameworks[0].devices[0], convolutions=(row(0.0002, ok=True),))
     frameworks = (dataclasses.replace(VERDICT.frameworks[0], devices=(right,)),)
-    assert "All results are right:</b> 1 of 1" in page(
+    assert "All results are right:</b> 1 of 1" in verdict_page(
         dataclasses.replace(VERDICT, frameworks=frameworks), "x"
     )
 
 
 def test_the_report_and_the_compatibility_page_have_one_style():
     compatibility = (Path(__file__).parents[2] / "docs" / "compatibility.html").read_text(encoding="utf-8")
-    assert BASE in page(VERDICT, "x")
+    assert BASE in verdict_page(VERDICT, "x")
     assert BASE in compatibility
 
 
 def test_what_quick_did_not_try_is_not_claimed():
     quick = dataclasses.replace(VERDICT, verdict="works", frameworks=(), hint=None, findings=())
-    assert "No framework was tested" in page(quick, "x")
-    assert "<h2>Findings</h2>" in page(VERDICT, "x")
-    assert "<h2>Findings</h2>" not in page(quick, "x")
+    assert "No framework was tested" in verdict_page(quick, "x")
+    assert "<h2>Findings</h2>" in verdict_page(VERDICT, "x")
+    assert "<h2>Findings</h2>" not in verdict_page(quick, "x")
 
 
 @pytest.mark.parametrize("folder", ["", "no such folder"])

@@ -3,7 +3,7 @@
 from framework_envs import venv
 from rows import rows
 
-from provision.export.verdict_page import page
+from provision.export.pages import verdict_page
 from provision.model import StageResult, Verdict
 from provision.verify.make_verdict import make_verdict
 
@@ -50,5 +50,5 @@ def test_a_verification_that_ran_nothing_is_unproven(device, stages, outcome):
     verdict = make_verdict(Ended(device, *stages))
     assert verdict.verdict == outcome
     assert (verdict.hint is None) == (outcome in ("works", "cpu"))
-    assert f">{'works on the CPU' if outcome == 'cpu' else outcome}</p>" in page(verdict, "now")
+    assert f">{'works on the CPU' if outcome == 'cpu' else outcome}</p>" in verdict_page(verdict, "now")
     assert isinstance(verdict, Verdict)

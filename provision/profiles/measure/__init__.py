@@ -7,12 +7,15 @@ guessed.
 
 from __future__ import annotations
 
-from .cudnn_and_toolkit_wheels import cudnn_rows, toolkit_rows
-from .jax_builds import jax_rows
-from .onnxruntime_builds import onnxruntime_rows
+from .builds import (
+    cudnn_rows,
+    jax_rows,
+    onnxruntime_rows,
+    tensorflow_rows,
+    toolkit_rows,
+    torch_rows,
+)
 from .satellites import satellite_rows
-from .tensorflow_builds import tensorflow_rows
-from .torch_builds import torch_rows
 
 MEASURED = {
     "toolkits": ("toolkits", toolkit_rows, "cuda-toolkit"),

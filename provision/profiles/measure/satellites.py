@@ -5,26 +5,52 @@ There is one row for the newest patch of each release series.
 
 from __future__ import annotations
 
+import functools
 import re
+import tempfile
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from packaging.metadata import parse_email
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
+from packaging.version import InvalidVersion, Version
 
 from provision import model
+from provision.errors import LockError
+from provision.index.bounded_archive import DAMAGED, read_of_sdist
 from provision.index.read_architectures_from_stream import FatBinaries, from_binaries
+from provision.model import FRAMEWORKS, Satellite, from_plain
+from provision.system import untrusted
+from provision.system.elf import ElfError, read_elf
 
-from . import evaluate_wheel_requirements as rq, interpret_library_symbols
-from .cached_wheel_facts import Documents, Reader, WheelFile, number, representative
-from .source_archive_facts import Source, source_facts, sources
-from .wheel_libraries import measure_libraries
+from . import reader as rq
+from .libraries import (
+    LIBRARY,
+    NVIDIA,
+    OTHER_GPU,
+    abi_of,
+    cuda_majors,
+    cudnn_majors,
+    cxx11_of,
+    framework_called,
+    measure_files,
+    measure_libraries,
+    named_cuda,
+)
+from .reader import Documents, Reader, WheelFile, number, representative
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from provision.index.simple_api import File
+
+    from .reader import Reader
+
 
 OLDEST = "2024-11-22"
 """The day from which on releases are measured; of a package without any since then, the newest one is."""
@@ -149,9 +175,7 @@ def wheel_rows(known: WheelContext, fact: dict[str, Any]) -> list[dict[str, Any]
     own_libraries = {n: lib for n, lib in fact["libraries"].items() if _is_own(n, lib)}
     shared = [lib for n, lib in own_libraries.items() if not _ALTERNATIVE.fullmatch(n)]
     here = {n.rsplit("/", 1)[-1] for n in fact["libraries"]}
-    bundles = sorted(
-        n for n in here if (m := interpret_library_symbols.NVIDIA.fullmatch(n)) and m["stem"] != "cuda"
-    )
+    bundles = sorted(n for n in here if (m := NVIDIA.fullmatch(n)) and m["stem"] != "cuda")
     by_release: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for name, library in own_libraries.items():
         if match := _ALTERNATIVE.fullmatch(name):
@@ -171,23 +195,23 @@ def wheel_rows(known: WheelContext, fact: dict[str, Any]) -> list[dict[str, Any]
 
 def _is_own(member: str, library: dict[str, Any]) -> bool:
     """Return whether a library is neither a copy of NVIDIA's nor made for other vendors' GPUs."""
-    other = any(interpret_library_symbols.OTHER_GPU.fullmatch(name) for name in library["needed"])
-    return not other and not interpret_library_symbols.NVIDIA.fullmatch(member.rsplit("/", 1)[-1])
+    other = any(OTHER_GPU.fullmatch(name) for name in library["needed"])
+    return not other and not NVIDIA.fullmatch(member.rsplit("/", 1)[-1])
 
 
 def _make_row(libraries: list[dict[str, Any]], here: set[str], known: WheelContext) -> dict[str, Any]:
     row: dict[str, Any] = {}
     needed = {n for lib in libraries for n in lib["needed"]} - here - {lib["soname"] for lib in libraries}
-    of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := interpret_library_symbols.NVIDIA.fullmatch(n))}
+    of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := NVIDIA.fullmatch(n))}
     needs = [n for n, stem in of_nvidia.items() if stem not in known.optional]
     optional = [n for n in of_nvidia if n not in needs]
     row |= ({"needs": needs} if needs else {}) | ({"optional": optional} if optional else {})
     opened = {n for lib in libraries for n in lib["opened"]} - here
     row |= _find_cuda(needs, opened, known.package) | _find_cudnn(needs, opened)
     symbols = [s for lib in libraries for s in lib["symbols"]]
-    if kind := interpret_library_symbols.abi_of(symbols):
+    if kind := abi_of(symbols):
         row["abi"] = kind
-    if kind == "exact" and (strings := interpret_library_symbols.cxx11_of(symbols)):
+    if kind == "exact" and (strings := cxx11_of(symbols)):
         row["cxx11"] = strings
     kinds = frozenset((kind, arch) for lib in libraries for kind, arch in lib["kernels"])
     if kernels := from_binaries(FatBinaries(kinds, 0, 0)):
@@ -199,21 +223,21 @@ def _make_row(libraries: list[dict[str, Any]], here: set[str], known: WheelConte
 
 def _find_cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dict[str, str]:
     """Return the CUDA major version: from needs, else from names in the code, else from the package's name."""
-    needed = interpret_library_symbols.cuda_majors(needs)
+    needed = cuda_majors(needs)
     if len(needed) > 1:
         raise ValueError(f"its libraries need CUDA {' and '.join(sorted(needed))}")
     if needed:
         return {"cuda": needed.pop(), "cuda_by": "needed"}
-    named = interpret_library_symbols.named_cuda(package)
+    named = named_cuda(package)
     if named:
         return {"cuda": named, "cuda_by": "name"}
-    majors = interpret_library_symbols.cuda_majors(opened)
+    majors = cuda_majors(opened)
     return {"cuda": majors.pop(), "cuda_by": "dlopen"} if len(majors) == 1 else {}
 
 
 def _find_cudnn(needs: Iterable[str], opened: Iterable[str]) -> dict[str, str]:
     for names, by in ((needs, "needed"), (opened, "dlopen")):
-        majors = interpret_library_symbols.cudnn_majors(names)
+        majors = cudnn_majors(names)
         if len(majors) == 1:
             return {"cudnn": f"=={majors.pop()}.*", "cudnn_by": by}
     return {}
@@ -238,7 +262,7 @@ def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documen
 def framework_of(fact: dict[str, Any]) -> str | None:
     """Return the requirement on the framework that a wheel's code calls, or on its only one, or None."""
     symbols = [s for lib in fact.get("libraries", {}).values() for s in lib["symbols"]]
-    called = interpret_library_symbols.framework_called(symbols)
+    called = framework_called(symbols)
     minors = _list_minors(fact)
     python = _PYTHON if _PYTHON in minors else minors[-1]
     stated: dict[str, str] = {
@@ -249,3 +273,166 @@ def framework_of(fact: dict[str, Any]) -> str | None:
     if called:
         return stated.get(called)
     return next(iter(stated.values())) if len(stated) == 1 else None
+
+
+MOST = 64 << 20
+"""Bytes of a source archive. Those of the packages that are measured have up to 10 MB."""
+_DOWNLOADS = re.compile(rb'NVIDIA_PIP_INDEX_URL|build-backend *= *"(?:wheel|nvidia)_stub\b')
+"""A build that downloads a wheel from NVIDIA's own index."""
+_COMPILES_CUDA = re.compile(rb"\bCUDAExtension\b|\bnvcc\b")
+
+
+class Source(NamedTuple):
+    """A source archive that an index lists."""
+
+    file: File
+    version: Version
+
+
+def sources(reader: Reader, package: str) -> list[Source]:
+    """Return the source archives of a project."""
+    releases = []
+    for file in reader.files(package):
+        try:
+            releases.append(Source(file, parse_sdist_filename(file.name)[1]))
+        except (InvalidSdistFilename, InvalidVersion):
+            continue
+    return releases
+
+
+def source_facts(reader: Reader, source: Source) -> dict[str, Any] | None:
+    """Return the facts of a source archive, from the cache if it was read before.
+
+    If it cannot be read, add a problem and return None.
+    """
+    return reader.remembered(source.file, "source", lambda: _read(reader, source.file))
+
+
+def _read(reader: Reader, file: File) -> dict[str, Any]:
+    if file.size is not None and file.size > MOST:
+        raise ValueError(f"it has {file.size} bytes, expected at most {MOST}")
+    answer = reader.http.get(file.url)
+    assert answer is not None
+    suffix = ".zip" if file.name.endswith(".zip") else ".tar.gz"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"source{suffix}"
+        path.write_bytes(answer.body)
+        header = HeaderParser().parsestr(_text(path, "PKG-INFO").decode("utf-8", "replace"))
+        setup = _text(path, "setup.py", missing_ok=True)
+        project = _text(path, "pyproject.toml", missing_ok=True)
+    return {
+        "name": file.name,
+        "requires": header.get_all("Requires-Dist") or [],
+        "requires_python": header.get("Requires-Python"),
+        "form": "download" if _DOWNLOADS.search(setup + project) else "source",
+        "nvcc": bool(_COMPILES_CUDA.search(setup)),
+        "size": len(answer.body),
+        "bytes": len(answer.body),
+        "sha256": file.sha256,
+    }
+
+
+def _text(path: Path, name: str, *, missing_ok: bool = False) -> bytes:
+    try:
+        return read_of_sdist(path, name)
+    except KeyError:
+        if missing_ok:
+            return b""
+        raise ValueError(f"it has no {name}") from None
+    except (LockError, *DAMAGED) as error:
+        raise ValueError(f"its {name} cannot be read: {error}") from error
+
+
+_OF_FRAMEWORKS = ("libtorch", "libc10", "libtensorflow")
+
+
+@dataclass(frozen=True)
+class InstalledWheel:
+    """A package in site-packages: its `info` folder (NAME-VERSION.dist-info), and the platform and Python of the
+    environment."""
+
+    package: str
+    version: str
+    info: Path
+    platform: str
+    python: str
+
+    def needs_measuring(self) -> bool:
+        """Return whether the package requires a framework, or has libraries that are linked to CUDA or a
+        framework."""
+        needed = {
+            canonicalize_name(r.name) for r, _ in rq.required(self._requires, self.platform, [self.python])
+        }
+        return bool(self._libraries) and (
+            not needed.isdisjoint(FRAMEWORKS) or any(map(_is_linked, self._libraries))
+        )
+
+    def rows(self) -> list[Satellite]:
+        """Return the rows of the package. If its libraries contradict each other or are damaged, return one
+        without facts."""
+        row: dict[str, Any] = {
+            "package": self.package, "version": self.version, "platform": self.platform, "index": "pypi", "form": "wheel",
+            "pythons": [self.python],
+        }  # fmt: skip
+        site = self.info.parent
+        try:
+            files = ((p.relative_to(site).as_posix(), functools.partial(_open, p)) for p in self._libraries)
+            fact: dict[str, Any] = {
+                "libraries": measure_files(files),
+                "requires": self._requires,
+                "requires_python": "",
+            }
+            measured = [row | part for part in wheel_rows(WheelContext(self.package), fact)]
+            built_for = framework_of(fact)
+        except (ValueError, OSError):
+            return [_make_satellite(row)]
+        stated = {"built_for": built_for} if built_for else {}
+        return [_make_satellite(_drop_names(one) | stated) for one in measured]
+
+    @functools.cached_property
+    def _requires(self) -> Sequence[str]:
+        try:
+            return parse_email(untrusted.read_text(self.info / "METADATA"))[0].get("requires_dist", [])
+        except (OSError, ValueError):
+            return []
+
+    @functools.cached_property
+    def _libraries(self) -> list[Path]:
+        """The libraries that RECORD lists, inside site-packages."""
+        return [self.info.parent / row for row in self._list_recorded() if (self.info.parent / row).is_file()]
+
+    def _list_recorded(self) -> Iterator[str]:
+        try:
+            lines = untrusted.read_text(self.info / "RECORD").splitlines()
+        except (OSError, ValueError):
+            return
+        for line in lines:
+            row = line.rsplit(",", 2)[0].strip('"')
+            if LIBRARY.fullmatch(row) and not row.startswith("/") and ".." not in row.split("/"):
+                yield row
+
+
+def _is_linked(library: Path) -> bool:
+    """Return whether a library needs a library of NVIDIA or of a framework."""
+    try:
+        needed = read_elf(str(library)).needed
+    except (ElfError, OSError):
+        return False
+    return any(NVIDIA.fullmatch(n) or n.startswith(_OF_FRAMEWORKS) for n in needed)
+
+
+def _open(path: Path) -> IO[bytes]:
+    return path.open("rb")
+
+
+def _drop_names(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row without facts that only come from names in the code. These may be alternatives."""
+    opened = {n for n in ("cuda", "cudnn") if row.get(f"{n}_by") == "dlopen"}
+    return {n: v for n, v in row.items() if n.removesuffix("_by") not in opened}
+
+
+def _make_satellite(row: dict[str, Any]) -> Satellite:
+    values = dict(row)
+    if "kernels" in values:
+        values["kernels"] = values["kernels"].split()
+    return from_plain(Satellite, values)

@@ -23,7 +23,7 @@ from ...model import (
     Lock,
     Target,
 )
-from ...profiles.make_failure_finding import make_finding
+from ...profiles.findings import make_finding
 from ..read_libraries import CUDNN_PACKAGE, shorten_version
 from ..verification_state import Judgement, Verification
 from . import compare_wheels

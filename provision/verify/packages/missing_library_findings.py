@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model import Environment, Evidence, Finding
-from ...profiles.make_failure_finding import make_finding
+from ...profiles.findings import make_finding
 from ..explain_unopened_nvidia_libraries import name_nvidia_wheel
 from . import fix_for_missing_library
 from .compiled_files import Package

@@ -1,15 +1,133 @@
-"""Declarations of the tables in profile files, with the model value of each row."""
+"""The declared tables of the profile files, with the model value of each row."""
 
 from __future__ import annotations
 
+import string
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from provision import model
 
-from .index_table_declarations import PAGE_TABLES
-from .satellite_table_declarations import SATELLITE_TABLES
-from .table_mapping import Kind
+
+class Kind(NamedTuple):
+    """A kind of table and its class.
+
+    `words` are fields written as one string of words, `lists` as a list of strings, `flags` as "yes" or absent.
+    `key` identifies a row. `into` is the field of Profiles. A kind without `into` is read by
+    scripts/update_profiles.py only, which adds documented facts to measured ones.
+    """
+
+    cls: type[Any]
+    into: str
+    key: tuple[str, ...]
+    required: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+_OF_BUILD, _OF_RELEASE = {"version", "label"}, {"release"}
+
+PAGE_TABLES = {
+    "indexes": Kind(model.IndexAddress, "indexes", ("index",), ("index", "url")),
+    "pages": Kind(
+        model.WheelPage, "pages", ("framework", "packages"), ("packages", "url"), words=("packages",)
+    ),
+    "abis": Kind(model.CxxAbi, "abis", ("framework", "versions", "cuda", "platform"), ("versions", "cxx11")),
+    "wheel_glibc": Kind(
+        model.WheelGlibc,
+        "wheel_glibc",
+        ("package", "versions"),
+        ("package", "versions", "glibc", "source", "read"),
+    ),
+}
+
+
+def find_page_problems(row: Mapping[str, object]) -> Iterator[str]:
+    """Yield the mistakes in the placeholders of a page's row."""
+    url, rule = row.get("url"), row.get("local")
+    if not isinstance(url, str):
+        return
+    try:
+        names = {name for _, name, _, _ in string.Formatter().parse(url) if name is not None}
+    except ValueError as error:
+        yield f"url: {error}"
+        return
+    if unknown := sorted(names - _OF_BUILD - _OF_RELEASE):
+        yield f"url: {{{unknown[0]}}} is not one of {{version}}, {{label}} and {{release}}"
+    if names & _OF_RELEASE and names & _OF_BUILD:
+        yield "url: a page is of one release or of one build, not of both"
+    if names & _OF_RELEASE and not rule:
+        yield "local: missing. It tells for which build a wheel on the page is"
+    if isinstance(rule, str) and not ("{minor}" in rule) ^ ("{digits}" in rule):
+        yield "local: expected {minor} or {digits}, the release of the framework"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SatellitePackage:
+    """A package whose releases are measured, one per series. `parts` is the count of numbers in a series."""
+
+    package: str
+    parts: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SatelliteFramework:
+    """The documented framework of releases whose metadata names none. `version` is a prefix.
+
+    `cuda` is the release ("13.0") that the package compares with the framework's when it is imported.
+    """
+
+    package: str
+    version: str
+    built_for: str
+    cuda: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SatelliteExtras:
+    """The extras without which releases of a package lack libraries; `versions` is a specifier."""
+
+    package: str
+    versions: str
+    extras: str
+
+
+SATELLITE_TABLES = {
+    "satellites": Kind(
+        model.Satellite,
+        "satellites",
+        ("package", "version", "platform", "cuda"),
+        ("package", "version", "platform", "index", "form"),
+        words=("pythons", "kernels", "extras"),
+        lists=("needs", "optional", "bundles"),
+        flags=("nvcc",),
+    ),
+    "satellite_packages": Kind(SatellitePackage, "", ("package",), ("package",)),
+    "satellite_frameworks": Kind(
+        SatelliteFramework,
+        "",
+        ("package", "version"),
+        ("package", "version", "built_for", "source", "read"),
+    ),
+    "satellite_optional": Kind(
+        model.OptionalLibraries,
+        "optional_libraries",
+        ("package",),
+        ("package", "libraries", "source", "read"),
+        words=("libraries",),
+    ),
+    "satellite_extras": Kind(
+        SatelliteExtras,
+        "",
+        ("package", "versions"),
+        ("package", "versions", "extras", "source", "read"),
+        words=("extras",),
+    ),
+    "traps": Kind(model.PackageTrap, "traps", ("package", "versions"), ("package", "why", "source", "read")),
+}
+
 
 Row = dict[str, Any]
 

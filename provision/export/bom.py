@@ -18,15 +18,14 @@ from packaging.utils import canonicalize_name
 
 from .. import __version__
 from ..model import Lock, LockedPackage
-from . import export_subject_and_shared_texts as s
-from .export_subject_and_shared_texts import InstalledPart, Subject
+from . import subject as s
+from .subject import InstalledPart, Subject
 
-FORM = "cyclonedx"
 _ROOT = "environment"
 _URL_SAFE = "%/:=&?~#+!$,;'@()*"
 
 
-def text(subject: Subject) -> str:
+def cyclonedx(subject: Subject) -> str:
     """Return the bill of materials as JSON."""
     parts = [*_locked_parts(subject), *_added_parts(subject)]
     refs = _refs(parts)
@@ -44,7 +43,7 @@ def text(subject: Subject) -> str:
 
 def _metadata(subject: Subject) -> dict[str, Any]:
     lock = subject.lock
-    said = f"{s.headline(lock)}; locked for {s.made_for(lock)}; written by `gpuenv export --format {FORM}`"
+    said = f"{s.headline(lock)}; locked for {s.made_for(lock)}; written by `gpuenv export --format cyclonedx`"
     return {
         "component": {
             "type": "application", "bom-ref": _ROOT, "name": _name(subject.env), "description": said,

@@ -1,0 +1,251 @@
+"""Download the missing files of a bundle in parallel."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import queue
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..environment import bundled_pythons
+from ..errors import BuildError
+from ..index import uv
+from ..index.download_files import FileRequest, download, is_right, part
+from ..index.http import AT_ONCE, Http
+from ..model import BundlePython, LockedPackage, PackageSources
+from ..system import process, scratch_folders, write_inside_folder
+from ..system.untrusted import file_name_of_url, last_segments
+from ..system.write_inside_folder import write_file
+from . import WORK, not_writable
+
+_READERS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A file of a bundle: its path inside, and its source."""
+
+    path: str
+    wanted: FileRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingFiles:
+    """The missing downloads with their `bytes`, and the free bytes of the disk."""
+
+    items: tuple[Item, ...]
+    bytes: int
+    free: int
+
+
+def needed(folder: Path, items: Sequence[Item]) -> MissingFiles:
+    """Return the items that are missing or have another hash. Partial downloads reduce the bytes."""
+    with ThreadPoolExecutor(_READERS) as pool:
+        there = list(pool.map(_is_there, items))
+    missing = tuple(item for item, good in zip(items, there, strict=True) if not good)
+    total = sum(max(0, (item.wanted.size or 0) - _begun(item)) for item in missing)
+    place = folder
+    while not place.exists():
+        place = place.parent
+    return MissingFiles(items=missing, bytes=total, free=shutil.disk_usage(place).free)
+
+
+def bytes_there(items: Sequence[Item]) -> int:
+    """Return the existing bytes of items, complete and partial, regardless of their hashes."""
+    return sum(min(_there(item), item.wanted.size or 0) for item in items)
+
+
+def _there(item: Item) -> int:
+    path = item.wanted.path
+    return path.stat().st_size if path.is_file() else _begun(item)
+
+
+def _is_there(item: Item) -> bool:
+    path = item.wanted.path
+    return path.is_file() and is_right(path, item.wanted.hashes)
+
+
+def _begun(item: Item) -> int:
+    half = part(item.wanted.path)
+    return half.stat().st_size if half.exists() else 0
+
+
+class _StoppedError(Exception):
+    """The download stops because another failed or the user interrupted it."""
+
+
+def collect(http: Http, items: Sequence[Item], on_progress: Callable[[int, str], None]) -> None:
+    """Download items in parallel. The first failure stops all downloads and is raised.
+
+    `on_progress` receives the existing bytes and the name of the largest file under way, from several threads. The threads are daemons, so that an interrupt does
+    not wait for a silent server.
+    """
+    todo: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+    stop, lock = threading.Event(), threading.Lock()
+    done = -sum(map(_begun, items))  # existing parts are reported first
+    under_way: dict[str, int] = {}
+
+    def count(more: int) -> None:
+        nonlocal done
+        if stop.is_set():
+            raise _StoppedError
+        with lock:
+            done += more
+            on_progress(done, max(under_way, key=lambda path: under_way[path]).rpartition("/")[2])
+
+    def work() -> None:
+        while (item := todo.get()) is not None:
+            with lock:
+                under_way[item.path] = item.wanted.size or 0
+            try:
+                download(http, item.wanted, count)
+            except BaseException as error:  # noqa: BLE001  # raised in the waiting thread
+                ended.put(error)
+            else:
+                ended.put(None)
+            with lock:
+                del under_way[item.path]
+
+    for item in items:
+        todo.put(item)
+    for _ in range(min(AT_ONCE, len(items))):
+        todo.put(None)
+        threading.Thread(target=work, daemon=True).start()
+    try:
+        for _ in items:
+            if error := ended.get():
+                raise error
+    finally:
+        stop.set()
+
+
+_OF = {
+    "linux-x86_64": ("linux", "x86_64", "gnu"),
+    "linux-aarch64": ("linux", "aarch64", "gnu"),
+    "windows-x86_64": ("windows", "x86_64", "none"),
+}
+_TIMEOUT = 1800.0
+
+
+def offered(minor: str, platform: str) -> dict[str, Any] | None:
+    """Return key, version and address of uv's newest build of a Python for a platform, or None."""
+    wanted = _OF[platform]
+    words = ["python", "list", "--only-downloads", "--all-platforms", "--all-arches", "--output-format", "json",
+             minor]  # fmt: skip
+    done = _run(words, timeout=60)
+    try:
+        rows = json.loads(done.stdout or "[]")
+    except ValueError:
+        return None
+    for row in rows:
+        plain = row["implementation"] == "cpython" and row["variant"] == "default"
+        if plain and (row["os"], row["arch"], row["libc"]) == wanted:
+            return dict(row)
+    return None
+
+
+def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython | None, str]:
+    """Put a Python archive into a bundle, or return None and the reason. Raises BuildError for a disk error."""
+    row = offered(minor, platform)
+    if row is None:
+        return None, f"uv has no Python {minor} for {platform}"
+    work = folder / WORK
+    shutil.rmtree(work, ignore_errors=True)
+    cache = work / "archive"
+    variables = {"UV_PYTHON_CACHE_DIR": str(cache.absolute()), "UV_HTTP_RETRIES": "1"}
+    unpacked = str((work / "unpacked").absolute())
+    words = ["python", "install", row["key"], "--install-dir", unpacked, "--no-bin"]
+    try:
+        write_inside_folder.make_folder(cache, root=folder)
+        done = _run(words, variables)
+        archives = sorted(cache.iterdir())
+        if not done.ok or len(archives) != 1:
+            return None, f"Python {row['version']} cannot be downloaded ({_why(done.stderr)})"
+        path = folder / "python" / file_name_of_url(row["url"])
+        write_inside_folder.make_folder(path.parent, root=folder)
+        archives[0].replace(path)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return BundlePython(key=row["key"], version=row["version"], path=f"python/{path.name}"), ""
+
+
+def _why(log: str) -> str:
+    causes = [x.partition("cause:")[2].strip() for x in log.splitlines() if "cause:" in x]
+    return uv.redacted(causes[-1] if causes else (log.strip().splitlines() or ["no reason given"])[-1])
+
+
+def _run(
+    words: Sequence[str], variables: Mapping[str, str] | None = None, timeout: float = _TIMEOUT
+) -> process.Finished:
+    """Run a uv command, which may download only the archive that it names."""
+    variables_of_uv = {"UV_PYTHON_DOWNLOADS": "manual", "UV_OFFLINE": "0", **(variables or {})}
+    return uv.run_uv(
+        words, PackageSources(), python=None, settings=uv.Settings(variables=variables_of_uv, timeout=timeout)
+    )
+
+
+def install(folder: Path, archive: BundlePython, sha256: str, env: Path) -> str:
+    """Make uv unpack a bundle's Python for an environment, and return the path of the interpreter. Raises BuildError."""
+    parts = re.fullmatch(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(.*)", archive.version)
+    assert parts  # guaranteed by BundlePython
+    _, _, system, machine, libc = archive.key.split("-")
+    entry = {
+        "name": "cpython", "arch": {"family": machine, "variant": None}, "os": system, "libc": libc,
+        "major": int(parts[1]), "minor": int(parts[2]), "patch": int(parts[3]), "prerelease": parts[4],
+        "url": (folder / archive.path).resolve().as_uri(), "sha256": sha256, "variant": None, "build": None,
+    }  # fmt: skip
+    home = bundled_pythons.claim(env, sha256)
+    with scratch_folders.scratch("python") as scratch:
+        listed = scratch / "listed.json"
+        listed.write_text(json.dumps({archive.key: entry}), encoding="utf-8")
+        variables = {"UV_PYTHON_DOWNLOADS_JSON_URL": str(listed)}
+        done = _run(["python", "install", archive.key, "--no-bin", "--install-dir", str(home)], variables)
+    path = home / archive.key / ("python.exe" if system == "windows" else "bin/python3")
+    if not done.ok or not path.exists():
+        raise BuildError(
+            f"the bundle's Python {archive.version} ({archive.path}) cannot be unpacked",
+            log=uv.redacted(done.stderr), hint="install that Python, or copy the bundle again",
+        )  # fmt: skip
+    return str(path)
+
+
+def channel_file(package: LockedPackage) -> str:
+    """Return the path of a conda package in a bundle: "channel/conda-forge/linux-64/NAME.conda"."""
+    *channel, subdir, file = last_segments(package.url, 3, hidden=True)
+    return f"channel/{channel[0] if channel else 'channel'}/{subdir}/{file}"
+
+
+def local_packages(packages: Iterable[LockedPackage], folder: Path) -> tuple[LockedPackage, ...]:
+    """Return a lock's packages with addresses in the bundle: conda packages, and wheels without an index."""
+
+    def moved(package: LockedPackage) -> LockedPackage:
+        if package.is_conda:
+            return dataclasses.replace(package, url=(folder / channel_file(package)).resolve().as_uri())
+        if package.index is None:
+            wheel = folder / "wheels" / file_name_of_url(package.url)
+            return dataclasses.replace(package, url=wheel.resolve().as_uri())
+        return package
+
+    return tuple(map(moved, packages))
+
+
+def name_origins(prefix: Path, packages: Iterable[LockedPackage], folder: Path) -> None:
+    """Write the lock's addresses into conda-meta in place of the bundle's, which may not exist later."""
+    packages = tuple(packages)
+    origins = {here.url: p.url for p, here in zip(packages, local_packages(packages, folder), strict=True)}
+    for path in (prefix / "conda-meta").glob("*.json"):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        origin = origins.get(data.get("url") or "")
+        if origin:
+            addresses = {"url": origin, "channel": origin.rsplit("/", 2)[0]}
+            write_file(path, json.dumps(data | addresses, indent=2) + "\n", root=prefix)
