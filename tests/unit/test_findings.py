@@ -12,7 +12,7 @@ from provision.profiles.findings import fill_text, make_finding
 
 PACKAGE = Path(__file__).parents[2] / "provision"
 # The builder itself, and the ranking of diagnose, which fills the rows of its candidates.
-BUILDERS = {"profiles/findings.py", "diagnose/ranking.py"}
+BUILDERS = {"profiles/findings.py", "diagnose/findings.py"}
 
 
 def calls(names):
