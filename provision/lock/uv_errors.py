@@ -25,6 +25,8 @@ TIMEOUT = 900.0
 """The most seconds of one solve."""
 
 _REPOSITORY = re.compile(r"Failed to (?:\w+ and )?(?:build|download|resolve)[^`]*`([^`]*?)(git\+[^`\s]+)`")
+_FETCHED = re.compile(r"/git(?:\.exe)? fetch [^`]*?'(\w+://[^'\s]+)'")
+"""The command of a fetch, which is all that uv prints of a repository that no requirement names by itself."""
 _PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
 _ABSENT = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
@@ -57,8 +59,12 @@ def explain(
         )  # fmt: skip
     if stored := uv_failures.find_storage_failure(log):
         return LockError(stored.message, hint=stored.hint, log=log)
-    if "Git operation failed" in log and (repository := _REPOSITORY.search(log)):
-        return _explain_repository(repository[2], needs, log)
+    if "Git operation failed" in log:
+        if named := _REPOSITORY.search(log):
+            whole = named[2].partition("#")[0]
+            return _explain_repository(named[2], whole.rpartition("@")[0] or whole, needs, log)
+        if fetched := _FETCHED.search(log):
+            return _explain_repository(fetched[1], fetched[1].removesuffix(".git"), needs, log)
     if page := _PAGE.search(log):
         return LockError(
             f"the page of wheels {page[1]} cannot be read", log=log,
@@ -85,9 +91,8 @@ def explain(
     )
 
 
-def _explain_repository(address: str, needs: Sequence[RequirementLine], log: str) -> LockError:
-    """Return the error for a repository that git cannot fetch, with the line that names it."""
-    bare = address.partition("#")[0].rpartition("@")[0] or address
+def _explain_repository(address: str, bare: str, needs: Sequence[RequirementLine], log: str) -> LockError:
+    """Return the error for a repository that git cannot fetch, with the line that names it. `bare` is in that line."""
     lines = [n for n in needs if bare in n.text]
     where = f" ({lines[0].origin})" if lines else ""
     return LockError(

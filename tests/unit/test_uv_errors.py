@@ -1,8 +1,11 @@
-"""Which releases a refusal of uv names as without usable wheels."""
+"""What is read in the errors of uv."""
 
 from rows import rows
 
-from provision.lock.uv_errors import find_unusable
+from provision.lock.uv_errors import explain, find_unusable
+from provision.model import PackageSources, RequirementLine
+from provision.system.process import Finished
+from provision.wheels.read_source_archives import SourceArchives
 
 
 @rows(
@@ -24,3 +27,22 @@ from provision.lock.uv_errors import find_unusable
 )  # fmt: skip
 def test_releases_without_usable_wheels(log, found):
     assert find_unusable(log) == found
+
+
+def test_a_repository_that_uv_names_only_in_a_command_is_named_with_its_line():
+    said = (
+        "error: Git operation failed\n  cause: failed to clone into: /cache/git-v2/db/76e2\n"
+        "  cause: process didn't exit successfully: `/usr/bin/git fetch --force --update-head-ok "
+        "'https://code.example/lab/parts.git' '+c943:refs/commit/c943'` (exit status: 128)\n"
+        "         fatal: unable to access 'https://code.example/lab/parts.git/': Could not resolve host"
+    )
+    done = Finished(returncode=1, stdout="", stderr=said, timed_out=False, signal=None, report=b"")
+    line = RequirementLine(
+        text="parts @ git+https://code.example/lab/parts@c943", name="parts", origin="requirements.txt line 3"
+    )
+    sources = PackageSources()
+    error = explain(done, sources, (), (line,), SourceArchives(sources))
+    assert error.unreachable == "https://code.example/lab/parts"
+    assert error.message.startswith(
+        "git cannot fetch the repository https://code.example/lab/parts.git (requirements.txt line 3)"
+    )
