@@ -20,6 +20,7 @@ from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.simple_api import allows_python, version_of
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
 from ..system.redaction import clean
+from ..wheels.pylock import is_source
 from ..wheels.read_source_archives import SourceArchive, SourceArchives
 from .stated import StatedMetadata
 
@@ -183,6 +184,14 @@ class SourceRules:
         archive = self.stated.archive(package) or self.archives.describe([package]).get(package)
         return self.stated.recorded(package, needs, plan), archive
 
+    def announce(
+        self, packages: Iterable[LockedPackage], archives: Mapping[str, SourceArchive | None], plan: Plan
+    ) -> None:
+        """Say of each locked source what its build needs."""
+        for package in filter(is_source, packages):
+            archive = self.stated.archive(package) or archives.get(package.name)
+            self.emit(_describe_build(package, archive, plan))
+
     def _of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
         """Return the allowed packages of indexes, and record packages that only one index has."""
         needs = tuple(needs)
@@ -211,7 +220,7 @@ def without_builds(sources: PackageSources, emit: Emit, why: str) -> SourceRules
     return SourceRules(emit, StatedMetadata(SourceArchives(sources), emit), forbidden_by=why)
 
 
-def describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan) -> Event:
+def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan) -> Event:
     """Return the event for a locked source: what its build needs, and where its requirements come from."""
     if package.unhashed:
         return Event(kind="done", stage="lock", text=f"{package.name} is built from {clean(package.url)}")

@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from provision.resolve.choice import against, candidates
 from provision.resolve.question import major, meets, version
 
@@ -160,11 +157,6 @@ def chosen_pins(plan: Plan, builds: Sequence[Build]) -> list[str]:
 def pins(plan: Plan) -> list[str]:
     """Return the pins of a plan's builds."""
     return list(dict.fromkeys(r for b in plan.builds for r in b.requirements))
-
-
-def name_of(text: str) -> str:
-    """Return the name of a requirement."""
-    return str(canonicalize_name(Requirement(text).name))
 
 
 def _is_alike(one: Build, other: Build) -> bool:

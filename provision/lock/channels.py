@@ -26,15 +26,13 @@ from ..model import (
     Lock,
     LockedPackage,
     Plan,
-    Request,
     RequestContext,
     RequirementLine,
     VersionBound,
 )
 from ..resolve.kernels import how_they_run
 from ..resolve.planner import plan_request
-from ..wheels.pylock import is_source
-from .archives import SourceRules, describe_build, source_rules
+from .archives import SourceRules, source_rules
 from .pinned import lock_plan
 
 # Each turn is a complete solve.
@@ -87,9 +85,8 @@ class _Search:
                 return self._add_notes(lock)
             plan = plan_for(context, solution, lock)
             if plan.python != lock.plan.python:  # the wheels require a Python other than the solver's
-                question = _replace_request(
-                    question, dataclasses.replace(question.request, python=plan.python)
-                )
+                request = dataclasses.replace(question.request, python=plan.python)
+                question = dataclasses.replace(question, request=request)
                 continue
             return self._add_notes(add_wheels_on_top(context, plan, lock, self.emit, self.rules, self.keep))
         raise LockError("no set of conda packages and wheels was found that fits together",
@@ -131,10 +128,6 @@ class _Search:
         return dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *(self.said or ()))), lock
 
 
-def _replace_request(question: SolverQuestion, request: Request) -> SolverQuestion:
-    return dataclasses.replace(question, request=request)
-
-
 def _move_companions(
     context: RequestContext, question: SolverQuestion
 ) -> tuple[RequestContext, SolverQuestion]:
@@ -153,7 +146,9 @@ def _move_companions(
     request = dataclasses.replace(context.request, packages=packages)
     needs = tuple(n for n in context.demands.needs if n not in applied)
     demands = dataclasses.replace(context.demands, needs=needs)
-    return dataclasses.replace(context, request=request, demands=demands), _replace_request(question, request)
+    return dataclasses.replace(context, request=request, demands=demands), dataclasses.replace(
+        question, request=request
+    )
 
 
 def _place_package(need: RequirementLine) -> bool:
@@ -237,8 +232,7 @@ def add_wheels_on_top(
         again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
         answer = lock_plan(again, context.sources, emit, rules, needs, keep)
     wheels = [p for p in answer.packages if p.name not in conda]
-    for package in filter(is_source, wheels):
-        emit(describe_build(package, answer.archives.get(package.name), plan))
+    rules.announce(wheels, answer.archives, plan)
     return solver.with_wheels(lock, wheels, plan.builds)
 
 

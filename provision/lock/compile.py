@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 import tomli
 import tomli_w
 from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
@@ -565,11 +565,3 @@ def parse_requirers(text: str) -> dict[str, tuple[str, ...]]:
             requirers[name] = (*requirers[name], by[1].lower())
     known = requirers.keys()
     return {n: tuple(b for b in by if b in known) for n, by in requirers.items()}
-
-
-def requirement(text: str) -> Requirement | None:
-    """Return a requirement, or None for a folder or an editable package."""
-    try:
-        return Requirement(text)
-    except InvalidRequirement:
-        return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from provision.resolve.question import version
@@ -20,6 +19,7 @@ from provision.resolve.satellites import (
 
 from ..model import FRAMEWORKS, PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
 from ..resolve.question import Question
+from .named import requirement
 
 Requires = Callable[[LockedPackage], "tuple[str, ...] | None"]
 """Returns the Requires-Dist of a file, or None if it cannot be read."""
@@ -183,11 +183,7 @@ def _comes_along(package: str, builds: Sequence[Build]) -> bool:
 def framework_bounds(requires: Sequence[str]) -> dict[str, str]:
     """Return the bounds on frameworks in Requires-Dist, by framework. Those of an extra do not count."""
     bounds: dict[str, str] = {}
-    for text in requires:
-        try:
-            need = Requirement(text)
-        except InvalidRequirement:
-            continue
+    for need in filter(None, map(requirement, requires)):
         name = str(canonicalize_name(need.name))
         if name in FRAMEWORKS and not (need.marker and "extra" in str(need.marker)):
             bounds[name] = ",".join(filter(None, (bounds.get(name, ""), str(need.specifier))))

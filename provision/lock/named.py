@@ -13,6 +13,20 @@ from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
 from ..model import FRAMEWORKS, RequestContext
 
 
+def requirement(text: str) -> Requirement | None:
+    """Return a requirement, or None for a folder, an editable package or what is none."""
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
+
+
+def name_of(text: str) -> str:
+    """Return the name of a requirement, or "" if it has none."""
+    need = requirement(text)
+    return str(canonicalize_name(need.name)) if need else ""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedPackage:
     """A named package with its bounds. `index` is the only index that has it, or None for the configured ones."""
@@ -83,9 +97,6 @@ def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str | None, s
         for n in context.demands.needs if n.name and not (n.local or n.vcs or n.override)
     ]  # fmt: skip
     for text, origin, index in texts:
-        try:
-            need = Requirement(text)
-        except InvalidRequirement:
-            continue  # a folder or an editable package
-        if need.url is None and (need.marker is None or need.marker.evaluate(environment)):
+        need = requirement(text)
+        if need and need.url is None and (need.marker is None or need.marker.evaluate(environment)):
             yield need, origin, index

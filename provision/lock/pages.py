@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import unquote
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
@@ -32,7 +32,7 @@ from ..system.untrusted import UnsafeNameError, file_name_of_url
 from ..wheels.index_metadata_cache import IndexMetadata
 from ..wheels.prebuilt_wheels import PrebuiltWheels, read_wheel, ruled_pages
 from .builds import Fitting
-from .named import NamedPackage
+from .named import NamedPackage, name_of, requirement
 
 _MOST_RELEASES = 24
 """The most releases of a package whose pages are read."""
@@ -89,12 +89,9 @@ class Pages:
 
     def require(self, text: str, plan: Plan) -> str:
         """Return a requirement with the address of the wheel for a plan, or the unchanged requirement without one."""
-        try:
-            need = Requirement(text)
-        except InvalidRequirement:
-            return text  # a folder or an editable
-        wheel = None if need.url else self.choose(need, plan.builds, plan.python or "")
-        if wheel is None:
+        need = requirement(text)
+        wheel = self.choose(need, plan.builds, plan.python or "") if need and not need.url else None
+        if need is None or wheel is None:
             return text
         need.specifier = SpecifierSet()
         need.url = wheel.url + (f"#sha256={wheel.sha256}" if wheel.sha256 else "")
@@ -218,7 +215,7 @@ def unruled_pages(context: RequestContext, plan: Plan) -> tuple[str, ...]:
     if context.sources.offline or context.sources.no_index:
         return ()
     wanted = {n.name for n in context.demands.needs}
-    wanted |= {str(canonicalize_name(Requirement(p).name)) for p in context.request.packages}
+    wanted |= set(map(name_of, context.request.packages))
     return tuple(
         page.url.format(version=build.version, label=label_of(build.cuda))
         for build in plan.builds

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from provision.resolve.question import meets, version
 from provision.resolve.satellites import lone_companions
 
-from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, Plan, RequestContext
+from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, Plan
 from ..resolve.objections import objections
 from ..wheels.cache_and_disk import size
-from .archives import SourceRules
-from .builds import Fitting
-from .compile import Answer, requirement
-from .facts import Facts
-from .named import NamedPackage
-from .pages import Pages
+from .known import Known
+from .named import NamedPackage, name_of, requirement
 from .solution import Refusal, Solution
 from .uv_errors import first_reason
 
@@ -29,42 +23,13 @@ _OLD = 2 * 365
 _KEPT = "the existing lock has {locked}; to upgrade it: gpuenv lock --upgrade {package}"
 
 
-class Search(Protocol):
-    """What the reasons read of a search."""
-
-    context: RequestContext
-    fitting: Fitting
-    facts: Facts
-    named: tuple[NamedPackage, ...]
-    tried: list[Solution | Refusal]
-    rules: SourceRules
-    newest_files: Mapping[str, LockedPackage]
-    locked: Mapping[str, LockedPackage]
-    pages: Pages
-
-    def requires(self, package: LockedPackage) -> tuple[str, ...] | None:
-        """Return the Requires-Dist of a release."""
-
-    def bounds_of(self, package: LockedPackage) -> dict[str, str]:
-        """Return the bounds on frameworks that a release states."""
-
-    def is_behind(self, name: str, locked: str) -> bool:
-        """Return whether a named package has a newer release within its bounds."""
-
-    def days_behind(self, package: LockedPackage, answer: Answer) -> int:
-        """Return the days between the uploads of a release and of the newest one."""
-
-    def who_excludes(self, answer: Answer, name: str, release: str, builds: Sequence[Build]) -> str | None:
-        """Return a locked release whose metadata excludes a release of a framework."""
-
-
-def held_back(one: Search, chosen: Solution) -> list[HeldBackPackage]:
+def held_back(one: Known, chosen: Solution) -> list[HeldBackPackage]:
     """Return the frameworks and the named packages that bind one which are not in their newest release."""
     rows = [row for wanted in one.context.request.frameworks if (row := _framework(one, chosen, wanted))]
     return [*rows, *(_package(one, chosen, name) for name in chosen.behind)]
 
 
-def _framework(one: Search, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
+def _framework(one: Known, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
     """Return why a framework is not in the newest version within its bounds."""
     build = next(b for b in chosen.builds if b.framework == wanted.name)
     bound = one.fitting.bounds(wanted, chosen.plan.python)
@@ -96,7 +61,7 @@ def _framework(one: Search, chosen: Solution, wanted: FrameworkRequest) -> HeldB
     )  # fmt: skip
 
 
-def _closed(one: Search, within: Sequence[Build], chosen: Build) -> str | None:
+def _closed(one: Known, within: Sequence[Build], chosen: Build) -> str | None:
     """Return the index that does not respond, if it alone has a newer build that fits."""
     wanted = next(w for w in one.context.request.frameworks if w.name == chosen.framework)
     elsewhere = {b.version for b in one.fitting.chains[_place(one, wanted)]}
@@ -117,7 +82,7 @@ def _closed(one: Search, within: Sequence[Build], chosen: Build) -> str | None:
     return None
 
 
-def _clash(one: Search, framework: str, newest: str) -> str | None:
+def _clash(one: Known, framework: str, newest: str) -> str | None:
     """Return why the newest version of a framework does not go with the other frameworks."""
     for row in one.fitting.newest.rejected:
         if row.framework == framework and row.version == newest and row.reasons:
@@ -125,7 +90,7 @@ def _clash(one: Search, framework: str, newest: str) -> str | None:
     return None
 
 
-def _package(one: Search, chosen: Solution, name: str) -> HeldBackPackage:
+def _package(one: Known, chosen: Solution, name: str) -> HeldBackPackage:
     """Return why a named package is not in its newest release."""
     newest = one.newest_files[name]
     locked = chosen.answer.versions[name]
@@ -140,16 +105,15 @@ def _package(one: Search, chosen: Solution, name: str) -> HeldBackPackage:
     if because is None and name in {n.name for n in one.pages.paged}:
         builds = " and ".join(f"{b.framework} {b.version}" for b in chosen.builds)
         because = f"{name} {newest.version} has no wheel for {builds} and Python {chosen.plan.python}"
-    because = (
-        because or _of_outcomes(one, chosen, name, newest.version) or _left_out_series(one, chosen, name)
-    )
+    because = because or _of_outcomes(one, chosen, name, newest.version)
+    because = because or one.facts.why_left_out(name, chosen.builds)
     return HeldBackPackage(
         package=name, locked=locked, newest=newest.version, because=because or _kept(one, name, locked),
         alternative=_price(one, chosen, name, newest.version),
     )  # fmt: skip
 
 
-def _refused(one: Search, name: str, release: str) -> str | None:
+def _refused(one: Known, name: str, release: str) -> str | None:
     """Return why a question for a release has no solution, or None."""
     for outcome in one.tried:
         if isinstance(outcome, Refusal) and outcome.asked.for_whom == (name, release):
@@ -158,7 +122,7 @@ def _refused(one: Search, name: str, release: str) -> str | None:
     return None
 
 
-def _without(one: Search, name: str, release: str) -> str | None:
+def _without(one: Known, name: str, release: str) -> str | None:
     """Return what a question for a release ended with, if its answer does not have it."""
     for outcome in one.tried:
         if outcome.asked.for_whom != (name, release):
@@ -171,11 +135,7 @@ def _without(one: Search, name: str, release: str) -> str | None:
     return None
 
 
-def _left_out_series(one: Search, chosen: Solution, name: str) -> str | None:
-    return one.facts.why_left_out(name, chosen.builds)
-
-
-def _of_outcomes(one: Search, chosen: Solution, name: str, release: str) -> str | None:
+def _of_outcomes(one: Known, chosen: Solution, name: str, release: str) -> str | None:
     """Return what a question for a release ended with: the solver's reason, or what the other solution lacks."""
     if refused := _refused(one, name, release):
         return refused
@@ -200,7 +160,7 @@ def _of_outcomes(one: Search, chosen: Solution, name: str, release: str) -> str 
     return None
 
 
-def _price(one: Search, chosen: Solution, name: str, release: str) -> str | None:
+def _price(one: Known, chosen: Solution, name: str, release: str) -> str | None:
     """Return what a solution with a newer release would change: "vllm 0.33.0 is compatible with torch 2.14.0"."""
     for outcome in one.tried:
         if outcome is chosen or isinstance(outcome, Refusal):
@@ -230,7 +190,7 @@ def _limits(outcome: Solution, chosen: Solution) -> str:
     return ", ".join(f"{n} to {outcome.answer.versions[n]}" for n in worse)
 
 
-def _kept(one: Search, package: str, locked: str) -> str:
+def _kept(one: Known, package: str, locked: str) -> str:
     if package in one.locked and one.locked[package].version.partition("+")[0] == locked.partition("+")[0]:
         return _KEPT.format(locked=locked, package=package)
     if one.context.sources.exclude_newer:
@@ -238,11 +198,11 @@ def _kept(one: Search, package: str, locked: str) -> str:
     return "another requirement excludes it"
 
 
-def _place(one: Search, wanted: FrameworkRequest) -> int:
+def _place(one: Known, wanted: FrameworkRequest) -> int:
     return [w.name for w in one.context.request.frameworks].index(wanted.name)
 
 
-def ladder(one: Search, chosen: Solution) -> Iterator[PackageSet]:
+def ladder(one: Known, chosen: Solution) -> Iterator[PackageSet]:
     """Yield the solutions that were compared, newest framework first."""
     outcomes: list[Solution | Refusal] = [o for o in one.tried if o is not chosen]
     if not outcomes:
@@ -291,7 +251,7 @@ def describe(outcome: Solution | Refusal) -> str:
     return f"compared {named}: {'; '.join(found) or 'nothing is behind'}"
 
 
-def notes(one: Search, chosen: Solution) -> Iterator[str]:
+def notes(one: Known, chosen: Solution) -> Iterator[str]:
     """Yield notes on the packages of a solution that may not work as expected."""
     by_name = {p.name: p for p in chosen.answer.packages}
     for build in chosen.builds:
@@ -317,12 +277,12 @@ def notes(one: Search, chosen: Solution) -> Iterator[str]:
             yield f"{name} {package.version} contains compiled code whose requirements are unknown"
 
 
-def warnings(one: Search, chosen: Solution) -> Iterator[str]:
+def warnings(one: Known, chosen: Solution) -> Iterator[str]:
     """Yield a warning for a CUDA build on the CPU, and for each named package that is years older than its newest one."""
     by_name = {p.name: p for p in chosen.answer.packages}
     cuda = [b for b in chosen.builds if b.cuda]
     if one.context.request.device == "cpu" and cuda and one.context.supply.unreachable:
-        own = {b.package_name for b in cuda} | {_name_of(r) for b in cuda for r in b.requires}
+        own = {b.package_name for b in cuda} | {name_of(r) for b in cuda for r in b.requires}
         total = sum(
             p.size or 0 for p in chosen.answer.packages if p.name in own or p.name.startswith("nvidia-")
         )
@@ -338,7 +298,7 @@ def warnings(one: Search, chosen: Solution) -> Iterator[str]:
         if why := _not_built(one, named, package, chosen.plan):
             yield f"{named.name} {package.version} is locked: {why}"
             continue
-        if not one.is_behind(named.name, package.version):
+        if not one.is_behind(package):
             continue
         days = one.days_behind(package, chosen.answer)
         if days > _OLD:
@@ -349,12 +309,12 @@ def warnings(one: Search, chosen: Solution) -> Iterator[str]:
             )
 
 
-def _not_built(one: Search, named: NamedPackage, locked: LockedPackage, plan: Plan) -> str | None:
+def _not_built(one: Known, named: NamedPackage, locked: LockedPackage, plan: Plan) -> str | None:
     """Return which newer release is passed over because an option forbids a build of it, or of what it requires."""
     rules, newest = one.rules, one.newest_files.get(named.name)
     if not (rules.forbidden_by or rules.only_binary):
         return None
-    if newest and one.is_behind(named.name, locked.version):
+    if newest and one.is_behind(locked):
         for need in map(requirement, one.requires(newest) or ()):
             name = canonicalize_name(need.name) if need and not need.marker else ""
             if need and (option := rules.forbids(name)):
@@ -372,12 +332,8 @@ def _not_built(one: Search, named: NamedPackage, locked: LockedPackage, plan: Pl
     return None
 
 
-def _name_of(text: str) -> str:
-    return str(canonicalize_name(Requirement(text).name))
-
-
 def _who_limits(
-    one: Search,
+    one: Known,
     required_by: Mapping[str, tuple[str, ...]],
     by_name: Mapping[str, LockedPackage],
     name: str,
@@ -386,15 +342,8 @@ def _who_limits(
     """Return the locked release whose metadata excludes the newest release of a package."""
     for requirer in required_by.get(name, ()):
         package = by_name[requirer]
-        for text in one.requires(package) or ():
-            try:
-                need = Requirement(text)
-            except InvalidRequirement:
-                continue
-            if (
-                canonicalize_name(need.name) == name
-                and need.specifier
-                and not meets(newest, str(need.specifier))
-            ):
+        for need in filter(None, map(requirement, one.requires(package) or ())):
+            bound = str(need.specifier)
+            if canonicalize_name(need.name) == name and bound and not meets(newest, bound):
                 return f"{package.name} {package.version} requires {name}{need.specifier}"
     return None

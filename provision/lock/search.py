@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime as dt
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -14,43 +13,35 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from provision.resolve.question import allows, major, meets, version
+from provision.resolve.question import allows, meets, version
 from provision.resolve.satellites import companion_names
 
 from ..detect import find_python
 from ..errors import LockError, ResolveError
 from ..index import pytorch_index
 from ..index.build_addresses import name_locked
-from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.refusals import NETWORK_HINT, find_connection_error
-from ..index.simple_api import File, version_of
 from ..model import (
-    PROJECT_FRAMEWORKS,
     Build,
     Emit,
     Event,
-    FrameworkRequest,
     Lock,
     LockedPackage,
     Plan,
     RequestContext,
     RequirementLine,
-    Satellite,
     drop_event,
     normalize_name,
 )
 from ..system.redaction import redact
-from ..wheels.cache_and_disk import own_cache
-from ..wheels.index_metadata_cache import IndexMetadata
-from ..wheels.measured_rows_cache import MeasuredRows
 from ..wheels.pylock import is_source
-from . import reasons
-from .archives import SourceRules, describe_build, source_rules, tags_of
-from .builds import Fitting, chosen_pins, name_of, pins
-from .compile import Answer, Question, ask, newest, requirement
-from .facts import Facts, framework_bounds
-from .named import NamedPackage, read_named_packages
-from .pages import Pages, unruled_pages
+from . import reasons, retry
+from .archives import SourceRules, source_rules
+from .builds import Fitting, chosen_pins, pins
+from .compile import Answer, Question, ask, newest
+from .known import Known
+from .named import NamedPackage, name_of, requirement
+from .pages import unruled_pages
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError, differs
 from .solution import Refusal, Solution, Try
 
@@ -83,13 +74,13 @@ def search(
     while True:
         one = _Search(context, emit, rules, cache)
         if not one.fitting.newest.builds:
-            other = one.others_for_cpu("they share no CUDA")
+            other = retry.for_cpu(one, "they share no CUDA")
             if other is None:
                 return one.without_builds(closed)
         else:
             try:
                 solution = one.near(near, moving) if near else one.best()
-                other = one.with_brought_frameworks(solution)
+                other = retry.with_brought(one, solution)
                 if other is None:
                     return one.lock_of(solution)
             except LockError as error:
@@ -101,33 +92,12 @@ def search(
         context = other
 
 
-class _Search:
+class _Search(Known):
     """The search for one request."""
 
     def __init__(self, context: RequestContext, emit: Emit, rules: SourceRules, cache: Path | None) -> None:
-        self.context, self.emit, self.rules, self.cache = context, emit, rules, cache
-        self.fitting = Fitting(context)
-        self.named = read_named_packages(context)
-        self.metadata = IndexMetadata(context.sources)
-        self.rows = MeasuredRows(own_cache(context.sources))
-        named = frozenset(n.name for n in self.named)
-        self.facts = Facts(self.fitting.question, named, self.requires, self._measured)
-        self.pages = Pages(self.fitting, self.named, emit)
-        self.tried: list[Solution | Refusal] = []
-        self.newest_files: Mapping[str, LockedPackage] = {}
-        self.newest_days: Mapping[str, str] = {}
-        self.locked: Mapping[str, LockedPackage] = {}
-        self.prefer: Mapping[str, str] = {}
-        self._bounds: dict[str, dict[str, str]] = {}
-
-    def _note(self, text: str, kind: str = "note") -> None:
-        self.emit(Event(kind=kind, stage="lock", text=text))
-
-    def _use(self, fitting: Fitting) -> None:
-        """Go on with other fitting builds: an index does not respond, or another Python is tried."""
-        self.fitting = fitting
-        self.facts = dataclasses.replace(self.facts, question=fitting.question)
-        self.pages = Pages(fitting, self.named, self.emit, self.locked)
+        super().__init__(context, emit, rules)
+        self.cache = cache
 
     # --- results -------------------------------------------------------------------------------------
 
@@ -154,20 +124,16 @@ class _Search:
         plan = dataclasses.replace(
             plan, held_back=tuple(held_back), sets=tuple(reasons.ladder(self, solution)), notes=tuple(notes)
         )
-        for package in solution.answer.packages:
-            if is_source(package):
-                archive = self.rules.stated.archive(package) or solution.answer.archives.get(package.name)
-                self.emit(describe_build(package, archive, plan))
+        self.rules.announce(solution.answer.packages, solution.answer.archives, plan)
         for text in reasons.warnings(self, solution):
-            self._note(text, "warning")
+            self.note(text, "warning")
         plan = name_locked(plan, solution.answer.packages)
         lock = Lock(
             manager="venv", target=self.context.target, plan=plan, packages=solution.answer.packages,
             held_back=plan.held_back, required_by=solution.answer.required_by,
         )  # fmt: skip
-        self.emit(
-            Event(kind="done", stage="lock", text=f"{len(lock.packages)} packages", done=len(lock.packages))
-        )
+        count = len(lock.packages)
+        self.emit(Event(kind="done", stage="lock", text=f"{count} packages", done=count))
         return plan, lock
 
     # --- the order of the search ---------------------------------------------------------------------
@@ -182,7 +148,7 @@ class _Search:
                 outcomes = list(pool.map(self._compared, tries))
             for outcome in outcomes:
                 if isinstance(outcome, Refusal) and outcome.error.unreachable == "pytorch":
-                    self._close("pytorch", outcome.error)
+                    self.close("pytorch", outcome.error)
                     continue
                 more -= 1
                 self.tried.append(outcome)
@@ -192,17 +158,6 @@ class _Search:
         if best.conflicts:
             self._explain_conflicts(best)
         return self._with_older_python(best)
-
-    def _close(self, index: str, error: LockError) -> None:
-        """Leave out the builds of an index that does not answer."""
-        supply = self.context.supply
-        if index not in supply.unreachable:
-            self.emit(
-                Event(kind="warning", stage="lock", text=f"{error.message}; continuing without this index")
-            )
-            supply = dataclasses.replace(supply, unreachable=(*supply.unreachable, index))
-            self.context = dataclasses.replace(self.context, supply=supply)
-            self._use(Fitting(self.context))
 
     def near(self, lock: Lock, moving: frozenset[str]) -> Solution:
         """Return the solution with the versions of a lock, or else one that keeps what it can, or else the best one."""
@@ -215,11 +170,11 @@ class _Search:
             outcome = self._compared(Try(plan=plan, builds=builds, keep=keep))
             if isinstance(outcome, Solution) and not outcome.conflicts:
                 self._read_newest(plan)
-                return dataclasses.replace(outcome, behind=self._behind(outcome.answer))
+                return dataclasses.replace(outcome, behind=self.ages(outcome.answer))
             if isinstance(outcome, Refusal) and outcome.error.unreachable:
                 raise outcome.error
             room = ", ".join(sorted(moving)) or "the requirements"
-            self._note(f"upgrading locked packages to make room for {room}")
+            self.note(f"upgrading locked packages to make room for {room}")
         self.prefer = keep
         outcome = self._attempt_beside_newest(self.first_try())
         if isinstance(outcome, Solution) and not outcome.conflicts:
@@ -257,16 +212,15 @@ class _Search:
         if isinstance(outcome, Refusal) and chosen_pins(first.plan, first.builds):
             outcome = self._attempt(dataclasses.replace(first, loose=True))
         for python in self._other_pythons(outcome):
-            request = dataclasses.replace(self.context.request, pythons=(python,))
-            other = Fitting(dataclasses.replace(self.context, request=request, pythons_known=False))
+            other = Fitting(self.with_python(python))
             if not other.newest.builds:
                 continue
             cause = "the requirements do not support it"
             if isinstance(outcome, Refusal) and outcome.error.no_wheel:
                 cause = f"{outcome.error.no_wheel} has no wheel for Python {first.plan.python}"
             why = f"Python {first.plan.python} is not possible: {cause}. Trying Python {python}"
-            self._note(why)
-            self._use(other)
+            self.note(why)
+            self.use(other)
             outcome = self._attempt_beside_newest(self.first_try())
             if isinstance(outcome, Solution):
                 break
@@ -386,11 +340,8 @@ class _Search:
 
     def _applicable(self, limits: Sequence[str]) -> list[str]:
         """Return the limits without those on packages that the user pins to an address."""
-        direct = {
-            str(canonicalize_name(n.name))
-            for n in self.context.demands.needs
-            if n.name and not _is_plain(n) and not n.constraint
-        }
+        needs = (n for n in self.context.demands.needs if n.name and not n.constraint)
+        direct = {canonicalize_name(n.name or "") for n in needs if not _is_plain(n)}
         return [text for text in limits if name_of(text) not in direct]
 
     def _groups(self, one: Try) -> tuple[list[Build], ...]:
@@ -416,82 +367,17 @@ class _Search:
         if why := differs(plan, outcome.packages, self.context.sources, self.context.demands.needs):
             if one.fixed:
                 raise why
-            again = Try(
-                plan=plan,
-                builds=builds,
-                first=one.first,
-                without=one.without,
-                only_binary=one.only_binary,
-                for_whom=one.for_whom,
-            )
-            return self._attempt(again)
+            return self._attempt(dataclasses.replace(one, plan=plan, builds=builds, fixed=True))
         conflicts = self.facts.conflicts(builds, outcome.packages, outcome.required_by)
         return Solution(
             asked=one, plan=plan, builds=builds, answer=outcome, conflicts=tuple(conflicts),
-            compiles=tuple(self._compiling(outcome)), behind=self._behind(outcome),
+            compiles=tuple(self._compiling(outcome)), behind=self.ages(outcome),
         )  # fmt: skip
 
     def _compiling(self, answer: Answer) -> Iterator[str]:
         for name, archive in answer.archives.items():
             if archive is not None and archive.needs_compiler:
                 yield name
-
-    # --- what an answer is compared by ---------------------------------------------------------------
-
-    def requires(self, package: LockedPackage) -> tuple[str, ...] | None:
-        """Return the Requires-Dist of a wheel, or None if it cannot be read."""
-        if package.unhashed or is_source(package):
-            archive = self.rules.archives.describe([package]).get(package) if package.sha256 else None
-            return archive.requires if archive else None
-        name = package.url.rpartition("/")[2]
-        return self.metadata.requirements(File(name=name, url=package.url, sha256=package.sha256))
-
-    def _measured(self, sha256: str | None) -> tuple[Satellite, ...]:
-        """Return the rows of a wheel that was measured on this machine."""
-        return self.rows.of([sha256], self.context.target.platform)
-
-    def bounds_of(self, package: LockedPackage) -> dict[str, str]:
-        """Return the bounds on frameworks that a release states, by framework. Its file is read once."""
-        key = f"{package.name} {package.version}"
-        if key not in self._bounds:
-            self._bounds[key] = framework_bounds(self.requires(package) or ())
-        return self._bounds[key]
-
-    def is_behind(self, name: str, locked: str) -> bool:
-        """Return whether a named package has a newer release within its bounds."""
-        newer = self.newest_files.get(name)
-        return newer is not None and version(newer.version) > version(locked)
-
-    def _behind(self, answer: Answer) -> dict[str, int]:
-        """Return the days by which named packages that bind a framework are older than their newest release."""
-        by_name = {p.name: p for p in answer.packages}
-        behind: dict[str, int] = {}
-        for named in self.named:
-            package = by_name.get(named.name)
-            if (
-                package
-                and package.version
-                and self.is_behind(named.name, package.version)
-                and self._binds(package)
-            ):
-                behind[named.name] = self.days_behind(package, answer)
-        return behind
-
-    def days_behind(self, package: LockedPackage, answer: Answer) -> int:
-        """Return the days between the uploads of a release and of the newest one, at least 1 for an older version."""
-        day, last = answer.uploaded.get(package.name), self.newest_days.get(package.name)
-        if not day or not last:
-            return 1
-        return max(1, (dt.date.fromisoformat(last) - dt.date.fromisoformat(day)).days)
-
-    def _binds(self, package: LockedPackage) -> bool:
-        """Return whether a package binds a framework: by a measured row, or by the metadata of either release."""
-        if package.name in self.facts.rows.packages or package.name in {n.name for n in self.pages.paged}:
-            return True
-        newer = self.newest_files.get(package.name)
-        wanted = {w.name for w in self.context.request.frameworks}
-        bounds = (self.bounds_of(p) for p in (package, newer) if p)
-        return any(wanted & found.keys() for found in bounds)
 
     def _key(self, solution: Solution) -> tuple[object, ...]:
         """Return the sort key of a solution, best first."""
@@ -595,22 +481,6 @@ class _Search:
             return
         yield self._fixed(newest_builds, best.plan.python or "", (one.framework, one.version))
 
-    def who_excludes(self, answer: Answer, name: str, release: str, builds: Sequence[Build]) -> str | None:
-        """Return why a named locked release excludes a release of a framework: "vllm 0.33.0 requires torch==2.14.0".
-
-        Its metadata or its measured row does. `builds` have the framework in this release.
-        """
-        requirers = answer.required_by.get(name, ())
-        for package in answer.packages:
-            if package.name not in self.facts.named:
-                continue
-            bound = self.bounds_of(package).get(name, "") if package.name in requirers else ""
-            if bound and not meets(release, bound):
-                return f"{package.name} {package.version} requires {name}{bound}"
-            if why := self.facts.fits(package.name, package.version, package.sha256, builds):
-                return why
-        return None
-
     def _fixed(
         self, builds: tuple[Build, ...], python: str, for_whom: tuple[str, str], first: tuple[str, ...] = ()
     ) -> Try:
@@ -629,17 +499,8 @@ class _Search:
         known = {p for b in self.fitting.chains[0] for p in b.python} - {first}
         fitting = {p for p in known if all(allows(bound, p) for bound in error.pythons[:1])}
         if error.no_wheel:
-            fitting &= self._pythons_with_wheel(error.no_wheel, fitting)
+            fitting &= self.pythons_with_wheel(error.no_wheel, fitting)
         return sorted(fitting, key=version, reverse=True)[:2]
-
-    def _pythons_with_wheel(self, name: str, pythons: Iterable[str]) -> set[str]:
-        """Return the Pythons for which a package has a wheel within its bounds."""
-        bounds = SpecifierSet(next((n.specifier for n in self.named if n.name == name), ""))
-        files = [f.name for f in self.rules.archives.wheel_files(name)]
-        within = (f for f in files if (v := version_of(f, name)) and bounds.contains(v, prereleases=True))
-        tags = frozenset(tag for file in within for tag in tags_of(file))
-        target = self.context.target
-        return {p for p in pythons if not tags.isdisjoint(wheel_tags(p, target.platform, target.glibc))}
 
     def _with_older_python(self, best: Solution) -> Solution:
         """Return the solution with an older Python, if a package that must be built is older than the Python."""
@@ -654,105 +515,39 @@ class _Search:
         allowed = self.context.request.pythons or tuple(released)
         fitting = [p for p in best.builds[0].python if released.get(p, "9") <= day and p in allowed]
         for other in sorted(fitting, key=version, reverse=True)[:1]:
-            request = dataclasses.replace(self.context.request, pythons=(other,))
-            context = dataclasses.replace(self.context, request=request, pythons_known=False)
-            again = _Search(context, self.emit, self.rules, self.cache)
+            again = _Search(self.with_python(other), self.emit, self.rules, self.cache)
             again.newest_files, again.newest_days = self.newest_files, self.newest_days
             if again.fitting.newest.builds:
                 with contextlib.suppress(LockError):
                     outcome = again._attempt(again.first_try())
                     if isinstance(outcome, Solution) and not outcome.conflicts:
                         text = f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {day} has no wheel, and is older than Python {python}"
-                        self._note(text)
-                        self.context, self.fitting, self.facts, self.pages = (
-                            context,
-                            again.fitting,
-                            again.facts,
-                            again.pages,
-                        )
+                        self.note(text)
+                        self.context = again.context
+                        self.use(again.fitting)
                         self.tried = [outcome]
                         return outcome
         return best
 
     # --- another request -----------------------------------------------------------------------------
 
-    def with_brought_frameworks(self, solution: Solution) -> RequestContext | None:
-        """Return the request with the frameworks that its packages bring, or None if there are none or none can share.
-
-        They are for the GPU where builds serve all frameworks without lowering the first one.
-        """
-        request = self.context.request
-        planned = {w.name for w in request.frameworks}
-        lines = (n for n in self.context.demands.needs if n.name and not n.constraint)
-        named = {str(canonicalize_name(n.name or "")) for n in lines} | {
-            name_of(p) for p in solution.plan.packages
-        }
-        locked = solution.answer.versions
-        brought = [f for f in PROJECT_FRAMEWORKS if f in locked and f not in planned and f not in named]
-        if not brought or request.device != "cuda":
-            return None
-        frameworks = (*request.frameworks, *(FrameworkRequest(name=n) for n in brought))
-        more = dataclasses.replace(self.context, request=dataclasses.replace(request, frameworks=frameworks))
-        plan, ours, names = Fitting(more).newest, self.fitting.newest.builds[0], " and ".join(brought)
-        if plan.builds and version(plan.builds[0].version) >= version(ours.version):
-            self._note(f"the packages require {names}: planning them too")
-            return more
-        self._note(
-            f"{names} shares no CUDA with {ours.framework} {ours.version}, and is locked for the CPU",
-            "warning",
-        )
-        return None
-
     def after(self, error: LockError) -> RequestContext | None:
         """Return the request to try after a failed one, or None."""
         if isinstance(error, TwoBuildsError):
-            return self._without_framework("tensorflow", error)
+            return retry.without_framework(self, "tensorflow", error)
         if isinstance(error, TwoCudasError):
-            return self._with_other_cuda()
+            return retry.with_other_cuda(self)
         if isinstance(error, CompanionError):
-            return self._with_companion(error)
+            return retry.with_companion(self, error)
         if error.contradiction:
-            return self.others_for_cpu("the requirements forbid a common CUDA")
+            return retry.for_cpu(self, "the requirements forbid a common CUDA")
         index, context = error.unreachable, self.context
         if index == "pytorch" and context.request.index == "auto" and index not in context.supply.unreachable:
-            self._close(index, error)
+            self.close(index, error)
             return self.context
         if index and index != "pypi":
             self._offer_without(error, index)
         return None
-
-    def _without_framework(self, name: str, error: LockError) -> RequestContext | None:
-        """Return the request without a framework whose CPU build the packages require, or None if it is the only one."""
-        request = self.context.request
-        frameworks = tuple(w for w in request.frameworks if w.name != name)
-        if not frameworks:
-            return None
-        text = (
-            f"the packages require the CPU build of {name}: it is not planned for the GPU ({error.message})"
-        )
-        self._note(text, "warning")
-        return dataclasses.replace(self.context, request=dataclasses.replace(request, frameworks=frameworks))
-
-    def _with_companion(self, error: CompanionError) -> RequestContext | None:
-        """Return the request with a companion that its packages bring, so that builds without it are passed over."""
-        request = self.context.request
-        if error.package in request.along:
-            return None
-        self._note(f"{error.message}; solving again")
-        along = (*request.along, error.package)
-        return dataclasses.replace(self.context, request=dataclasses.replace(request, along=along))
-
-    def _with_other_cuda(self) -> RequestContext | None:
-        """Return the request for another CUDA major, where a package requires another one than the newest build's."""
-        request, first = self.context.request, self.fitting.newest.builds[0]
-        if request.cuda or request.device != "cuda" or not first.cuda:
-            return None
-        majors = [major(b.cuda) for b in self.fitting.chains[0] if b.cuda]
-        other = next((m for m in majors if m != major(first.cuda or "")), None)
-        if other is None:
-            return None
-        self._note(f"the packages require another CUDA: solving with CUDA {other}")
-        return dataclasses.replace(self.context, request=dataclasses.replace(request, cuda=other))
 
     def _offer_without(self, error: LockError, address: str) -> None:
         """Say in the hint of an error whether the other requirements have a solution without a closed address."""
@@ -771,39 +566,6 @@ class _Search:
                 f"{error.hint}. Without {lines} the other requirements have a solution with {builds}, which lacks "
                 "what it brings"
             )
-
-    def others_for_cpu(self, why: str) -> RequestContext | None:
-        """Return the request with its first framework for the GPU and the others for the CPU, or None if impossible.
-
-        torch has no CPU build on the default index, and needs a place of its own.
-        """
-        request = self.context.request
-        others = request.frameworks[1:]
-        if request.device != "cuda" or not others or any(w.name == "torch" for w in others):
-            return None
-        texts = [text for w in others for text in self._cpu_lines(w)]
-        names = " and ".join(w.name for w in others)
-        first = request.frameworks[0].name
-        alone = dataclasses.replace(
-            self.context,
-            request=dataclasses.replace(
-                request, frameworks=request.frameworks[:1], packages=(*request.packages, *texts)
-            ),
-        )
-        if not Fitting(alone).newest.builds:
-            return None
-        text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
-        self._note(text, "warning")
-        return alone
-
-    def _cpu_lines(self, wanted: FrameworkRequest) -> list[str]:
-        """Return the requirements of a framework for the CPU, one for each bound that holds for some Pythons only."""
-        theirs = [b for b in self.context.request.bounds if b.name == wanted.name and b.pythons]
-        lines = [f"{wanted.name}{self.fitting.bounds(wanted, '')}"]
-        for bound in theirs:
-            pythons = " or ".join(f"python_version == '{p}'" for p in bound.pythons)
-            lines.append(f"{wanted.name}{bound.specifier} ; {pythons}")
-        return lines
 
     # --- refusals ------------------------------------------------------------------------------------
 
@@ -862,7 +624,7 @@ class _Search:
                     f"{conflict.why}, and no other solution exists",
                     hint=f"allow other releases of {conflict.name}, or another build of {best.builds[0].framework}",
                 )
-            self._note(conflict.sentence, "warning")
+            self.note(conflict.sentence, "warning")
 
 
 def _without_bounds(context: RequestContext, name: str) -> RequestContext:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tomli_w
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -23,6 +23,7 @@ from ..errors import LockError
 from ..model import Emit, LockedPackage, Plan, RequirementLine
 from ..wheels.compare_built_metadata import applying
 from ..wheels.read_source_archives import SourceArchive, SourceArchives
+from .named import requirement
 from .uv_errors import find_unusable
 
 _MOST_VERSIONS = 8
@@ -109,7 +110,10 @@ class StatedMetadata:
 
     def _read(self, wanted: Mapping[str, str]) -> None:
         packages = [
-            p for name, version in wanted.items() for p in self.archives.listed(name) if _is_same(p, version)
+            p
+            for name, version in wanted.items()
+            for p in self.archives.listed(name)
+            if _is_version(p.version, version)
         ]
         for package, archive in self.archives.describe(packages).items():
             if archive.requires is not None:
@@ -124,11 +128,8 @@ def _find_extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> lis
     texts = [n.text for n in needs if n.name and canonicalize_name(n.name) == name]
     extras: set[str] = set()
     for text in (*texts, *plan.packages):
-        try:
-            need = Requirement(text)
-        except InvalidRequirement:
-            continue  # a folder or a commit: not a release of an index
-        extras |= set(need.extras) if canonicalize_name(need.name) == name else set()
+        need = requirement(text)
+        extras |= need.extras if need and canonicalize_name(need.name) == name else set()
     return sorted(extras)
 
 
@@ -138,10 +139,6 @@ def _make_table(archive: SourceArchive) -> dict[str, object]:
         "requires-dist": [str(Requirement(text)) for text in archive.requires or ()],
     }  # fmt: skip
     return table | ({"requires-python": archive.requires_python} if archive.requires_python else {})
-
-
-def _is_same(package: LockedPackage, version: str) -> bool:
-    return _is_version(package.version, version)
 
 
 def _is_version(text: str, version: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -20,6 +20,7 @@ from ..system import process
 from ..system.redaction import redact
 from ..wheels.build_failure import explain_in_solve, read_failure
 from ..wheels.read_source_archives import SourceArchives
+from .named import name_of
 
 TIMEOUT = 900.0
 """The most seconds of one solve."""
@@ -111,7 +112,7 @@ def _no_solution(
     """Return the error for requirements that conflict, or that no index meets."""
     if absent := _ABSENT.search(log):
         return _explain_absent(absent[1], sources, needs, log, archives)
-    named = tuple(n for n in dict.fromkeys(map(_name, roots)) if n and is_named(n, log))
+    named = tuple(n for n in dict.fromkeys(map(name_of, roots)) if n and is_named(n, log))
     lines = [f"{n.text} ({n.origin})" for n in needs if n.name and canonicalize_name(n.name) in named]
     without = uv_failures.find_absent_package(log)
     holdings, _ = _read_holdings(without, sources)
@@ -167,7 +168,7 @@ def _indexes(sources: PackageSources) -> tuple[Http, list[str]]:
 def _pin(name: str | None, texts: Iterable[str]) -> str | None:
     """Return the one version of a package that a requirement allows, or None."""
     for text in texts:
-        if name and _name(text) == canonicalize_name(name):
+        if name and name_of(text) == canonicalize_name(name):
             specifiers = list(Requirement(text).specifier)
             if (
                 len(specifiers) == 1
@@ -269,13 +270,6 @@ def _refused_build(log: str) -> str | None:
 
 def _plain(log: str) -> str:
     return " ".join(log.split())
-
-
-def _name(text: str) -> str:
-    try:
-        return str(canonicalize_name(Requirement(text).name))
-    except InvalidRequirement:
-        return ""
 
 
 def _is_specifier(text: str) -> bool:
