@@ -21,8 +21,7 @@ from compatibility.answers import all_answers
 from compatibility.heat import heat_maps
 from compatibility.lookup import differences
 
-from provision import profiles
-from provision.export.pages import BASE
+from provision import profiles, templates
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "compatibility.html"
 PARTS = Path(__file__).resolve().parent / "compatibility"
@@ -68,7 +67,7 @@ def page(document: dict[str, Any]) -> str:
     scripts = sorted((PARTS / "js").glob("*.js"))
     data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     parts = {
-        "{style}": BASE + (PARTS / "page.css").read_text(encoding="utf-8"),
+        "{style}": templates.read("page.css") + (PARTS / "page.css").read_text(encoding="utf-8"),
         "{script}": "\n".join(s.read_text(encoding="utf-8") for s in scripts).rstrip(),
         "{made}": f"From gpuenv's profiles of {document['read']}. Made by scripts/compatibility_page.py.",
         "{data}": _in_lines(data),

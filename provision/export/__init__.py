@@ -8,7 +8,16 @@ from collections.abc import Callable, Sized
 from importlib import import_module
 
 from ..errors import UsageError
-from .subject import GpuenvSource, InstalledPart, Subject
+from .subject import (
+    GpuenvSource,
+    InstalledPart,
+    Subject,
+    conda_packages,
+    folder_of,
+    hashed,
+    local_files,
+    pip_packages,
+)
 
 __all__ = [
     "FORMATS",
@@ -84,10 +93,8 @@ def assert_known(form: str) -> None:
 
 def warnings(form: str, subject: Subject) -> list[str]:
     """Return what to do before an export works on another machine, as sentences."""
-    from . import subject as s
-
     lock, sentences = subject.lock, []
-    loose = [p.name for p in s.pip_packages(lock) if not s.hashed(p)]
+    loose = [p.name for p in pip_packages(lock) if not hashed(p)]
     if loose and form in ("requirements", "environment.yml"):
         warning = (
             "are installed by separate commands at the end of the file"
@@ -95,14 +102,14 @@ def warnings(form: str, subject: Subject) -> list[str]:
             else "make it necessary to omit the hashes of all packages"
         )
         sentences.append(f"packages without a hash ({', '.join(loose)}) {warning}")
-    files, folders = list(s.local_files(lock)), [p.name for p in lock.packages if s.folder_of(p)]
+    files, folders = list(local_files(lock)), [p.name for p in lock.packages if folder_of(p)]
     if files and form in INSTALL_GPUENV:
         sentences.append(
             f"{_wheels(files, 'comes', 'come')} from folders of this machine: copy to ./wheels beside the export"
         )
     elif files and form not in (*_WITHOUT_PATHS, "pylock"):
         sentences.append(f"{_wheels(files, 'is', 'are')} referenced by a local path of this machine")
-    channels = dict.fromkeys(p.index or p.url for p in s.conda_packages(lock) if p.url.startswith("file:"))
+    channels = dict.fromkeys(p.index or p.url for p in conda_packages(lock) if p.url.startswith("file:"))
     if channels and form not in _WITHOUT_PATHS:
         sentences.append(f"the channel {', '.join(channels)} is a folder of this machine")
     if folders and form not in _WITHOUT_PATHS:

@@ -18,8 +18,17 @@ from packaging.utils import canonicalize_name
 
 from .. import __version__
 from ..model import Lock, LockedPackage
-from . import subject as s
-from .subject import InstalledPart, Subject
+from ..templates import oneline
+from .subject import (
+    InstalledPart,
+    Subject,
+    conda_packages,
+    file_name,
+    folder_of,
+    headline,
+    made_for,
+    main_index,
+)
 
 _ROOT = "environment"
 _URL_SAFE = "%/:=&?~#+!$,;'@()*"
@@ -43,7 +52,7 @@ def cyclonedx(subject: Subject) -> str:
 
 def _metadata(subject: Subject) -> dict[str, Any]:
     lock = subject.lock
-    said = f"{s.headline(lock)}; locked for {s.made_for(lock)}; written by `gpuenv export --format cyclonedx`"
+    said = f"{headline(lock)}; locked for {made_for(lock)}; written by `gpuenv export --format cyclonedx`"
     return {
         "component": {
             "type": "application", "bom-ref": _ROOT, "name": _name(subject.env), "description": said,
@@ -61,11 +70,11 @@ def _name(env: str) -> str:
     """Return the name of the environment's folder, or of its parent if the name is hidden (.venv)."""
     path = PurePath(env)
     name = path.parent.name if path.name.startswith(".") else path.name
-    return s.oneline(name) or _ROOT
+    return oneline(name) or _ROOT
 
 
 def _properties(pairs: dict[str, str]) -> list[dict[str, str]]:
-    return [{"name": name, "value": s.oneline(value)} for name, value in pairs.items() if value]
+    return [{"name": name, "value": oneline(value)} for name, value in pairs.items() if value]
 
 
 # --- components ----------------------------------------------------------------------------------
@@ -75,7 +84,7 @@ def _locked_parts(subject: Subject) -> list[dict[str, Any]]:
     """Return the lock's packages, or for an environment those installed in the locked version."""
     parts = []
     installed = {p.name: p for p in subject.installed or ()}
-    main = s.main_index(subject.lock)
+    main = main_index(subject.lock)
     for package in sorted(subject.lock.packages, key=lambda p: (p.name, p.version, p.url)):
         one = installed.get(canonicalize_name(package.name))
         if package.is_conda:
@@ -98,13 +107,13 @@ def _added_parts(subject: Subject) -> list[dict[str, Any]]:
 
 
 def _part(name: str, version: str, purl: str | None) -> dict[str, Any]:
-    part: dict[str, Any] = {"type": "library", "bom-ref": "", "name": s.oneline(name)}
-    part |= {"version": s.oneline(version)} if version else {}
+    part: dict[str, Any] = {"type": "library", "bom-ref": "", "name": oneline(name)}
+    part |= {"version": oneline(version)} if version else {}
     return part | ({"purl": purl} if purl else {})
 
 
 def _wheel_part(package: LockedPackage, main: str | None, one: InstalledPart | None) -> dict[str, Any]:
-    folder, commit = s.folder_of(package), package.url.startswith("git+")
+    folder, commit = folder_of(package), package.url.startswith("git+")
     name, version = str(canonicalize_name(package.name)), package.version
     more = {"vcs_url": package.url} if commit else {}
     if package.index and package.index != main and not package.index.startswith("file:"):
@@ -116,12 +125,12 @@ def _wheel_part(package: LockedPackage, main: str | None, one: InstalledPart | N
         return part | {"externalReferences": [{"type": "vcs", "url": _iri(package.url)}]}
     if package.url.startswith("file:"):
         kind = "folder" if folder else "file"
-        return part | {"properties": _properties({f"gpuenv:{kind}": s.file_name(package)})}
+        return part | {"properties": _properties({f"gpuenv:{kind}": file_name(package)})}
     return part | {"externalReferences": [{"type": "distribution", "url": _iri(package.url)}]}
 
 
 def _conda_part(package: LockedPackage) -> dict[str, Any]:
-    file = s.file_name(package)
+    file = file_name(package)
     kind = "conda" if file.endswith(".conda") else "tar.bz2"
     build = file.removesuffix(f".{kind}").rpartition("-")[2]
     subdir = unquote(urlsplit(package.url).path).rstrip("/").rpartition("/")[0].rpartition("/")[2]
@@ -143,7 +152,7 @@ def _hashes(package: LockedPackage) -> dict[str, Any]:
 def _licenses(one: InstalledPart) -> dict[str, Any]:
     if one.license_expression:
         return {"licenses": [{"expression": one.license_expression}]}
-    names = [{"license": {"name": s.oneline(name)}} for name in one.license_names]
+    names = [{"license": {"name": oneline(name)}} for name in one.license_names]
     return {"licenses": names} if names else {}
 
 
@@ -159,7 +168,7 @@ def _quoted(word: str) -> str:
 
 
 def _iri(url: str) -> str:
-    return quote(re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", s.oneline(url)), safe=_URL_SAFE)
+    return quote(re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", oneline(url)), safe=_URL_SAFE)
 
 
 # --- requirements ----------------------------------------------------------------------------
@@ -203,7 +212,7 @@ def _requirements(subject: Subject) -> dict[str, tuple[str, ...]]:
         str(canonicalize_name(p.name)): tuple(
             str(canonicalize_name(words[0])) for need in p.depends if (words := need.split())
         )
-        for p in s.conda_packages(subject.lock)
+        for p in conda_packages(subject.lock)
     }
     return required | {p.name: p.requires for p in subject.installed or ()}
 

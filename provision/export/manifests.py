@@ -11,8 +11,22 @@ import tomli_w
 from ..errors import UsageError
 from ..index import pytorch_index
 from ..model import Lock, LockedPackage
-from . import subject as s
-from .subject import Subject
+from ..templates import oneline, shell
+from .subject import (
+    Subject,
+    comment,
+    commit_of,
+    conda_override,
+    conda_packages,
+    file_name,
+    folder_of,
+    hashed,
+    main_index,
+    path_of,
+    pip_packages,
+    quick_check,
+    venv_only,
+)
 
 
 def requirements(subject: Subject) -> str:
@@ -21,41 +35,41 @@ def requirements(subject: Subject) -> str:
     pip accepts hashes for all entries or for none. Packages without a hash are at the end, with the command
     that installs them. Raises UsageError for a conda lock.
     """
-    s.venv_only(subject, "requirements", "environment.yml")
+    venv_only(subject, "requirements", "environment.yml")
     lock = subject.lock
-    index = s.main_index(lock)
-    packages = sorted(s.pip_packages(lock), key=lambda p: p.name)
-    head = s.comment(
+    index = main_index(lock)
+    packages = sorted(pip_packages(lock), key=lambda p: p.name)
+    head = comment(
         subject, "requirements", "",
         "pip install --require-hashes --no-deps -r requirements.txt",
         "uv pip install --require-hashes --no-deps -r requirements.txt",
     )  # fmt: skip
-    rows = [head, f"\n--index-url {s.oneline(index)}\n" if index else "", "\n"]
-    rows += [_entry(p, index) for p in packages if s.hashed(p)]
+    rows = [head, f"\n--index-url {oneline(index)}\n" if index else "", "\n"]
+    rows += [_entry(p, index) for p in packages if hashed(p)]
     return "".join(rows) + _without_hashes(packages)
 
 
 def requirement(package: LockedPackage, index: str | None) -> str:
     """Return a package in PEP 508 form: by version if the main index has it, otherwise by address."""
-    if s.hashed(package) and package.index and package.index == index:
-        return s.oneline(f"{package.name}=={package.version}")
-    return s.oneline(f"{package.name} @ {package.url}")
+    if hashed(package) and package.index and package.index == index:
+        return oneline(f"{package.name}=={package.version}")
+    return oneline(f"{package.name} @ {package.url}")
 
 
 def _entry(package: LockedPackage, index: str | None) -> str:
-    return f"{requirement(package, index)} \\\n    --hash=sha256:{s.oneline(package.sha256 or '')}\n"
+    return f"{requirement(package, index)} \\\n    --hash=sha256:{oneline(package.sha256 or '')}\n"
 
 
 def _without_hashes(packages: list[LockedPackage]) -> str:
     rows = []
     for package in packages:
-        folder = s.folder_of(package)
-        if s.hashed(package):
+        folder = folder_of(package)
+        if hashed(package):
             continue
         if folder and package.editable:
-            rows.append(s.shell("pip", "install", "--no-deps", "--editable", s.oneline(folder)))
+            rows.append(shell("pip", "install", "--no-deps", "--editable", oneline(folder)))
         else:
-            rows.append(s.shell("pip", "install", "--no-deps", requirement(package, None)))
+            rows.append(shell("pip", "install", "--no-deps", requirement(package, None)))
     if not rows:
         return ""
     note = "\n# Commits and folders have no hash, and pip requires a hash for every entry if one entry has a hash.\n# Install these after the packages above:\n"
@@ -64,7 +78,7 @@ def _without_hashes(packages: list[LockedPackage]) -> str:
 
 def left_out(lock: Lock) -> list[str]:
     """Return the names of the packages at the end."""
-    return [p.name for p in s.pip_packages(lock) if not s.hashed(p)]
+    return [p.name for p in pip_packages(lock) if not hashed(p)]
 
 
 def environment_yml(subject: Subject) -> str:
@@ -75,7 +89,7 @@ def environment_yml(subject: Subject) -> str:
     import yaml
 
     lock = subject.lock
-    conda, wheels = sorted(s.conda_packages(lock), key=lambda p: p.name), s.pip_packages(lock)
+    conda, wheels = sorted(conda_packages(lock), key=lambda p: p.name), pip_packages(lock)
     channels = list(dict.fromkeys(p.index for p in conda if p.index)) or ["conda-forge"]
     if conda:
         dependencies: list[object] = [_spec(p, many=len(channels) > 1) for p in conda]
@@ -85,33 +99,33 @@ def environment_yml(subject: Subject) -> str:
     if wheels:
         dependencies.append({"pip": _pip_section(sorted(wheels, key=lambda p: p.name), lock)})
     document = {
-        "name": _name(lock), "channels": [*map(s.oneline, channels), "nodefaults"], "dependencies": dependencies,
+        "name": _name(lock), "channels": [*map(oneline, channels), "nodefaults"], "dependencies": dependencies,
     }  # fmt: skip
     body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
-    return s.comment(subject, "environment.yml", *_told(lock, wheels)) + body
+    return comment(subject, "environment.yml", *_told(lock, wheels)) + body
 
 
 def _told(lock: Lock, wheels: list[LockedPackage]) -> list[str]:
-    index, more = s.main_index(lock), []
+    index, more = main_index(lock), []
     if index:
-        more.append(f"its wheels come from {s.oneline(index)}: set PIP_INDEX_URL for a mirror")
-    loose = [p.name for p in wheels if not s.hashed(p)]
+        more.append(f"its wheels come from {oneline(index)}: set PIP_INDEX_URL for a mirror")
+    loose = [p.name for p in wheels if not hashed(p)]
     if loose:
-        more.append(f"no hashes: {s.oneline(', '.join(loose))} has none, and pip requires all or none")
+        more.append(f"no hashes: {oneline(', '.join(loose))} has none, and pip requires all or none")
     return ["", *more] if more else []
 
 
 def _pip_section(wheels: list[LockedPackage], lock: Lock) -> list[str]:
-    index = s.main_index(lock)
-    checked = all(map(s.hashed, wheels))
+    index = main_index(lock)
+    checked = all(map(hashed, wheels))
     rows = []
     for package in wheels:
-        folder = s.folder_of(package)
+        folder = folder_of(package)
         if folder and package.editable:
-            rows.append(f"-e {s.oneline(package.url)}")  # pip splits a path at spaces
+            rows.append(f"-e {oneline(package.url)}")  # pip splits a path at spaces
         else:
             named = requirement(package, index)
-            rows.append(s.oneline(named + (_hash(package, named) if checked else "")))
+            rows.append(oneline(named + (_hash(package, named) if checked else "")))
     return rows
 
 
@@ -124,9 +138,9 @@ def _hash(package: LockedPackage, named: str) -> str:
 
 def _spec(package: LockedPackage, *, many: bool) -> str:
     """Return the exact spec of a conda package, with its channel if there are several."""
-    name = s.file_name(package).removesuffix(".conda").removesuffix(".tar.bz2")
+    name = file_name(package).removesuffix(".conda").removesuffix(".tar.bz2")
     channel = f"{package.index}::" if many and package.index else ""
-    return s.oneline(f"{channel}{package.name}={package.version}={name.rsplit('-', 1)[-1]}")
+    return oneline(f"{channel}{package.name}={package.version}={name.rsplit('-', 1)[-1]}")
 
 
 def _name(lock: Lock) -> str:
@@ -140,9 +154,9 @@ _PLATFORMS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "win
 def pixi(subject: Subject) -> str:
     """Return the manifest. Raises UsageError for a package that it cannot name."""
     lock = subject.lock
-    conda = sorted(s.conda_packages(lock), key=lambda p: p.name)
-    wheels = [p for p in s.pip_packages(lock) if p.name != "pip"]  # pixi has its own installer
-    index = s.main_index(lock)
+    conda = sorted(conda_packages(lock), key=lambda p: p.name)
+    wheels = [p for p in pip_packages(lock) if p.name != "pip"]  # pixi has its own installer
+    index = main_index(lock)
     document: dict[str, Any] = {
         "workspace": {
             "name": "-".join(b.framework for b in lock.plan.builds) or "gpuenv",
@@ -156,13 +170,13 @@ def pixi(subject: Subject) -> str:
         document["pypi-options"] = {"index-url": index}
     if wheels:
         document["pypi-dependencies"] = {p.name: _wheel(p, index) for p in wheels}
-    document["tasks"] = {"check": " ".join(s.quick_check(lock, "$CONDA_PREFIX"))}
+    document["tasks"] = {"check": " ".join(quick_check(lock, "$CONDA_PREFIX"))}
     comments = [
         "`pixi lock` writes pixi.lock with the hashes of all packages. `pixi run python` runs Python in the environment",
         "`pixi run check` verifies the environment. It requires gpuenv on PATH",
     ]
     return (
-        s.comment(subject, "pixi", "", *comments)
+        comment(subject, "pixi", "", *comments)
         + "\n"
         + tomli_w.dumps({k: v for k, v in document.items() if v})
     )
@@ -173,12 +187,12 @@ def _system(lock: Lock) -> dict[str, Any]:
     glibc = lock.target.glibc if lock.plan.platform.startswith("linux") else None
     system: dict[str, Any] = {"libc": {"family": "glibc", "version": glibc}} if glibc else {}
     # pixi rejects a machine whose driver supports less. Wheels run on any driver of their CUDA major.
-    cuda = s.conda_override(lock) if lock.manager == "conda" else lock.plan.cuda_major
+    cuda = conda_override(lock) if lock.manager == "conda" else lock.plan.cuda_major
     return system | ({"cuda": cuda} if cuda and lock.plan.device == "cuda" else {})
 
 
 def _conda(package: LockedPackage) -> dict[str, str]:
-    build = s.file_name(package).removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 1)[-1]
+    build = file_name(package).removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 1)[-1]
     pins = {
         "version": f"=={package.version}", "build": build, "channel": package.index, "sha256": package.sha256,
         "md5": None if package.sha256 else package.md5,
@@ -188,13 +202,13 @@ def _conda(package: LockedPackage) -> dict[str, str]:
 
 def _wheel(package: LockedPackage, index: str | None) -> Any:
     """Return a package as a version, a version of another index, a file's address, a commit, or a folder."""
-    folder = s.folder_of(package)
+    folder = folder_of(package)
     if folder:
         return {"path": folder, "editable": True} if package.editable else {"path": folder}
     if package.url.startswith("git+"):
-        return s.commit_of(package)
+        return commit_of(package)
     if package.url.startswith("file:"):
-        return {"path": s.path_of(package)}
+        return {"path": path_of(package)}
     if package.index and package.index.startswith(("http://", "https://")):
         pin = f"=={package.version}"
         return pin if package.index == index else {"version": pin, "index": package.index}
@@ -212,10 +226,10 @@ _OF_THE_TOOL = ("pip",)
 
 def uv(subject: Subject) -> str:
     """Return the project file. Raises UsageError for a conda lock, and for an address that it cannot name."""
-    s.venv_only(subject, "uv", "pixi")
+    venv_only(subject, "uv", "pixi")
     lock = subject.lock
-    packages = sorted((p for p in s.pip_packages(lock) if p.name not in _OF_THE_TOOL), key=lambda p: p.name)
-    main = s.main_index(lock)
+    packages = sorted((p for p in pip_packages(lock) if p.name not in _OF_THE_TOOL), key=lambda p: p.name)
+    main = main_index(lock)
     names = index_names(packages, main)
     project = {
         "constraint-dependencies": [_pin(p) for p in packages if not p.unhashed],
@@ -231,7 +245,7 @@ def uv(subject: Subject) -> str:
             else "gpuenv",
             "version": "0",
             "requires-python": f"=={lock.plan.python}.*",
-            "dependencies": [s.oneline(p.name) for p in packages],
+            "dependencies": [oneline(p.name) for p in packages],
         },
         "tool": {"uv": {key: value for key, value in project.items() if value not in ({}, [])}},
     }
@@ -239,7 +253,7 @@ def uv(subject: Subject) -> str:
         "`uv sync` in this file's folder installs these builds",
         "to use the same builds in another project, copy the [tool.uv] tables and requires-python to its pyproject.toml",
     ]
-    return s.comment(subject, "uv", "", *comments) + "\n" + tomli_w.dumps(document)
+    return comment(subject, "uv", "", *comments) + "\n" + tomli_w.dumps(document)
 
 
 def index_names(packages: list[LockedPackage], main: str | None) -> dict[str, str]:
@@ -257,23 +271,23 @@ def index_names(packages: list[LockedPackage], main: str | None) -> dict[str, st
 
 def _indexes(main: str | None, names: dict[str, str]) -> list[dict[str, Any]]:
     """Return the main index instead of uv's own, and the others for the packages that name them."""
-    rows: list[dict[str, Any]] = [{"name": "main", "url": s.oneline(main), "default": True}] if main else []
-    return rows + [{"name": name, "url": s.oneline(url), "explicit": True} for url, name in names.items()]
+    rows: list[dict[str, Any]] = [{"name": "main", "url": oneline(main), "default": True}] if main else []
+    return rows + [{"name": name, "url": oneline(url), "explicit": True} for url, name in names.items()]
 
 
 def _pin(package: LockedPackage) -> str:
-    return s.oneline(f"{package.name}=={package.version}")
+    return oneline(f"{package.name}=={package.version}")
 
 
 def _source(package: LockedPackage, main: str | None, names: dict[str, str]) -> dict[str, Any] | None:
     """Return where uv gets a package from, or None for the main index."""
-    folder = s.folder_of(package)
+    folder = folder_of(package)
     if folder:
         return {"path": folder, "editable": True} if package.editable else {"path": folder}
     if package.url.startswith("git+"):
-        return s.commit_of(package)
+        return commit_of(package)
     if package.url.startswith("file:"):
-        return {"path": s.path_of(package)}
+        return {"path": path_of(package)}
     if package.index == main and main:
         return None
     if package.index in names:
@@ -283,8 +297,8 @@ def _source(package: LockedPackage, main: str | None, names: dict[str, str]) -> 
 
 def pylock(subject: Subject) -> str:
     """Return the text of a pylock.toml. Raises UsageError for a conda lock."""
-    s.venv_only(subject, "pylock", "conda-lock")
-    return s.comment(subject, "pylock") + subject.lock_text
+    venv_only(subject, "pylock", "conda-lock")
+    return comment(subject, "pylock") + subject.lock_text
 
 
 def conda_lock(subject: Subject) -> str:
@@ -297,4 +311,4 @@ def conda_lock(subject: Subject) -> str:
             "the lock contains only wheels. conda-lock.yml also needs conda packages, at least python",
             hint="create a conda lock with gpuenv lock --manager conda, or export with --format environment.yml",
         )
-    return s.comment(subject, "conda-lock") + subject.lock_text
+    return comment(subject, "conda-lock") + subject.lock_text

@@ -1,19 +1,20 @@
 """The input of an export, and the texts that all formats share.
 
-Names, addresses and targets of a lock are untrusted. They enter an export only through a quoting function of the format,
-or through `oneline` in comments.
+Names, addresses and targets of a lock are untrusted. They enter an export only through a quoting of `provision/templates`,
+a writer of the format (TOML, YAML, JSON), or `oneline`.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import UsageError
 from ..model import BaseImage, Lock, LockedPackage
+from ..templates import fill, oneline
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,24 +77,6 @@ class Subject:
     gpuenv: GpuenvSource = field(default_factory=GpuenvSource)
 
 
-def install_gpuenv(lock: Lock, venv: str, what: str, options: str = "") -> tuple[str, str]:
-    """Return the shell commands that install gpuenv into a venv: gpuenv alone, then what it was released with, by hash.
-
-    The installed gpuenv brings the list of its requirements. `venv` and `what` are quoted for the shell where they need it.
-    """
-    pip = f"{venv}/bin/pip install --disable-pip-version-check{options}"
-    extra = "-conda" if lock.manager == "conda" else ""
-    return f"{pip} --no-deps {what}", (
-        f"{pip} --require-hashes --only-binary :all: "
-        f"-r {venv}/lib/python3*/site-packages/provision/release/requirements{extra}.txt"
-    )
-
-
-def oneline(text: str) -> str:
-    """Return text of a lock for a comment: one line without control characters."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+", " ", text).strip()
-
-
 def headline(lock: Lock) -> str:
     """Return a headline: "torch 2.14.1 (CUDA 12.6, cuDNN 9.10.2.21), Python 3.12"."""
     builds = []
@@ -112,8 +95,10 @@ def made_for(lock: Lock) -> str:
     words += [f"glibc {target.glibc} or newer"] if target.glibc else []
     if lock.plan.device != "cuda":
         return oneline(", ".join([*words, "no GPU"]))
-    of = " (Windows)" if target.driver_os == "windows" and not target.platform.startswith("windows") else ""
-    words.append(f"driver {target.driver}{of}" if target.driver else "any driver")
+    system = (
+        " (Windows)" if target.driver_os == "windows" and not target.platform.startswith("windows") else ""
+    )
+    words.append(f"driver {target.driver}{system}" if target.driver else "any driver")
     gpus = dict.fromkeys(
         f"{g.name} ({g.capability})" if g.name else f"GPU {g.capability}" for g in target.gpus
     )
@@ -129,9 +114,17 @@ def comment(subject: Subject, form: str, *more: str, sign: str = "#") -> str:
     return "".join(f"{sign} {row}".rstrip() + "\n" for row in rows)
 
 
-def shell(*words: str) -> str:
-    """Return a command line for sh on one line, because a Dockerfile allows no line end within quotes."""
-    return shlex.join(map(oneline, words))
+def from_template(name: str, subject: Subject, form: str, **more: Any) -> str:
+    """Return a template, filled with what templates share and with `more`."""
+    lock, wheels = subject.lock, [oneline(file_name(p)) for p in local_files(subject.lock)]
+    shared = {
+        "head": comment(subject, form, sign="//" if form == "devcontainer" else "#").rstrip(),
+        "headline": headline(lock), "cuda": lock.plan.device == "cuda", "conda_cuda": conda_override(lock),
+        "files": subject.gpuenv.files(subject.lock_file), "wheel": subject.gpuenv.wheel,
+        "wheels": wheels, "wheel_names": ", ".join(wheels),
+        "released": f"requirements{'-conda' if lock.manager == 'conda' else ''}.txt",  # what gpuenv was released with
+    }  # fmt: skip
+    return fill(name, shared | more)
 
 
 def conda_packages(lock: Lock) -> list[LockedPackage]:
@@ -184,12 +177,6 @@ def commit_of(package: LockedPackage) -> dict[str, str]:
         raise UsageError(f"{oneline(package.name)}: {oneline(package.url)} is not the address of a commit")
     commit = {"git": match[1], "rev": match[2]}
     return commit | ({"subdirectory": match[3]} if match[3] else {})
-
-
-def git_packages(subject: Subject) -> list[str]:
-    """Return the packages of the base's distribution by which commits are fetched."""
-    addresses = [subject.gpuenv.address, *(p.url for p in subject.lock.packages)]
-    return ["ca-certificates", "git"] if any(a.startswith("git+") for a in addresses) else []
 
 
 def target_options(lock: Lock) -> list[str]:

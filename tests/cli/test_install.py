@@ -38,6 +38,8 @@ def test_the_wheel_holds_profiles_probes_and_the_command(wheel):
     assert {Path(n).name for n in names if n.startswith("provision/probes/")} == {
         p.name for p in (ROOT / "provision" / "probes").glob("*.py")
     }
+    templates = {p.name for p in (ROOT / "provision" / "templates").iterdir() if p.is_file()}
+    assert {Path(n).name for n in names if n.startswith("provision/templates/")} == templates
     assert not [n for n in names if n.startswith(("tests/", "scripts/"))]
 
 

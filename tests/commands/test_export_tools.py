@@ -3,7 +3,6 @@ py-rattler, check-jsonschema, dockerfile-parse, hadolint, shellcheck."""
 
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -269,20 +268,18 @@ def test_a_dockerfile_parser_reads_the_dockerfile(made, tmp_path):
     assert read.envs["PATH"].startswith("/opt/env/bin:")
 
 
-@pytest.mark.skipif(not shutil.which("hadolint"), reason="hadolint (54 MB) is not on PATH")
 @pytest.mark.parametrize("made", DOCKERFILES, ids=["gpu", "mixed", "conda"])
 def test_hadolint_finds_no_mistake_in_the_dockerfile(made):
     done = subprocess.run(
-        ["hadolint", "--ignore", "DL3008", "-"], input=el.text("dockerfile", made), capture_output=True, text=True,
-        check=False,
+        [BIN / "hadolint", "--ignore", "DL3008", "-"], input=el.text("dockerfile", made), capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck (16 MB) is not on PATH")
 @pytest.mark.parametrize("form", ["sbatch", "prolog", "healthcheck", "taskprolog"])
 def test_shellcheck_finds_no_mistake_in_the_scripts(form):
     done = subprocess.run(
-        ["shellcheck", "-"], input=el.text(form), capture_output=True, text=True, check=False
+        [BIN / "shellcheck", "-"], input=el.text(form), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
