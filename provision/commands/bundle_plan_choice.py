@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from provision.fleet.classes import is_same_class
+
 from .. import detect
 from ..bundle import find_newer_glibc
 from ..errors import LockError
-from ..fleet.host_classes import is_same_class
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Target
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices

@@ -22,8 +22,9 @@ def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
 
 def explain_no_gpu(*, seconds: float = 30.0) -> str | None:
     """Return why the CPU is all that this machine has, or None if it has an NVIDIA GPU or its driver, working or not."""
+    from provision.detect.device import explain_cpu, list_nvidia_traces
+
     from .. import detect
-    from ..detect.cuda_or_cpu import explain_cpu, list_nvidia_traces
 
     machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"}, seconds=seconds)
     return None if machine.gpus or list_nvidia_traces(machine) else explain_cpu(machine)

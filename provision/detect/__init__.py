@@ -8,13 +8,12 @@ from pathlib import Path
 
 from ..model import Driver, Finding, HostContext, Machine, Target, TargetGpu
 from ..system import process
-from .cuda_or_cpu import judge_device
+from .device import judge_device
 from .driver import DriverReading, read_driver
-from .host_context import judge_hardware, read_context, read_hardware, read_wsl
-from .nvml_and_smi import read_holders
-from .platform_and_libc import judge_platform, read_environment, read_platform
+from .files import read_environment, read_libraries, read_platform
+from .host import judge_hardware, judge_platform, read_context, read_hardware, read_wsl
 from .pythons import read_pythons
-from .system_libraries import read_libraries
+from .query import read_holders
 
 __all__ = ["PARTS", "WITH_CUDA", "detect", "find_python", "judge_device", "read_holders"]
 

@@ -9,15 +9,25 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from ..model import Driver, Evidence, Finding, Gpu
-from .broken_driver_facts import DriverFacts
-from .driver_findings import NVML_GPU_LOST, NVML_NO_PERMISSION, explain, explain_cuda
-from .host_context import read_context, read_hardware
-from .kernel_files import is_there, list_device_files, parse_library_version, read_kernel_module, under
-from .libcuda import NOT_THERE, ask_libcuda
-from .make_detect_finding import make_finding
-from .nvml_and_smi import DriverAnswer, Trouble, ask_nvml, ask_smi
-from .system_libraries import find_files
-from .uvm import read_uvm
+from .causes import (
+    NVML_GPU_LOST,
+    NVML_NO_PERMISSION,
+    DriverFacts,
+    explain,
+    explain_cuda,
+    make_finding,
+    read_uvm,
+)
+from .files import (
+    find_files,
+    is_there,
+    list_device_files,
+    parse_library_version,
+    read_kernel_module,
+    under,
+)
+from .host import read_context, read_hardware
+from .query import NOT_THERE, DriverAnswer, Trouble, ask_libcuda, ask_nvml, ask_smi
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..model import PythonInstallation
 from ..system import process, trust
-from .kernel_files import is_there, list_entries, read_text, under
+from .files import is_there, list_entries, read_text, under
 
 OLDEST = (3, 8)
 EXECUTABLE = re.compile(r"python(3(\.\d+)?)?(\.exe)?")

@@ -1,8 +1,7 @@
 """Find the fewest plans for many hosts. This package does no I/O.
 
-`host_classes` groups the hosts. `plan_candidates` finds the possible plans of each group of one platform and
-device. `minimum_cover` chooses the fewest. `fewest_plans_with_packages` splits those that no set of the named packages serves.
-`plan_differences` explains why two plans are not one.
+`classes` groups the hosts. `kinds` finds the possible plans of each group of one platform and device. `cover` chooses the
+fewest, and splits those that no set of the named packages serves. `differences` explains why two plans are not one.
 """
 
 from __future__ import annotations
@@ -12,16 +11,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
-from .fewest_plans_of_host_group import (
-    Ask as Ask,
-    HostGroup as HostGroup,
-    Packages as Packages,
-    PlannedGroup,
-    plan_group,
-)
-from .fewest_plans_with_packages import MOST_QUESTIONS as MOST_QUESTIONS
-from .host_classes import group as group
-from .plan_differences import Side, explain
+from .classes import group as group
+from .cover import MOST_QUESTIONS as MOST_QUESTIONS
+from .differences import Side, explain, would_merge_packages
+from .kinds import Ask as Ask, HostGroup as HostGroup, Packages as Packages, PlannedGroup, plan_group
 
 PlanFor = Callable[[RequestContext], Plan]
 
@@ -128,7 +121,7 @@ def _explain(served: Sequence[Served], one: Side, other: Side, packages: Package
     reason = f"{_named(a)} and {_named(b)} cannot share a lock: {group.cover.conflicts[conflict]}"
     return PlanDifference(
         plans=(one.position, other.position), classes=(a.id, b.id), reason=reason,
-        would_merge=group.would_merge(whole, packages),
+        would_merge=would_merge_packages(group, whole, packages),
     )  # fmt: skip
 
 

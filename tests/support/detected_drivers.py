@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from provision.detect.nvml_and_smi import DriverAnswer
+from provision.detect.query import DriverAnswer
 
 DATA = Path(__file__).parents[1] / "data" / "detect"
 

@@ -12,38 +12,34 @@ from rows import rows
 
 from provision import detect as package
 from provision.detect import PARTS, detect
-from provision.detect.host_context import (
+from provision.detect.files import (
+    format_cuda_version,
+    list_device_files,
+    name_platform,
+    parse_file_version,
+    parse_glibc_version,
+    parse_library_version,
+    parse_proc_version,
+    parse_smi_rows,
+    read_environment,
+    read_platform,
+)
+from provision.detect.host import (
     find_container_kind,
     is_wsl,
     judge_hardware,
+    judge_platform,
     make_pci_device,
     parse_jetson_model,
     read_context,
     read_hardware,
-)
-from provision.detect.kernel_files import (
-    format_cuda_version,
-    list_device_files,
-    parse_library_version,
-    parse_proc_version,
-    parse_smi_rows,
-)
-from provision.detect.libcuda import parse_answer
-from provision.detect.platform_and_libc import (
-    judge_platform,
-    name_platform,
-    parse_glibc_version,
-    read_environment,
-    read_platform,
 )
 from provision.detect.pythons import (
     find_conda_version,
     parse_pyenv_version,
     parse_uv_version,
 )
-from provision.detect.system_libraries import (
-    parse_file_version,
-)
+from provision.detect.query import parse_answer
 from provision.model import HardwareDevice
 from provision.system import trust
 from provision.system.loader_cache import FLAVOURS, parse_ldconfig

@@ -5,8 +5,7 @@ from rows import rows
 
 from provision.cli import exit_codes
 from provision.detect import judge_device
-from provision.detect.host_context import judge_hardware
-from provision.detect.platform_and_libc import judge_platform
+from provision.detect.host import judge_hardware, judge_platform
 from provision.errors import MachineError
 from provision.model import Driver, Evidence, Finding, Gpu, HardwareDevice, HostContext, Machine, Target
 

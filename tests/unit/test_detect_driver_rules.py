@@ -5,12 +5,10 @@ import json
 from detected_drivers import cuda, nvml
 from rows import rows
 
-from provision.detect.broken_driver_facts import DriverFacts
+from provision.detect.causes import DriverFacts, explain
 from provision.detect.driver import is_newer
-from provision.detect.driver_findings import explain
-from provision.detect.kernel_files import DeviceFile
-from provision.detect.libcuda import parse_answer
-from provision.detect.nvml_and_smi import DriverAnswer, Trouble
+from provision.detect.files import DeviceFile
+from provision.detect.query import DriverAnswer, Trouble, parse_answer
 from provision.model import HardwareDevice, HostContext
 
 

@@ -10,15 +10,8 @@ import pytest
 from detect_files import DATA, program
 from hypothesis import given, strategies as st
 
-from provision.detect.nvml_and_smi import ask_smi
-from provision.detect.platform_and_libc import (
-    read_platform,
-)
-from provision.detect.system_libraries import (
-    find_files,
-    list_folder_libraries,
-    read_libraries,
-)
+from provision.detect.files import find_files, list_folder_libraries, read_libraries, read_platform
+from provision.detect.query import ask_smi
 from provision.model import Gpu
 from provision.system.loader_cache import FLAVOURS, loader_cache, parse_ldconfig, parse_loader_cache
 

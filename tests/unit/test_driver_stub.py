@@ -11,7 +11,7 @@ from detected_drivers import DATA
 
 from driver_stub import B200, T4, build, build_runtime, scenario, spec
 from driver_stub.compare import as_spec
-from provision.detect.libcuda import parse_answer
+from provision.detect.query import parse_answer
 
 
 def calls(libraries, what):
@@ -50,7 +50,7 @@ def test_the_stubs_libcuda_heeds_cuda_visible_devices(tmp_path, visible, boards)
         **scenario(build(tmp_path / "driver"), "535-v100-t4"),
         "CUDA_VISIBLE_DEVICES": visible,
     }
-    from provision.detect.libcuda import PROGRAM
+    from provision.detect.query import PROGRAM
 
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True

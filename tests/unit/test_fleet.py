@@ -9,7 +9,7 @@ from resolve_rules import BUILDS, codes, key, usable, wants_package
 from rows import rows
 
 from provision import fleet
-from provision.fleet.host_classes import joint_target
+from provision.fleet.classes import joint_target
 from provision.model import (
     AvailableWheels,
     FleetHost,

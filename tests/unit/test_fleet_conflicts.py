@@ -2,8 +2,7 @@
 
 from hypothesis import given, settings, strategies as st
 
-from provision.fleet.fewest_plans_with_packages import cover_with_packages, without_conflicts
-from provision.fleet.minimum_cover import PlanCandidate, bits
+from provision.fleet.cover import PlanCandidate, bits, cover_with_packages, without_conflicts
 
 KINDS = 6
 

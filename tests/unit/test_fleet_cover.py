@@ -5,7 +5,7 @@ from itertools import combinations
 
 from hypothesis import given, settings, strategies as st
 
-from provision.fleet.minimum_cover import EXACT_CLASSES, PlanCandidate, bits, fewest
+from provision.fleet.cover import EXACT_CLASSES, PlanCandidate, bits, fewest
 
 MOST = 8
 

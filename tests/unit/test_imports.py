@@ -154,8 +154,7 @@ def test_a_cycle_is_found():
 
 STARTS = {
     "commands.nvcc_host_compiler": "the compiler that CUDAHOSTCXX or PATH names",
-    "detect.libcuda": "the Python that runs gpuenv",
-    "detect.nvml_and_smi": "nvidia-smi",
+    "detect.query": "the Python that runs gpuenv, and nvidia-smi",
     "detect.pythons": "Pythons of the machine that are no environments",
     "environment.interpreter": "the Python of an environment",
     "index.uv": "uv",

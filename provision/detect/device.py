@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import MachineError
 from ..model import Device, Machine
 from ..system import process
-from .host_context import WSL_LIBCUDA
+from .host import WSL_LIBCUDA
 
 
 def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:

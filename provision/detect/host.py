@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..model import Evidence, Finding, HardwareDevice, HostContext
-from .kernel_files import is_there, list_device_files, list_entries, read_text, under
-from .make_detect_finding import make_finding
+from ..model import PLATFORMS, Evidence, Finding, HardwareDevice, HostContext
+from .causes import make_finding
+from .files import is_there, list_device_files, list_entries, read_text, under
 
 # PCI vendor numbers and class prefixes: pci.ids, "display controller" and "processing accelerator".
 VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}
@@ -184,3 +184,16 @@ def _has_colab_package(root: Path) -> bool:
         for folder in list_entries(under(root, "/usr/local/lib"))
         if folder.name.startswith("python3")
     )
+
+
+def judge_platform(name: str) -> tuple[Finding, ...]:
+    """Return a finding for a platform without CUDA builds."""
+    if name in PLATFORMS:
+        return ()
+    finding = "platform_without_builds"
+    if name.startswith("macos-"):
+        finding = "macos"
+    elif name.endswith("-musl"):
+        finding = "musl"
+    evidence = Evidence(text=f"platform {name}", source="python")
+    return (make_finding(finding, (evidence,), platform=name, platforms=", ".join(PLATFORMS)),)

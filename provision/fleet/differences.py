@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from provision.resolve.question import version
-
 from ..model import HostClass, PlanDifference, Target
 from ..resolve.objections import objections
-from .host_classes import joint_target
-from .plan_candidates import Fitting
+from ..resolve.question import version
+from .classes import joint_target
+from .kinds import Fitting, Packages, PlannedGroup, joint_request
 
 _MOST_REASONS = 2
 
@@ -90,6 +89,19 @@ def would_merge(fitting: Fitting, classes: Sequence[HostClass], serves: Serves) 
         if serves(changed):
             return text
     return None
+
+
+def would_merge_packages(group: PlannedGroup, mask: int, packages: Packages | None) -> str | None:
+    """Return the change of hosts that makes one plan of kinds whose packages conflict, or None."""
+    classes = group.kinds.classes(mask)
+    if packages is None or packages.solve(group.request(mask), classes) is None:
+        return None  # a solver found the conflict, and its reasons name no property of hosts
+
+    def serves(targets: Sequence[Target]) -> bool:
+        changed = joint_request(group.base, targets, ())
+        return group.fitting.newest(targets) is not None and packages.solve(changed, classes) is None
+
+    return would_merge(group.fitting, classes, serves)
 
 
 def _drivers(

@@ -1,0 +1,310 @@
+"""Choose the fewest plans that serve all kinds of hosts, exactly, also where named packages separate them.
+
+A set of kinds conflicts if no lock with the packages serves all of its kinds. Kinds are classes of hosts that builds and
+packages cannot tell apart. A set without a conflict has no subset with one.
+
+Asking whether a set conflicts takes a search of releases or a solve. So only the chosen plans are asked for. A chosen plan
+with a conflict is reduced to a smallest set that still conflicts. No plan may contain that set, and the fewest plans are
+chosen again. The answer is exact, because each known conflict binds every other answer too. After `most` questions of one sort the
+plans that still conflict are split into their kinds, and the answer is not called exact.
+
+Questions come in sorts, the cheapest first: a search of releases, then a solve. A set is asked for by the next sort only
+where the ones before have no objection, and a conflict is reduced with the sort that found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+EXACT_CLASSES = 40
+
+
+class PlanCandidate(NamedTuple):
+    """A possible plan: the classes that it serves as bits, and the number of newer plans."""
+
+    mask: int
+    age: int
+
+
+class Cover(NamedTuple):
+    """The chosen candidates, newest first. `at_least` is the proved minimum number of plans."""
+
+    chosen: tuple[PlanCandidate, ...]
+    exact: bool
+    at_least: int
+
+
+def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int]) -> Cover:
+    """Return the fewest candidates that serve every class that any of them serves. `weights` are the hosts of each
+    class."""
+    best = _newest_of_each(candidates)
+    everything = 0
+    for candidate in best:
+        everything |= candidate.mask
+    if not everything:
+        return Cover((), exact=True, at_least=0)
+    columns = _columns(best, everything, weights)
+    small = [PlanCandidate(_renumbered(c.mask, columns), c.age) for c in best]
+    whole = (1 << len(columns)) - 1
+    at_least = len(_pairwise_apart(small, len(columns)))
+    if len(columns) > EXACT_CLASSES:
+        cover = _greedy(small, whole)
+        exact = len(cover) == at_least
+    else:
+        cover, exact = _exact(small, len(columns), at_least), True
+    back = {(new.mask, new.age): old for new, old in zip(small, best, strict=True)}
+    chosen = sorted((back[c] for c in cover), key=lambda c: (c.age, -c.mask.bit_count(), c.mask))
+    return Cover(tuple(chosen), exact, len(chosen) if exact else at_least)
+
+
+def bits(mask: int) -> list[int]:
+    """Return the positions of the bits that are set."""
+    places = []
+    while mask:
+        low = mask & -mask
+        places.append(low.bit_length() - 1)
+        mask ^= low
+    return places
+
+
+def _newest_of_each(candidates: Iterable[PlanCandidate]) -> list[PlanCandidate]:
+    """Return the newest candidate of each mask."""
+    ages: dict[int, int] = {}
+    for mask, age in candidates:
+        ages[mask] = min(age, ages.get(mask, age))
+    return [PlanCandidate(mask, age) for mask, age in sorted(ages.items()) if mask]
+
+
+def _columns(candidates: Sequence[PlanCandidate], everything: int, weights: Sequence[int]) -> list[int]:
+    """Return one class for each set of classes with the same candidates, most hosts first."""
+    hosts: dict[tuple[int, ...], int] = {}
+    first: dict[tuple[int, ...], int] = {}
+    for place in bits(everything):
+        key = tuple(i for i, c in enumerate(candidates) if c.mask >> place & 1)
+        hosts[key] = hosts.get(key, 0) + weights[place]
+        first.setdefault(key, place)
+    return [first[key] for key in sorted(hosts, key=lambda k: (-hosts[k], first[k]))]
+
+
+def _renumbered(mask: int, columns: Sequence[int]) -> int:
+    return sum(1 << new for new, old in enumerate(columns) if mask >> old & 1)
+
+
+def _pairwise_apart(candidates: Sequence[PlanCandidate], count: int) -> list[int]:
+    """Return classes of which no two share a candidate, chosen greedily by fewest neighbours."""
+    near = [0] * count
+    for candidate in candidates:
+        for place in bits(candidate.mask):
+            near[place] |= candidate.mask
+    apart: list[int] = []
+    left = (1 << count) - 1
+    for place in sorted(range(count), key=lambda p: (near[p].bit_count(), p)):
+        if left >> place & 1:
+            apart.append(place)
+            left &= ~near[place]
+    return apart
+
+
+def _greedy(candidates: Sequence[PlanCandidate], whole: int) -> list[PlanCandidate]:
+    """Choose the candidate that serves the most remaining classes, then remove redundant ones."""
+    chosen: list[PlanCandidate] = []
+    left = whole
+    while left:
+        best = max(candidates, key=lambda c: ((c.mask & left).bit_count(), -c.age))
+        chosen.append(best)
+        left &= ~best.mask
+    for one in sorted(chosen, key=lambda c: -c.age):
+        others = 0
+        for other in chosen:
+            others |= other.mask if other is not one else 0
+        if others == whole:
+            chosen.remove(one)
+    return chosen
+
+
+def _exact(candidates: Sequence[PlanCandidate], count: int, at_least: int) -> list[PlanCandidate]:
+    """Return the best cover by the objective. Classes are numbered by their hosts, most first."""
+    limits = [max(c.age for c in candidates)] * count
+    most = at_least
+    while (chosen := _within(candidates, limits, most)) is None:
+        most += 1
+    for place in range(count):
+        ages = sorted({c.age for c in candidates if c.mask >> place & 1 and c.age <= limits[place]})
+        low, high = 0, len(ages) - 1  # the oldest of them suffices
+        while low < high:
+            middle = (low + high) // 2
+            tried = [*limits[:place], ages[middle], *limits[place + 1 :]]
+            if (other := _within(candidates, tried, most)) is None:
+                low = middle + 1
+            else:
+                chosen, high = other, middle
+        limits[place] = ages[high]
+    return chosen
+
+
+def _within(
+    candidates: Sequence[PlanCandidate], limits: Sequence[int], most: int
+) -> list[PlanCandidate] | None:
+    """Return at most `most` candidates that serve each class within its age limit, or None."""
+    usable: dict[int, PlanCandidate] = {}
+    for candidate in sorted(candidates, key=lambda c: c.age):
+        mask = sum(1 << p for p in bits(candidate.mask) if candidate.age <= limits[p])
+        if mask:
+            usable.setdefault(mask, candidate)
+    masks = [m for m in usable if not any(m != other and m & other == m for other in usable)]
+    serving = [[m for m in masks if m >> place & 1] for place in range(len(limits))]
+    chosen = _search(serving, (1 << len(limits)) - 1, most, set())
+    return None if chosen is None else [usable[m] for m in chosen]
+
+
+def _search(
+    serving: Sequence[Sequence[int]], left: int, most: int, failed: set[tuple[int, int]]
+) -> list[int] | None:
+    """Search depth-first, by the class with the fewest masks. `failed` are states without a result."""
+    if not left:
+        return []
+    if most == 0 or (left, most) in failed:
+        return None
+    place = min(bits(left), key=lambda p: len(serving[p]))
+    for mask in sorted(serving[place], key=lambda m: -(m & left).bit_count()):
+        if most == 1 and left & ~mask:
+            continue
+        if (rest := _search(serving, left & ~mask, most - 1, failed)) is not None:
+            return [mask, *rest]
+    failed.add((left, most))
+    return None
+
+
+ObjectTo = Callable[[int], "str | None"]
+"""Returns why no lock serves a set of kinds, given as bits, or None."""
+
+MOST_QUESTIONS = 40
+_MOST_CANDIDATES = 4000
+
+
+class PackageCover(NamedTuple):
+    """The fewest plans, and the conflicts between kinds.
+
+    `groups` are the kinds of each plan as bits, newest plan first. `conflicts` are the smallest conflicting
+    sets with the reasons. `question_counts` is the number of questions of each sort.
+    """
+
+    groups: tuple[int, ...]
+    exact: bool
+    at_least: int
+    conflicts: Mapping[int, str]
+    question_counts: tuple[int, ...] = ()
+
+
+class _TooManyQuestionsError(Exception):
+    """The questions are used up."""
+
+
+class _Answers:
+    """The known answers on sets. A question is asked once, and not if another answer implies its answer."""
+
+    def __init__(self, object_to: ObjectTo, most: int) -> None:
+        self._object_to, self._most = object_to, most
+        self._good: list[int] = []
+        self.bad: dict[int, str] = {}
+        self.questions = 0
+
+    def objection(self, mask: int) -> str | None:
+        """Return why a set conflicts, or None. Raises _TooManyQuestionsError."""
+        if any(mask & good == mask for good in self._good):
+            return None
+        if why := next((w for bad, w in self.bad.items() if mask & bad == bad), None):
+            return why
+        if self.questions >= self._most:
+            raise _TooManyQuestionsError
+        self.questions += 1
+        why = self._object_to(mask)
+        if why is None:
+            self._good.append(mask)
+        else:
+            self.bad[mask] = why
+        return why
+
+    def is_good(self, mask: int) -> bool:
+        """Return whether a set is known to have no conflict."""
+        return any(mask & good == mask for good in self._good)
+
+    def reduce(self, mask: int) -> int:
+        """Return a smallest set in a set that conflicts (QuickXplain, Junker 2004)."""
+        return sum(1 << place for place in self._needed(0, 0, bits(mask)))
+
+    def _needed(self, base: int, added: int, places: Sequence[int]) -> list[int]:
+        if added and self.objection(base):
+            return []
+        if len(places) == 1:
+            return list(places)
+        half = len(places) // 2
+        first, second = places[:half], places[half:]
+        of_second = self._needed(base | _mask(first), _mask(first), second)
+        of_first = self._needed(base | _mask(of_second), _mask(of_second), first)
+        return [*of_first, *of_second]
+
+
+def cover_with_packages(
+    candidates: Iterable[PlanCandidate], weights: Sequence[int], sorts: Sequence[ObjectTo],
+    most: int = MOST_QUESTIONS,
+) -> PackageCover:  # fmt: skip
+    """Return the fewest plans of which none contains a conflict. Kinds that conflict alone are in no plan."""
+    possible = list(candidates)
+    cover = fewest(possible, weights)
+    groups = assign(cover)
+    answers, conflicts = [_Answers(object_to, most) for object_to in sorts], dict[int, str]()
+    exact = True
+    try:
+        while new_conflicts := _conflicts_in(groups, answers):
+            conflicts |= new_conflicts
+            possible = without_conflicts(possible, new_conflicts)
+            cover = fewest(possible, weights)
+            groups = assign(cover)
+    except _TooManyQuestionsError:
+        parts = [[g] if all(a.is_good(g) for a in answers) else [1 << p for p in bits(g)] for g in groups]
+        groups = tuple(m for part in parts for m in part if not any(m in a.bad for a in answers))
+        exact = len(groups) == cover.at_least
+    question_counts = tuple(a.questions for a in answers)
+    return PackageCover(groups, exact and cover.exact, cover.at_least, conflicts, question_counts)
+
+
+def assign(cover: Cover) -> tuple[int, ...]:
+    """Return the kinds of each chosen plan. A kind gets the newest plan that serves it."""
+    groups, left = [], -1
+    for candidate in cover.chosen:  # newest first
+        if new := candidate.mask & left:
+            groups.append(new)
+        left &= ~candidate.mask
+    return tuple(groups)
+
+
+def without_conflicts(candidates: Iterable[PlanCandidate], conflicts: Iterable[int]) -> list[PlanCandidate]:
+    """Return the candidates without conflicts.
+
+    Each candidate with a conflict is replaced by several, each without one kind of the conflict. Raises
+    _TooManyQuestionsError if there are too many.
+    """
+    left = {(c.mask, c.age) for c in candidates}
+    for conflict in conflicts:
+        hit = {c for c in left if c[0] & conflict == conflict}
+        left = (left - hit) | {(mask & ~(1 << place), age) for mask, age in hit for place in bits(conflict)}
+        if len(left) > _MOST_CANDIDATES:
+            raise _TooManyQuestionsError
+    return [PlanCandidate(mask, age) for mask, age in sorted(left) if mask]
+
+
+def _conflicts_in(groups: Iterable[int], sorts: Iterable[_Answers]) -> dict[int, str]:
+    """Return a smallest conflict of each group that has one, of the first sort that finds any."""
+    conflicts: dict[int, str] = {}
+    for answers in sorts:
+        for group in () if conflicts else groups:
+            if answers.objection(group):
+                smallest = answers.reduce(group)
+                conflicts[smallest] = answers.bad.get(smallest) or answers.objection(smallest) or ""
+    return conflicts
+
+
+def _mask(places: Iterable[int]) -> int:
+    return sum(1 << place for place in places)
