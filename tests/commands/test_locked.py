@@ -53,30 +53,30 @@ def test_locked_and_frozen_stop_without_a_lock(go):
     assert not (go.work / "new").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda work: (work / "asked.txt").write_text("listed\nmore\n"), "more: not locked -> 1.0"),
-        (lambda work: (work / "asked.txt").write_text(""), "listed: 1.0 -> not needed"),
-        (lambda work: (work / "asked.txt").write_text("listed>1\n"), "cannot be compared"),
-        (
-            lambda work: (work / "gpuenv.yaml").write_text("frameworks: [jax]\npackages: [more]\n"),
-            "more: not locked",
-        ),
-        (lambda work: (work / "gpuenv.yaml").write_text("frameworks: ['jax<0.5']\n"), "cannot be compared"),
-    ],
-)
-def test_a_lock_that_is_not_what_is_asked_for_stops_and_frozen_takes_it(go, change, said):
+CHANGES = [
+    ("asked.txt", "listed\nmore\n", "more: not locked -> 1.0"),
+    ("asked.txt", "", "listed: 1.0 -> not needed"),
+    ("asked.txt", "listed>1\n", "cannot be compared"),
+    ("gpuenv.yaml", "frameworks: [jax]\npackages: [more]\n", "more: not locked"),
+    ("gpuenv.yaml", "frameworks: ['jax<0.5']\n", "cannot be compared"),
+]
+
+
+def test_a_lock_that_is_not_what_is_asked_for_stops_and_frozen_takes_it(go):
     ok(go("create", *CPU, "--locked", "--no-verify"))
     before = installed(go.work / ".venv")
-    change(go.work)
-    for more in ((), ("--recreate",)):
-        ran = go("create", "--locked", *CPU, "--no-verify", *more)
-        assert ran.code == 6 and said in ran.err, ran.out + ran.err
-        assert "--frozen" in ran.err and "gpuenv lock" in ran.err
-    assert installed(go.work / ".venv") == before
-    ok(go("create", "new", "--frozen", *CPU, "--no-verify"))
-    assert installed(go.work / "new") == before
+    for number, (name, text, said) in enumerate(CHANGES):
+        asked = (go.work / name).read_text()
+        (go.work / name).write_text(text)
+        for more in ((), ("--recreate",)):
+            ran = go("create", "--locked", *CPU, "--no-verify", *more)
+            assert ran.code == 6 and said in ran.err, ran.out + ran.err
+            assert "--frozen" in ran.err and "gpuenv lock" in ran.err
+        assert installed(go.work / ".venv") == before
+        if number in (0, 4):
+            ok(go("create", f"new{number}", "--frozen", *CPU, "--no-verify"))
+            assert installed(go.work / f"new{number}") == before
+        (go.work / name).write_text(asked)
 
 
 def test_locked_accepts_a_changed_file_that_asks_for_the_same(go):
@@ -127,33 +127,37 @@ def test_verify_locked_compares_with_the_lock_of_the_project(go):
     assert compared()["status"] == "pass", "without one, with the environment's own"
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [("verify", "--locked"), ("create", *CPU), ("create", "--locked", *CPU), ("lock", "--check", *CPU), ("add", "more"), ("drop", "listed")],
-)  # fmt: skip
-def test_merge_markers_in_a_lock_are_named_with_the_command_that_ends_them(go, argv):
+def test_merge_markers_in_a_lock_are_named_with_the_command_that_ends_them(go):
     (go.work / "gpuenv.yaml").write_text("frameworks: [jax]\nindex: pypi\npackages: [listed]\n")
     ok(go("lock", *CPU))
     ok(go("create", *CPU, "--no-verify"))
     lock = go.work / "pylock.toml"
-    lock.write_text(MARKERS.format(lock.read_text()))
-    ran = go(*argv, "--json")
-    assert ran.code == 6 and "pylock.toml has merge conflict markers (line 1)" in ran.json["error"]["message"]
-    assert "gpuenv lock" in ran.json["error"]["hint"]
+    marked = MARKERS.format(lock.read_text())
+    lock.write_text(marked)
+    for argv in (
+        ("verify", "--locked"), ("create", *CPU), ("create", "--locked", *CPU), ("lock", "--check", *CPU), ("add", "more"),
+        ("drop", "listed"),
+    ):  # fmt: skip
+        ran = go(*argv, "--json")
+        told = ran.json["error"]
+        assert ran.code == 6 and "pylock.toml has merge conflict markers (line 1)" in told["message"], argv
+        assert "gpuenv lock" in told["hint"] and lock.read_text() == marked, argv
     ok(go("lock", *CPU))  # without --force
     assert "<<<" not in lock.read_text()
     ok(go("create", "--locked", *CPU, "--no-verify"))
 
 
-@pytest.mark.parametrize("name", ["gpuenv.yaml", "pyproject.toml"])
-@pytest.mark.parametrize("command", ["create", "lock", "resolve", "add"])
-def test_merge_markers_in_the_projects_file_are_named(go, name, command):
+def test_merge_markers_in_the_projects_file_are_named(go):
     ok(go("create", *CPU, "--no-verify"))
     (go.work / "gpuenv.yaml").unlink()
-    text = {
+    files = {
         "gpuenv.yaml": "frameworks: [jax]\n",
         "pyproject.toml": '[tool.gpuenv]\nframeworks = ["jax"]\n',
-    }[name]
-    (go.work / name).write_text(MARKERS.format(text))
-    ran = go(command, *(["more"] if command == "add" else []))
-    assert ran.code == 3 and "merge conflict markers: keep one side of each conflict" in ran.err, ran.err
+    }
+    for name, text in files.items():
+        (go.work / name).write_text(MARKERS.format(text))
+        for argv in (("create",), ("lock",), ("resolve",), ("add", "more")):
+            ran = go(*argv)
+            assert ran.code == 3, (name, argv)
+            assert "merge conflict markers: keep one side of each conflict" in ran.err, (name, argv)
+        (go.work / name).unlink()

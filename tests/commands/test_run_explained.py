@@ -22,8 +22,12 @@ def site(gpuenv):
 
 def findings(gpuenv, *command, limit=""):
     """The findings of a failed program; `limit` is set by the shell that starts gpuenv."""
+    if not limit:
+        ran = gpuenv("run", "--json", "--", *command)
+        assert ran.code != 0, ran.err
+        return ran.json["findings"]
     argv = [sys.executable, "-m", "provision", "run", "--json", "--", *command]
-    script = f'{limit}; exec "$@"' if limit else 'exec "$@"'
+    script = f'{limit}; exec "$@"'
     done = subprocess.run(
         ["bash", "-c", script, "bash", *argv], env=gpuenv.env, cwd=gpuenv.work, capture_output=True, timeout=300, check=False
     )  # fmt: skip
