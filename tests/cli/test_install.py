@@ -43,23 +43,16 @@ def test_the_wheel_holds_profiles_probes_and_the_command(wheel):
     assert not [n for n in names if n.startswith(("tests/", "scripts/"))]
 
 
-def test_the_installed_command_answers_as_the_checkout_does(wheel, tmp_path):
-    run(uv.program(), "venv", "--python", sys.executable, tmp_path / "v")
-    run(uv.program(), "pip", "install", "--python", tmp_path / "v" / "bin" / "python", wheel)
-    (tmp_path / "elsewhere").mkdir()
-    first = {"env": {"XDG_CACHE_HOME": str(tmp_path / "cache")}}
-    installed = run(tmp_path / "v" / "bin" / "gpuenv", *ASK, cwd=tmp_path / "elsewhere", **first)
-    assert not list(tmp_path.glob("cache/**/profiles-*")), "the profiles come parsed"
-    checkout = run(sys.executable, "-m", "provision", *ASK, cwd=tmp_path / "elsewhere")
-    assert json.loads(installed.stdout) == json.loads(checkout.stdout)
-    where = run(tmp_path / "v" / "bin" / "python", "-c", "import provision; print(provision.__file__)",
-                cwd=tmp_path / "elsewhere")  # fmt: skip
-    assert str(tmp_path) in where.stdout, "the test must not have asked the checkout"
-
-
-def test_uv_tool_install_makes_a_working_command(wheel, tmp_path):
+def test_a_tool_of_uv_answers_as_the_checkout_does(wheel, tmp_path):
     places = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
-    run(uv.program(), "tool", "install", "--python", sys.executable, ROOT, env=places)
-    done = run(tmp_path / "bin" / "gpuenv", "--version", cwd="/")
-    assert done.stdout.startswith("gpuenv ")
-    assert json.loads(run(tmp_path / "bin" / "gpuenv", *ASK, cwd="/").stdout)["builds"]
+    run(uv.program(), "tool", "install", "--python", sys.executable, wheel, env=places)
+    command = tmp_path / "bin" / "gpuenv"
+    first = {"env": {"XDG_CACHE_HOME": str(tmp_path / "cache")}, "cwd": tmp_path}
+    assert run(command, "--version", **first).stdout.startswith("gpuenv ")
+    installed = run(command, *ASK, **first)
+    assert not list(tmp_path.glob("cache/**/profiles-*")), "the profiles come parsed"
+    checkout = run(sys.executable, "-m", "provision", *ASK, cwd=tmp_path)
+    assert json.loads(installed.stdout) == json.loads(checkout.stdout)
+    python = tmp_path / "tools" / "gpuenv" / "bin" / "python"
+    where = run(python, "-c", "import provision; print(provision.__file__)", cwd=tmp_path)
+    assert str(tmp_path) in where.stdout, "the test must not have asked the checkout"

@@ -230,6 +230,12 @@ def test_a_project_needs_no_arguments_and_the_second_time_does_nothing(project, 
     ran = project("create", "--json")
     assert ran.code == 0 and ran.json["environment"]["changed"] is False
     assert sum(index.requests.values()) == asked
+    ran = gpuenv("resolve", "--target", "nodes")
+    assert ran.code == 2 and "node" in ran.err, "an unknown target is answered with those that are known"
+    file = gpuenv.work / "gpuenv.yaml"
+    file.write_text(file.read_text().replace('"torch"', '"jax"'))
+    ran = project("create")
+    assert ran.code == 2 and "--recreate" in ran.err, "no framework is put over another"
 
 
 def test_a_changed_requirements_file_is_synced_in_place(project, gpuenv, index):
@@ -286,13 +292,6 @@ def test_a_change_that_an_early_version_was_killed_in_is_built_anew(project, gpu
     ran = project("create", "--recreate")
     assert ran.code == 0, ran.err
     assert installed(env)["plain"] == "1.0"
-
-
-def test_another_framework_in_the_file_is_not_put_over_the_old_one(project, gpuenv):
-    file = gpuenv.work / "gpuenv.yaml"
-    file.write_text(file.read_text().replace('"torch"', '"jax"'))
-    ran = project("create")
-    assert ran.code == 2 and "--recreate" in ran.err
 
 
 def test_the_projects_lock_is_installed_and_kept_near(project, gpuenv, index):
@@ -356,11 +355,6 @@ def test_add_without_a_project_file_adds_to_what_the_environment_was_made_for(st
     assert ran.code == 0, ran.err
     assert installed(gpuenv.work / ".venv")["more"] == "1.0"
     assert gpuenv("add", "more", "--env", "nowhere").code == 2
-
-
-def test_an_unknown_target_name_is_answered_with_the_known_ones(project, gpuenv):
-    ran = gpuenv("resolve", "--target", "nodes")
-    assert ran.code == 2 and "node" in ran.err
 
 
 def test_a_pyproject_comes_along_with_its_extras(stack, gpuenv, index):

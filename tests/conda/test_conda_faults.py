@@ -233,8 +233,9 @@ def start(gpuenv, *args):
     )
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_at_any_moment_a_second_run_succeeds(gpuenv, folder, kills):
+@pytest.mark.slow
+def test_killed_at_any_moment_a_second_run_succeeds(gpuenv, folder):
+    kills = 20
     again = (*CREATE, "--channel", folder, "--recreate")
     began = time.monotonic()
     assert gpuenv(*again).code == 0
@@ -303,6 +304,7 @@ def test_room_is_asked_for_what_the_cache_lacks(gpuenv, folder):
     assert gpuenv("create", "again", "--lock", path, "--no-verify").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("unshare") is None, reason="no way to a small disk")
 def test_a_full_disk_is_named_and_leaves_no_environment(gpuenv, folder, tmp_path):
     cc.write_package(

@@ -140,23 +140,45 @@ def test_what_is_compiled_against_a_framework_comes_from_the_channel(gpuenv, tmp
 # --- a changed file ----------------------------------------------------------------------------------
 
 
+FIRST = "jax<0.7\nonly-a-wheel==1.0\n"
+LATER = "jax>=0.7\nonly-a-wheel==1.1\nother\n"
+
+
 @pytest.fixture(scope="module")
-def project(tmp_path_factory):
+def shared(tmp_path_factory):
     """A project with gpuenv.yaml, its lock and its environment."""
     gpuenv = Command(tmp_path_factory.mktemp("ein projekt"))
     gpuenv.env["RATTLER_CACHE_DIR"] = str(cc.home() / "rattler-cache")
     with wheels() as index:
-        (gpuenv.work / "asked.txt").write_text("jax<0.7\nonly-a-wheel==1.0\n")
-        (gpuenv.work / "gpuenv.yaml").write_text(
+        (gpuenv.work / "asked.txt").write_text(FIRST)
+        gpuenv.config = (
             f"requirements: [asked.txt]\nmanager: conda\ndevice: cpu\nchannels: [{cc.bare()}]\nindex: {index.url}\n"
             'targets:\n  cluster: {driver: "535.54.03", gpus: ["9.0"], device: cpu}\n'
         )
+        (gpuenv.work / "gpuenv.yaml").write_text(gpuenv.config)
         ran = gpuenv("lock")
         assert ran.code == 0, ran.err
         ran = gpuenv("create", "--no-verify", "--json")
         assert ran.code == 0, ran.err
         assert "solving" not in ran.err, "the project's lock is for what is asked"
         yield gpuenv
+
+
+def brought_to(gpuenv, text):
+    """The project with these requirements locked and installed, whatever a test left."""
+    wanted = {"asked.txt": text, "gpuenv.yaml": gpuenv.config}
+    if any((gpuenv.work / name).read_text() != content for name, content in wanted.items()):
+        for name, content in wanted.items():
+            (gpuenv.work / name).write_text(content)
+        for words in (("lock",), ("create", "--no-verify")):
+            ran = gpuenv(*words)
+            assert ran.code == 0, ran.err
+    return gpuenv
+
+
+@pytest.fixture
+def project(shared):
+    return brought_to(shared, LATER)
 
 
 def there(gpuenv):
@@ -168,18 +190,16 @@ def there(gpuenv):
     return json.loads(done.stdout)
 
 
-def test_conda_packages_and_wheels_lie_in_one_environment(project):
+def test_a_changed_file_is_followed_in_place(shared):
+    """Wheels and conda packages lie in one environment and change there; what the user put there stays."""
+    project = brought_to(shared, FIRST)
     assert there(project) == {
         "jax": "0.6.0", "jaxlib": "0.6.0", "numpy": "2.1.0", "only-a-wheel": "1.0", "pip": "26.0",
     }  # fmt: skip
-
-
-def test_a_changed_file_is_followed_in_place(project):
-    """Wheels and conda packages change, what the user put there stays."""
     env = project.work / ".venv"
     (env / "mine").write_text("kept")
     revisions = (env / "conda-meta" / "history").read_text().count("==> ")
-    (project.work / "asked.txt").write_text("jax>=0.7\nonly-a-wheel==1.1\nother\n")
+    (project.work / "asked.txt").write_text(LATER)
     ran = project("create", "--no-verify", "--json")
     assert ran.code == 0, ran.err
     assert (
@@ -199,6 +219,7 @@ def test_a_changed_file_is_followed_in_place(project):
     ]
     again = project("create", "--no-verify", "--json")
     assert again.json["environment"]["changed"] is False and "in place" not in again.err
+    assert project("lock").code == 0
 
 
 def test_a_change_that_cannot_be_had_leaves_all_as_it_was(project):

@@ -9,6 +9,9 @@ import sys
 import time
 
 import pytest
+from command import Command
+from environment_facts import own
+from loopback import Index, serving
 from packaging.requirements import Requirement
 
 from provision.errors import BuildError
@@ -24,8 +27,7 @@ if "HANG" in os.environ:
 """
 
 
-@pytest.fixture
-def torch(gpuenv, index):
+def prepared(gpuenv, index):
     """`gpuenv` with wheels of a torch that fails every proof, or hangs in it, and `aa` in two versions."""
     plan = gpuenv("resolve", "--json", *ASK).json
     index.add_plan(plan)
@@ -37,6 +39,38 @@ def torch(gpuenv, index):
     for version in ("1.0", "2.0"):
         index.add("aa", version)
     gpuenv.env["PIP_INDEX_URL"] = index.url
+    return gpuenv
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory):
+    """The folder of a gpuenv with an environment of this torch and `aa` 1.0, and its index."""
+    with serving(Index()) as index:
+        gpuenv = prepared(Command(tmp_path_factory.mktemp("pristine")), index)
+        assert gpuenv("create", *ASK, "--with", "aa==1.0", "--no-verify").code == 0
+        yield gpuenv.folder, index
+
+
+@pytest.fixture
+def index(pristine):
+    pristine[1].faults.clear()
+    return pristine[1]
+
+
+@pytest.fixture
+def new(gpuenv, index):
+    """`gpuenv` without an environment."""
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    return gpuenv
+
+
+@pytest.fixture
+def torch(pristine, index, tmp_path):
+    """A copy of the environment: `cp` keeps the links between it and the installer's cache."""
+    subprocess.run(["cp", "-a", pristine[0], tmp_path / "copy"], check=True)
+    gpuenv = Command(tmp_path / "copy")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    own(gpuenv.work / ".venv", gpuenv.env)
     return gpuenv
 
 
@@ -71,7 +105,6 @@ def no_index(gpuenv, index):
 
 
 def test_a_change_that_fails_its_proof_needs_no_index_to_leave_the_old_environment(torch, index):
-    assert torch("create", *ASK, "--with", "aa==1.0", "--no-verify").code == 0
     before = state_of(torch)
     shutil.rmtree(torch.env["UV_CACHE_DIR"])
     index.faults["aa-1.0-py3-none-any.whl"] = "500"
@@ -86,17 +119,16 @@ def test_a_change_that_fails_its_proof_needs_no_index_to_leave_the_old_environme
     assert ran.code == 0 and ran.json["environment"]["changed"] is False
 
 
-def test_a_first_environment_is_killed_in_its_proof(torch):
-    killed_in_the_proof(torch, "create", *ASK, "--with", "aa==1.0")
-    assert not (torch.work / ".venv").exists()
-    ran = torch("verify")
+def test_a_first_environment_is_killed_in_its_proof(new):
+    killed_in_the_proof(new, "create", *ASK, "--with", "aa==1.0")
+    assert not (new.work / ".venv").exists()
+    ran = new("verify")
     assert ran.code == 2 and "its files are removed" in ran.err
-    assert not list(torch.work.iterdir())
+    assert not list(new.work.iterdir())
 
 
 @pytest.mark.parametrize("option", [None, "--recreate"], ids=["changed", "recreated"])
 def test_an_environment_is_killed_in_the_proof_of_its_successor(torch, index, option):
-    assert torch("create", *ASK, "--with", "aa==1.0", "--no-verify").code == 0
     before = state_of(torch)
     killed_in_the_proof(torch, "create", *ASK, "--with", "aa==2.0", *([option] if option else []))
     assert state_of(torch) == before
@@ -107,7 +139,6 @@ def test_an_environment_is_killed_in_the_proof_of_its_successor(torch, index, op
 
 
 def test_a_repair_is_killed_in_its_proof_and_keeps_what_it_put_back_without_one(torch):
-    assert torch("create", *ASK, "--with", "aa==1.0", "--no-verify").code == 0
     (info,) = (torch.work / ".venv").glob("lib/*/site-packages/aa")
     shutil.rmtree(info)
     before = (torch.work / ".venv").stat().st_ino
@@ -121,22 +152,21 @@ def test_a_repair_is_killed_in_its_proof_and_keeps_what_it_put_back_without_one(
     assert torch("repair", "--json").json["packages"] == []
 
 
-def test_a_verdict_and_bytecode_of_a_draft_are_those_of_its_place(torch):
+def test_a_verdict_and_bytecode_of_a_draft_are_those_of_its_place(new):
     """What is kept and shown names the place; the next verify finds the bytecode that the first proof made."""
-    ran = torch("create", *ASK, "--with", "aa==1.0", "--json")
+    ran = new("create", *ASK, "--with", "aa==1.0", "--json")
     assert ran.code == 8 and ran.json["environment"]["changed"] is True
-    kept = (torch.work / ".venv" / ".gpuenv" / "verdict.json").read_text()
+    kept = (new.work / ".venv" / ".gpuenv" / "verdict.json").read_text()
     assert "gpuenv-new" not in kept + ran.out + ran.err
-    assert str(torch.work / ".venv") in kept
-    cache = torch.folder / "cache" / "gpuenv" / "bytecode"
-    mine = cache / str(torch.work / ".venv").lstrip("/")
+    assert str(new.work / ".venv") in kept
+    cache = new.folder / "cache" / "gpuenv" / "bytecode"
+    mine = cache / str(new.work / ".venv").lstrip("/")
     assert list(mine.rglob("torch/*.pyc")), sorted(map(str, cache.rglob("*")))[:20]
     assert not list(cache.rglob("*gpuenv-new*"))
 
 
 def test_options_are_recorded_after_what_they_lead_to(torch):
     """A change of options alone writes in the place: killed in it, the next `create` compares what is there."""
-    assert torch("create", *ASK, "--with", "aa==1.0", "--no-verify").code == 0
     mark = torch.work / ".venv" / ".gpuenv"
     assert torch("create", *ASK, "--with", "aa==1.0,<2", "--no-verify").code == 0
     asked = (mark / "request.json").stat().st_mtime_ns
