@@ -13,7 +13,7 @@ from ..errors import BuildError
 
 _FILES = ("profiles-*", "project-*", "default-index-*", "pythons.json*")
 CacheFolder = Literal[
-    "bytecode", "compiled", "conflicts", "last-questions", "measured", "pages", "refused-questions", "requirements",
+    "bytecode", "conflicts", "last-questions", "measured", "pages", "refused-questions", "requirements",
     "satellites", "source-archives", "system-needs", "uv-help", "without-wheels",
 ]  # fmt: skip
 _OF_INSTALLERS = ("uv", "conda")

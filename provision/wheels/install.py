@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
 from ..errors import BuildError
 from ..index import pytorch_index
 from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from . import cache_and_disk
-from .cache_and_disk import check_disk, installer_cache, own_cache, size
+from .bytecode import is_compiling, note_compiled
+from .cache_and_disk import check_disk, installer_cache, size
 from .compare_built_metadata import check_built
-from .compile_bytecode import EnvironmentCompiler, split_small_packages
 from .tensorflow_library_links import link_unfound
-from .uv_install import UvInstall, format_unhashed, get_python, is_compiling, is_wheel
+from .uv_install import UvInstall, format_unhashed, is_wheel
 from .uv_log import (
     cache_is_damaged,
     explain_failed_build,
@@ -40,14 +38,13 @@ def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     words = f"{'fetching' if target else 'installing'} {_count(len(lock.packages))}"
     emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
     check_disk(path, sum(p.size or 0 for p in hashed))
-    with _start_compiler(path, sources, emit) if not target else nullcontext() as compiling:
-        if hashed:
-            _install_hashed(whole, emit, compiling)
-        if target:
-            return
-        _install_unhashed(whole, emit)
-        if compiling:
-            compiling.finish([p for p in hashed if is_wheel(p)])
+    if hashed:
+        _install_hashed(whole, emit)
+    if target:
+        return
+    _install_unhashed(whole, emit)
+    if is_compiling():
+        note_compiled(path, hashed)
     for site_packages in path.glob("lib/python3*/site-packages"):
         if linked := link_unfound(site_packages):
             text = f"links created for the libraries, so that TensorFlow's loader finds them: {', '.join(linked)}"
@@ -73,17 +70,7 @@ def refuse_builds(lock: Lock, sources: PackageSources) -> None:
         )
 
 
-def _start_compiler(
-    path: Path, sources: PackageSources, emit: Callable[[Event], None]
-) -> AbstractContextManager[EnvironmentCompiler | None]:
-    if not is_compiling():
-        return nullcontext()
-    return EnvironmentCompiler(path, get_python(path), own_cache(sources), emit)
-
-
-def _install_hashed(
-    whole: UvInstall, emit: Callable[[Event], None], compiling: EnvironmentCompiler | None
-) -> None:
+def _install_hashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     """Install packages with hashes: wheels of the cache, then wheels of the indexes, then source archives.
 
     Packages of the PyTorch index come only from it, and all others never.
@@ -100,12 +87,7 @@ def _install_hashed(
         emit(Event(kind="start", stage="build", total=total or None, unit="bytes", files=files, text=text))
         check_disk(installer_cache(sources), total, cached=True)
     for wanted in missing:
-        first, rest = split_small_packages(wanted.lock.packages) if compiling else (wanted.lock.packages, ())
-        _fetch(wanted.only(first), lock, emit)
-        if compiling and rest:
-            compiling.begin(first)
-            whole.report_fetched()
-            _fetch(wanted.only(rest), lock, emit)
+        _fetch(wanted, lock, emit)
     whole.report_fetched()
     for package in (p for p in hashed if not is_wheel(p)):
         _build(whole.only((package,)), emit)

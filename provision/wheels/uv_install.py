@@ -18,20 +18,14 @@ from urllib.parse import unquote, urlsplit
 
 from ..environment.draft_and_replace_folder import MARK
 from ..errors import BuildError
-from ..index import pytorch_index, uv, uv_config
+from ..index import pytorch_index, uv
 from ..index.uv import without_credentials
 from ..index.wheel_folders import expand_address
 from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from ..system import process, scratch_folders, untrusted, write_inside_folder
 from ..system.redaction import redact_value
-from . import bytecode_cache, cache_and_disk, pylock
+from . import cache_and_disk, pylock
 from .uv_log import TIMEOUT, progress
-
-
-def is_compiling() -> bool:
-    """Return whether the user wants environments with compiled bytecode."""
-    environ = process.environ()
-    return bytecode_cache.wanted({**environ, **uv_config.variables(environ)})
 
 
 def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
@@ -119,8 +113,7 @@ class UvInstall:
         theirs, others = pytorch_index.split(self.lock.packages, self.lock.plan)
         sources = _adapt_sources(self.lock, self.sources, offline=offline)
         wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
-        # bytecode_cache.fill compiles wheels
-        variables = {"UV_COMPILE_BYTECODE": "0"} if wheels and is_compiling() else {}
+        variables = {"UV_COMPILE_BYTECODE": "0"} if self.target else {}  # its files move to another place
         words = [
             "pip", "install", "--no-deps", *self.options, *(["--target", str(self.target.absolute())] if self.target else []),
             *(["--reinstall"] if self.reinstall else []), "--requirements",

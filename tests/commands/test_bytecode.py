@@ -1,4 +1,4 @@
-"""Environments that are wanted compiled: bytecode is made once for a wheel and copied from then on."""
+"""Environments that are wanted compiled: uv compiles them, and a module that is written over is noticed."""
 
 import importlib.util
 import json
@@ -8,15 +8,15 @@ import py_compile
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from rows import rows
 
 from provision.model import LockedPackage
+from provision.system import process
 from provision.verify.drift import changed_bytecode
-from provision.wheels import bytecode_cache, compile_bytecode
+from provision.wheels import bytecode
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -35,35 +35,20 @@ def create(gpuenv, index):
     return lambda env, *more: gpuenv("create", env, *args, "--no-verify", *more)
 
 
-def test_the_second_environment_has_the_first_ones_bytecode_where_that_is_for_its_sources(create, gpuenv):
-    ran = create("one")
-    assert ran.code == 0, ran.err
-    assert "compiling" in ran.err
-    shelves = list((gpuenv.folder / "cache" / "gpuenv" / "compiled").glob("*/*/index.json"))
-    damaged = next(s for s in shelves if "pip/__init__.py" in s.read_text())
-    damaged.write_text('{"pip/__init__.py": 3, "../../x.py": [1, 2]}')
-    source = compiled(gpuenv.work / "one", "triton").parent.parent / "__init__.py"
-    os.utime(source, (1, 1))  # the very file that the installer's cache has
-    ran = create("two")
-    assert ran.code == 0, ran.err
-    assert "compiling 2 modules" in ran.err
-    one, two = (compiled(gpuenv.work / e, "torch") for e in ("one", "two"))
-    assert one.read_bytes() == two.read_bytes() and not one.samefile(two)
-    assert compiled(gpuenv.work / "two", "triton").read_bytes()[8:12] == b"\1\0\0\0"
-
-
 def test_nothing_is_compiled_without_uv_compile_bytecode(create, gpuenv):
     del gpuenv.env["UV_COMPILE_BYTECODE"]
     assert create("one").code == 0
     assert not compiled(gpuenv.work / "one", "torch").exists()
-    assert not (gpuenv.folder / "cache" / "gpuenv" / "compiled").exists()
+    assert not (gpuenv.work / "one/.gpuenv/bytecode.json").exists()
 
 
-def fill(packages, folder, emit=lambda _event: None):
-    with compile_bytecode.EnvironmentCompiler(
-        folder / "env", Path(sys.executable), folder / "cache", emit
-    ) as at_work:
-        at_work.finish(packages)
+def fill(packages, folder):
+    """What an install leaves that compiles: modules beside their sources, and the note on them."""
+    env = folder / "env"
+    (env / ".gpuenv").mkdir(exist_ok=True)
+    for source in env.glob("lib/python3.11/site-packages/*.py"):
+        py_compile.compile(str(source))
+    bytecode.note_compiled(env, packages)
 
 
 def wheel_in(env: Path, record: str) -> list[LockedPackage]:
@@ -77,110 +62,24 @@ def wheel_in(env: Path, record: str) -> list[LockedPackage]:
     ]
 
 
-def test_files_outside_are_left_alone_and_a_failure_is_not_tried_again(tmp_path):
-    outside = tmp_path / "outside.py"
+def test_files_outside_are_not_noted(tmp_path):
+    outside = tmp_path / "env/lib/python3.11/outside.py"
+    packages = wheel_in(tmp_path / "env", "../outside.py,,\ngood.py,,\nmissing.py,,\n")
     outside.write_text("x = 1\n")
-    packages = wheel_in(
-        tmp_path / "env",
-        f"../../../../outside.py,,\n{outside},,\nodd.py,,\ngood.py,,\nodd-1.dist-info/RECORD,,\n",
-    )
-    site = tmp_path / "env/lib/python3.11/site-packages"
-    (site / "odd.py").write_text("{{ a template }\n")
-    (site / "good.py").write_text("y = 2\n")
-    said = []
-    for _ in range(2):
-        fill(packages, tmp_path, said.append)
-    assert [e.text for e in said] == ["compiling 2 modules"]
-    assert not (tmp_path / "__pycache__").exists()
-    assert [p.name for p in (site / "__pycache__").iterdir()] == [f"good.{sys.implementation.cache_tag}.pyc"]
-
-
-def test_changed_modules_are_compiled_again_beside_one_that_does_not_compile(tmp_path):
-    packages = wheel_in(tmp_path / "env", "odd.py,,\ngood.py,,\nsame.py,,\n")
-    site = tmp_path / "env/lib/python3.11/site-packages"
-    (site / "odd.py").write_text("{{ a template }\n")
-    for name in ("good", "same"):
-        (site / f"{name}.py").write_text("y = 2\n")
-    said = []
-    fill(packages, tmp_path, said.append)
-    os.utime(site / "good.py", (1, 1))
-    fill(packages, tmp_path, said.append)
-    assert [e.text for e in said] == ["compiling 3 modules", "compiling 1 modules"]
-    (index,) = (tmp_path / "cache").rglob("index.json")
-    assert {k: v and v[0] == 1 for k, v in json.loads(index.read_text()).items()} == {
-        "odd.py": None, "good.py": True, "same.py": False,
-    }  # fmt: skip
-    assert len([*index.parent.rglob("*.pyc")]) == 2
-
-
-def test_compiling_that_is_finished_at_any_moment_is_complete(tmp_path):
-    for n in range(12):
-        bytecode_cache._tag_of.cache_clear()
-        packages = wheel_in(tmp_path / f"{n}/env", "good.py,,\n")
-        source = tmp_path / f"{n}/env/lib/python3.11/site-packages/good.py"
-        source.write_text("y = 2\n")
-        with compile_bytecode.EnvironmentCompiler(
-            tmp_path / f"{n}/env", Path(sys.executable), tmp_path / f"{n}/cache", lambda _event: None
-        ) as at_work:
-            at_work.begin(packages)
-            time.sleep(n / 100)
-            at_work.finish(packages)
-        (made,) = (source.parent / "__pycache__").iterdir()
-        (kept,) = (tmp_path / f"{n}/cache").rglob("*.pyc")
-        assert made.read_bytes() == kept.read_bytes() and not made.samefile(kept)
-
-
-def test_bytecode_that_lies_there_already_is_not_handed_on(tmp_path):
-    packages = wheel_in(tmp_path / "env", "good.py,,\n")
-    source = tmp_path / "env/lib/python3.11/site-packages/good.py"
-    source.write_text("y = 3\n")
-    planted = Path(py_compile.compile(str(source)))
-    fits = planted.read_bytes()
-    source.write_text("y = 2\n")
-    mine = Path(py_compile.compile(str(source))).read_bytes()
-    planted.write_bytes(mine[:16] + fits[16:])  # the head is for this source, the code is another's
+    py_compile.compile(str(outside))
+    (outside.parent / "site-packages" / "good.py").write_text("x = 1\n")
     fill(packages, tmp_path)
-    (kept,) = (tmp_path / "cache").rglob("*.pyc")
-    assert kept.read_bytes() == mine
-
-
-def test_modules_are_compiled_with_a_note_where_the_cache_cannot_be_written(tmp_path):
-    packages = wheel_in(tmp_path / "env", "good.py,,\n")
-    source = tmp_path / "env/lib/python3.11/site-packages/good.py"
-    source.write_text("y = 2\n")
-    (tmp_path / "cache").write_text("no folder\n")
-    said = []
-    fill(packages, tmp_path, said.append)
-    assert [(e.kind, e.text.partition(":")[0]) for e in said] == [
-        ("start", "compiling 1 modules"),
-        ("note", "the compiled modules are not cached for the next environment"),
-    ]
-    assert (source.parent / "__pycache__").exists() and (tmp_path / "cache").read_text() == "no folder\n"
-
-
-def test_bytecode_that_was_unused_for_long_is_removed_from_the_cache(tmp_path):
-    packages = wheel_in(tmp_path / "env", "good.py,,\n")
-    (tmp_path / "env/lib/python3.11/site-packages/good.py").write_text("y = 2\n")
-    old = tmp_path / "cache/compiled/cpython-39/older/index.json"
-    old.parent.mkdir(parents=True)
-    old.write_text("{}")
-    os.utime(old, (1, 1))
-    fill(packages, tmp_path)
-    assert not old.parent.exists()
+    noted = json.loads((tmp_path / "env/.gpuenv/bytecode.json").read_text())["modules"]["odd"]
+    assert [Path(name).name for name in noted] == [f"good.{sys.implementation.cache_tag}.pyc"]
 
 
 @rows(
     ("environ", "yes"),
-    [
-        ({}, False),
-        ({"UV_COMPILE_BYTECODE": "0"}, False),
-        ({"UV_COMPILE_BYTECODE": "true"}, True),
-        ({"UV_COMPILE_BYTECODE": "1", "PYC_INVALIDATION_MODE": "CHECKED_HASH"}, False),
-        ({"UV_COMPILE_BYTECODE": "1", "SOURCE_DATE_EPOCH": "1"}, False),
-    ],
+    [({}, False), ({"UV_COMPILE_BYTECODE": "0"}, False), ({"UV_COMPILE_BYTECODE": "true"}, True)],
 )
-def test_only_the_usual_kind_of_bytecode_is_shared(environ, yes):
-    assert bytecode_cache.wanted(environ) is yes
+def test_uvs_variable_asks_for_bytecode(environ, yes, monkeypatch):
+    monkeypatch.setattr(process, "environ", lambda: environ)
+    assert bytecode.is_compiling() is yes
 
 
 MARKED = "import pathlib; pathlib.Path('RAN').touch()\n"
@@ -245,26 +144,12 @@ def test_a_recreated_environment_does_not_run_what_was_written_into_the_old_one(
     assert not (tmp_path / "ran").exists()
 
 
-def test_an_entry_that_was_written_to_is_not_used(create, gpuenv, tmp_path):
-    """As an entry of an earlier gpuenv, whose files environments had as links."""
-    assert create("one").code == 0
-    name = f"triton/__pycache__/__init__.{sys.implementation.cache_tag}.pyc"
-    (kept,) = (gpuenv.folder / "cache" / "gpuenv" / "compiled").glob(f"*/*/{name}")
-    code = marshal.dumps(compile(MARKED.replace("RAN", str(tmp_path / "ran")), "x", "exec"))
-    kept.write_bytes(kept.read_bytes()[:16] + code)
-    ran = create("two")
-    assert "compiling 1 modules" in ran.err
-    imports(gpuenv.work / "two", "triton")
-    assert not (tmp_path / "ran").exists()
-
-
 def noted(tmp_path, text="def f(x):\n    return {x, 'a', 2.5}\n"):
     """An environment with one compiled module that was noted, and the paths of source and module."""
     env = tmp_path / "env"
     packages = wheel_in(env, "good.py,,\n")
     source = env / "lib/python3.11/site-packages/good.py"
     source.write_text(text)
-    (env / ".gpuenv").mkdir()
     (env / "bin").mkdir()
     (env / "bin" / "python").symlink_to(sys.executable)
     fill(packages, tmp_path)

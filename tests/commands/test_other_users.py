@@ -2,7 +2,6 @@
 # ruff: noqa: F811  # fixtures are imported by their names
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -159,24 +158,6 @@ def test_an_edited_file_in_uvs_cache_is_not_installed_from_a_lock(torch, gpuenv,
     assert installed.read_text() == genuine
     assert cache.stat().st_mode & 0o777 == 0o700 and f"{cache} is emptied" in ran.err
     assert "emptied" not in torch("--locked", "three").err
-
-
-def test_bytecode_of_another_user_is_not_copied(torch, gpuenv):
-    gpuenv.env["UV_COMPILE_BYTECODE"] = "1"
-    assert torch("one").code == 0
-    own = gpuenv.folder / "cache" / "gpuenv"
-    assert own.stat().st_mode & 0o777 == 0o700
-    tag = sys.implementation.cache_tag
-    (kept,) = (p for p in own.glob(f"compiled/*/*/torch/__pycache__/__init__.{tag}.pyc"))
-    shelf = kept.parents[2]
-    for path in (own, shelf / "index.json", kept):
-        path.chmod(0o777)
-    kept.write_bytes(kept.read_bytes() + b"stranger")
-    for path in (shelf / "index.json", kept):
-        give(path)
-    assert torch("two").code == 0
-    (copied,) = (gpuenv.work / "two").glob(f"lib/python3*/site-packages/torch/__pycache__/__init__.{tag}.pyc")
-    assert b"stranger" not in copied.read_bytes()
 
 
 def test_a_named_cache_of_another_user_is_an_error(gpuenv):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import marshal
-import os
 import shutil
 import subprocess
 import sys
@@ -126,7 +125,6 @@ def imported(at: Field, env: Path) -> None:
 
 def changed(at: Field) -> tuple[Path, Path]:
     """Two compiled environments, one of them with a module that was written over."""
-    shutil.rmtree(at.folder / "cache" / "gpuenv" / "compiled", ignore_errors=True)
     at.gpuenv.env["UV_COMPILE_BYTECODE"] = "1"
     one, two = create(at, "one"), create(at, "two")
     write_over(at, one)
@@ -165,15 +163,3 @@ def _(at: Field) -> str | None:
     ran = at.gpuenv("repair", one, "--no-verify")
     imported(at, one)
     return at.harm(ran, right=(0,))
-
-
-@case("verdicts: a written .pyc in the cache is not handed on")
-def _(at: Field) -> str | None:
-    at.gpuenv.env["UV_COMPILE_BYTECODE"] = "1"
-    one = create(at, "one")
-    for path in (at.folder / "cache" / "gpuenv" / "compiled").glob(f"*/*/{MODULE}/__pycache__/*.pyc"):
-        compiled(at, one).unlink()
-        os.link(path, compiled(at, one))
-        write_over(at, one)
-    imported(at, create(at, "two"))
-    return at.harm()

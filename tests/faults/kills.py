@@ -1,6 +1,6 @@
 """Runs that are killed, interrupted and terminated, at random moments and at each step they take.
 
-    python tests/faults/kills.py [--moments 100] [--steps 40] [--seed 1] [--only 'conda change'] [--compiled]
+    python tests/faults/kills.py [--moments 100] [--steps 40] [--seed 1] [--only 'conda change']
 
 Each moment is drawn uniformly over the length that the same run was measured to have. The line tells the
 moment, whether files were still to be written, the stage (the last event and what lies on the disk), the
@@ -47,7 +47,7 @@ class Length:
 
 def start(at: Site, action: Action, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     argv = [at.index.url if a == "INDEX" else a for a in action.argv]
-    program = (_AHEAD if "UV_COMPILE_BYTECODE" in at.gpuenv.env else "") + (_COUNTED if env else "") + _RUN
+    program = (_COUNTED if env else "") + _RUN
     return subprocess.Popen(
         [sys.executable, "-c", program, *argv], env=at.gpuenv.env | (env or {}), cwd=at.work, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -191,14 +191,6 @@ import runpy, sys
 sys.argv[0] = "gpuenv"
 runpy.run_module("provision", run_name="__main__", alter_sys=True)
 """
-# What is small, on the scale of these wheels. A signal has to wait until gpuenv is there to take it.
-_AHEAD = """
-import signal
-signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-from provision.wheels import compile_bytecode
-compile_bytecode._SMALL = compile_bytecode._WORTH = 900_000
-signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-"""
 
 
 # --- all of it -----------------------------------------------------------------------------------
@@ -265,11 +257,6 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--only", default="", help="a run, or the beginning of one: 'venv', 'conda change'")
-    parser.add_argument(
-        "--compiled",
-        action="store_true",
-        help="compile modules, those of small wheels while others are fetched",
-    )
     parser.add_argument("--minutes", type=float, default=25, help="no run is begun after that long")
     options = parser.parse_args()
     print(f"seed {options.seed}")
@@ -282,9 +269,6 @@ def main() -> int:
         if not any(a.name.startswith(manager) for a in everything):
             continue
         with site(manager) as at:
-            if options.compiled:
-                at.gpuenv.env["UV_COMPILE_BYTECODE"], at.index.tells_sizes = "1", True
-                at.index.add("pip", "26.0", content="#" * 1_000_000)
             table += [
                 blows.at(at, action, moments[action.name], steps[action.name])
                 for action in actions(manager, at.channel)
