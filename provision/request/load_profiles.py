@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 
@@ -20,6 +19,7 @@ _FOR_VERDICT = (
     "replacements",
     "satellites",
 )
+_KEPT = 4  # a run needs one of each kind
 _FOR_FIXES = ("system_libraries", "replacements", "satellites", "toolkits")
 
 
@@ -46,14 +46,7 @@ def list_overlays(c: Choices) -> list[Path]:
 
 def load_all(c: Choices) -> Profiles:
     """Return the shipped profiles with the user's rows. Raises DataError, UsageError."""
-    folders = tuple(list_overlays(c))
-    return _loaded(profiles.digest(folders), folders, get_cache_dir(c))
-
-
-@functools.lru_cache(maxsize=1)
-def _loaded(_digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
-    """Return the profiles with that digest. Several parts of a run share the result."""
-    return profiles.load(folders, cache_dir=cache)
+    return _loaded(c, ())
 
 
 def load_for_verdict(c: Choices) -> Profiles:
@@ -61,24 +54,37 @@ def load_for_verdict(c: Choices) -> Profiles:
 
     Raises DataError, UsageError.
     """
-    folders = tuple(list_overlays(c))
-    return _parts(_FOR_VERDICT, profiles.digest(folders), folders, get_cache_dir(c))
+    return _loaded(c, _FOR_VERDICT)
 
 
 def load_for_fixes(c: Choices) -> Profiles:
     """Return the rows that name the package, wheel or release with a missing library. Raises DataError,
     UsageError."""
-    folders = tuple(list_overlays(c))
-    return _parts(_FOR_FIXES, profiles.digest(folders), folders, get_cache_dir(c))
+    return _loaded(c, _FOR_FIXES)
 
 
 def causes_of_jobs(c: Choices) -> frozenset[str]:
     """Return the causes that depend on the jobs running on a machine. Raises DataError, UsageError."""
-    folders = tuple(list_overlays(c))
-    known = _parts(("causes",), profiles.digest(folders), folders, get_cache_dir(c))
+    known = _loaded(c, ("causes",))
     return frozenset(row.cause for row in known.causes if row.of_jobs)
 
 
-@functools.lru_cache(maxsize=3)
-def _parts(parts: tuple[str, ...], _digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
-    return profiles.load_parts(parts, folders, cache_dir=cache)
+_read: dict[tuple[str, tuple[str, ...]], Profiles] = {}
+"""The last profiles that were loaded, by the digest of their files. Several parts of a run share them."""
+
+
+def _loaded(c: Choices, parts: tuple[str, ...]) -> Profiles:
+    """Return these fields of the profiles, or all for none."""
+    folders = list_overlays(c)
+    key = (profiles.digest(folders), parts)
+    if key not in _read:
+        cache = get_cache_dir(c)
+        loaded = (
+            profiles.load_parts(parts, folders, cache_dir=cache)
+            if parts
+            else profiles.load(folders, cache_dir=cache)
+        )
+        while len(_read) >= _KEPT:
+            del _read[next(iter(_read))]
+        _read[key] = loaded
+    return _read[key]

@@ -6,6 +6,7 @@ import sys
 import pytest
 from environment_facts import installed, ok
 from loopback import Index, serving
+from rows import rows
 from uv import find_uv_bin
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -89,7 +90,7 @@ def test_what_cannot_be_locked_is_named_and_nothing_is_written(go):
     assert not (go.work / ".venv/.gpuenv").exists()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("argv", "says"),
     [
         (("none",), "no venv is there"),
@@ -99,6 +100,7 @@ def test_what_cannot_be_locked_is_named_and_nothing_is_written(go):
     ],
 )
 def test_what_is_no_environment_to_adopt_is_refused(go, argv, says):
-    uv(go, "venv", "--python", sys.executable, "plain")
+    if not (go.work / "plain").exists():
+        uv(go, "venv", "--python", sys.executable, "plain")
     ran = go("create", "--adopt", *argv)
     assert ran.code == 2 and says in ran.err, ran.err

@@ -1,9 +1,7 @@
 """Projects that are not meant to be built: their dependencies are taken, and they are not installed."""
 
-import json
-import subprocess
-
 import pytest
+from environment_facts import installed
 from loopback import wheel_bytes
 
 from provision.project.config.gpuenv_yaml import read_config
@@ -15,8 +13,8 @@ DETECTOR = f'{SETUPTOOLS}[project]\nname = "detector"\nversion = "7"\ndependenci
 @pytest.fixture
 def gpuenv(gpuenv, index):
     """gpuenv on an index that has torch for the CPU, plain and more."""
-    gpuenv.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl"}
     plan = gpuenv("resolve", "--json", "--framework", "torch", "--index", "pypi", "--device", "cpu")
+    gpuenv.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl"}
     index.add_plan(plan.json)
     for name, version in (("plain", "1.0"), ("plain", "2.0"), ("more", "1.0")):
         index.add(name, version)
@@ -33,13 +31,6 @@ def write(folder, files):
 def created(gpuenv, verb="create", *more):
     own = ("--no-verify",) if verb == "create" else ()
     return gpuenv(verb, "--index", "pypi", "--device", "cpu", *own, *more)
-
-
-def installed(gpuenv):
-    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    python = gpuenv.work / ".venv/bin/python"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    return json.loads(done.stdout)
 
 
 @pytest.fixture
@@ -67,7 +58,7 @@ def test_init_and_create_take_the_dependencies_alone(detector):
     assert (config.project, config.install, config.requirements) == (".", False, ("requirements.txt",))
     ran = created(detector)
     assert ran.code == 0, ran.err
-    have = installed(detector)
+    have = installed(detector.work / ".venv")
     assert have["plain"] == "1.0" and "torch" in have and "detector" not in have
     ran = created(detector, "create", "--json")
     assert ran.code == 0 and ran.json["environment"]["changed"] is False
@@ -82,7 +73,7 @@ def test_a_changed_dependency_makes_the_environment_out_of_date(detector):
     pyproject.write_text(DETECTOR.replace("plain<2", "plain<2', 'more").replace("'", '"'))
     assert created(detector, "lock", "--check").code == 6
     assert created(detector).code == 0
-    assert installed(detector)["more"] == "1.0"
+    assert installed(detector.work / ".venv")["more"] == "1.0"
 
 
 def test_add_and_export_do_not_install_the_folder_either(detector):
@@ -92,7 +83,7 @@ def test_add_and_export_do_not_install_the_folder_either(detector):
     ran = detector("add", "more", "--no-verify")
     assert ran.code == 0, ran.err
     assert 'project: {path: ".", install: false}' in file.read_text()
-    assert installed(detector)["more"] == "1.0"
+    assert installed(detector.work / ".venv")["more"] == "1.0"
     for form in ("requirements", "dockerfile", "pixi"):
         ran = detector("export", "--format", form, "--output", f"out.{form}")
         assert ran.code == 0, ran.err
@@ -186,8 +177,8 @@ def test_a_folder_of_tool_settings_is_created_with_all_that_it_asks_for(gpuenv, 
     ran = created(gpuenv)
     assert ran.code == 0, ran.err
     assert (
-        installed(gpuenv).keys() == {"torch", "triton", "pip", "plain"}
-        and installed(gpuenv)["plain"] == "1.0"
+        installed(gpuenv.work / ".venv").keys() == {"torch", "triton", "pip", "plain"}
+        and installed(gpuenv.work / ".venv")["plain"] == "1.0"
     )
 
 

@@ -5,6 +5,7 @@ import sys
 import pytest
 from environment_facts import installed, ok
 from loopback import Index, serving
+from rows import rows
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--index", "pypi", "--device", "cpu", "--python", HERE)
@@ -73,7 +74,7 @@ def test_without_an_environment_the_file_and_the_lock_change(go):
     assert "gpuenv create" in ran.out
 
 
-@pytest.mark.parametrize(
+@rows(
     ("word", "says"),
     [
         ("jax", "is a framework"),

@@ -1,6 +1,5 @@
 """`gpuenv export --format uv`, read by the real uv: `uv sync` takes the files of the lock."""
 
-import json
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ import pytest
 import tomli_w
 import tomllib
 from command import Command
+from environment_facts import installed
 from loopback import Index, serving
 from uv import find_uv_bin
 
@@ -75,14 +75,6 @@ def of_uv(folder):
     }
 
 
-def installed(folder):
-    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    python = folder / ".venv" / "bin" / "python"
-    return json.loads(
-        subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
-    )
-
-
 def test_uv_sync_takes_the_files_of_the_lock(locked):
     folder = locked.work / "whole"
     folder.mkdir()
@@ -92,7 +84,7 @@ def test_uv_sync_takes_the_files_of_the_lock(locked):
     uv(locked, "sync", folder=folder)
     wanted = of_gpuenv(locked)
     assert of_uv(folder) == wanted
-    assert installed(folder) == {name: version for name, (version, _, _) in wanted.items()}
+    assert installed(folder / ".venv") == {name: version for name, (version, _, _) in wanted.items()}
     assert "extra" in wanted and "+cu" in wanted["torch"][0]
 
 

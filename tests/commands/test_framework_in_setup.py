@@ -8,8 +8,8 @@ SETUP = "import torch\nfrom setuptools import setup\nsetup(name='detectron2', ve
 
 @pytest.fixture
 def folder(gpuenv, index):
-    gpuenv.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl"}
     plan = gpuenv("resolve", "--json", "--framework", "torch", "--index", "pypi", *CPU)
+    gpuenv.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl"}
     index.add_plan(plan.json)
     index.add("plain", "1.0")
     path = gpuenv.work / "d2"

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from framework_envs import venv
 
 from provision.environment import draft_and_replace_folder, registry
 from provision.show import environment_list as shown
@@ -380,7 +381,7 @@ def test_remove_refuses_the_folder_that_the_user_is_inside(gpuenv, made):
 def test_remove_refuses_the_environment_that_gpuenv_runs_from(gpuenv):
     """A venv that has gpuenv in it and that bears the mark."""
     env = gpuenv.work / "tool"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
+    venv(env)
     pretended(gpuenv.work / "x")
     (gpuenv.work / "x" / ".gpuenv").rename(env / ".gpuenv")
     site = next(env.glob("lib/python*/site-packages"))

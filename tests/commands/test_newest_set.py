@@ -10,10 +10,10 @@ ASK = ("--framework", "torch", "--index", "pypi", "--python", HERE, *GPU)
 @pytest.fixture
 def torches(gpuenv, index):
     """`gpuenv` with an index that has torch 2.15.0, 2.14.0 and 2.13.0 and all that they require."""
-    gpuenv.env |= {"PIP_INDEX_URL": index.url}
     for version in ("2.15.0", "2.14.0", "2.13.0"):
         wanted = ("--framework", f"torch=={version}", *ASK[2:])
         index.add_plan(gpuenv("resolve", "--json", *wanted).json)
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
     index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
     return gpuenv
 

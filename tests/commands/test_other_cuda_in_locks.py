@@ -9,9 +9,9 @@ ASK = ("--framework", "torch", "--index", "pypi", "--python", "3.11", *GPU)
 @pytest.fixture
 def torches(gpuenv, index):
     """`gpuenv` with an index that has torch 2.15.0 and 2.14.0 and all that they require."""
-    gpuenv.env |= {"PIP_INDEX_URL": index.url}
     for version in ("2.15.0", "2.14.0"):
         index.add_plan(gpuenv("resolve", "--json", "--framework", f"torch=={version}", *ASK[2:]).json)
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
     index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
     index.add("nvidia-cublas-cu11", "11.11.3.6")
     return gpuenv

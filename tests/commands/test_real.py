@@ -51,7 +51,14 @@ def test_create_ends_with_a_graded_convolution(made):
     assert len(graded) >= 9
     no_weights = {"grad_weight"} if framework == "onnxruntime" else set()  # it has no operator for them
     assert {c["pass"] for c in graded} == {"forward", "grad_input", "grad_weight"} - no_weights
-    assert all(c["ok"] and 0 < c["max_error"] <= c["tolerance"] for c in graded), (
+    grouped = (
+        [] if framework == "tensorflow" else ["conv2d_grouped"]
+    )  # on the CPU it has no gradient of these
+    for case in ("conv1d", "conv2d", "conv3d", "conv2d_transposed", *grouped):
+        assert {"forward", "grad_input", "grad_weight"} - no_weights <= {
+            c["pass"] for c in graded if c["case"] == case
+        }
+    assert all(c["ok"] and 0 < c["max_error"] < c["tolerance"] / 10 for c in graded), (
         "a zero error is no measurement"
     )
     assert (folder / ".venv" / "bin" / "python").exists()
@@ -75,7 +82,9 @@ def test_create_again_rebuilds_and_verifies_nothing(made):
 
 
 def test_verify_alone_gives_the_same_verdict(made):
-    _, folder, first = made
+    framework, folder, first = made
+    if framework != "onnxruntime":
+        pytest.skip("once is enough; the rule knows no framework")
     done = gpuenv(folder, "verify", "--json")
     verdict = json.loads(done.stdout)
     assert done.returncode == 0 and verdict["verdict"] == "cpu"
@@ -112,7 +121,7 @@ def test_the_same_packages_of_another_tool_work_on_the_cpu_unless_their_build_is
     subprocess.run([base, "-m", "venv", "--without-pip", foreign], check=True)
     (next(foreign.glob("lib/python3*/site-packages")) / "all.pth").write_text(site + "\n")
     device = [] if framework == "tensorflow" else ["--device", "cuda"]  # its wheel is one for CUDA
-    done = gpuenv(tmp_path, "verify", foreign, *device, "--json")
+    done = gpuenv(tmp_path, "verify", "--quick", foreign, *device, "--json")
     verdict = json.loads(done.stdout)
     if [s for s in verdict["stages"] if s["stage"] == "driver" and s["status"] == "pass"]:
         pytest.skip("this machine has a GPU")
@@ -121,7 +130,7 @@ def test_the_same_packages_of_another_tool_work_on_the_cpu_unless_their_build_is
     assert {s["status"] for s in verdict["stages"][1:]} == {"skip"}
     assert verdict["findings"] and verdict["hint"]
     device = ["--device", "cpu"] if framework == "tensorflow" else []
-    done = gpuenv(tmp_path, "verify", foreign, *device, "--json")
+    done = gpuenv(tmp_path, "verify", "--quick", foreign, *device, "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == "cpu"
 
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from environment_facts import installed
 from loopback import Index, serving
 from packaging.requirements import Requirement
 from test_mirrors import ASK, Two, plant
-from torch_project import installed
 from uv import find_uv_bin
 
 

@@ -22,9 +22,9 @@ def nvcc_of(*cudas):
 @pytest.fixture
 def torches(gpuenv, index):
     """`gpuenv` with an index that has two torches, their CUDA parts with the compiler, and newer parts of another CUDA."""
-    gpuenv.env |= {"PIP_INDEX_URL": index.url}
     for ask in (ASK, OLD_TORCH):
         index.add_plan(gpuenv("resolve", "--json", *ask).json)
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
     for need in nvcc_of("13.0", "13.2"):
         index.add(need.name, version_for(need))
     for name in ("nvidia-cuda-nvcc", "nvidia-cublas", "nvidia-cuda-crt"):

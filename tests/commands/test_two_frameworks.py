@@ -12,13 +12,13 @@ BOTH = ("--framework", "torch", "--framework", "tensorflow")
 @pytest.fixture
 def both(gpuenv, index):
     """`gpuenv` with the set of torch and TensorFlow that share a CUDA, and the newest torch alone."""
-    gpuenv.env |= {"PIP_INDEX_URL": index.url}
     gpuenv.plans = {}
     for wanted in (("--framework", "torch"), BOTH, ("--framework", "tensorflow")):
         ran = gpuenv("resolve", "--json", *wanted, *TAIL)
         assert ran.code == 0, ran.err
         index.add_plan(ran.json)
         gpuenv.plans[wanted] = {b["framework"]: b for b in ran.json["builds"]}
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
     index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
     return gpuenv
 

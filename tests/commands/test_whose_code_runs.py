@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -90,20 +88,3 @@ def test_a_command_that_reads_runs_nothing_of_an_environment_of_another_tool(fol
     for argv in typed(command):
         folder.gpuenv(*argv)
     assert folder.ran() == set()
-
-
-@pytest.mark.parametrize(
-    "command", ["report", "create --dry-run", "diagnose LOG", "export", "list", "remove"]
-)
-def test_a_command_that_reads_does_not_load_what_starts_an_environment(folder, command):
-    """tests/unit/test_imports.py says the same of the modules of commands that only read."""
-    script = folder.outside / "start.py"
-    script.write_text(
-        "import sys\nfrom provision.__main__ import main\ntry: main()\nfinally:\n"
-        " assert 'provision.environment.interpreter' not in sys.modules\n"
-    )
-    for argv in typed(command):
-        done = subprocess.run(
-            [sys.executable, script, *argv], env=folder.gpuenv.env, cwd=folder.work, capture_output=True, text=True, check=False
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr

@@ -41,12 +41,12 @@ class Site:
 
     def __init__(self, folder, index):
         self.gpuenv, self.index = Command(folder), index
+        self.plan = self.gpuenv("resolve", "--json", *ASK).json
         nowhere = "file:///nowhere"
         self.gpuenv.env |= {
             "PIP_INDEX_URL": index.url, "UV_HTTP_RETRIES": "0", "UV_PYTHON_INSTALL_MIRROR": nowhere,
         }  # fmt: skip
         add_own(index)
-        self.plan = self.gpuenv("resolve", "--json", *ASK).json
         index.add_plan(self.plan)
         self.out = self.gpuenv.work / "out"
 

@@ -91,6 +91,17 @@ class Command:
         return Ran(done)
 
 
+def run_forked(*args, env, cwd=None, timeout=300):
+    """How `gpuenv ARGS` ended in an environment, or with "-c" a program that imports gpuenv: a fork where that serves."""
+    args, env = [*map(str, args)], {k: str(v) for k, v in env.items()}
+    if Command.servers and Command.servers.serves(env):
+        return Command.servers.run(args, env, cwd or Path.cwd(), timeout)
+    argv = [sys.executable, *([] if args[0] == "-c" else ["-m", "provision"]), *args]
+    return subprocess.run(
+        argv, env=env, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+    )  # fmt: skip
+
+
 _resolved: dict[tuple[str, ...], Ran] = {}
 """What `resolve` said in a home with nothing in it."""
 

@@ -3,11 +3,13 @@
 A run is a process of its own, with its own arguments, environment, folder, streams and signals, so that nothing
 leaks from one run to the next. It saves what Python and the imports cost, which is half of most runs.
 `serves` says which environments cannot be given to a fork: what Python and the loader read at their start.
+Of a driver made by `driver_stub` the fork opens the libraries itself, as the loader would have found them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -40,6 +42,14 @@ def at_start(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name.startswith(_AT_START)}
 
 
+def driver_libraries(env: Mapping[str, str]) -> list[str]:
+    """The libraries of a stub driver that a run would find, or none if one of them is left out."""
+    folder = Path(env.get("LD_LIBRARY_PATH") or "/nowhere")
+    found = [folder / name for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
+    stub = (folder / "stub.spec").exists() and all(f.exists() and f.stat().st_size for f in found)
+    return [str(f) for f in found] if stub else []
+
+
 class ForkServers:
     """The client's side. Two servers take turns, so that runs one after the other hash strings differently."""
 
@@ -49,7 +59,12 @@ class ForkServers:
 
     def serves(self, env: dict[str, str]) -> bool:
         """Whether a run in this environment can be a fork."""
-        return sys.platform == "linux" and hasattr(os, "pidfd_open") and at_start(env) == self._env
+        env = at_start(env)
+        if driver_libraries(env):
+            env = {k: v for k, v in env.items() if k != "LD_LIBRARY_PATH"} | {
+                k: v for k, v in self._env.items() if k == "LD_LIBRARY_PATH"
+            }
+        return sys.platform == "linux" and hasattr(os, "pidfd_open") and env == self._env
 
     def _turn(self, env: dict[str, str]) -> socket.socket:
         """The server that waited longest; a new one until there are two."""
@@ -57,8 +72,9 @@ class ForkServers:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 argv = [sys.executable, str(Path(__file__)), str(theirs.fileno())]
+                plain = {k: v for k, v in env.items() if k != "LD_LIBRARY_PATH"}
                 server = subprocess.Popen(
-                    argv, env=env, cwd="/", pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                    argv, env=plain | self._env, cwd="/", pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
                 )  # fmt: skip
             self._servers.append((ours, server))
         else:
@@ -73,7 +89,7 @@ class ForkServers:
             server.wait()
 
     def run(self, args: list[str], env: dict[str, str], cwd: Path, timeout: float) -> SimpleNamespace:
-        """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
+        """Run `gpuenv`, or with "-c" a program, and return its exit code and what it wrote, as `subprocess.run` does."""
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         out, err = os.pipe(), os.pipe()
         request = json.dumps({"args": args, "env": env, "cwd": str(cwd)}).encode("utf-8", "surrogateescape")
@@ -183,6 +199,12 @@ def _become(answer: int, given: int, out: int, err: int) -> None:
     sys.argv[:] = [str(ROOT / "provision" / "__main__.py"), *request["args"]]
     sys.orig_argv[:] = [sys.executable, "-m", "provision", *request["args"]]
     sys.path[:] = [p for p in sys.path if p != str(Path(__file__).parent)]
+    for library in driver_libraries(os.environ):
+        ctypes.CDLL(library)  # the next to open this soname gets this file
+    if request["args"][0] == "-c":
+        sys.argv[:] = ["-c", *request["args"][2:]]
+        exec(request["args"][1], {"__name__": "__main__"})  # the test's own program
+        sys.exit()
     from provision.__main__ import main
 
     main()

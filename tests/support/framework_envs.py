@@ -16,9 +16,38 @@ WANTED = {"jax": "jax", "tensorflow": "tensorflow-cpu", "torch": "torch", "onnxr
 
 
 def venv(path):
-    """An empty venv, and its site-packages."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", path], check=True)
+    """An empty venv, and its site-packages: a copy of one that `python -m venv` made, but for the names in `activate`."""
+    shutil.copytree(_bare_venv(), path, symlinks=True, dirs_exist_ok=True)
     return Path(path), next(Path(path).glob("lib/python*/site-packages"))
+
+
+def write_python3(path):
+    """A `python3` whose `-m venv` copies a venv with pip that is there, which saves the seconds of ensurepip."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f"""#!/bin/sh
+if [ "$1 $2" = "-m venv" ]; then
+    for folder; do :; done
+    mkdir -p "$folder" && cp -a "{_seeded_venv()}/." "$folder" && cd "$folder" && exec sed -i "1s|.*|#!$PWD/bin/python|" bin/pip*
+fi
+exec "{sys.executable}" "$@"
+"""
+    )
+    path.chmod(0o755)
+
+
+@functools.cache
+def _seeded_venv():
+    path = _home() / "seeded"
+    subprocess.run([sys.executable, "-m", "venv", path], check=True)
+    return path
+
+
+@functools.cache
+def _bare_venv():
+    path = _home() / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", path], check=True)
+    return path
 
 
 def find_links():

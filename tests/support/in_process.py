@@ -45,9 +45,28 @@ def _caches() -> list:
     return [v for v in found.values() if not v.__module__.startswith(_SAME_IN_ALL_RUNS)]
 
 
+def _write_once(wheels, made=[]):  # noqa: B006  # kept on purpose
+    """Writing of a wheel that compresses the same files once: gpuenv's own, of which each export tells the hash."""
+    real = wheels.write
+
+    def write(folder: Path, name: str, contents, info: str) -> str:
+        if made and made[0] == (name, contents):
+            try:
+                wheels.write_file(folder / name, made[1], root=folder.parent)
+            except OSError as error:
+                raise wheels.not_writable(folder, error) from error
+            return name
+        real(folder, name, contents, info)
+        made[:] = (name, contents), (folder / name).read_bytes()
+        return name
+
+    return write
+
+
 def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
     """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
     from provision import __main__ as started
+    from provision.bundle import wheels
     from provision.system import process, trust
 
     with contextlib.ExitStack() as after, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -61,6 +80,8 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
         for name in ("accepts_project", "tell"):
             after.callback(setattr, trust._Session, name, vars(trust._Session)[name])
         after.callback(trust._Session.told.clear)
+        after.callback(setattr, wheels, "write", wheels.write)
+        wheels.write = _write_once(wheels)
         process.adopt_orphans = lambda: None  # other children of this process are not gpuenv's
         sys.argv = [started.__file__, *args]
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,6 +19,7 @@ without the gigabytes. `faults` maps a path ending to what goes wrong with it:
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import http.server
 import io
@@ -68,6 +69,9 @@ def wheel_bytes(
     return buffer.getvalue()
 
 
+_plain_wheel = functools.cache(wheel_bytes)
+
+
 def version_for(requirement: Requirement) -> str:
     """A version that meets a requirement: the one it pins, else the lowest it names."""
     for kind in ("===", "==", "~=", ">="):
@@ -107,7 +111,8 @@ class Index:
     ) -> None:
         name = canonicalize_name(name)
         file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-        self.wheels.setdefault(name, {})[file] = wheel_bytes(name, version, requires, content, also)
+        make = wheel_bytes if also else _plain_wheel
+        self.wheels.setdefault(name, {})[file] = make(name, version, tuple(requires), content, also)
 
     def add_plan(self, plan: dict) -> None:
         """A wheel for every requirement of a plan's JSON; the framework's requires the others."""

@@ -1,11 +1,11 @@
 """`gpuenv create` of torch from an index on loopback."""
 
-import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from environment_facts import installed
+
+__all__ = ["GPU", "HERE", "installed", "torch"]
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 
@@ -28,9 +28,3 @@ def torch(gpuenv, index):
 
     create.plan = plan
     return create
-
-
-def installed(env: Path) -> dict[str, str]:
-    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    done = subprocess.run([env / "bin" / "python", "-c", code], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)

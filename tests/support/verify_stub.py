@@ -3,11 +3,11 @@
 import base64
 import hashlib
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from framework_envs import venv
 
 from driver_stub import H200, build, build_runtime, scenario, spec
 from provision.verify import Baseline, Options, locate_environment, verify
@@ -47,8 +47,7 @@ def pristine(tmp_path_factory):
 
 def make_environment(env, libraries=LIBRARIES):
     """A venv with the stubs of an environment's libraries."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
-    site = next(env.glob("lib/python*/site-packages"))
+    _, site = venv(env)
     cudart = build_runtime(site / "nvidia" / "cuda_runtime" / "lib", "libcudart.so.12")
     cudnn = build_runtime(site / "nvidia" / "cudnn" / "lib", "libcudnn.so.9")
     for name in libraries[1:]:

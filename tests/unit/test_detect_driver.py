@@ -1,26 +1,14 @@
 """The driver through a real libcuda and libnvidia-ml made of C, found by the loader of a child."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from detected_drivers import DATA
+from detected_drivers import DATA, detected_machine
 
-from driver_stub import H200, T4, V100, build, scenario, spec
-
-CHILD = """
-import json, sys
-from pathlib import Path
-from provision.detect import detect
+from driver_stub import H200, T4, V100, spec
+from provision import detect
 from provision.model import as_document
-root, seconds, *parts = sys.argv[1:]
-machine = detect(parts or ("driver", "gpus"), root=Path(root), seconds=float(seconds))
-print(json.dumps(as_document(machine)))
-"""
-
 
 H200_PCI = {
     "/sys/bus/pci/devices/0000:19:00.0/vendor": "0x10de\n",
@@ -40,25 +28,8 @@ def module(version):
 def detected(tmp_path):
     """Run the real detect in a child, under a made root, with the stub driver on the loader's path."""
 
-    def run(what, files=None, *, driver="580.159.04", leave_out=(), env=None, seconds=30, parts=()):
-        root = tmp_path / "root"
-        root.mkdir(exist_ok=True)
-        for path, text in (files or {}).items():
-            file = root / path.lstrip("/")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        libraries = build(tmp_path / "driver", driver, leave_out=leave_out)
-        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "PYTHONPATH", "LANG")}
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, str(root), str(seconds), *parts],
-            env={**kept, "PATH": "/nowhere", **scenario(libraries, what), **(env or {})},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+    def run(what, files=None, *, seconds=30, parts=("driver", "gpus"), **more):
+        return detected_machine(tmp_path, what, files or {}, parts, seconds=seconds, **more)
 
     return run
 
@@ -338,11 +309,8 @@ def test_nvidia_smi_is_used_where_it_alone_works(detected, tmp_path):
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has a driver")
 def test_this_machine_without_a_driver_has_a_finding():
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, "/", "30"], capture_output=True, text=True, check=True
-    )
-    machine = json.loads(done.stdout)
+    machine = as_document(detect.detect(("driver", "gpus"), seconds=30))
     assert machine["driver"]["problem"]
     assert causes(machine)
-    assert "libcuda.so.1: cannot open shared object file" in done.stdout
+    assert "libcuda.so.1: cannot open shared object file" in json.dumps(machine)
     assert machine["gpus"] == []

@@ -4,25 +4,16 @@ docs/reference/causes.md lists what a machine decides, and by what. The drivers 
 """
 # ruff: noqa: F811  # fixtures are imported by their names
 
-import os
-import subprocess
-import sys
+import json
 
 import pytest
+from detected_drivers import detected_machine
 from diagnosed import found
 from verify_stub import env, pristine  # noqa: F401
 
 from driver_stub import H200, build, scenario, spec
 
 NO_DRIVER = "RuntimeError: Found no NVIDIA driver on your system."
-CHILD = """
-import json, sys
-from pathlib import Path
-from provision.detect import WITH_CUDA, detect
-from provision.model import as_document
-environ = {} if sys.argv[2:] else None
-print(json.dumps(as_document(detect(WITH_CUDA, root=Path(sys.argv[1]), environ=environ, seconds=60))))
-"""
 BOARD = {
     "/sys/bus/pci/devices/0000:19:00.0/vendor": "0x10de\n",
     "/sys/bus/pci/devices/0000:19:00.0/device": "0x2335\n",
@@ -45,24 +36,18 @@ def diagnosed(gpuenv, tmp_path):
 
     def run(what, files, leave_out=(), *, text=NO_DRIVER, env=None, uvm=None, driver="580.159.04"):
         root = tmp_path / "root"
-        for path, content in files.items():
-            file = root / path.lstrip("/")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content)
         if uvm:
-            (root / "dev").mkdir()
+            (root / "dev").mkdir(parents=True)
             (root / "dev" / "nvidia-uvm").symlink_to(uvm)
-        kept = {k: v for k, v in os.environ.items() if k in ("HOME", "PYTHONPATH", "LANG")}
-        answers = scenario(build(tmp_path / "driver", driver, leave_out=leave_out), what)
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, str(root), *leave_out[:1]],
-            env={**kept, "PATH": "/nowhere", **answers}, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        (gpuenv.work / "machine.json").write_text(done.stdout)
+        machine = detected_machine(
+            tmp_path, what, files, driver=driver, leave_out=leave_out, alone=bool(leave_out)
+        )
+        (gpuenv.work / "machine.json").write_text(json.dumps(machine))
         (gpuenv.work / "a.log").write_text(text)
         assert {f.confidence for f in found(*text.splitlines())} <= {"possible", "likely"}
-        gpuenv.env |= answers
         named = ["--env", str(env)] if env else []
+        if env:
+            gpuenv.env |= scenario(build(tmp_path / "driver", driver, leave_out=leave_out), what)
         return gpuenv("diagnose", "a.log", "--machine", "machine.json", "--json", *named).json["findings"]
 
     return run

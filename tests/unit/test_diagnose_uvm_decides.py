@@ -4,23 +4,14 @@ docs/reference/causes.md lists what a machine decides, and by what.
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+from detected_drivers import detected_machine
 
-from driver_stub import H200, build, scenario, spec
+from driver_stub import H200, spec
 
 DRIVER = "580.159.04"
 UNKNOWN = "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment"
-CHILD = """
-import json, sys
-from pathlib import Path
-from provision.detect import WITH_CUDA, detect
-from provision.model import as_document
-print(json.dumps(as_document(detect(WITH_CUDA, root=Path(sys.argv[1]), seconds=60))))
-"""
 MODULE = (
     f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}  Release Build  (dvs-builder@U22)\n"
 )
@@ -36,23 +27,15 @@ def diagnosed(gpuenv, tmp_path):
 
     def run(files, device, *, code=999, text=UNKNOWN):
         root = tmp_path / "root"
-        for path, content in {"/proc/driver/nvidia/version": MODULE, **files}.items():
-            file = root / path.lstrip("/")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content)
-        (root / "dev").mkdir(exist_ok=True)
+        (root / "dev").mkdir(parents=True, exist_ok=True)
         for name, target in {"nvidiactl": "/dev/null", "nvidia-uvm": device}.items():
             if target:
                 (root / "dev" / name).symlink_to(target)
         answers = spec(driver=DRIVER, cuda=13000, gpus=[H200], cu_init=code)
-        env = {**os.environ, **scenario(build(tmp_path / "driver"), answers)}
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, str(root)],
-            env=env, capture_output=True, text=True, check=True, start_new_session=True, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        (gpuenv.work / "machine.json").write_text(done.stdout)
+        machine = detected_machine(tmp_path, answers, {"/proc/driver/nvidia/version": MODULE, **files})
+        assert machine["gpus"]
+        (gpuenv.work / "machine.json").write_text(json.dumps(machine))
         (gpuenv.work / "a.log").write_text(text)
-        assert json.loads(done.stdout)["gpus"]
         return gpuenv("diagnose", "a.log", "--machine", "machine.json", "--json").json["findings"]
 
     return run

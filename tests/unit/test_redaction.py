@@ -199,10 +199,10 @@ def test_redaction_takes_linear_time(piece):
 
     def seconds(size):
         text = "https://" + piece * (size // len(piece))
-        best = min(_timed(text) for _ in range(3))
+        best = min(_timed(text) for _ in range(2))
         return max(best, 1e-3)
 
-    assert seconds(160_000) / seconds(40_000) < 10
+    assert seconds(80_000) / seconds(20_000) < 10
 
 
 def _timed(text):
@@ -211,6 +211,6 @@ def _timed(text):
     return time.process_time() - began
 
 
-def test_two_megabytes_without_a_blank_take_seconds():
-    text = "token=a;" * (2 << 17)
-    assert _timed(text) < 200 * max(_timed(text[: 1 << 14]), 1e-3)
+def test_a_megabyte_without_a_blank_take_seconds():
+    text = "token=a;" * (2 << 16)
+    assert _timed(text) < 100 * max(_timed(text[: 1 << 14]), 1e-3)

@@ -55,7 +55,8 @@ def snapshot(folder):
 
 @pytest.mark.network
 @pytest.mark.parametrize(
-    "name", ["jax", "torch", "onnxruntime", pytest.param("tensorflow", marks=pytest.mark.slow)]
+    "name",
+    ["torch", "onnxruntime", *(pytest.param(n, marks=pytest.mark.slow) for n in ("jax", "tensorflow"))],
 )
 def test_a_framework_passes_on_the_cpu_and_is_not_changed(name, tmp_path, monkeypatch):
     """The path of the environment has a space and an umlaut; the working directory would shadow the

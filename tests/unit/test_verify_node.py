@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import run_forked
 from rows import rows
 from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F401
 
@@ -35,10 +36,7 @@ def node(env, tmp_path):
     def run(what, *options):
         variables = {**os.environ, **scenario(libraries, what)}
         variables.pop("CUDA_VISIBLE_DEVICES", None)
-        return subprocess.run(
-            [sys.executable, "-m", "provision", "verify", "--quick", "--node", *options, str(env)],
-            cwd=tmp_path, env=variables, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        return run_forked("verify", "--quick", "--node", *options, env, env=variables, cwd=tmp_path)
 
     return run
 

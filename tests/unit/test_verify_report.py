@@ -3,11 +3,10 @@
 import dataclasses
 import html.parser
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from framework_envs import venv
 
 from driver_stub import H200, build, scenario, spec
 from provision import templates
@@ -149,7 +148,7 @@ def test_what_quick_did_not_try_is_not_claimed():
 @pytest.mark.parametrize("folder", ["", "no such folder"])
 def test_the_command_writes_the_page(gpuenv, tmp_path, folder):
     gpuenv.env |= scenario(build(tmp_path / "driver"), spec(driver="580.159.04", cuda=13000, gpus=[H200]))
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    venv(tmp_path / "env")
     file = tmp_path / folder / "page.html"
     ran = gpuenv("verify", tmp_path / "env", "--report", file, "--json")
     if folder:
