@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import threading
@@ -13,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -51,6 +50,29 @@ class WheelFile:
     python: str | None
     glibc: str | None
     order: tuple[int, str]
+
+
+class Build(NamedTuple):
+    """The wheels of one release for one platform."""
+
+    version: Version
+    platform: str
+    wheels: list[WheelFile]
+
+    @property
+    def wheel(self) -> WheelFile:
+        """The wheel that is read."""
+        return representative(self.wheels)
+
+    def row(self, fact: dict[str, Any]) -> dict[str, Any]:
+        """Return the columns that the row of every build has, measured or listed."""
+        row: dict[str, Any] = {
+            "version": str(self.version), "platform": self.platform, "index": "pypi",
+            "python": " ".join(pythons(self.wheels)), "sha256": fact["sha256"], "bytes": str(fact["bytes"]),
+        }  # fmt: skip
+        if glibcs := [g for g in (*(w.glibc for w in self.wheels), fact.get("glibc")) if g]:
+            row["glibc"] = max(glibcs, key=number)
+        return row | ({"yanked": "yes"} if is_yanked(self.wheels) else {})
 
 
 def platform_of(tag: str) -> tuple[str, str | None] | None:
@@ -139,12 +161,10 @@ class Reader:
             self._wheels[project] = [w for f in self.files(project) for w in _parse_wheel_files(f)]
         return self._wheels[project]
 
-    def builds(
-        self, project: str, oldest: str, package: str = ""
-    ) -> list[tuple[Version, str, list[WheelFile]]]:
-        """Return version, platform and wheels of every requested row of a project, newest first."""
+    def builds(self, project: str, oldest: str, package: str = "") -> list[Build]:
+        """Return the builds of a project whose rows are requested, newest first."""
         return [
-            (version, platform, usable)
+            Build(version, platform, usable)
             for version, wheels in releases(self.wheels(project), oldest).items()
             for platform in PLATFORMS
             if self.takes(version, platform, package)
@@ -175,23 +195,22 @@ class Reader:
         self._say(f"cannot read: {text}")
 
     def facts(
-        self, wheel: WheelFile, kind: str, measure: Measure, step: int | None = None
+        self, wheel: WheelFile, kind: str, measure: Measure | None = None, step: int | None = None
     ) -> dict[str, Any] | None:
-        """Return what `measure` reads from a wheel, with `metadata`, `sha256` and the `bytes` fetched.
+        """Return what metadata and `measure` say of a wheel, with its `sha256` and the `bytes` fetched.
 
-        `metadata` are its requirements and `requires_python`. If the wheel cannot be read, add a problem and
-        return None.
+        If the wheel cannot be read, add a problem and return None.
         """
         return self.remembered(wheel.file, kind, lambda: self._read(wheel.file, measure, step))
 
-    def _read(self, file: File, measure: Measure, step: int | None) -> dict[str, Any]:
+    def _read(self, file: File, measure: Measure | None, step: int | None) -> dict[str, Any]:
         opened, counter = open_wheel(self.http, file.url, step)
         header = HeaderParser().parsestr(read_metadata(opened, file.name))
         return {
             "name": file.name,
             "requires": header.get_all("Requires-Dist") or [],
             "requires_python": header.get("Requires-Python"),
-            **measure(opened),
+            **(measure(opened) if measure else {}),
             "bytes": counter.fetched,
             "sha256": file.sha256,
         }
@@ -225,22 +244,24 @@ class Reader:
         return facts
 
     def all_facts(
-        self, wheels: Iterable[WheelFile], kind: str, measure: Measure
+        self, wheels: Iterable[WheelFile], kind: str, measure: Measure | None = None
     ) -> dict[WheelFile, dict[str, Any] | None]:
         """Return the facts of many wheels. A bounded number is read at a time."""
         wanted = list(dict.fromkeys(wheels))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return dict(zip(wanted, pool.map(lambda w: self.facts(w, kind, measure), wanted), strict=True))
 
+    def measured(
+        self, builds: Sequence[Build], kind: str, measure: Measure | None = None
+    ) -> list[tuple[Build, dict[str, Any]]]:
+        """Return the builds that can be read, with their facts."""
+        facts = self.all_facts((b.wheel for b in builds), kind, measure)
+        return [(b, fact) for b in builds if (fact := facts[b.wheel])]
+
 
 def row_name(row: dict[str, Any]) -> tuple[str, str, str]:
     """Return the package ("" if its table has only one), version and platform of a row."""
     return row.get("package", ""), row["version"], row.get("platform", "any")
-
-
-def nothing_more(_: zipfile.ZipFile) -> dict[str, Any]:
-    """Return no facts. For wheels of which only the metadata is needed."""
-    return {}
 
 
 def representative(wheels: Iterable[WheelFile]) -> WheelFile:
@@ -260,79 +281,60 @@ def releases(wheels: Iterable[WheelFile], oldest: str) -> dict[Version, list[Whe
     return {v: by_version[v] for v in sorted(kept, reverse=True)}
 
 
-def row_of(
-    version: Version, platform: str, wheels: Sequence[WheelFile], fact: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the columns that the row of every build has, measured or listed."""
-    row: dict[str, Any] = {
-        "version": str(version),
-        "platform": platform,
-        "index": "pypi",
-        "python": " ".join(pythons(wheels)),
-        "sha256": fact["sha256"],
-        "bytes": str(fact["bytes"]),
-    }
-    if glibcs := [g for g in (*(w.glibc for w in wheels), fact.get("glibc")) if g]:
-        row["glibc"] = max(glibcs, key=number)
-    if yanked(tuple(wheels)):
-        row["yanked"] = "yes"
-    return row
-
-
-def pythons(wheels: Iterable[WheelFile]) -> tuple[str, ...]:
+def pythons(wheels: Iterable[WheelFile]) -> list[str]:
     """Return the minor versions that have a wheel, oldest first."""
-    return tuple(sorted({w.python for w in wheels if w.python}, key=number))
+    return sorted({w.python for w in wheels if w.python}, key=number)
 
 
-@functools.cache
-def yanked(wheels: tuple[WheelFile, ...]) -> bool:
+def allowed_pythons(fact: dict[str, Any]) -> list[str]:
+    """Return the minor versions of Python that the metadata of a release allows."""
+    specifier = SpecifierSet(fact["requires_python"] or "")
+    return [m for m in (f"3.{n}" for n in range(8, 20)) if allows(specifier, f"{m}.20")]
+
+
+def is_yanked(wheels: Sequence[WheelFile]) -> bool:
     """Return whether all wheels of a release are yanked."""
     return bool(wheels) and all(w.file.yanked is not None for w in wheels)
+
+
+def tested(documents: Documents, version: Version) -> list[dict[str, Any]]:
+    """Return the rows of the table `tested` about a release: the CUDA and cuDNN that a document names."""
+    return [r for r in documents.get("tested", ()) if f"{version}.".startswith(f"{r['version']}.")]
+
+
+# --- requirements -------------------------------------------------------------------------------------
 
 
 GPU_NAMES = re.compile(r"(nvidia|cuda|tensorrt)-.*|tensorrt|triton|pytorch-triton|jax-cuda\d+-(plugin|pjrt)")
 """The requirements that a build's row keeps: what is, or brings, code for GPUs."""
 
 
-def environment(platform: str, python: str) -> dict[str, str]:
-    """Return the marker environment (PEP 508) of a platform and a Python minor version."""
-    return {
-        **markers_of(platform),
-        **CPYTHON,
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-        "implementation_version": f"{python}.0",
-        "platform_release": "",
-        "platform_version": "",
-    }
-
-
 def parse(line: str) -> Requirement | None:
     """Return a Requires-Dist line as a requirement, or None for the few invalid lines of old wheels."""
+    head, semicolon, marker = line.partition(";")
     try:
-        return Requirement(
-            re.sub(r"\(([^()]*)\)", r"\1", line, count=1) if "(" in line.split(";", maxsplit=1)[0] else line
-        )
+        return Requirement(re.sub(r"\(([^()]*)\)", r"\1", head, count=1) + semicolon + marker)
     except InvalidRequirement:
         return None
 
 
 def required(
     lines: Iterable[str], platform: str, pythons: Sequence[str], extras: Sequence[str] = ()
-) -> list[tuple[Requirement, tuple[str, ...]]]:
+) -> list[tuple[Requirement, list[str]]]:
     """Return the requirements that apply on a platform with these extras, and for which of the Pythons."""
+    here = {**markers_of(platform), **CPYTHON, "platform_release": "", "platform_version": ""}
     result = []
-    for line in lines:
-        requirement = parse(line)
-        if requirement is None:
-            continue
+    for requirement in filter(None, map(parse, lines)):
         marker = requirement.marker
-        where = tuple(
-            p
-            for p in pythons
-            if marker is None
-            or any(marker.evaluate({**environment(platform, p), "extra": extra}) for extra in extras or ("",))
-        )
+        where = [
+            p for p in pythons
+            if marker is None or any(
+                marker.evaluate({
+                    **here, "python_version": p, "python_full_version": f"{p}.0", "implementation_version": f"{p}.0",
+                    "extra": extra,
+                }) for extra in extras or ("",)
+            )
+        ]  # fmt: skip
         if where:
             requirement.marker = None
             result.append((requirement, where))
@@ -344,15 +346,15 @@ def written(requirement: Requirement, where: Sequence[str], pythons: Sequence[st
     Python."""
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     text = f"{canonicalize_name(requirement.name)}{extras}{requirement.specifier}"
-    if len(where) == len(pythons):
+    inside, everywhere = sorted(where, key=number), sorted(pythons, key=number)
+    count = len(inside)
+    if count == len(everywhere):
         return text
-    ordered = sorted(where, key=number)
-    if ordered == sorted(pythons, key=number)[: len(ordered)]:
-        first_out = sorted(pythons, key=number)[len(ordered)]
-        return f'{text}; python_version < "{first_out}"'
-    if ordered == sorted(pythons, key=number)[-len(ordered) :]:
-        return f'{text}; python_version >= "{ordered[0]}"'
-    alone = " or ".join(f'python_version == "{p}"' for p in ordered)
+    if inside == everywhere[:count]:
+        return f'{text}; python_version < "{everywhere[count]}"'
+    if inside == everywhere[-count:]:
+        return f'{text}; python_version >= "{inside[0]}"'
+    alone = " or ".join(f'python_version == "{p}"' for p in inside)
     return f"{text}; {alone}"
 
 
@@ -369,38 +371,17 @@ def unresolvable(
     reader: Reader, lines: Iterable[str], platform: str, pythons: Sequence[str], extras: Sequence[str] = ()
 ) -> list[str]:
     """Return the Pythons for which a GPU requirement has no wheel on the index, with that requirement."""
-    needed = [
-        (r, where) for r, where in required(lines, platform, pythons, extras) if GPU_NAMES.fullmatch(r.name)
-    ]
-    out = []
-    for python in pythons:
-        for requirement, where in needed:
-            if python in where and not _has_wheel(reader, requirement, platform, python):
-                out.append(f"{python}: {requirement.name}{requirement.specifier} has no wheel for it")
-                break
-    return out
-
-
-def _has_wheel(reader: Reader, requirement: Requirement, platform: str, python: str) -> bool:
-    return any(
-        w.platform in (platform, "any")
-        and w.python in (None, python)
-        and w.file.yanked is None
-        and allows(requirement.specifier, str(w.version))
-        for w in reader.wheels(requirement.name)
-    )
-
-
-def documented(
-    rows: Iterable[dict[str, Any]], version: Version, cuda: str, cudnn_major: str | None = None
-) -> str | None:
-    """Return the documented cuDNN of a release, if the document's CUDA (and cuDNN major version) match the
-    wheel's."""
-    for row in rows:
-        same = f"{version}.".startswith(f"{row['version']}.") and row["cuda"] == cuda
-        if same and (cudnn_major is None or allows(SpecifierSet(row["cudnn"]), f"{cudnn_major}.99")):
-            return str(row["cudnn"])
-    return None
+    missing: dict[str, str] = {}
+    for need, where in required(lines, platform, pythons, extras):
+        for python in where if GPU_NAMES.fullmatch(need.name) else ():
+            has_wheel = any(
+                w.platform in (platform, "any") and w.python in (None, python) and w.file.yanked is None
+                and allows(need.specifier, str(w.version))
+                for w in reader.wheels(need.name)
+            )  # fmt: skip
+            if not has_wheel:
+                missing.setdefault(python, f"{python}: {need.name}{need.specifier} has no wheel for it")
+    return [missing[p] for p in pythons if p in missing]
 
 
 def allows(specifier: SpecifierSet | None, version: str) -> bool:
