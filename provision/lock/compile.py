@@ -320,7 +320,7 @@ class _Run:
         places = FileIndexes(self.question.sources, self.bound, only_wheels=only_files(self.question.sources))
         indexes = places.indexes([p for p in packages if p.name in of_index])
         if indexes is None:
-            indexes = parse_annotations(self.annotated(text))
+            indexes, _ = parse_annotations(self.annotated(text))
         return tuple(
             dataclasses.replace(p, index=redact(indexes[p.name]) if p.name in indexes else None, url=_address(p))
             for p in packages
@@ -516,20 +516,6 @@ def choose_best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPa
     ))  # fmt: skip
 
 
-def parse_annotations(text: str) -> dict[str, str]:
-    """Return the index of each package, from `# from URL` under each pin of `uv pip compile`."""
-    indexes: dict[str, str] = {}
-    name = ""
-    for line in text.splitlines():
-        pin = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?={2,3}", line)
-        if pin:
-            name = pin.group(1).lower()
-        origin = re.match(r"\s+# from (\S+)", line)
-        if origin and name:
-            indexes[name] = origin.group(1)
-    return indexes
-
-
 class Requirers(Mapping[str, tuple[str, ...]]):
     """The packages that require each package. They are read at their first use, because few locks need them."""
 
@@ -538,7 +524,7 @@ class Requirers(Mapping[str, tuple[str, ...]]):
 
     @functools.cached_property
     def _requirers(self) -> dict[str, tuple[str, ...]]:
-        return parse_requirers(self._annotated())
+        return parse_annotations(self._annotated())[1]
 
     def __getitem__(self, name: str) -> tuple[str, ...]:
         return self._requirers[name]
@@ -550,18 +536,20 @@ class Requirers(Mapping[str, tuple[str, ...]]):
         return len(self._requirers)
 
 
-def parse_requirers(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the packages that require each package, from `# via NAME` under each pin of `uv pip compile`.
+def parse_annotations(text: str) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Return the index of each package and the packages that require it, from the annotations of `uv pip compile`.
 
-    Files and the plan are omitted.
+    `# from URL` and `# via NAME` stand under each pin. Files and the plan require nothing.
     """
+    indexes: dict[str, str] = {}
     requirers: dict[str, tuple[str, ...]] = {}
     name = ""
     for line in text.splitlines():
         if pin := re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?(?:={2,3}| @ )", line):
             name = pin[1].lower()
             requirers[name] = ()
+        elif name and (origin := re.match(r"\s+# from (\S+)", line)):
+            indexes[name] = origin[1]
         elif name and (by := re.fullmatch(r"\s+#\s+(?:via\s+)?([A-Za-z0-9][A-Za-z0-9._-]*)", line)):
             requirers[name] = (*requirers[name], by[1].lower())
-    known = requirers.keys()
-    return {n: tuple(b for b in by if b in known) for n, by in requirers.items()}
+    return indexes, {n: tuple(b for b in by if b in requirers) for n, by in requirers.items()}

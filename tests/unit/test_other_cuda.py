@@ -2,7 +2,7 @@
 
 from rows import rows
 
-from provision.lock.compile import parse_requirers
+from provision.lock.compile import parse_annotations
 from provision.model import (
     AvailableWheels,
     Build,
@@ -110,6 +110,6 @@ httpcore[http2]==1.0.9 ; python_version < "4"
 requests @ git+https://host/requests@abc
     # via -r needs.in
 """
-    assert parse_requirers(text) == {
+    assert parse_annotations(text)[1] == {
         "certifi": ("httpcore", "requests"), "httpcore": ("requests",), "requests": (),
     }  # fmt: skip
