@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from provision.resolve.question import version
+from provision.resolve.question import meets, version
 from provision.resolve.satellites import (
     LockedSet,
     SatelliteRows,
@@ -90,10 +90,11 @@ class Facts:
                 lines.append(package + ",".join(bounds))
         return lines
 
-    def why_left_out(self, package: str, builds: Sequence[Build]) -> str | None:
-        """Return the objection to the newest measured release of a package that does not fit builds, or None."""
+    def why_left_out(self, package: str, builds: Sequence[Build], bounds: str = "") -> str | None:
+        """Return the objection to the newest measured release within bounds that does not fit builds, or None."""
         rows = self.rows
-        releases = sorted(rows.packages.get(package, {}), key=version, reverse=True)
+        within = (r for r in rows.packages.get(package, {}) if meets(r, bounds))
+        releases = sorted(within, key=version, reverse=True)
         ignored = self._ignored(package)
         reasons = (
             objection(self.question, rows.rows(package, r), builds, ignore_gpus_of=ignored) for r in releases

@@ -577,7 +577,7 @@ class _Search(Known):
         error, group = refusal.error, self._groups(refusal.asked)[0]
         for named in self.named:
             if named.name in error.named and self._all_left_out(named, group):
-                why = self.facts.why_left_out(named.name, refusal.asked.builds)
+                why = self.facts.why_left_out(named.name, refusal.asked.builds, named.specifier)
                 raise ResolveError(
                     f"{why} ({named.named_by})", log=error.log,
                     hint=f"allow other releases of {named.name}, or another build of {group[0].framework}",

@@ -48,6 +48,12 @@ def locked(name, version):
     return LockedPackage(name=name, version=version, url=f"https://host/{name}-{version}-py3-none-any.whl")
 
 
+def test_the_release_that_was_asked_for_is_the_one_that_is_named():
+    known = facts(needs_cuda("torchao", "0.18.0", "12"), needs_cuda("torchao", "0.16.0", "12"))
+    why = known.why_left_out("torchao", [build("2.15.0")], "==0.16.0")
+    assert why and why.startswith("torchao 0.16.0 needs libcudart.so.12")
+
+
 # --- left out -----------------------------------------------------------------------------------------
 
 
