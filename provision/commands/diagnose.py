@@ -153,7 +153,7 @@ def find_causes(
     `installed` is the environment that the texts are probably from.
     """
     from .. import resolve as resolving
-    from ..diagnose import Circumstances, Knowledge, diagnose as stage
+    from ..diagnose import Circumstances, diagnose as stage
     from ..resolve.kernels import how_they_run
 
     tegra = frozenset(g.capability for g in known.gpus if g.tegra)
@@ -166,10 +166,10 @@ def find_causes(
 
     return stage(
         texts,
-        Knowledge(profiles=known, serves=serves, advise=advise),
+        known,
         Circumstances(
-            machine=machine, verdict=verdict, here=here, is_named=is_named, device=device, ran=ran, installed=installed,
-            holders=detect.read_holders if holders else None,
+            serves=serves, advise=advise, machine=machine, verdict=verdict, here=here, is_named=is_named, device=device,
+            ran=ran, installed=installed, holders=detect.read_holders if holders else None,
         ),
         remarks,
     )  # fmt: skip

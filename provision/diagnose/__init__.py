@@ -16,35 +16,63 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..model import Evidence, Finding, Machine
-from .candidates import Case, CauseCandidate
-from .candidates_from_catalogue import by_catalogue
-from .cause_judges import JUDGES
-from .context import Installed, add_facts, applicable, device_of
-from .evidence_from_machine import contradicted, hidden_gpus, machine_facts, say_that_driver_works
-from .fact_readers import read_facts
-from .facts import Facts
-from .filter_by_device import possible, without_notices
-from .findings import findings
-from .gpu_memory_holders import with_holders
-from .how_run_program_ended import Ran
-from .installer_changes import with_installs
-from .judge_crash_outside_frameworks import describe
-from .lines import Line, read_log
-from .log_wrappers import unwrapped
-from .notes import Remarks
-from .optional_parts import without_optional_parts
-from .pattern_search import Said, without
-from .rules import by_rules, check
-from .tables_rules_and_place import Circumstances, Knowledge
+from ..model import Evidence, Finding, Profiles
+from . import hardware, libraries, packages, processes
+from .context import (
+    Circumstances,
+    Installed,
+    Ran,
+    Remarks,
+    add_environment,
+    add_machine,
+    find_contradicted,
+    find_environment,
+    say_that_driver_works,
+)
+from .facts import read_facts
+from .findings import add_holders, add_installs, allow_for_cpu, rank
+from .lines import read_log, unwrap
+from .rules import Case, Judge, by_catalogue, by_rules, check, without, without_optional_parts
 
-__all__ = ["Circumstances", "Installed", "Knowledge", "Ran", "Remarks", "diagnose"]
+__all__ = ["Circumstances", "Installed", "Ran", "Remarks", "diagnose"]
+
+JUDGES: tuple[Judge, ...] = (
+    hardware.judge_driver,
+    hardware.judge_free_memory,
+    hardware.judge_reserved_memory,
+    hardware.judge_kernel_module,
+    hardware.judge_kernels,
+    hardware.judge_platform,
+    libraries.judge_cudnn_versions,
+    libraries.judge_missing_cudnn,
+    libraries.judge_missing_cuda,
+    libraries.judge_listed,
+    libraries.judge_unopened,
+    libraries.judge_missing_procedure,
+    libraries.judge_zlib,
+    packages.judge_jax_plugin,
+    packages.judge_pins,
+    packages.judge_tried_releases,
+    packages.judge_emptied,
+    packages.judge_known_bad,
+    libraries.judge_system_library,
+    packages.judge_half_removed,
+    packages.judge_module,
+    packages.judge_damaged_file,
+    processes.judge_killed,
+    processes.judge_host_memory,
+    processes.judge_address_space,
+    processes.judge_open_files,
+    processes.judge_crash,
+    packages.judge_import_order,
+    packages.judge_works_alone,
+)
 
 
 def diagnose(
     texts: Sequence[tuple[str, Iterable[bytes]]],
-    knowledge: Knowledge,
-    circumstances: Circumstances,
+    profiles: Profiles,
+    place: Circumstances,
     remarks: Remarks | None = None,
 ) -> tuple[Finding, ...]:
     """Return the causes that the texts show, the likeliest first. The result is empty if no cause is known.
@@ -52,78 +80,48 @@ def diagnose(
     `texts` are (name, bytes in pieces). `remarks` receives the notes that are not findings.
     Raises DataError for invalid rules.
     """
-    profiles = knowledge.profiles
     check(profiles)
-    lines: list[Line] = [line for name, chunks in texts for line in unwrapped(read_log(name, chunks))]
-    lines = without(lines, profiles.messages, "harmless")
-    lines = without_optional_parts(lines, profiles.messages)
-    facts = read_facts(lines, profiles.gpus) if lines else Facts()
-    installed = applicable(circumstances.installed, lines, facts, remarks)
-    device = circumstances.device or device_of(installed, lines)
-    machine = circumstances.machine
+    remarks = remarks or Remarks()
+
+    # The relevant lines, without wrappers and without messages that are no failure.
+    lines = [line for name, chunks in texts for line in unwrap(read_log(name, chunks))]
+    lines = without_optional_parts(without(lines, profiles, "harmless"), profiles)
+
+    # The facts: those of the text first, completed by the machine's and the environment's.
+    facts = read_facts(lines, profiles.gpus)
+    files, device_named = find_environment(place.installed, lines, facts, remarks)
+    machine, device = place.machine, place.device or device_named
     if device == "cpu":
-        lines = without_notices(lines, profiles.messages)
-        machine = _drop_gpus(machine)
-        facts = read_facts(lines, profiles.gpus) if lines else Facts()
-    from_here = (*(machine_facts(facts, machine) if lines else ()), *add_facts(facts, installed))
-    _add_oom_kills(facts, circumstances.ran)
-    case = Case(
-        facts=facts,
-        said=Said(lines, profiles.messages, profiles.failures, profiles.catalogue),
-        profiles=profiles,
-        serves=knowledge.serves,
-        for_cpu=device == "cpu",
-        ran=circumstances.ran,
-        ruled_out=contradicted(facts, machine) if lines and circumstances.is_of_machine else set(),
-    )
-    place = replace(circumstances, machine=machine)
-    candidates = _find_candidates(case, place, from_here)
-    ordered = findings(candidates, case, place, knowledge.advise)
-    if remarks:
-        _remark(remarks, ordered, case, place, lines)
-    return _add_context(ordered, case, place, lines)
+        lines = without(lines, profiles, "notices_without_gpu")
+        facts = read_facts(lines, profiles.gpus)
+        machine = machine and replace(machine, gpus=(), target=replace(machine.target, gpus=()))
+    completed = {*(add_machine(facts, machine) if lines else ()), *add_environment(facts, files)}
+    if place.ran and place.ran.oom_kills is not None:
+        text = f"the kernel's out-of-memory counter (oom_kill) rose by {place.ran.oom_kills}"
+        facts.add("oom_kills", str(place.ran.oom_kills), Evidence(text=text, source=place.ran.oom_source))
+    place = replace(place, machine=machine, device=device)
+    ruled_out = find_contradicted(facts, machine) if lines and place.is_of_machine else set()
+    case = Case(lines=lines, facts=facts, profiles=profiles, place=place, ruled_out=ruled_out)
 
+    # The candidates. The catalogue speaks where nothing else does.
+    found = [*(c for judge in JUDGES for c in judge(case)), *by_rules(case)]
+    if place.here:
+        found += hardware.judge_hidden_gpus(case)
+    found += by_catalogue(case, found)
+    if device == "cpu":
+        found = allow_for_cpu(found, case)
+    if not place.is_of_machine:  # then facts of this machine prove nothing
+        found = [
+            replace(c, confidence="likely")
+            if c.confidence == "certain" and completed.intersection(c.evidence)
+            else c
+            for c in found
+        ]
 
-def _remark(
-    remarks: Remarks, ordered: Sequence[Finding], case: Case, place: Circumstances, lines: Sequence[Line]
-) -> None:
-    """Note a crash without a cause, or that this machine's driver works although the log says otherwise."""
+    # The findings, with what happened before and what happens beside.
+    ordered = add_holders(add_installs(rank(found, case), case), case)
     if not ordered:
-        remarks.crash = describe(lines)
+        remarks.crash = processes.describe_crash(lines)
     elif lines and not place.is_of_machine:
-        remarks.elsewhere = say_that_driver_works(ordered[0].cause, case.facts, place.machine)
-
-
-def _add_context(
-    ordered: tuple[Finding, ...], case: Case, place: Circumstances, lines: Sequence[Line]
-) -> tuple[Finding, ...]:
-    """Add earlier installs, and processes that use the GPU's memory, to findings."""
-    ordered = with_installs(ordered, case, case.profiles.causes, lines)
-    return with_holders(ordered, case, place.machine, place.holders) if place.holders else ordered
-
-
-def _find_candidates(case: Case, place: Circumstances, from_here: Sequence[Evidence]) -> list[CauseCandidate]:
-    """Return the candidates of judges, rules and the catalogue.
-
-    A log can be from another machine, so facts of this machine (`from_here`) prove nothing then.
-    """
-    judged = [*(c for judge in JUDGES for c in judge(case)), *by_rules(case)]
-    judged += hidden_gpus(case, place.machine) if place.here else []
-    candidates = possible([*judged, *by_catalogue(case, judged)], case)
-    if place.is_of_machine:
-        return candidates
-    return [_lower_confidence(c) if set(from_here) & set(c.evidence) else c for c in candidates]
-
-
-def _drop_gpus(machine: Machine | None) -> Machine | None:
-    return replace(machine, gpus=(), target=replace(machine.target, gpus=())) if machine else None
-
-
-def _add_oom_kills(facts: Facts, ran: Ran | None) -> None:
-    if ran and ran.oom_kills is not None:
-        text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills}"
-        facts.add("oom_kills", str(ran.oom_kills), Evidence(text=text, source=ran.oom_source))
-
-
-def _lower_confidence(candidate: CauseCandidate) -> CauseCandidate:
-    return replace(candidate, confidence="likely") if candidate.confidence == "certain" else candidate
+        remarks.elsewhere = say_that_driver_works(ordered[0].cause, facts, machine)
+    return ordered

@@ -1,21 +1,20 @@
-"""Add installed versions of the text's environment that the text does not name.
+"""What is known beside a text: the machine, the environment and the program of a failure, as far as a text is of them.
 
-The text comes first. If it names another version or paths of another environment, nothing is added.
+The text comes first. Facts of the environment and of the machine complete it, unless it names another version,
+another driver, or paths of another environment.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..model import Device, Evidence
+from ..model import Device, Evidence, GpuMemoryHolder, Machine, Plan, Request, Target, Verdict
 from .facts import Facts
 from .lines import Line
-from .notes import Remarks
-from .version_texts import package
 
 _DECIDING = ("torch", "tensorflow", "jax", "jaxlib", "python", "cuda_build")
 _PACKAGES = (*_DECIDING[:4], "torchvision", "torchaudio", "numpy", "onnxruntime", "onnxruntime-gpu", "ctranslate2",
@@ -23,14 +22,40 @@ _PACKAGES = (*_DECIDING[:4], "torchvision", "torchaudio", "numpy", "onnxruntime"
 _RUNTIME = re.compile(r"nvidia-cuda-runtime(?:-cu1\d)?")
 _CUDNN = re.compile(r"nvidia-cudnn-cu1\d|cudnn")
 _PREFIX = re.compile(r"((?:/[^/\s\"':]{1,100}){1,30}?)/lib(?:64)?/python3\.\d{1,2}/(?:site|dist)-packages")
-_FOREIGN = ("windows", "macos")
 _SHOWN = 4
+_NO_GPU_HERE = ("driver_missing", "driver_module_not_loaded", "container_without_gpu", "wsl_driver_missing")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """The end of a program that gpuenv ran, and its environment. None means unknown. All sizes are in bytes.
+
+    `signal` is the signal that ended it; 128 + n of a shell counts too. `oom_kills` counts the processes that
+    the kernel killed when memory ran out, and `oom_source` names the counter. `address_space` and `open_files`
+    are its limits, or None. `memory` is that of the machine or its container.
+
+    `files_of` returns the installed package ("numpy 2.1.0") that lists the files of a module. `own_module`
+    returns the path of a module in the project. `has_module` returns whether the environment has a module.
+    """
+
+    signal: str | None = None
+    oom_kills: int | None = None
+    oom_source: str | None = None
+    address_space: int | None = None
+    open_files: int | None = None
+    memory: int | None = None
+    made_by_gpuenv: bool = False
+    files_of: Callable[[str], str | None] = lambda _: None
+    own_module: Callable[[str], str | None] = lambda _: None
+    has_module: Callable[[str], bool] = lambda _: False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
     """The environment at `path`: the versions of its distributions, its Python, and the device it was made for.
-    `why` says what names the environment."""
+
+    `why` says what names the environment.
+    """
 
     path: str
     why: str
@@ -39,102 +64,164 @@ class Installed:
     device: Device | None = None
 
 
-def applicable(
-    installed: Installed | None, lines: Sequence[Line], facts: Facts, remarks: Remarks | None
-) -> Installed | None:
-    """Return the environment if the text can be of it, and remark which one was used or why not."""
-    env_facts = facts_of(installed) if installed else Facts()
-    if installed is None or not lines or not env_facts.seen:
-        return None
-    reason = _find_contradiction(installed, env_facts, lines, facts)
-    if remarks:
-        remarks.environment = (
-            f"{installed.path} was not used: {reason}" if reason else _summarize(installed, env_facts)
-        )
-    return None if reason else installed
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Circumstances:
+    """The machine, the environment and the program of a failure, as far as they are known.
+
+    `here` is true if the program ran on `machine` just now, `is_named` if the user named the machine of the texts.
+    `device` is that of the environment: with "cpu", no cause requires a GPU. `holders` lists the processes that use
+    the memory of the machine's GPUs; it is called only if they matter. `installed` is the environment that the texts
+    are probably from.
+
+    Two rules of `resolve`, which no stage imports: `serves(kernels, capability)` returns whether a GPU runs any of
+    the kernels. `advise` makes a plan for the target of the text or machine, for fixes with versions.
+    """
+
+    serves: Callable[[Sequence[str], str], bool]
+    advise: Callable[[Request, Target], Plan] | None = None
+    machine: Machine | None = None
+    verdict: Verdict | None = None
+    here: bool = False
+    is_named: bool = False
+    device: Device | None = None
+    holders: Callable[[], Sequence[GpuMemoryHolder]] | None = None
+    ran: Ran | None = None
+    installed: Installed | None = None
+
+    @property
+    def is_of_machine(self) -> bool:
+        """Whether the texts are of `machine`, so that its facts prove causes."""
+        return self.here or self.is_named
 
 
-def facts_of(installed: Installed) -> Facts:
+@dataclass(slots=True)
+class Remarks:
+    """Texts of notes that are no findings. `crash` describes a crash without a finding, with the next command.
+
+    `environment` names the environment that was read, or why it was not used. `elsewhere` says that this machine's driver
+    works, against the first finding of a log.
+    """
+
+    crash: str | None = None
+    environment: str | None = None
+    elsewhere: str | None = None
+
+
+# --- the environment ---------------------------------------------------------------------------
+
+
+def find_environment(
+    installed: Installed | None, lines: Sequence[Line], facts: Facts, remarks: Remarks
+) -> tuple[Facts, Device | None]:
+    """Return the facts in the files of the environment if the text can be of it, and remark that or why not.
+
+    Also return its device if the text has its paths, because "cpu" excludes causes.
+    """
+    files = _read_files(installed) if installed and lines else Facts()
+    if installed is None or not files.seen:
+        return Facts(), None
+    path = Path(installed.path)
+    folders = {f"{path.as_posix()}/lib" for path in (path, path.resolve())}  # a path can hold blanks
+    is_named = any(folder in x.text for x in lines for folder in folders)
+    if reason := _find_contradiction(files, lines, facts, is_named):
+        remarks.environment = f"{installed.path} was not used: {reason}"
+        return Facts(), None
+    named = dict.fromkeys(f[0].evidence.text for n, f in files.seen.items() if n in (*_DECIDING, "cudnn"))
+    remarks.environment = (
+        f"versions missing from the log were read in {installed.path} ({installed.why}): "
+        f"{', '.join([*named][:_SHOWN])}; to verify: gpuenv diagnose --env {shlex.quote(installed.path)}"
+    )
+    return files, installed.device if is_named else None
+
+
+def _read_files(installed: Installed) -> Facts:
     """Return the facts in the files of an environment."""
     facts = Facts()
-    for name, version in installed.versions.items():
+    # The runtime's package comes last, because the framework's own label says more.
+    for name, version in sorted(
+        installed.versions.items(), key=lambda item: bool(_RUNTIME.fullmatch(item[0]))
+    ):
         where = Evidence(text=f"{name} {version}", source=installed.path)
         if name in _PACKAGES:
             public, _, local = version.partition("+")
-            package(facts, name, public, local, where)
+            facts.add_package(name, public, local, where)
         elif _CUDNN.fullmatch(name):
             facts.add("cudnn", ".".join(version.split(".")[:3]), where)
-    for name, version in installed.versions.items():
-        if _RUNTIME.fullmatch(name) and not facts.first("cuda_build") and not facts.first("cpu_build"):
-            where = Evidence(text=f"{name} {version}", source=installed.path)
+        elif _RUNTIME.fullmatch(name) and not facts.seen.keys() & {"cuda_build", "cpu_build"}:
             facts.add("cuda_build", ".".join(version.split(".")[:2]), where)
     if installed.python and facts.seen:
-        facts.add(
-            "python", installed.python, Evidence(text=f"Python {installed.python}", source=installed.path)
-        )
+        where = Evidence(text=f"Python {installed.python}", source=installed.path)
+        facts.add("python", installed.python, where)
     return facts
 
 
-def add_facts(facts: Facts, installed: Installed | None) -> tuple[Evidence, ...]:
-    """Add facts that the text does not name. Return their evidence."""
-    if installed is None:
-        return ()
-    known = set(facts.seen)
-    if known & {"cpu_build", "cuda_build", "kernels"}:
-        known |= {"cpu_build", "cuda_build"}
-    shown = []
-    for name, values in facts_of(installed).seen.items():
-        if name not in known:
-            facts.add(name, values[0].value, values[0].evidence)
-            shown.append(values[0].evidence)
-    return tuple(dict.fromkeys(shown))
-
-
-def device_of(installed: Installed | None, lines: Sequence[Line]) -> Device | None:
-    """Return the environment's device if the text has its paths. "cpu" excludes causes."""
-    named = installed is not None and _is_named(installed, lines)
-    return installed.device if installed and named else None
-
-
-def _list_prefixes(lines: Sequence[Line]) -> list[str]:
-    """Return the folders of environments that a text's paths name."""
-    prefixes = (m.group(1) for x in lines if "-packages" in x.text for m in _PREFIX.finditer(x.text))
-    return list(dict.fromkeys(prefixes))
-
-
-def _is_named(installed: Installed, lines: Sequence[Line]) -> bool:
-    """Return whether a text's paths are of the environment. A path can hold blanks."""
-    path = Path(installed.path)
-    folders = {f"{path.as_posix()}/lib" for path in (path, path.resolve())}
-    return any(folder in x.text for x in lines for folder in folders)
-
-
-def _find_contradiction(
-    installed: Installed, env_facts: Facts, lines: Sequence[Line], facts: Facts
-) -> str | None:
+def _find_contradiction(files: Facts, lines: Sequence[Line], facts: Facts, is_named: bool) -> str | None:
     """Return why a text is not of an environment."""
-    prefixes = _list_prefixes(lines)
-    if prefixes and not _is_named(installed, lines):
-        return f"the log has paths of {prefixes[0]}"
-    if other := next((os for os in _FOREIGN if os in facts.all("os")), None):
+    prefixes = (m for x in lines if "-packages" in x.text for m in _PREFIX.finditer(x.text))
+    if not is_named and (prefix := next(prefixes, None)):
+        return f"the log has paths of {prefix[1]}"
+    if other := next((os for os in ("windows", "macos") if os in facts.all("os")), None):
         return f"the log is from {other}"
     for name in _DECIDING:
-        stated, has = facts.all(name), env_facts.first(name)
-        framework = name in _PACKAGES
-        if stated and (has or framework) and not any(_is_same(v, has or "") for v in stated):
+        stated, has = facts.all(name), files.first(name)
+        # a stated version may be shortened: 2.4
+        same = any(f"{has or ''}.".startswith(f"{v.partition('+')[0]}.") for v in stated)
+        if stated and (has or name in _PACKAGES) and not same:
             there = f"the environment has {has}" if has else "the environment does not have it"
             return f"the log names {name.replace('_', ' ')} {stated[0]}, {there}"
     return None
 
 
-def _is_same(stated: str, has: str) -> bool:
-    """Return whether a stated version, perhaps shortened ("2.4"), is the one installed."""
-    return f"{has}.".startswith(f"{stated.partition('+')[0]}.")
+def add_environment(facts: Facts, files: Facts) -> tuple[Evidence, ...]:
+    """Add the environment's facts that the text does not name. Return their evidence."""
+    known = set(facts.seen)
+    if known & {"cpu_build", "cuda_build", "kernels"}:
+        known |= {"cpu_build", "cuda_build"}
+    missing = {name: values[0] for name, values in files.seen.items() if name not in known}
+    for name, fact in missing.items():
+        facts.add(name, fact.value, fact.evidence)
+    return tuple(dict.fromkeys(fact.evidence for fact in missing.values()))
 
 
-def _summarize(installed: Installed, env_facts: Facts) -> str:
-    """Return the note on the environment that was read, with its versions."""
-    named = [f[0].evidence.text for n, f in env_facts.seen.items() if n in (*_DECIDING, "cudnn")]
-    shown = ", ".join(list(dict.fromkeys(named))[:_SHOWN])
-    prove = f"gpuenv diagnose --env {shlex.quote(installed.path)}"
-    return f"versions missing from the log were read in {installed.path} ({installed.why}): {shown}; to verify: {prove}"
+# --- the machine -------------------------------------------------------------------------------
+
+
+def add_machine(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
+    """Add the machine's driver and GPU if the text names none. Return their evidence.
+
+    Different GPUs add nothing, nor does a machine with another driver or GPU than the text's.
+    """
+    driver = facts.first("driver")
+    if machine is None or (driver and driver != machine.target.driver):
+        return ()
+    named = any(map(facts.first, ("capability", "board_capability", "gpu")))
+    shown = []
+    if machine.target.driver and not driver and not named and not facts.first("driver_cuda"):
+        shown.append(Evidence(text=f"driver {machine.target.driver}", source="machine"))
+        facts.add("driver", machine.target.driver, shown[0])
+    gpus = machine.target.gpus
+    if len({g.capability for g in gpus}) == 1 and not named:
+        gpu = gpus[0]
+        shown.append(Evidence(text=f"{gpu.name or 'GPU'} ({gpu.capability})", source="machine"))
+        facts.add("capability", gpu.capability, shown[-1])
+        if gpu.name:
+            facts.add("gpu", gpu.name, shown[-1])
+    return tuple(shown)
+
+
+def find_contradicted(facts: Facts, machine: Machine | None) -> set[str]:
+    """Return causes that this machine contradicts, because its driver lists GPUs."""
+    works = machine and machine.target.driver and machine.gpus and not machine.findings
+    another = machine and facts.first("driver") not in (None, machine.target.driver)
+    return set(_NO_GPU_HERE) if works and not another else set()
+
+
+def say_that_driver_works(cause: str, facts: Facts, machine: Machine | None) -> str | None:
+    """Return a note if the driver of this machine works, so that a log with this cause is not of its current state."""
+    if machine is None or cause not in find_contradicted(facts, machine):
+        return None
+    names = ", ".join(dict.fromkeys(gpu.name or "a GPU" for gpu in machine.gpus))
+    return (
+        f"on this machine driver {machine.target.driver} works, with {names}. So the log is from another machine or "
+        "container, or from before a change here"
+    )

@@ -1,17 +1,21 @@
-"""Hold the facts of a text by name, each with its line.
+"""Read the facts of a text, each with its line: versions, GPUs, the system, and libraries that exist or are missing.
 
-The first value of a fact counts. A text describes its machine, then the error, and seldom a second machine.
+Every reader is a regular expression with bounded repetition, tried only on lines that hold its key word. The first
+value of a fact counts. A text describes its machine, then the error, and seldom a second machine.
 """
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from ..model import Evidence
+from ..model import FRAMEWORK_ALIASES, Evidence, GpuModel, normalize_name
+from .lines import Line, ShellCommand, read_commands
 
 CONDITIONS = frozenset(
     ("torch", "tensorflow", "jax", "jaxlib", "ctranslate2", "numpy", "onnxruntime", "cuda", "cuda_build", "cudnn",
@@ -19,6 +23,7 @@ CONDITIONS = frozenset(
      "oom_kills")
 )  # fmt: skip
 """Facts that a rule may require or exclude."""
+_MOST = 40  # values of one fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +40,28 @@ class Facts:
 
     Names: driver, driver_cuda, gpu, capability, kernels (a whole list), kernel (one of a list of lines),
     cuda_build, cuda (installed), cudnn_built, cudnn_loaded, cudnn, python, os, missing, loaded, present,
-    free_bytes, total_bytes, library_path, visible, glibc, device_in, oom_kills (of the kernel, while the
-    program ran), packages by their names, and those of libraries_listed_in_text.py.
+    free_bytes, total_bytes, library_path, visible, glibc, oom_kills (of the kernel, while the program ran),
+    packages by their names. Of listings: `wheel` (an NVIDIA package, such as "cublas-cu12"), `cudnn_listed` (a copy
+    of cuDNN), `searched` (a family of libraries that a command did not find) and `absent` (nowhere on the disk).
     """
 
     seen: dict[str, list[Fact]] = field(default_factory=dict)
 
     def add(self, name: str, value: str, where: Evidence) -> None:
         known = self.seen.setdefault(name, [])
-        if len(known) < 40 and all(f.value != value for f in known):
+        if len(known) < _MOST and all(f.value != value for f in known):
             known.append(Fact(value, where))
+
+    def add_package(self, name: str, version: str, local: str | None, where: Evidence) -> None:
+        """Add a package, and what its local version label says: +cu121, +cuda11.cudnn86, +cpu."""
+        name, local = normalize_name(name), (local or "").lstrip("+").lower()
+        if name == "tensorflow-cpu" or local.startswith("cpu"):
+            self.add("cpu_build", "yes", where)
+        self.add(name if name == "jaxlib" else FRAMEWORK_ALIASES.get(name, name), version, where)
+        if match := re.match(r"cu(?:da)?(\d{2,3})", local):
+            self.add("cuda_build", _dot(match[1]), where)
+        if match := re.search(r"cudnn(\d{2,3})", local):
+            self.add("cudnn_built", f"{match[1][0]}.{match[1][1:]}", where)
 
     def first(self, name: str) -> str | None:
         known = self.seen.get(name)
@@ -74,6 +91,10 @@ class Facts:
             return rest[1:] in values
         return any(meets(v, rest) for v in values)
 
+    def is_windows(self) -> bool:
+        """Return whether the text is of Windows itself, without WSL."""
+        return self.holds("os=windows") and not self.holds("os=wsl")
+
 
 def meets(text: str, bounds: str) -> bool:
     """Return whether a version is within the bounds. An invalid version is not."""
@@ -81,3 +102,438 @@ def meets(text: str, bounds: str) -> bool:
         return SpecifierSet(bounds).contains(Version(text), prereleases=True)
     except (InvalidVersion, InvalidSpecifier):
         return False
+
+
+def get_major(version: str) -> str:
+    return version.partition(".")[0]
+
+
+def _dot(digits: str) -> str:
+    """Return digits with dots: "121" as CUDA 12.1, "92" as 9.2, "11" as 11."""
+    if len(digits) == 2 and digits[0] == "1" and digits != "10":
+        return digits
+    return f"{digits[:-1]}.{digits[-1]}"
+
+
+def spell_cudnn(text: str) -> str:
+    """Return a version of cuDNN with dots: 8907 is 8.9.7, 90100 is 9.1.0, (8, 3, 2) is 8.3.2."""
+    numbers = re.findall(r"\d+", text)
+    if len(numbers) > 1:
+        return ".".join(numbers)
+    n = int(text)
+    major, minor = divmod(n // 100, 100) if n >= 90000 else divmod(n // 100, 10)
+    return f"{major}.{minor}.{n % 100}"
+
+
+def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
+    """Return all facts of a text. `gpus` are the known boards with their capabilities."""
+    facts, boards = Facts(), _Boards(gpus)
+    for i, line in enumerate(lines):
+        low, where = line.text.lower(), line.evidence
+        for words, pattern, reader in _READERS:
+            if any(word in low for word in words):
+                for match in pattern.finditer(line.text):
+                    if isinstance(reader, str):
+                        name, _, value = reader.partition("=")
+                        facts.add(name, value or match[match.lastindex or 0], where)
+                    else:
+                        reader(facts, match, where)
+        following = lines[i + 1].text.strip() if i + 1 < len(lines) else ""
+        _read_command_output(facts, low, following, where)
+        heading = _HEADING.match(line.text) if following and not lines[i + 1].text.startswith("#") else None
+        if heading and (keyed := re.match(_KEYED, f"{heading[1]}: {following}")):
+            _read_keyed(facts, keyed, lines[i + 1].evidence)
+        for name, capability in boards.find(low):
+            facts.add("gpu", name, where)
+            facts.add("board_capability", capability, where)
+    _read_cudnn_header(facts, lines)
+    _read_shown_packages(facts, lines)
+    for command in read_commands(lines):
+        if _LISTS_PACKAGES.search(command.typed):
+            _read_packages(facts, command)
+        elif _LISTS_FILES.search(command.typed):
+            _read_files(facts, command)
+    return facts
+
+
+def _read_command_output(facts: Facts, low: str, following: str, where: Evidence) -> None:
+    """Read a command of the interpreter or the shell, with its output on the next line."""
+    answer = following.strip("'\"")
+    if "torch.__version__" in low and re.match(r"\d+\.\d+", answer):
+        version, _, local = answer.partition("+")
+        facts.add_package("torch", version, local, where)
+    elif "torch.version.cuda" in low and re.fullmatch(r"\d+\.\d+", answer):
+        facts.add("cuda_build", answer, where)
+    elif "torch.version.cuda" in low and answer == "None":
+        facts.add("cpu_build", "yes", where)
+    elif "get_device_capability" in low and (pair := re.fullmatch(r"\((\d{1,2}), (\d)\)", answer)):
+        facts.add("capability", ".".join(pair.groups()), where)
+    elif "echo $ld_library_path" in low and answer.startswith(("/", ":")):
+        facts.add("library_path", answer, where)
+
+
+# --- names of GPU boards -----------------------------------------------------------------------
+
+_WORDS = re.compile(r"[a-z]+\d+[a-z]*|\d+[a-z]*|[a-z]+")
+_NOISE = frozenset(("nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "laptop", "generation"))
+_SERIES = ("rtx", "gtx", "gt", "titan", "tesla", "quadro", "geforce", "nvidia", "gpu", "jetson", "orin", "xavier",
+           "spark", "kaggle")  # fmt: skip
+_LONGEST = 5
+
+
+def split_board_name(text: str) -> list[str]:
+    """Return the words of a name. "RTX 2080Ti" and "rtx 2080 ti" are equal."""
+    words: list[str] = []
+    for word in _WORDS.findall(text):
+        glued = re.fullmatch(r"(rtx|gtx|gt)(\d\w*)", word)
+        for part in glued.groups() if glued else (word,):
+            suffixed = re.fullmatch(r"(\d{3,4})(ti|super|d)", part)
+            words += suffixed.groups() if suffixed else (part,)
+    return [w for w in words if w not in _NOISE]
+
+
+class _Boards:
+    """Board names, found by their longest sequence of words."""
+
+    def __init__(self, gpus: Sequence[GpuModel]) -> None:
+        self._known: dict[tuple[str, ...], tuple[str, str]] = {}
+        for model in gpus:
+            for board in model.boards:
+                self._known.setdefault(tuple(split_board_name(board.lower())), (board, model.capability))
+        self._starts = {key[0] for key in self._known if key}
+
+    def find(self, low: str) -> Iterator[tuple[str, str]]:
+        """Yield (board, capability) of every board in a lower-case line about hardware.
+
+        A short single word such as "k80" needs "tesla" beside it.
+        """
+        if not any(word in low for word in _SERIES):
+            return
+        words, i = split_board_name(low[:600]), 0
+        while i < len(words):
+            for size in range(_LONGEST if words[i] in self._starts else 0, 0, -1):
+                key = tuple(words[i : i + size])
+                if key in self._known and (len(key) > 1 or len(key[0]) > 2 or "tesla" in low):
+                    yield self._known[key]
+                    i += size - 1
+                    break
+            i += 1
+
+
+# --- lines "key: value" of issue templates and collect_env -------------------------------------
+
+_VERSION = r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:\.?(?:dev|rc|post|a|b)\d{1,10})?)(\+[\w.]{1,30})?"
+_KEYED = r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*`]{0,2}\s{0,12}[:=]\s{0,4}[*`]{0,2}(\S.{0,400})$"
+_HEADING = re.compile(
+    r"^#{2,5} {1,4}([A-Za-z][\w /.()-]{1,40}?)\s{0,4}$"
+)  # "### Python version", with its value below
+
+
+def _read_keyed(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    reader, value = _KEYS.get(match[1].strip().lower()), match[2].strip()
+    if isinstance(reader, str):
+        facts.add(reader, value, where)
+    elif reader:
+        reader(facts, value, where)
+
+
+def _read_driver(facts: Facts, value: str, where: Evidence) -> None:
+    for version in re.findall(r"(?<![\d.])(\d{3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d.]\d)", value)[:3]:
+        facts.add("driver", version, where)
+
+
+def _read_cuda(facts: Facts, value: str, where: Evidence) -> None:
+    versions = re.findall(r"(?<![\d.])(\d{1,2}\.\d)(?:\.\d{1,3})?(?![\d])", value)
+    versions = versions or re.findall(r"\b(1[0-9])\b", value)
+    of_driver = "driver" in value and "toolkit" not in value and "nvcc" not in value
+    for version in versions[: 1 if of_driver else 3]:
+        facts.add("driver_cuda" if of_driver else "cuda", version, where)
+
+
+def _read_torch(facts: Facts, value: str, where: Evidence) -> None:
+    low = value.lower()
+    if match := re.match(rf"[=<> v]{{0,4}}{_VERSION}", low):
+        if not low.startswith("<"):
+            facts.add_package("torch", match[1], match[2], where)
+        low = low[match.end() :]
+    if match := re.search(
+        r"(?:built (?:for|with)|cuda|cu)[ _]?(\d{1,2}\.\d|\d{2,3})\b|cuda(\d{1,2}\.\d)_", low
+    ):
+        digits = match[1] or match[2]
+        facts.add("cuda_build", digits if "." in digits else _dot(digits), where)
+    if re.search(r"\bcpu\b", low):
+        facts.add("cpu_build", "yes", where)
+
+
+def _read_release(name: str, facts: Facts, value: str, where: Evidence) -> None:
+    for match in list(re.finditer(_VERSION, value))[-1:]:
+        facts.add_package(name, match[1], match[2], where)
+    if cuda := re.search(r"\bcuda ?(1[0-9](?:\.\d)?)", value.lower()):
+        facts.add("cuda_build", cuda[1], where)
+
+
+def _read_cudnn(facts: Facts, value: str, where: Evidence) -> None:
+    for match in re.finditer(r"(?<![\d.])(\d{1,2}(?:\.\d{1,2}){0,3})(?![\d])(\s{0,2}\w{0,12})", value):
+        facts.add("cudnn_loaded" if "loaded" in match[2] else "cudnn", match[1], where)
+
+
+def _read_python(facts: Facts, value: str, where: Evidence) -> None:
+    if match := re.match(r"(?:python )?v?([23]\.\d{1,2})", value.lower()):
+        facts.add("python", match[1], where)
+
+
+def _read_os(facts: Facts, value: str, where: Evidence) -> None:
+    low = value.lower()
+    if "wsl" in low:
+        facts.add("os", "wsl", where)
+    elif re.search(r"windows|\bwin[ -]?(?:7|8|1[01])\b", low):
+        facts.add("os", "windows", where)
+    else:
+        facts.add("os", "macos" if re.search(r"mac ?os|darwin|os x", low) else "linux", where)
+
+
+_KEY_ROWS: tuple[tuple[tuple[str, ...], str | Callable[[Facts, str, Evidence], None]], ...] = (
+    (("driver", "nvidia driver version", "nvidia driver", "driver version", "gpu driver"), _read_driver),
+    (("cuda", "cuda version", "cuda ver", "cuda/cudnn version", "cuda toolkit", "toolkit", "gpu toolkit version",
+          "cuda toolkit version", "cuda runtime version", "cuda  version"), _read_cuda),
+    (("torch", "pytorch", "torch version"), _read_torch),
+    (("tensorflow", "tensorflow version", "tf", "tensorflow-gpu"), functools.partial(_read_release, "tensorflow")),
+    (("jax", "jax version"), functools.partial(_read_release, "jax")),
+    (("jaxlib",), functools.partial(_read_release, "jaxlib")),
+    (("jax_cuda12_plugin", "jax-cuda12-plugin"), functools.partial(_read_release, "jax-cuda12-plugin")),
+    (("ctranslate2",), functools.partial(_read_release, "ctranslate2")),
+    (("cudnn", "cudnn version", "cudnn ver"), _read_cudnn),
+    (("python", "python version"), _read_python),
+    (("os", "operating system", "platform", "os platform and distribution"), _read_os),
+    (("ld_library_path",), "library_path"),
+    (("cuda_visible_devices",), "visible"),
+)  # fmt: skip
+_KEYS = {key: reader for keys, reader in _KEY_ROWS for key in keys}
+
+
+# --- readers of any line: (facts, match, line), or the fact that the match's group is ----------
+
+
+def _read_named(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    facts.add_package(match[1], match[2], match[3], where)
+
+
+def _read_cuda_number(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    """Read a CUDA of one number: 11040 is 11.4."""
+    facts.add("driver_cuda", f"{int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}", where)
+
+
+def _read_cuda_digits(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    facts.add("cuda_build", _dot(match[1]), where)
+
+
+def _read_python_digits(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    facts.add("python", f"3.{match[1]}", where)
+
+
+def _read_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    """Read the loaded and the compiled cuDNN of PyTorch, TensorFlow, XLA or JAX."""
+    for name in ("loaded", "built"):
+        facts.add(f"cudnn_{name}", spell_cudnn(match[name]), where)
+
+
+def _read_older_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    """Read the compiled and the loaded cuDNN of Paddle or TensorRT. A newer one than the compiled is no failure."""
+    built, loaded = ([int(n) for n in match[name].split(".")] for name in ("built", "loaded"))
+    both = min(len(built), len(loaded))
+    if loaded[:both] < built[:both]:
+        _read_pair(facts, match, where)
+        facts.add("cudnn_older", match["loaded"], where)
+
+
+def _read_kernels(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    """Read a build's arch list: two or more sm_XY on one line."""
+    names = re.findall(r"sm_(\d{2,3})", match[0])
+    if len(names) > 1:
+        facts.add("kernels", " ".join(f"{n[:-1]}.{n[-1]}" for n in names), where)
+
+
+def _read_plain_kernels(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    """Read the architectures of llama.cpp (700, 750) or PaddlePaddle (70 75), and that of the GPU."""
+    numbers = [int(n) for n in (match["gpu"], *re.findall(r"\d{2,4}", match["kernels"]))]
+    scale = 100 if any(n >= 300 for n in numbers) else 10
+    gpu, *kernels = (f"{n // scale}.{n % scale // (scale // 10)}" for n in numbers)
+    facts.add("capability", gpu, where)
+    facts.add("kernels", " ".join(kernels), where)
+
+
+def _read_capability(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    text = match[1]
+    facts.add("capability", text if "." in text else f"{text[:-1]}.{text[-1]}", where)
+
+
+def _read_missing(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    for name in re.findall(_SONAME, match[0])[:6]:
+        facts.add("missing", name, where)
+
+
+_PACKAGES = (
+    "torch|pytorch|torchvision|torchaudio|tensorflow[-_]gpu|tensorflow[-_]cpu|tensorflow|tf|jax|jaxlib|"
+    "jax[-_]cuda1[1-9][-_](?:plugin|pjrt)|keras|numpy|onnxruntime[-_]gpu|onnxruntime|ctranslate2|faster[-_]whisper|"
+    "flash[-_]attn|xformers|triton|cupy[-_a-z0-9]{0,12}|mxnet[-_a-z0-9]{0,8}|bitsandbytes|"
+    "nvidia[-_]cudnn[-_]cu1[1-9]|cudatoolkit"
+)
+_NAMED = (
+    rf"(?i)(?<![\w/.-])({_PACKAGES})(?:[ _]?(?:version|ver)\b|\.__version__)?[ \t]{{0,30}}"
+    rf"(?:[=:~<>]{{1,3}}|[ \t]|-|is )[ \t'\"(`]{{0,4}}{_VERSION}"
+)
+_SONAME = r"((?:lib[\w+-]{2,60}\.so(?:\.\d{1,5}){0,4})|(?:[\w-]{3,60}\.dll))"
+_Reader = str | Callable[[Facts, re.Match[str], Evidence], None]
+_ROWS: tuple[tuple[tuple[str, ...], str, _Reader], ...] = (
+    ((":", "="), _KEYED, _read_keyed),
+    (("driver version", "kmd version"), r"(?i)(?:driver|kmd) version:? {0,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
+    (("kernel module",), r"(?i)kernel module(?: for \S{1,12})? {1,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
+    (("driver",), r"(?i)driver:? (\d{3}\.\d{2,3}(?:\.\d{1,3})?)", "driver"),
+    (("insufficient driver",), r"(?i)driver version: (\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
+    (("version:",), r"CUDA(?: UMD)? Version: {0,4}(\d{1,2}\.\d)", "driver_cuda"),
+    (("found version",), r"(?i)found version (\d{4,5})\b", _read_cuda_number),
+    (("sm_", "compute_"), r"sm_\d{2,3}(?:[ ,'\"\]\[]{1,4}(?:sm|compute)_\d{2,3}){1,40}", _read_kernels),
+    (("compiled for",), r"CUDA arch (?P<gpu>\d{2,4})\b.{0,40}compiled for: {0,2}(?P<kernels>\d[\d, ]{1,120})", _read_plain_kernels),
+    (("compiled for",), r"was compiled for (?P<kernels>\d[\d, ]{1,120}), but your current GPU is (?P<gpu>\d{2,4})\b", _read_plain_kernels),
+    (("capability",), r"(?i)(?:capability:?|capability of) (?:sm_)?(\d{1,2}\.\d|\d{2,3})\b", _read_capability),
+    (("(cc)",), r"compute capability \(CC\) (\d{1,2}\.\d)\b", _read_capability),
+    (("hardware cc",), r"- (\d{1,2}\.\d) which supports hardware CC\b", "kernel"),
+    (("(sm_",), r"\(sm_(\d{2,3})\)", _read_capability),
+    (("bytes free",), r"(\d{1,14}) bytes free", "free_bytes"),
+    (("limit:",), r"^Limit: {1,40}(\d{1,14})$", "bfc_limit"),
+    (("inuse:",), r"^InUse: {1,40}(\d{1,14})$", "bfc_in_use"),
+    (("bytes total",), r"(\d{1,14}) bytes total", "total_bytes"),
+    (("used to build pytorch",), r"(?i)CUDA used to build PyTorch: (\d{1,2}\.\d)", "cuda_build"),
+    (("used to build pytorch",), r"(?i)CUDA used to build PyTorch: (?:None|could not collect)", "cpu_build=yes"),
+    (("pytorch (",), r"(?i)PyTorch \((\d{1,2}\.\d)\)", "cuda_build"),
+    (("_cuda",), r"(?i)py3\.?\d{1,2}_cuda(\d{1,2}\.\d)", "cuda_build"),
+    (("_cpu",), r"py3\.?\d{1,2}_cpu", "cpu_build=yes"),
+    (("detected cuda version",), r"(?i)detected CUDA version \((\d{1,2}\.\d)\)", "cuda"),
+    (("release",), r"(?i)tools, release (\d{1,2}\.\d)", "cuda"),
+    (("/cuda-", "\\cuda\\v"), r"(?i)(?:/cuda-|\\cuda\\v)(\d{1,2}\.\d)", "cuda_path"),
+    (("compiled with",), r"(?i)library: (?P<loaded>\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (?P<built>\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _read_pair),
+    (("cudnn",), r"(?i)(?:compiled|built|linked) (?:with|against|for) cudnn (?:version )?v?(?P<built>\d{1,2}(?:\.\d{1,3}){1,2})\b.{0,60}?cudnn(?: version)?(?: in your machine)?(?: is|:)? v?(?P<loaded>\d{1,2}(?:\.\d{1,3}){1,2})", _read_older_pair),
+    (("found cudnn version",), r"(?i)Found cuDNN version (?P<loaded>\d{4,6}).{0,60}built against version (?P<built>\d{4,6})", _read_pair),
+    (("minimum supported",), r"(?i)minimum supported:? (\d{4,6})", "minimum"),
+    (("installed version",), r"(?i)installed version:? (\d{4,6})", "installed"),
+    (("cudnn",), r"(?i)cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3}).{0,40}(?:required|needed)|requires cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3})", "cudnn_required"),
+    (("_cuda",), r"_cuda(\d{2,3})_cudnn", _read_cuda_digits),
+    (("compiled against", "compiled  against"), r"(?i)compiled {1,2}against {1,2}(?P<built>\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (?P<loaded>\([\d, ]{3,16}\)|\d{4,5})", _read_pair),
+    (("torch", "tensorflow", "jax", "keras", "numpy", "onnx", "ctrans", "flash", "xform", "triton", "cupy", "mxnet", "whisper", "bits", "cudatoolkit", "tf", "nvidia"), _NAMED, _read_named),
+    (("cudnn",), r"(?i)cudnn(?: version| ver)?[ :=v-]{1,4}(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", "cudnn"),
+    (("cudnn-",), r"(?i)cudnn-(?:windows|linux)-x86_64-(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", "cudnn"),
+    (("/python", "python3", "\\python", "cpython-"), r"(?i)(?:/python|python|cpython-)([23](?:\.\d{1,2}))(?=[/ ]|dist|$)", "python"),
+    (("\\python3",), r"(?i)\\python3(\d{1,2})\\", _read_python_digits),
+    (("cpython-3",), r"cpython-3(\d{1,2})m?-", _read_python_digits),
+    ((":\\",), r"(?<!\w)[A-Za-z]:\\\w", "os=windows"),
+    ((".dll",), r"(?i)\.dll\b", "os=windows"),
+    (("wsl", "microsoft-standard", "/dev/dxg"), r"(?i)\bWSL\w{0,8}|microsoft-standard|/dev/dxg|/usr/lib/wsl", "os=wsl"),
+    (("cannot open shared", "cannot be opened"), _SONAME + r": {0,2}cannot open shared", _read_missing),
+    (("could not load", "couldn't open", "could not locate", "could not find", "unable to load any", "unable to open"),
+     rf"(?i)(?:could not (?:load|locate|find)|couldn't open|unable to (?:load any of|open)).{{0,60}}?{_SONAME}[^;:]{{0,120}}", _read_missing),
+    (("not found", "missing", "error loading"), rf"(?i){_SONAME}.? (?:is )?(?:not found|missing)|error loading .{{0,200}}?{_SONAME}", _read_missing),
+    (("successfully opened", "found in"), rf"(?i)successfully opened .{{0,20}}library {_SONAME}", "loaded"),
+    ((".so", ".dll"), rf"(?:^|=> |\s)(/[\w./+-]{{1,200}}/{_SONAME})(?=$|\s|\))(?!.{{0,80}}(?:cannot|undefined|not found|symbol))", "present"),
+    (("ld_library_path",), r"LD_LIBRARY_PATH ?[=:] {0,2}['\"]?([/$][^\s'\";]{1,400})", "library_path"),
+    (("cuda_visible_devices",), r"CUDA_VISIBLE_DEVICES['\"]?\]? {0,3}[=:] {0,3}['\"]?([\w,\-\[\]/]{1,120}|)", "visible"),
+    (("glibc",), r"(?i)glibc[ -](2\.\d{1,2})", "glibc"),
+)  # fmt: skip
+_READERS = tuple((words, re.compile(pattern), reader) for words, pattern, reader in _ROWS)
+
+
+# --- what the output of commands lists as existing ---------------------------------------------
+
+_I = re.IGNORECASE
+_LISTS_FILES = re.compile(
+    r"\b(?:find|ls|ldconfig|locate|where|whereis|dir|dpkg|rpm|ldd|Get-ChildItem|gci)\b|\bshow -f\b|\bshow .{0,20}--files\b", _I
+)  # fmt: skip
+_LISTS_PACKAGES = re.compile(r"\b(?:pip3?|conda|mamba|micromamba|uv pip)\b.{0,40}\b(?:list|freeze)\b")
+_WHOLE_DISK = re.compile(r"\bfind /(?:\s|usr\b|opt\b)|\b(?:p?locate)\b|\bwhere\b.{0,10} /r\b", _I)
+_FILE = re.compile(
+    r"(?<![\w./\\-])((?:[\w.~$@+-]{0,80}[/\\]){0,30}(?:lib[\w+-]{2,60}\.so(?:\.\d{1,5}){0,4}|[\w-]{3,60}\.dll))(?![\w.-]*\.(?:py|txt|h)\b)", _I
+)  # fmt: skip
+_GONE = re.compile(r"cannot|not found|no such file|undefined|could not", _I)
+_NOTHING = re.compile(
+    r"0$|.{0,60}(?:no such file or directory|could not find files|no matches found|not find any)", _I
+)
+_WHEEL = re.compile(r"^nvidia[-_]([a-z]{2,20}?(?:[-_][a-z]{2,12})?)[-_]cu(1\d)(?:==|\s{1,40})(\d{1,3}(?:\.\d{1,5}){1,3})")  # fmt: skip
+_CUDNN_FILE = re.compile(r"(?:^|[/\\])libcudnn\.so\.(\d{1,2}\.\d{1,2}\.\d{1,3})$")
+_CUDNN_DEB = re.compile(r"\blibcudnn\d{1,2}(?:-[\w-]{1,20})?[ \t:]\S{0,10}[ \t]{0,40}(\d{1,2}\.\d{1,2}\.\d{1,3})[.\d]{0,6}[-+]")  # fmt: skip
+_CUDNN_PACKAGE = re.compile(r"^(?:nvidia[-_])?cudnn(?:[-_]cu1\d)?(?:==|\s{1,40})(\d{1,2}\.\d{1,2}\.\d{1,3})")
+_TOOLKIT = re.compile(r"^(?:cudatoolkit|cuda-toolkit|cuda-cudart)\s{1,40}(\d{1,2}\.\d{1,2})")
+_HEADER = re.compile(r"#define CUDNN_(MAJOR|MINOR|PATCHLEVEL)\s{1,20}(\d{1,3})\b")
+_SHOWN = re.compile(r"^(Name|Version): {0,4}(\S{1,60})$")
+_FAMILIES = {
+    "cudnn": re.compile(r"cudnn", _I),
+    "cuda": re.compile(r"cudart|cublas|cufft|cusparse|cusolver|curand|nvrtc|libcu\*", _I),
+    "zlib": re.compile(r"zlibwapi", _I),
+}
+
+
+def _read_files(facts: Facts, command: ShellCommand) -> None:
+    """Add the libraries of a listing, or the families that a search did not find."""
+    for line in command.output:
+        if _GONE.search(line.text):
+            continue
+        for match in list(_FILE.finditer(line.text))[:12]:
+            facts.add("present", match[1], line.evidence)
+            _add_cudnn(facts, _CUDNN_FILE.search(match[1]), line)
+        _add_cudnn(facts, _CUDNN_DEB.search(line.text), line)
+    if not command.ended or any(not _NOTHING.match(line.text.strip()) for line in command.output):
+        return
+    if ";" in command.typed and command.output:
+        return
+    for family, names in _FAMILIES.items():
+        if names.search(command.typed):
+            facts.add("searched", family, command.line.evidence)
+            if _WHOLE_DISK.search(command.typed):
+                facts.add("absent", family, command.line.evidence)
+
+
+def _read_packages(facts: Facts, command: ShellCommand) -> None:
+    """Add the NVIDIA packages of a list, or that a list of packages has none."""
+    for line in command.output:
+        text, where = line.text.strip(), line.evidence
+        if match := _WHEEL.match(text):
+            name, major, version = match.groups()
+            facts.add("wheel", f"{name.replace('_', '-')}-cu{major}", where)
+            facts.add(f"nvidia-{name}-cu{major}", version, where)
+        if match := _TOOLKIT.match(text):
+            facts.add("cuda", match[1], where)
+            facts.add("conda_toolkit", match[1], where)
+        _add_cudnn(facts, _CUDNN_PACKAGE.match(text), line)
+    wanted = "nvidia" in command.typed.lower() or "|" not in command.typed
+    if wanted and command.output and not facts.all("wheel") and not facts.all("conda_toolkit"):
+        facts.add("no_wheels", "yes", command.line.evidence)
+
+
+def _add_cudnn(facts: Facts, match: re.Match[str] | None, line: Line) -> None:
+    if match:
+        facts.add("cudnn", match[1], line.evidence)
+        facts.add("cudnn_listed", match[1], line.evidence)
+
+
+def _read_cudnn_header(facts: Facts, lines: Sequence[Line]) -> None:
+    """Read the version in cudnn_version.h, which three lines define."""
+    numbers: dict[str, str] = {}
+    for line in lines:
+        if "CUDNN_" in line.text and (match := _HEADER.search(line.text)):
+            numbers[match[1]] = match[2]
+            if len(numbers) == 3:
+                version = ".".join(numbers.pop(n) for n in ("MAJOR", "MINOR", "PATCHLEVEL"))
+                facts.add("cudnn", version, line.evidence)
+                facts.add("cudnn_listed", version, line.evidence)
+
+
+def _read_shown_packages(facts: Facts, lines: Sequence[Line]) -> None:
+    """Read the name and version of `pip show`, which are on two lines."""
+    name: str | None = None
+    for line in lines:
+        match = _SHOWN.match(line.text.strip())
+        if match and match[1] == "Name":
+            name = match[2]
+        elif match and name:
+            public, _, local = match[2].partition("+")
+            if re.match(r"\d{1,4}\.\d", public):
+                facts.add_package(name, public, local, line.evidence)
+            name = None

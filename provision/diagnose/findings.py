@@ -1,18 +1,32 @@
-"""Order candidates and make findings of them: proofs first, lower layers before upper ones."""
+"""Make findings of candidates, in order: a proof first, then certain causes, lower layers before upper ones.
+
+Titles and fixes get the facts of the text, and versions that `resolve` chooses for its driver and GPU. Earlier
+installs and processes that use the GPU are added to the findings that they may explain.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from ..model import Evidence, FailureCause, Finding, Machine
+from ..model import (
+    FRAMEWORKS,
+    Evidence,
+    FailureCause,
+    Finding,
+    FrameworkRequest,
+    GpuMemoryHolder,
+    Machine,
+    Request,
+    Target,
+    TargetGpu,
+)
 from ..profiles.findings import fill_text
-from .candidates import Case, CauseCandidate
-from .confirm_environment_findings import confirm
-from .filter_by_device import remaining
-from .tables_rules_and_place import Advise, Circumstances
-from .version_advice import advice
+from .facts import get_major
+from .hardware import find_cuda_built, find_driver_floor
+from .lines import Line
+from .rules import Candidate, Case, candidate
 
 _RANK = {"certain": 0, "likely": 1, "possible": 2}
 _COMMAND = re.compile(r"`[^`]+`")
@@ -23,51 +37,82 @@ _BESIDE = frozenset(
      "variable_breaks_framework")
 )  # fmt: skip
 _FAINT = 22  # weight below which a possible cause is not worth a line beside a better one
+_VALUES = ("driver", "gpu", "cuda", "cuda_build", "cudnn_built", "cudnn_loaded", "visible", "library_path", "jax", "missing")  # fmt: skip
+"""Facts that titles and fixes use by their names."""
 
 
-def findings(
-    candidates: Iterable[CauseCandidate],
-    case: Case,
-    place: Circumstances,
-    advise: Advise | None,
-) -> tuple[Finding, ...]:
+# --- the device of the environment -------------------------------------------------------------
+
+_CUDA_LIBRARY = re.compile(
+    r"lib(cud|cublas|cufft|cupti|curand|cusolver|cusparse|nccl|nv|torch_cuda)", re.IGNORECASE
+)
+
+
+def allow_for_cpu(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
+    """Return the candidates that count in an environment for the CPU.
+
+    There frameworks print that they find no GPU, so causes about GPUs (`about_gpu` in failures.yaml) are dropped. A
+    program or package that requests a GPU remains a cause.
+    """
+    excluded = _list_excluded(case)
+    found = [c for c in candidates if c.cause not in excluded]
+    another = "create an environment for the GPU: `gpuenv create --recreate --device cuda`."
+    missing = next((name for name in case.facts.all("missing") if _CUDA_LIBRARY.match(name)), None)
+    if missing:
+        shows = case.facts.said("missing", re.compile(re.escape(missing)))[:1]
+        title = f"This environment is for the CPU, but a package in it requires {missing}"
+        fix = f"Install the CPU build of the package that the traceback names, or {another}"
+        found.append(candidate("nvidia_libs_not_installed", 85, shows, title, fix))
+    # groups of messages of a program that requires a GPU and ends without one
+    shows = case.said("cpu_build", "no_driver", "no_cuda_gpus", "no_device", "insufficient", "bad_ordinal", "deserialize")  # fmt: skip
+    if shows:
+        title = "This environment is for the CPU, but the program requests a GPU"
+        fix = f"Let the program use the CPU (`device='cpu'`, `map_location='cpu'`), or {another}"
+        found.append(candidate("cpu_only_build", 80, shows[:1], title, fix))
+    return found
+
+
+def _list_excluded(case: Case) -> set[str]:
+    return {c.cause for c in case.profiles.causes if c.about_gpu and case.place.device == "cpu"}
+
+
+# --- order -------------------------------------------------------------------------------------
+
+
+def rank(candidates: Iterable[Candidate], case: Case) -> tuple[Finding, ...]:
     """Return the findings in order: proofs of verify and detect, then causes that the text shows.
 
     A possible finding of detect does not come before a proof of the text.
     """
     causes = {c.cause: c for c in case.profiles.causes}
-    best = sorted(_merge(candidates, case), key=lambda c: _make_sort_key(c, causes))
-    machine = place.machine
-    concerned = replace(place, machine=None) if best and _is_beside(best[0], causes) else place
-    proved = _list_proved(concerned, case, best)
+
+    def order(found: Candidate) -> tuple[int, int, int]:
+        layer, sure = int(causes[found.cause].layer), _RANK[found.confidence]
+        return (sure, layer, -found.weight) if sure == 0 else (sure, -found.weight, layer)
+
+    best = sorted(_merge(candidates, case), key=order)
+    proved = _list_proved(case, best, causes)
     best = [c for c in best if c.cause not in {f.cause for f in proved}]
     if best and best[0].confidence == "certain":
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
     shown = best[: max(0, _SHOWN - len(proved))]
-    values = {**_collect_values(case), **advice(shown[:1], case, advise, machine)}
-    kind = _find_place(case, machine)
-    read = [_make_ranked_finding(c, causes[c.cause], kind, values) for c in shown]
-    if not proved:
-        read = _with_deciding_command(read, causes, values)
+    values = {n: v for n in _VALUES if (v := case.facts.first(n))} | _find_versions(shown[:1], case)
+    read = [_make_finding(c, causes[c.cause], case, values) for c in shown]
+    if not proved and len(read) > 1 and read[0].confidence != "certain":
+        # The command of the lower layer, which explains the upper one, distinguishes the first two.
+        both = sorted((causes[f.cause] for f in read[:2]), key=lambda c: int(c.layer))
+        commands = (_COMMAND.search(fill_text(c.decides, values)) for c in both)
+        if command := next(filter(None, commands), None):
+            text = f"to distinguish it from {read[1].cause}: {command[0]}"
+            read[0] = replace(read[0], evidence=(*read[0].evidence, Evidence(text=text, source="to check")))
     first = [f for f in proved if f.confidence != "possible"]
     guessed = [f for f in proved if f.confidence == "possible"]
     return (*first, *sorted((*guessed, *read), key=lambda f: _RANK[f.confidence]))
 
 
-def _is_beside(leading: CauseCandidate, causes: dict[str, FailureCause]) -> bool:
-    """Return whether the leading cause does not concern a GPU, such as a missing package."""
-    sure = leading.confidence != "possible" and not causes[leading.cause].about_gpu
-    return sure or leading.cause in _BESIDE
-
-
-def _make_sort_key(candidate: CauseCandidate, causes: dict[str, FailureCause]) -> tuple[int, int, int]:
-    layer, rank = int(causes[candidate.cause].layer), _RANK[candidate.confidence]
-    return (rank, layer, -candidate.weight) if rank == 0 else (rank, -candidate.weight, layer)
-
-
-def _merge(candidates: Iterable[CauseCandidate], case: Case) -> list[CauseCandidate]:
+def _merge(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
     """Return one candidate per cause: the heaviest one, with the evidence of all."""
-    by_cause: dict[str, CauseCandidate] = {}
+    by_cause: dict[str, Candidate] = {}
     for new in sorted(candidates, key=lambda c: (_RANK[c.confidence], -c.weight)):
         if new.cause in case.ruled_out and new.confidence != "certain":
             continue
@@ -79,99 +124,302 @@ def _merge(candidates: Iterable[CauseCandidate], case: Case) -> list[CauseCandid
     return [c for c in by_cause.values() if c.weight >= _FAINT]
 
 
-def _list_proved(place: Circumstances, case: Case, best: Sequence[CauseCandidate]) -> list[Finding]:
+def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, FailureCause]) -> list[Finding]:
     """Return the findings of verify and detect that come before those of the text.
 
     A machine with another driver than the text's is not the text's machine. Of a machine that may be, certain
-    findings count. Likely ones count if it has GPUs and the text allows the cause too (`best`).
+    findings count. Likely ones count if it has GPUs and the text allows the cause too. None counts if the first cause
+    of the text does not concern a GPU, such as a missing package.
     """
-    machine, verdict = place.machine, place.verdict
-    named = {c.cause for c in best}
-    found = list(confirm(verdict.findings, case, best)) if verdict else []
-    said = case.facts.first("driver")
-    if machine and (place.here or not case.said.lines):
-        found += machine.findings
-    elif machine and said in (None, machine.driver.library, machine.target.driver):
-        agreed = named if machine.gpus else ()
-        found += [
-            f
-            for f in machine.findings
-            if f.confidence == "certain" or (f.confidence == "likely" and f.cause in agreed)
-        ]
-    once: dict[str, Finding] = {}
-    for finding in sorted(remaining(found, case), key=lambda f: _RANK[f.confidence]):
-        once.setdefault(finding.cause, finding)
+    machine, verdict = case.place.machine, case.place.verdict
+    found = list(_confirm(verdict.findings, case, best)) if verdict else []
+    beside = bool(best) and (
+        (best[0].confidence != "possible" and not causes[best[0].cause].about_gpu) or best[0].cause in _BESIDE
+    )
+    if machine and not beside:
+        said = case.facts.first("driver")
+        agreed = {c.cause for c in best} if machine.gpus else set()
+        if case.place.here or not case.lines:
+            found += machine.findings
+        elif said in (None, machine.driver.library, machine.target.driver):
+            found += [
+                f
+                for f in machine.findings
+                if f.confidence == "certain" or (f.confidence == "likely" and f.cause in agreed)
+            ]
+    excluded, once = _list_excluded(case), dict[str, Finding]()
+    for finding in sorted(found, key=lambda f: _RANK[f.confidence]):
+        if finding.cause not in excluded:
+            once.setdefault(finding.cause, finding)
     return list(once.values())[:_SHOWN]
 
 
-# --- words -----------------------------------------------------------------------------------
+def _confirm(findings: Iterable[Finding], case: Case, best: Iterable[Candidate]) -> Iterator[Finding]:
+    """Yield the findings of an environment, certain if the text confirms them.
+
+    A package can require a library or a symbol that nothing loads, so its files prove little. A text in which the
+    loader does not find this library, or in which this package does not load, proves that it was needed. So does a
+    text that proves the same cause.
+    """
+    certain = {c.cause: c.evidence[:2] for c in best if c.confidence == "certain"}
+    for finding in findings:
+        shown: tuple[Evidence, ...] = ()
+        if finding.confidence == "likely":
+            shown = (
+                _find_missing(finding, case) or _find_refused(finding, case) or certain.get(finding.cause, ())
+            )
+        evidence = tuple(dict.fromkeys((*finding.evidence, *shown)))
+        yield replace(finding, evidence=evidence, confidence="certain") if shown else finding
 
 
-def _collect_values(case: Case) -> dict[str, str]:
-    """Return the facts by the names that titles and fixes use."""
-    facts = case.facts
-    names = (
-        "driver",
-        "gpu",
-        "cuda",
-        "cuda_build",
-        "cudnn_built",
-        "cudnn_loaded",
-        "visible",
-        "library_path",
-        "jax",
-    )
-    values = {n: v for n in names if (v := facts.first(n))}
-    missing = facts.first("missing")
-    if missing:
-        values["missing"] = missing
+def _find_missing(finding: Finding, case: Case) -> tuple[Evidence, ...]:
+    """Return the line in which the loader does not find a library of the finding."""
+    if finding.cause not in (
+        "extension_built_for_other_torch_or_cuda", "system_library_missing", "nvidia_libs_not_on_loader_path",
+    ):  # fmt: skip
+        return ()
+    named = {word.strip(",:;()") for e in finding.evidence for word in e.text.split()}
+    missing = (f for f in case.facts.seen.get("missing", ()) if f.value in named and ".so" in f.value)
+    return tuple(f.evidence for f in missing)[:1]
+
+
+def _find_refused(finding: Finding, case: Case) -> tuple[Evidence, ...]:
+    """Return the line in which a package of the finding, "NAME VERSION: ...", does not load its compiled code."""
+    packages = {e.text.partition(" ")[0] for e in finding.evidence if ": " in e.text}
+    if not packages or finding.cause not in (
+        "extension_built_for_other_torch_or_cuda",
+        "package_files_damaged",
+    ):
+        return ()
+    spelled = "|".join(re.escape(name).replace(r"\-", "[-_.]") for name in sorted(packages))
+    pattern = re.compile(rf"(?<![\w-])(?:{spelled})(?![\w-])", re.IGNORECASE)
+    return tuple(line for line in case.said("extension_words") if pattern.search(line.text))[:1]
+
+
+# --- words -------------------------------------------------------------------------------------
+
+
+def _make_finding(found: Candidate, cause: FailureCause, case: Case, values: dict[str, str]) -> Finding:
+    machine = case.place.machine
+    there = None
+    if case.said("container") or (machine and machine.context.container):
+        there = cause.in_container
+    elif case.facts.is_windows() and not case.said("wsl"):
+        there = cause.on_windows
+    title = fill_text(found.title or cause.title, values)
+    if re.search(r"\{\w+\}", title):  # the title has an unknown fact
+        title = fill_text(cause.title, values)
+    evidence = found.evidence[:_EVIDENCE]
+    if found.confidence != "certain":
+        decides = fill_text(cause.decides, values)
+        evidence = (*evidence, Evidence(text=f"to confirm: {decides}", source="to check"))
+    fix = fill_text(found.fix or there or cause.fix, values)
+    return Finding(cause=found.cause, title=title, evidence=evidence, fix=fix, confidence=found.confidence)
+
+
+_HELPED = frozenset(
+    ("driver_too_old_for_runtime", "forward_compat_unsupported_hw", "cpu_only_build", "no_gpu_build_for_platform",
+     "arch_not_in_wheel_too_new", "arch_dropped_too_old", "framework_bug_upgrade", "cuda_major_mismatch",
+     "nvidia_libs_not_installed", "cudnn_not_found", "cudnn_major_mismatch", "cudnn_older_than_compiled")
+)  # fmt: skip
+"""Causes for which another build helps."""
+
+
+def _find_versions(leading: Sequence[Candidate], case: Case) -> dict[str, str]:
+    """Return versions for the leading finding's fix.
+
+    `floor` is the oldest driver for the build's CUDA, `advice` a command with versions. The others are
+    `cudnn_package`, `cudnn_upgrade` and `release`.
+    """
+    values: dict[str, str] = {}
+    if built := find_cuda_built(case):
+        values["cudnn_package"] = f"cu{get_major(built)}"
+        if floor := find_driver_floor(case, built):
+            values["floor"] = floor
+    if wanted := case.facts.first("cudnn_built"):
+        package = f"nvidia-cudnn-{values.get('cudnn_package', 'cu12')}"
+        which = "" if built else " (-cu11 for a build for CUDA 11)"
+        values["cudnn_upgrade"] = (
+            f"`pip install -U '{package}>={wanted},<{int(get_major(wanted)) + 1}'`{which}"
+        )
+    framework = next((n for n in FRAMEWORKS if case.facts.first(n)), None)
+    if framework:
+        values["release"] = f"{framework} {case.facts.first(framework)}"
+    helps = bool(leading) and leading[0].cause in _HELPED
+    if helps and (advice := _advise(framework or _find_spoken_framework(case), case)):
+        values["advice"] = advice
     return values
 
 
-def _find_place(case: Case, machine: Machine | None) -> str | None:
-    """Return the place that changes a fix: "container", "windows" or None."""
-    if case.said.group("container") or (machine and machine.context.container):
-        return "container"
-    native = case.facts.holds("os=windows") and not case.facts.holds("os=wsl") and not case.said.group("wsl")
-    return "windows" if native else None
-
-
-def _make_ranked_finding(
-    candidate: CauseCandidate, cause: FailureCause, place: str | None, values: dict[str, str]
-) -> Finding:
-    there = {"container": cause.in_container, "windows": cause.on_windows}.get(place or "")
-    fix = fill_text(candidate.fix or there or cause.fix, values)
-    title = fill_text(candidate.title or cause.title, values)
-    if re.search(r"\{\w+\}", title):  # the title has an unknown fact
-        title = fill_text(cause.title, values)
-    evidence: tuple[Evidence, ...] = tuple(dict.fromkeys(candidate.evidence))[:_EVIDENCE]
-    if candidate.confidence != "certain":
-        decides = fill_text(cause.decides, values)
-        evidence = (*evidence, Evidence(text=f"to confirm: {decides}", source="to check"))
-    return Finding(
-        cause=candidate.cause,
-        title=title,
-        evidence=evidence,
-        fix=fix,
-        confidence=candidate.confidence,
+def _find_target(case: Case) -> Target:
+    """Return the target of the text: its driver and GPUs, otherwise those of this machine."""
+    facts, machine = case.facts, case.place.machine
+    driver = facts.first("driver")
+    capability = facts.first("capability") or facts.first("board_capability")
+    gpus: tuple[TargetGpu, ...] = ()
+    if capability and capability in {g.capability for g in case.profiles.gpus}:
+        gpus = (TargetGpu(capability=capability, name=facts.first("gpu")),)
+    same = not gpus or (machine and {capability} == {g.capability for g in machine.target.gpus})
+    if machine and driver in (None, machine.target.driver) and same:
+        return machine.target
+    native = facts.is_windows()
+    return Target(
+        platform="windows-x86_64" if native else "linux-x86_64",
+        glibc=None if native else facts.first("glibc") or "2.35",
+        driver=driver,
+        driver_os="windows" if native or facts.holds("os=wsl") else "linux",
+        gpus=gpus,
     )
 
 
-def _with_deciding_command(
-    read: list[Finding], causes: dict[str, FailureCause], values: dict[str, str]
-) -> list[Finding]:
-    """Add to the first finding the command that distinguishes it from the second.
+def _find_spoken_framework(case: Case) -> str:
+    """Return the framework that the text names most, otherwise the one that prints its messages."""
+    lines = [line.text.lower() for line in case.lines]
+    named = {name: sum(name in line for line in lines) for name in FRAMEWORKS}
+    most = max(named, key=lambda name: named[name])
+    if named[most]:
+        return most
+    return "tensorflow" if case.said("imports_tensorflow", "dnn_handle", "loaded_older") else "torch"
 
-    It is the command of the lower layer, which explains the upper one.
+
+def _advise(framework: str, case: Case) -> str | None:
+    """Return advice such as "Driver 535.129.03 supports torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
+    target = _find_target(case)
+    if case.place.advise is None or not (target.driver or target.gpus):
+        return None
+    plan = case.place.advise(Request(frameworks=(FrameworkRequest(name=framework),), device="cuda"), target)
+    if not plan.builds:
+        none = f"No GPU build of {framework} supports this machine (`gpuenv resolve`: {plan.hint})."
+        return none if plan.hint else None
+    build = plan.builds[0]
+    minor = ".".join(build.version.split(".")[:2])
+    whose = [f"driver {target.driver}"] if target.driver else []
+    whose += [f"a {g.name or 'GPU'} ({g.capability})" for g in target.gpus[:1]]
+    subject = " with ".join(whose)
+    return (
+        f"{subject[:1].upper() + subject[1:]} supports {framework} {build.version} for CUDA {build.cuda}. "
+        f"To install it: `gpuenv create --framework '{framework}=={minor}.*'`."
+    )
+
+
+# --- installs before the failure, mostly a notebook's `!pip install` ---------------------------
+
+_NAMES = (
+    r"(torch|torchvision|torchaudio|tensorflow(?:-gpu|-cpu)?|keras|jax|jaxlib|jax-cuda1\d-plugin|jax-cuda1\d-pjrt|"
+    r"numpy|triton|xformers|nvidia-cudnn-cu1\d|nvidia-cublas-cu1\d)"
+)
+_VERSION = r"(\d[\w.+!]{0,40})"
+_REPLACED = re.compile(rf"Found existing installation: {_NAMES} {_VERSION}", re.IGNORECASE)
+_ADDED = re.compile(rf"(?<![\w-]){_NAMES}-{_VERSION}", re.IGNORECASE)
+_UV = re.compile(rf"^\s{{0,4}}([-+]) {_NAMES}==?{_VERSION}", re.IGNORECASE)
+_LAYERS = ("4", "5", "6", "7")  # package, libraries, packages together, system
+
+
+@dataclass(frozen=True, slots=True)
+class _Install:
+    """A package that an installer added, and the version that it replaced."""
+
+    name: str
+    new: str
+    old: str | None
+    evidence: Evidence
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.old} to {self.new}" if self.old else f"{self.name} {self.new}"
+
+
+def add_installs(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
+    """Add earlier installs to a leading finding about builds or libraries.
+
+    The runtimes of Colab and Kaggle have matching builds. If builds or libraries conflict there, a package that a
+    cell installed is the first suspect, and restoring the runtime is the shortest fix.
     """
-    if len(read) < 2 or read[0].confidence == "certain":
-        return read
-    both = sorted((causes[f.cause] for f in read[:2]), key=lambda c: int(c.layer))
-    command = next(
-        (found.group(0) for c in both if (found := _COMMAND.search(fill_text(c.decides, values)))), None
-    )
-    if command is None:
-        return read
-    text = f"to distinguish it from {read[1].cause}: {command}"
-    first = replace(read[0], evidence=(*read[0].evidence, Evidence(text=text, source="to check")))
-    return [first, *read[1:]]
+    layers = {c.cause: c.layer for c in case.profiles.causes}
+    if (
+        not findings
+        or layers.get(findings[0].cause) not in _LAYERS
+        or not (changed := _list_installs(case.lines))
+    ):
+        return findings
+    first, fix = findings[0], findings[0].fix or ""
+    shown = (*first.evidence, *(i.evidence for i in changed))
+    if case.said("colab") or (case.said("notebook") and case.said("dist_packages")):
+        again = case.said("imported_before")[:1]
+        restart = "Restart the session first: it still uses the modules imported before the install. "
+        fix = (
+            f"{restart if again else ''}This notebook changed its runtime ({', '.join(map(str, changed))}). To restore it, "
+            f"remove that cell and choose `Disconnect and delete runtime`. To keep the change: {fix}"
+        )
+        shown = (*shown, *again)
+    return (replace(first, evidence=tuple(dict.fromkeys(shown)), fix=fix), *findings[1:])
+
+
+def _list_installs(lines: Sequence[Line]) -> list[_Install]:
+    """Return the first framework packages that pip or uv installed, in the log's order."""
+    old: dict[str, str] = {}
+    new: dict[str, _Install] = {}
+    for line in lines:
+        added: list[tuple[str, str]] = []
+        if match := _REPLACED.search(line.text):
+            old[match[1].lower()] = match[2]
+        elif "Successfully installed" in line.text:
+            added = _ADDED.findall(line.text)
+        elif match := _UV.match(line.text):
+            if match[1] == "-":
+                old[match[2].lower()] = match[3]
+            else:
+                added = [(match[2], match[3])]
+        for name, version in added:
+            new[name.lower()] = _Install(name.lower(), version, old.get(name.lower()), line.evidence)
+    return [i for i in new.values() if i.old != i.new][:3]
+
+
+# --- processes that use the GPU's memory -------------------------------------------------------
+
+_SWITCH = {
+    "jax": "XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    "tensorflow": "TF_FORCE_GPU_ALLOW_GROWTH=true",
+}
+_MEMORY = ("gpu_memory_exhausted", "preallocation_leaves_no_memory", "gpu_busy_exclusive")
+_HOLDERS = 3
+
+
+def add_holders(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
+    """Add the current processes of this machine to the findings of a full or busy GPU."""
+    machine, said = case.place.machine, case.facts.first("driver")
+    elsewhere = machine is not None and said not in (None, machine.driver.library)
+    if not case.place.holders or elsewhere or not any(f.cause in _MEMORY for f in findings):
+        return findings
+    processes = case.place.holders()[:_HOLDERS]
+    return tuple(_add_processes(f, processes, machine) if f.cause in _MEMORY else f for f in findings)
+
+
+def _add_processes(
+    finding: Finding, processes: Sequence[GpuMemoryHolder], machine: Machine | None
+) -> Finding:
+    """Add the processes to a finding. A fix that names the process already stays."""
+    if not processes or f"process {processes[0].pid}" in (finding.fix or ""):
+        return finding
+    evidence = list(finding.evidence)
+    for holder in processes:
+        who = f"process {holder.pid} ({holder.name or 'unknown'}{f', {holder.framework}' if holder.framework else ''})"
+        source = "/dev/nvidia*" if holder.gpu is None else "NVML, measured now"
+        evidence.append(Evidence(text=f"{who} {_describe_amount(holder)}", source=source))
+    first, busy = processes[0], finding.cause == "gpu_busy_exclusive"
+    total = next((g.memory_mib for g in (machine.gpus if machine else ()) if g.index == first.gpu), None)
+    # Ending a desktop's 300 MiB does not help a job.
+    helps = first.memory_mib is None or first.memory_mib * 10 >= (total or 10240)
+    fix = finding.fix
+    if busy or helps:
+        switch = f", or start it with {_SWITCH[first.framework]}" if first.framework and not busy else ""
+        end = f"End process {first.pid} ({first.name or 'unknown'}), which {_describe_amount(first)}{switch}."
+        fix = f"{end} {fix or ''}".strip()
+    return replace(finding, evidence=tuple(evidence), fix=fix)
+
+
+def _describe_amount(holder: GpuMemoryHolder) -> str:
+    if holder.gpu is None:
+        return "has a GPU open on this machine"
+    if holder.memory_mib is None:
+        return f"uses GPU {holder.gpu} of this machine"
+    return f"holds {holder.memory_mib} MiB of GPU {holder.gpu} on this machine"

@@ -1,4 +1,4 @@
-"""Compare the GPU with the kernels of the build, and the build with the system."""
+"""Judge driver, GPU and its memory: driver against CUDA, kernels of the build against the GPU, and GPUs that are hidden."""
 
 from __future__ import annotations
 
@@ -7,140 +7,266 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from ..model import Build, Confidence, Evidence, GpuModel
-from .candidates import Case, CauseCandidate
-from .facts import meets
-from .pattern_search import evidence
+from ..model import Build, Confidence, Evidence
+from .facts import get_major, meets
+from .rules import Candidate, Case, candidate
 
-_NEW, _OLD = "arch_not_in_wheel_too_new", "arch_dropped_too_old"
-_SAYS = ("not_compatible", "no_kernel", "too_old_gpu", "needs_newer_cuda")
-_PTX_ONLY = "The build has only PTX for this GPU ({}), and the driver failed to compile it"
-_NO_GPUS = re.compile(
-    r"\bgpus?\b[\w ]{0,30}[:=(] {0,3}\[\]|\bgpus? count ?[:=] ?0\b|\b(?:number|num|count)\b.{0,20}\bgpus?\b[\w ]{0,12}[:=] {0,3}0\b",
-    re.IGNORECASE,
+# --- the driver --------------------------------------------------------------------------------
+
+_RELEASE = re.compile(r"(?<![\w.])(\d{1,2}\.\d{1,3}\.\d{1,3}[\w.+-]{0,80})")
+_DKMS = re.compile(
+    r"^nvidia[\w-]{0,30}(?:/|, ?)\S{1,40}, (\d{1,2}\.\d{1,3}\.\d{1,3}[\w.+-]{0,80}),.{0,60}\binstalled"
 )
-_WEAK = ("cudnn_status", "dnn_handle", "dnn_library")
+_MODULE = re.compile(r"/lib/modules/([\w.+-]{1,80})/\S{0,120}\bnvidia\.ko")
 
 
-def kernels(case: Case) -> list[CauseCandidate]:
-    """Compare the GPU's capability with the arch list of the text or of its build.
+def judge_driver(case: Case) -> list[Candidate]:
+    """Find a driver older than the build's CUDA requires.
 
-    Without an arch list, compare it with the CUDA releases that support the GPU.
+    By NVIDIA's release notes, one driver version is the minimum for each major from CUDA 11 on
+    (minor-version compatibility). Each older release has its own minimum.
     """
-    shows = next((case.said.group(n) for n in (*_SAYS, *_WEAK) if case.said.group(n)), ())
-    capability = case.facts.first("capability") or case.facts.first("board_capability")
-    if not shows or not capability or case.said.group("too_old_gpu"):
+    facts, built = case.facts, find_cuda_built(case)
+    have, speaks = facts.first("driver"), facts.first("driver_cuda")
+    if case.said("forward_compat", "library_mismatch") or not built or not (have or speaks):
         return []
-    plain = any(case.said.group(n) for n in _SAYS)
-    where = case.facts.where("capability", "board_capability", "kernels", "kernel", "cuda_build")
-    listed = case.facts.first("kernels") or " ".join(case.facts.all("kernel"))
-    have = listed.split() if listed else _is_of_build(case, capability)
+    floor = find_driver_floor(case, built)
     if have:
-        if case.serves(have, capability):
-            if untranslated := _judge_untranslated(case, have, capability):
-                return [
-                    _make_candidate(True, 86, "likely", (*untranslated, *where), _PTX_ONLY.format(capability))
-                ]
-            case.ruled_out.update((_NEW, _OLD))
-            return _has_other_code((*shows, *where)) if case.said.group("no_kernel") else []
-        newer = Version(capability) > max(Version(_parse_number(k)) for k in have)
-        title = f"The build has no kernels for this GPU ({capability}), only for {' '.join(have)}"
-        return [
-            _make_candidate(
-                newer, 98 if plain else 72, "certain" if plain else "likely", (*shows, *where), title
-            )
-        ]
-    by_cuda = _is_of_cuda(case, capability)
-    if by_cuda is not None:
-        newer, title = by_cuda
-        return [
-            _make_candidate(
-                newer, 96 if plain else 74, "certain" if plain else "likely", (*shows, *where), title
-            )
-        ]
-    return _by_age(case, capability, (*shows, *where)) if plain else []
-
-
-def _judge_untranslated(case: Case, have: Sequence[str], capability: str) -> tuple[Evidence, ...]:
-    """Return the lines that show a failed PTX compilation, if the build has only PTX for the GPU."""
-    if case.serves([k.removesuffix("+PTX") for k in have], capability):
-        return ()
-    return case.said.group("ptx_failed") or case.said.group("needs_newer_cuda")
-
-
-def _make_candidate(
-    newer: bool, weight: int, confidence: Confidence, evidence: Sequence[Evidence], title: str | None
-) -> CauseCandidate:
-    return CauseCandidate(
-        cause=_NEW if newer else _OLD, weight=weight, confidence=confidence,
-        evidence=tuple(dict.fromkeys(evidence)), title=title,
-    )  # fmt: skip
-
-
-def _has_other_code(evidence: Sequence[Evidence]) -> list[CauseCandidate]:
-    """Return an extension as the cause: the framework itself has kernels for the GPU."""
+        too_old = floor is not None and Version(have) < Version(floor)
+    else:
+        too_old = int(get_major(speaks or "")) < int(get_major(built))
+    if not too_old:
+        case.ruled_out.add("driver_too_old_for_runtime")
+        return []
+    shows = case.said("driver_insufficient", "sees_no_gpu", "no_cuda_gpus", "cudnn_status", "dnn_library")
+    if not shows:
+        return []
+    needs = f"driver {floor}" if floor else f"a driver for CUDA {get_major(built)}"
     return [
-        CauseCandidate(
-            cause="extension_built_for_other_torch_or_cuda", weight=66, confidence="likely",
-            evidence=tuple(dict.fromkeys(evidence)),
-            title="The framework has kernels for this GPU, but a compiled extension has none",
+        candidate(
+            "driver_too_old_for_runtime", 95, (*shows[:1], *facts.where("driver", "driver_cuda", "cuda_build")),
+            f"This build's CUDA {built} requires {needs}; found {have or f'a driver for CUDA {speaks}'}",
+            confidence="certain" if have and floor else "likely",
         )
     ]  # fmt: skip
 
 
-def _parse_number(kernel: str) -> str:
-    return kernel.removesuffix("+PTX").rstrip("af")
-
-
-def _is_of_build(case: Case, capability: str) -> list[str]:
-    """Return the kernels of the build with the text's version or CUDA, if all such builds agree."""
-    facts = case.facts
+def find_cuda_built(case: Case) -> str | None:
+    """Return the CUDA of the framework's build, from the text or from its release on the default index."""
+    if said := case.facts.first("cuda_build"):
+        return said
     for name in ("torch", "tensorflow"):
-        version, cuda = facts.first(name), facts.first("cuda_build")
+        version = case.facts.first(name)
+        found = (
+            b
+            for b in case.profiles.builds
+            if b.framework == name and b.version == version and b.index == "pypi"
+        )
+        cudas = {b.cuda for b in found if b.cuda}
+        if version and len(cudas) == 1:
+            return cudas.pop()
+    return None
+
+
+def find_driver_floor(case: Case, cuda: str) -> str | None:
+    """Return the oldest driver for a CUDA on the text's system."""
+    windows = case.facts.holds("os=windows") or case.facts.holds("os=wsl")
+    major = next((row for row in case.profiles.majors if row.major == get_major(cuda)), None)
+    row = major or next((row for row in case.profiles.cuda if row.cuda == cuda), None)
+    return (row.windows if windows else row.linux) if row else None
+
+
+def judge_kernel_module(case: Case) -> list[Candidate]:
+    """Compare the kernels for which the driver's module is built with the running kernel."""
+    running: list[tuple[str, Evidence]] = []
+    built: dict[str, Evidence] = {}
+    unloaded: list[Evidence] = []
+    for command in case.commands:
+        if re.match(r"uname\b", command.typed):
+            running += [(m[1], x.evidence) for x in command.output[:2] if (m := _RELEASE.search(x.text))]
+        if re.search(r"\bdkms\b|/lib/modules|\bmodinfo\b", command.typed):
+            for line in command.output:
+                if match := _DKMS.match(line.text.strip()) or _MODULE.search(line.text):
+                    built[match[1]] = line.evidence
+        if re.search(r"\blsmod\b", command.typed):
+            if any(line.text.strip().startswith("nvidia") for line in command.output):
+                return []  # the module is loaded
+            if command.ended:
+                unloaded.append(command.line.evidence)
+    shows = case.said(
+        "sees_no_gpu", "no_device", "no_cuda_gpus", "no_driver", "no_communication", "no_devices_found", "dlopen"
+    )  # fmt: skip
+    if not running or not built or running[0][0] in built or case.said("wsl") or not (unloaded or shows):
+        return []
+    release, where = running[0]
+    return [
+        candidate(
+            "driver_module_not_loaded", 94, (*unloaded[:1], *shows[:1], where, *[*built.values()][:1]),
+            f"The driver's kernel module is built for another kernel ({', '.join(built)}) than the running one ({release})",
+        )
+    ]  # fmt: skip
+
+
+def judge_hidden_gpus(case: Case) -> list[Candidate]:
+    """Find a CUDA_VISIBLE_DEVICES that names no GPU of this machine, and a program without a GPU."""
+    machine = case.place.machine
+    visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None
+    shows = case.said("no_cuda_gpus", "no_device", "sees_no_gpu", "bad_ordinal")
+    if machine is None or visible is None or not shows or not machine.gpus:
+        return []
+    first = visible.split(",", maxsplit=1)[0].strip()  # it decides; a UUID may be a MIG device's
+    if (
+        int(first) < len(machine.gpus)
+        if re.fullmatch(r"\d{1,9}", first)
+        else first.startswith(("GPU-", "MIG-"))
+    ):
+        return []
+    where = Evidence(text=f"CUDA_VISIBLE_DEVICES={visible}", source="environment")
+    return [
+        candidate(
+            "visible_devices_invalid", 96, (*shows[:1], where),
+            f"CUDA_VISIBLE_DEVICES={visible!r} names none of the {len(machine.gpus)} GPUs of this machine",
+            "`unset CUDA_VISIBLE_DEVICES`, or name GPUs that `nvidia-smi -L` lists, such as `0` or `0,1`.",
+            confidence="certain",
+        )
+    ]  # fmt: skip
+
+
+# --- memory of the GPU -------------------------------------------------------------------------
+
+_STARVED = 0.06  # of the card's memory; cuDNN's handle and workspace need some hundred MiB
+_PLENTY = 0.12
+_FILLED = 0.7  # of the reserved memory that tensors of the job use when it runs out
+
+
+def judge_free_memory(case: Case) -> list[Candidate]:
+    """Judge the free memory that XLA and TensorFlow print when cuDNN cannot start."""
+    free, total = (int(case.facts.first(name) or 0) for name in ("free_bytes", "total_bytes"))
+    shows = case.said("dnn_handle", "dnn_library")
+    if not case.facts.first("free_bytes") or not total or not shows:
+        return []
+    where = (*shows[:1], *case.facts.where("free_bytes"))
+    text = f"{free >> 20} of {total >> 20} MiB were free"
+    if free / total < _STARVED:
+        return [
+            candidate("preallocation_leaves_no_memory", 85, where,
+                      f"The framework reserved nearly all GPU memory: {text} when cuDNN started"),
+            candidate("gpu_memory_exhausted", 60, where,
+                      f"Other processes use the GPU's memory: {text} when cuDNN started"),
+        ]  # fmt: skip
+    if free / total < _PLENTY:
+        return []
+    case.ruled_out.update(("preallocation_leaves_no_memory", "gpu_memory_exhausted"))
+    title = f"{text}, which is enough memory: the cuDNN found is not the one that this build requires"
+    return [
+        candidate("cudnn_major_mismatch", 66, where, title, confidence="possible"),
+        candidate("cudnn_not_found", 60, where),
+    ]
+
+
+def judge_reserved_memory(case: Case) -> list[Candidate]:
+    """Judge the statistics that the allocator of TensorFlow and XLA prints when a tensor does not fit."""
+    limit, used = (int(case.facts.first(name) or 0) for name in ("bfc_limit", "bfc_in_use"))
+    shows = case.said("oom", "oom_xla")
+    if not limit or not used or not shows or used < _FILLED * limit:
+        return []
+    case.ruled_out.add("preallocation_leaves_no_memory")
+    where = (*shows[:1], *case.facts.where("bfc_limit", "bfc_in_use"))
+    title = f"The job's own tensors use {used >> 20} of the {limit >> 20} MiB that it reserved"
+    return [candidate("gpu_memory_exhausted", 84, where, title)]
+
+
+# --- kernels of the build ----------------------------------------------------------------------
+
+_NEW, _OLD = "arch_not_in_wheel_too_new", "arch_dropped_too_old"
+_NO_GPUS = re.compile(
+    r"\bgpus?\b[\w ]{0,30}[:=(] {0,3}\[\]|\bgpus? count ?[:=] ?0\b|\b(?:number|num|count)\b.{0,20}\bgpus?\b[\w ]{0,12}[:=] {0,3}0\b",
+    re.IGNORECASE,
+)  # fmt: skip
+
+
+def judge_kernels(case: Case) -> list[Candidate]:
+    """Compare the GPU's capability with the arch list of the text or of its build.
+
+    Without an arch list, compare it with the CUDA releases that support the GPU.
+    """
+    facts = case.facts
+    plain = case.said("not_compatible", "no_kernel", "needs_newer_cuda")
+    shows = plain or case.said("cudnn_status", "dnn_handle", "dnn_library")
+    capability = facts.first("capability") or facts.first("board_capability")
+    if not shows or not capability or case.said("too_old_gpu"):
+        return []
+    compared = facts.where("capability", "board_capability", "kernels", "kernel", "cuda_build")
+    where = (*shows, *compared)
+    listed = facts.first("kernels") or " ".join(facts.all("kernel"))
+    have = listed.split() if listed else _find_kernels_of_build(case, capability)
+    if have and case.place.serves(have, capability):
+        compiled = case.place.serves([k.removesuffix("+PTX") for k in have], capability)
+        if not compiled and (failed := case.said("ptx_failed", "needs_newer_cuda")):
+            title = f"The build has only PTX for this GPU ({capability}), and the driver failed to compile it"
+            return [candidate(_NEW, 86, (*failed, *compared), title)]
+        case.ruled_out.update((_NEW, _OLD))
+        title = "The framework has kernels for this GPU, but a compiled extension has none"
+        extension = candidate("extension_built_for_other_torch_or_cuda", 66, where, title)
+        return [extension] if case.said("no_kernel") else []
+    if have:
+        newer = Version(capability) > max(map(_parse_kernel, have))
+        title = f"The build has no kernels for this GPU ({capability}), only for {' '.join(have)}"
+        weight = 98 if plain else 72
+    elif by_cuda := _compare_with_cuda(case, capability):
+        newer, title = by_cuda
+        weight = 96 if plain else 74
+    else:
+        return _judge_by_age(case, capability, where) if plain else []
+    confidence: Confidence = "certain" if plain else "likely"
+    return [candidate(_NEW if newer else _OLD, weight, where, title, confidence=confidence)]
+
+
+def _parse_kernel(kernel: str) -> Version:
+    return Version(kernel.removesuffix("+PTX").rstrip("af"))
+
+
+def _find_kernels_of_build(case: Case, capability: str) -> list[str]:
+    """Return the kernels of the build with the text's version or CUDA, if all such builds agree."""
+    cuda = case.facts.first("cuda_build")
+    for name in ("torch", "tensorflow"):
+        version = case.facts.first(name)
         if not version and not (cuda and name == "torch"):
             continue
         named = [
             b for b in case.profiles.builds
-            if b.framework == name and b.kernels and b.cuda and (not version or _is_same(b, version))
+            if b.framework == name and b.kernels and b.cuda and (not version or _is_release(b, version))
             and (not cuda or b.cuda == cuda or b.cuda.startswith(cuda + "."))
         ]  # fmt: skip
         if not cuda:
             named = [b for b in named if b.index == "pypi"] or named
-        answers = {case.serves(b.kernels, capability) for b in named}
-        if len(answers) == 1:
+        if len({case.place.serves(b.kernels, capability) for b in named}) == 1:
             return list(named[0].kernels)
     return []
 
 
-def _is_same(build: Build, version: str) -> bool:
+def _is_release(build: Build, version: str) -> bool:
     """Return whether a build has that version. A nightly counts as its release."""
     return meets(version, f"=={build.version}") or Version(version).base_version == build.version
 
 
-def _is_of_cuda(case: Case, capability: str) -> tuple[bool, str] | None:
+def _compare_with_cuda(case: Case, capability: str) -> tuple[bool, str] | None:
     """Return (newer, title) if no build of that CUDA can have kernels for the GPU."""
     cuda = case.facts.first("cuda_build")
-    model = _find_model(case, capability)
+    model = next((g for g in case.profiles.gpus if g.capability == capability), None)
     if not cuda or "." not in cuda or model is None:
         return None
     if model.first_cuda and Version(model.first_cuda) > Version(cuda):
-        return (
-            True,
-            f"This GPU ({capability}) requires CUDA {model.first_cuda} or newer; the build is for {cuda}",
-        )
-    if model.last_cuda and Version(model.last_cuda) < Version(cuda):
-        return (
-            False,
-            f"This GPU ({capability}) requires CUDA {model.last_cuda} or older; the build is for {cuda}",
-        )
-    return None
+        bound = f"{model.first_cuda} or newer"
+    elif model.last_cuda and Version(model.last_cuda) < Version(cuda):
+        bound = f"{model.last_cuda} or older"
+    else:
+        return None
+    title = f"This GPU ({capability}) requires CUDA {bound}; the build is for {cuda}"
+    return bound.endswith("newer"), title
 
 
-def _find_model(case: Case, capability: str) -> GpuModel | None:
-    return next((g for g in case.profiles.gpus if g.capability == capability), None)
-
-
-def _by_age(case: Case, capability: str, evidence: Sequence[Evidence]) -> list[CauseCandidate]:
+def _judge_by_age(case: Case, capability: str, where: Sequence[Evidence]) -> list[Candidate]:
     """Judge a GPU by its age, as nothing is known of the build.
 
     Releases drop old GPUs and never add them again. No release dropped a GPU that every build of the newest
@@ -156,37 +282,25 @@ def _by_age(case: Case, capability: str, evidence: Sequence[Evidence]) -> list[C
     newest = [b for b in torch if Version(b.version) == latest]
     if not newest:
         return []
-    beyond = Version(capability) > max(Version(_parse_number(k)) for b in newest for k in b.kernels)
-    newer = beyond or all(case.serves(b.kernels, capability) for b in newest)
-    return [
-        _make_candidate(newer, 84, "likely", evidence, None),
-        _make_candidate(not newer, 50, "possible", evidence, None),
-    ]
+    beyond = Version(capability) > max(_parse_kernel(k) for b in newest for k in b.kernels)
+    newer = beyond or all(case.place.serves(b.kernels, capability) for b in newest)
+    likelier, other = (_NEW, _OLD) if newer else (_OLD, _NEW)
+    return [candidate(likelier, 84, where), candidate(other, 50, where)]
 
 
-def _find_empty_list(case: Case) -> tuple[Evidence, ...]:
-    """Return the first line in which the program prints that it has no GPU: an empty list, or a count of 0."""
-    return tuple(evidence(line) for line in case.said.lines if _NO_GPUS.search(line.text))[:1]
-
-
-def platform(case: Case) -> list[CauseCandidate]:
+def judge_platform(case: Case) -> list[Candidate]:
     """Find a release without a GPU build for its system."""
     facts = case.facts
-    native = (facts.holds("os=windows") or case.said.group("native_windows")) and not case.said.group("wsl")
-    shows = next(
-        (
-            case.said.group(n)
-            for n in ("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back")
-            if case.said.group(n)
-        ),
-        _find_empty_list(case),
-    )
+    native = (facts.holds("os=windows") or case.said("native_windows")) and not case.said("wsl")
+    shows = case.said("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back")
+    if not shows:  # the program prints that it has no GPU: an empty list, or a count of 0
+        shows = tuple(line.evidence for line in case.lines if _NO_GPUS.search(line.text))[:1]
     if not shows or not native or facts.holds("os=wsl"):
         return []
     for name in ("tensorflow", "jax"):
         version = facts.first(name)
         there = [b for b in case.profiles.builds if b.framework == name and b.platform == "windows-x86_64"]
-        if not version or any(b.cuda and _is_same(b, version) for b in there):
+        if not version or any(b.cuda and _is_release(b, version) for b in there):
             continue
         with_gpu = max((Version(b.version) for b in there if b.cuda), default=None)
         if with_gpu is None and name == "tensorflow":
@@ -194,10 +308,9 @@ def platform(case: Case) -> list[CauseCandidate]:
         if with_gpu is None or Version(version) > with_gpu:
             last = f"; {with_gpu} is the last release with one" if with_gpu else ""
             return [
-                CauseCandidate(
-                    cause="no_gpu_build_for_platform", weight=93, confidence="certain",
-                    evidence=(*shows[:1], *facts.where(name, "os")),
-                    title=f"{name} {version} has no GPU build for native Windows{last}",
+                candidate(
+                    "no_gpu_build_for_platform", 93, (*shows[:1], *facts.where(name, "os")),
+                    f"{name} {version} has no GPU build for native Windows{last}", confidence="certain",
                 )
             ]  # fmt: skip
     return []

@@ -1,4 +1,4 @@
-"""Compare required libraries with installed ones: missing, older or duplicate."""
+"""Compare the libraries that a text needs with those that exist: missing, older, or two of one name."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import re
 
 from packaging.version import InvalidVersion, Version
 
-from ..model import Confidence
-from .candidates import Case, CauseCandidate
-from .facts import meets
-from .version_texts import spelled
+from .facts import get_major, meets, spell_cudnn
+from .lines import Line, Raised
+from .rules import Candidate, Case, candidate
 
 # Sonames whose number is the CUDA major (cudart's up to CUDA 10 is the release): NVIDIA's CUDA
 # compatibility documents; libcufft, libcurand, libcusolver number on their own.
@@ -17,78 +16,75 @@ _BY_CUDA = re.compile(
     r"(?:lib)?(cudart|cublaslt|cublas|nvrtc|nvjitlink|cupti|cusparse)(?:64_|\.so\.)(\d+(?:\.\d+)?)",
     re.IGNORECASE,
 )
-CUDA = re.compile(
+_CUDA = re.compile(
     r"(?:lib)?(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc|nccl|cupti|nvtoolsext|nvjitlink|cufile|npp)",
     re.IGNORECASE,
 )
-CUDNN = re.compile(r"(?:lib)?cudnn", re.IGNORECASE)
+_CUDNN = re.compile(r"(?:lib)?cudnn", re.IGNORECASE)
 _OTHER = re.compile(
     r"(?:lib)?(?:nvinfer|nvonnxparser|nvparsers|nvjpeg|cutensor|cudss|nvshmem|nvcomp|nvimgcodec|nvvm)",
     re.IGNORECASE,
 )
-DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
+_DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
+_WHEELS = tuple(f"nvidia-cudnn-cu{major}" for major in range(11, 20))
+
+# --- cuDNN -------------------------------------------------------------------------------------
 
 
-def cudnn_pair(case: Case) -> list[CauseCandidate]:
+def judge_cudnn_versions(case: Case) -> list[Candidate]:
     """Compare the loaded cuDNN with the one that the build was compiled with."""
-    facts, shows = case.facts, case.said.group("loaded_older") or case.said.group("cudnn_older_jax")
-    loaded, built = _judge_loaded(case)
+    facts = case.facts
+    loaded, built = _read_loaded_cudnn(case)
     stated = ("cudnn_required", "cudnn_older") if facts.all("cudnn_listed") else ("cudnn_required",)
-    shows = shows or facts.where(*stated)
+    shows = case.said("loaded_older", "cudnn_older_jax") or facts.where(*stated)
     if not shows:
         return []
-    evidence = (*shows[:2], *facts.where("cudnn_loaded", "cudnn", "library_path"))
+    where = (*shows[:2], *facts.where("cudnn_loaded", "cudnn", "library_path"))
     if not loaded or not built:
         return [
-            CauseCandidate(cause="cudnn_older_than_compiled", weight=66, confidence="likely", evidence=shows),
-            CauseCandidate(cause="cudnn_major_mismatch", weight=60, confidence="possible", evidence=shows),
+            candidate("cudnn_older_than_compiled", 66, shows),
+            candidate("cudnn_major_mismatch", 60, shows),
         ]
-    if loaded.split(".")[0] != built.split(".")[0]:
-        title = f"cuDNN {loaded} is loaded; the build requires major {built.split('.')[0]} (compiled with {built})"
-        return [
-            CauseCandidate(
-                cause="cudnn_major_mismatch", weight=92, confidence="certain", evidence=evidence, title=title
-            )
-        ]
+    if get_major(loaded) != get_major(built):
+        title = (
+            f"cuDNN {loaded} is loaded; the build requires major {get_major(built)} (compiled with {built})"
+        )
+        return [candidate("cudnn_major_mismatch", 92, where, title, confidence="certain")]
     adequate = _has_adequate_cudnn(case, built)
-    older = CauseCandidate(
-        cause="cudnn_older_than_compiled", weight=60 if adequate else 76, confidence="likely", evidence=evidence,
-        title=f"cuDNN {loaded} is loaded; the build requires {built} or newer of the same major",
-    )  # fmt: skip
-    shadowed = CauseCandidate(
-        cause="cudnn_shadowed_by_other_copy", weight=75 if adequate else 55, confidence="likely", evidence=evidence,
-        title=f"cuDNN {loaded} is loaded instead of a newer copy on this machine" if adequate else None,
-    )  # fmt: skip
-    return [older, shadowed]
+    title = f"cuDNN {loaded} is loaded; the build requires {built} or newer of the same major"
+    instead = f"cuDNN {loaded} is loaded instead of a newer copy on this machine" if adequate else None
+    return [
+        candidate("cudnn_older_than_compiled", 60 if adequate else 76, where, title, confidence="likely"),
+        candidate(
+            "cudnn_shadowed_by_other_copy", 75 if adequate else 55, where, instead, confidence="likely"
+        ),
+    ]
 
 
 def _has_adequate_cudnn(case: Case, built: str) -> bool:
     """Return whether a copy that suits the build is installed. Without a list of copies, words decide."""
     facts = case.facts
-    wheels = (f"nvidia-cudnn-cu{major}" for major in range(11, 20))
     required = facts.where("cudnn_built", "cudnn_required")  # a version in these lines is not installed
     versions = [f.value for f in facts.seen.get("cudnn", ()) if f.evidence not in required]
-    versions += [v for name in ("cudnn_listed", *wheels) for v in facts.all(name)]
-    if any(_is_at_least(v, built) and v.split(".")[0] == built.split(".", maxsplit=1)[0] for v in versions):
+    versions += [v for name in ("cudnn_listed", *_WHEELS) for v in facts.all(name)]
+    if any(_is_at_least(v, built) and get_major(v) == get_major(built) for v in versions):
         return True
-    return not facts.all("cudnn_listed") and bool(case.said.group("conda_or_path"))
+    return not facts.all("cudnn_listed") and bool(case.said("conda_or_path"))
 
 
-def _judge_loaded(case: Case) -> tuple[str | None, str | None]:
+def _read_loaded_cudnn(case: Case) -> tuple[str | None, str | None]:
     """Return the loaded and the required cuDNN.
 
     JAX names the oldest cuDNN that it supports. Its major can differ from that of the compiled one.
     """
     facts = case.facts
     minimum, installed = facts.first("minimum"), facts.first("installed")
-    if minimum and installed and case.said.group("cudnn_older_jax"):
-        return spelled(installed), spelled(minimum)
-    required = facts.first("cudnn_required")
-    loaded = facts.first("cudnn_loaded")
+    if minimum and installed and case.said("cudnn_older_jax"):
+        return spell_cudnn(installed), spell_cudnn(minimum)
+    required, loaded = facts.first("cudnn_required"), facts.first("cudnn_loaded")
     if required and not loaded:
-        loaded = next(
-            (v for v in facts.all("cudnn") if v != required and not _is_at_least(v, required)), None
-        )
+        older = (v for v in facts.all("cudnn") if v != required and not _is_at_least(v, required))
+        loaded = next(older, None)
     return loaded, facts.first("cudnn_built") or required
 
 
@@ -99,195 +95,255 @@ def _is_at_least(version: str, bound: str) -> bool:
         return False
 
 
-# Longer than most functions: all candidates share the facts of the missing file.
-def cudnn_missing(case: Case) -> list[CauseCandidate]:
+def judge_missing_cudnn(case: Case) -> list[Candidate]:
     """Judge a missing cuDNN file: not installed, or another major is installed."""
     facts = case.facts
-    shows = case.said.group("cudnn_missing") or facts.said("missing", CUDNN)
-    others = ("cudnn_symbol", "nvidia_symbol", "paging_file")  # these say why it did not load
-    if not shows or any(case.said.group(name) for name in others):
+    shows = case.said("cudnn_missing") or facts.said("missing", _CUDNN)
+    # these say why it did not load
+    if not shows or case.said("cudnn_symbol", "nvidia_symbol", "paging_file"):
         return []
     names = [n for n in facts.all("missing") if "cudnn" in n.lower()]
     wanted = next((m for n in names if (m := _find_cudnn_major(n))), None)
     installed = _list_cudnn_majors(case)
-    evidence = (*shows, *facts.where("cudnn", "ctranslate2", "torch", "present"))
+    where = (*shows, *facts.where("cudnn", "ctranslate2", "torch", "present"))
     other = sorted(installed - {wanted}) if wanted and wanted not in installed else []
-    linux_wsl = bool(case.said.group("wsl")) and wanted == "8"
-    alone = not _misses_cuda(case)
+    # Where libraries of CUDA are missing too, and none was opened, cuDNN alone is not the cause.
+    alone = not _list_missing_cuda(case) or any(_CUDA.match(n) for n in facts.all("loaded"))
+    there = wanted in installed
+    title = f"cuDNN {wanted} is required; cuDNN {other[0]} is installed" if other else None
     found = [
-        CauseCandidate(
-            cause="cudnn_not_found", weight=72 if wanted in installed else 62 if alone else 50, evidence=evidence,
-            confidence="likely" if alone else "possible",
-        ),
-        CauseCandidate(cause="nvidia_libs_not_on_loader_path", weight=50 if wanted in installed else 40, confidence="possible", evidence=evidence),
-        CauseCandidate(
-            cause="cudnn_major_mismatch", weight=84 if other else 52, evidence=evidence,
-            confidence="likely" if other else "possible",
-            title=f"cuDNN {wanted} is required; cuDNN {other[0]} is installed" if other else None,
-        ),
+        candidate("cudnn_not_found", 72 if there else 62 if alone else 50, where,
+                  confidence="likely" if alone else "possible"),
+        candidate("nvidia_libs_not_on_loader_path", 50 if there else 40, where),
+        candidate("cudnn_major_mismatch", 84 if other else 52, where, title),
     ]  # fmt: skip
     if not alone and not installed:
-        found.append(
-            CauseCandidate(
-                cause="nvidia_libs_not_installed", weight=58, confidence="possible", evidence=evidence
-            )
-        )
-    if linux_wsl and not other:
-        found.append(
-            CauseCandidate(
-                cause="wsl_libcuda_wrong_or_unlinked", weight=64, confidence="possible", evidence=evidence
-            )
-        )
+        found.append(candidate("nvidia_libs_not_installed", 58, where))
+    if case.said("wsl") and wanted == "8" and not other:
+        found.append(candidate("wsl_libcuda_wrong_or_unlinked", 64, where))
     return found
 
 
-def _misses_cuda(case: Case) -> bool:
-    """Return whether libraries of CUDA are missing too, and none was opened: then cuDNN alone is not the cause."""
-    missing = [n for n in case.facts.all("missing") if CUDA.match(n) and not DRIVER.match(n)]
-    opened = any(CUDA.match(n) for n in case.facts.all("loaded"))
-    return bool(missing) and not opened
+def _list_missing_cuda(case: Case) -> list[str]:
+    return [n for n in case.facts.all("missing") if _CUDA.match(n) and not _DRIVER.match(n)]
 
 
 def _find_cudnn_major(name: str) -> str | None:
     match = re.search(r"\.so\.(\d+)|64_(\d+)\.dll", name, re.IGNORECASE)
-    return (match.group(1) or match.group(2)) if match else None
+    return (match[1] or match[2]) if match else None
 
 
 def _list_cudnn_majors(case: Case) -> set[str]:
     """Return the cuDNN majors that are installed, or that the text's frameworks contain."""
     facts = case.facts
-    wheels = (f"nvidia-cudnn-cu{major}" for major in range(11, 20))
-    majors = {v.split(".")[0] for name in ("cudnn", *wheels) for v in facts.all(name)}
+    majors = {get_major(v) for name in ("cudnn", *_WHEELS) for v in facts.all(name)}
     majors |= {m for p in facts.all("present") if "cudnn" in p and (m := _find_cudnn_major(p))}
     torch = facts.first("torch")
     if torch and not majors:
-        builds = [
-            b
-            for b in case.profiles.builds
-            if b.framework == "torch" and b.cudnn and meets(torch, f"=={b.version}")
-        ]
-        majors |= {found.group(1) for b in builds if (found := re.match(r"[=>~]{2}(\d+)", b.cudnn or ""))}
+        builds = (b for b in case.profiles.builds if b.framework == "torch" and b.cudnn)
+        required = {b.cudnn or "" for b in builds if meets(torch, f"=={b.version}")}
+        majors = {found[1] for text in required if (found := re.match(r"[=>~]{2}(\d+)", text))}
     return majors
 
 
-def cuda_missing(case: Case) -> list[CauseCandidate]:
+# --- CUDA --------------------------------------------------------------------------------------
+
+
+def judge_missing_cuda(case: Case) -> list[Candidate]:
     """Judge a missing CUDA library: not installed, not on the path, or another version."""
-    facts = case.facts
-    shows = case.said.group("lib_missing") or facts.said("missing", CUDA)
-    names = [n for n in facts.all("missing") if CUDA.match(n) and not DRIVER.match(n)]
-    if not shows or not names or case.said.group("paging_file"):
+    facts, names = case.facts, _list_missing_cuda(case)
+    shows = case.said("lib_missing") or facts.said("missing", _CUDA)
+    if not shows or not names or case.said("paging_file"):
         return []
-    no_driver = any(DRIVER.match(n) for n in facts.all("missing")) or case.said.group("proc_missing")
-    evidence = (*shows, *facts.where("cuda", "cuda_path", "present"))
-    limit = 50 if no_driver else 100
-    weights = dict.fromkeys(
-        ("cuda_major_mismatch", "nvidia_libs_not_installed", "nvidia_libs_not_on_loader_path"), 44
+    mismatch, absent, unseen = (
+        "cuda_major_mismatch",
+        "nvidia_libs_not_installed",
+        "nvidia_libs_not_on_loader_path",
     )
+    weights = {mismatch: 44, absent: 44, unseen: 44}
     numbered = any(re.search(r"\d", n) for n in names)
-    weights["cuda_major_mismatch" if numbered else "nvidia_libs_not_on_loader_path"] = 52
+    weights[mismatch if numbered else unseen] = 52
     title = None
-    wanted = next((w for n in names if (w := _find_wanted(n))), None)
-    there = _list_installed(case)
-    if any(_is_installed(case, n) for n in names) or case.said.group("found_elsewhere"):
-        weights["nvidia_libs_not_on_loader_path"] = 86
+    wanted = next((w for n in names if (w := _find_cuda(n))), None)
+    present = (c for p in facts.all("present") if (c := _find_cuda(p.rsplit("/", 1)[-1])))
+    there = list(dict.fromkeys([*facts.all("cuda"), *facts.all("cuda_path"), *present]))
+    if any(_is_installed(case, n) for n in names) or case.said("found_elsewhere"):
+        weights[unseen] = 86
     elif "cuda" in facts.all("absent") and not there:
-        weights["nvidia_libs_not_installed"] = 84
+        weights[absent] = 84
     elif wanted and there:
         if any(_is_match(wanted, have) for have in there):
-            weights["nvidia_libs_not_on_loader_path"], weights["nvidia_libs_not_installed"] = 70, 48
+            weights[unseen], weights[absent] = 70, 48
         else:
-            weights["cuda_major_mismatch"] = 88
+            weights[mismatch] = 88
             title = f"{names[0]} belongs to CUDA {wanted}, but CUDA {', '.join(there)} is installed"
-    if case.said.group("extension_names"):
-        weights["extension_built_for_other_torch_or_cuda"] = _weigh_extension(case, wanted)
-    return [
-        CauseCandidate(
-            cause=cause, weight=min(weight, limit), evidence=evidence,
-            confidence="likely" if min(weight, limit) >= 66 else "possible",
-            title=title if cause == "cuda_major_mismatch" else None,
+    if case.said("extension_names"):
+        built = facts.first("cuda_build")
+        known = wanted and built
+        weights["extension_built_for_other_torch_or_cuda"] = (
+            (60 if _is_match(wanted or "", built or "") else 90) if known else 62
         )
-        for cause, weight in weights.items()
-    ]  # fmt: skip
-
-
-def listed(case: Case) -> list[CauseCandidate]:
-    """Find missing libraries of NVIDIA beside CUDA, such as TensorRT, of which the text lists the file."""
-    facts = case.facts
-    files = {re.split(r"[/\\]", p)[-1].lower(): p for p in facts.all("present")}
-    names = [n for n in facts.all("missing") if _OTHER.match(n) and n.lower() in files]
-    if not names:
-        return []
-    where = (
-        *facts.said("missing", re.compile(re.escape(names[0]))),
-        *facts.said("present", re.compile(re.escape(files[names[0].lower()]))),
-    )
+    no_driver = any(_DRIVER.match(n) for n in facts.all("missing")) or case.said("proc_missing")
+    limit = 50 if no_driver else 100
+    where = (*shows, *facts.where("cuda", "cuda_path", "present"))
     return [
-        CauseCandidate(cause="nvidia_libs_not_on_loader_path", weight=88, confidence="likely", evidence=where)
+        candidate(cause, min(weight, limit), where, title if cause == mismatch else None)
+        for cause, weight in weights.items()
     ]
 
 
-def unopened(case: Case) -> list[CauseCandidate]:
+def judge_listed(case: Case) -> list[Candidate]:
+    """Find missing libraries of NVIDIA beside CUDA, such as TensorRT, of which the text lists the file."""
+    facts = case.facts
+    files = {re.split(r"[/\\]", p)[-1].lower(): p for p in facts.all("present")}
+    name = next((n for n in facts.all("missing") if _OTHER.match(n) and n.lower() in files), None)
+    if name is None:
+        return []
+    missing = facts.said("missing", re.compile(re.escape(name)))
+    present = facts.said("present", re.compile(re.escape(files[name.lower()])))
+    return [candidate("nvidia_libs_not_on_loader_path", 88, (*missing, *present))]
+
+
+def judge_unopened(case: Case) -> list[Candidate]:
     """Judge libraries that a framework does not open and does not name, by what the text lists as installed."""
-    facts, shows = case.facts, case.said.group("dlopen")
-    if not shows or facts.all("missing") or case.said.group("libcuda_missing"):
+    facts, shows = case.facts, case.said("dlopen")[:2]
+    if not shows or facts.all("missing") or case.said("libcuda_missing"):
         return []
-    has_libraries = [p for p in facts.all("present") if CUDA.match(p.replace("\\", "/").rsplit("/", 1)[-1])]
-    if has_libraries or facts.all("wheel"):
-        cause, weight = "nvidia_libs_not_on_loader_path", 66
-        where = facts.where("wheel", "present")
-    elif "cuda" in (*facts.all("absent"), *facts.all("searched")) or facts.all("no_wheels"):
-        cause, weight = (
-            "nvidia_libs_not_installed",
-            84 if facts.all("absent") or facts.all("searched") else 64,
-        )
-        where = facts.where("absent", "searched", "no_wheels")
-    else:
-        return []
-    confidence: Confidence = "likely" if weight >= 66 else "possible"
-    return [CauseCandidate(cause=cause, weight=weight, confidence=confidence, evidence=(*shows[:2], *where))]
+    listed = any(_CUDA.match(p.replace("\\", "/").rsplit("/", 1)[-1]) for p in facts.all("present"))
+    if listed or facts.all("wheel"):
+        return [candidate("nvidia_libs_not_on_loader_path", 66, (*shows, *facts.where("wheel", "present")))]
+    searched = (*facts.all("absent"), *facts.all("searched"))
+    if "cuda" in searched or facts.all("no_wheels"):
+        where = (*shows, *facts.where("absent", "searched", "no_wheels"))
+        return [candidate("nvidia_libs_not_installed", 84 if searched else 64, where)]
+    return []
 
 
 def _is_installed(case: Case, name: str) -> bool:
     """Return whether the text lists the file, or the package with it."""
     if any(name in path for path in case.facts.all("present")):
         return True
-    match, wanted = _BY_CUDA.match(name), _find_wanted(name)
+    match, wanted = _BY_CUDA.match(name), _find_cuda(name)
     if not match or not wanted:
         return False
-    family = match.group(1).lower().replace("cublaslt", "cublas").replace("cudart", "cuda-runtime")
+    family = match[1].lower().replace("cublaslt", "cublas").replace("cudart", "cuda-runtime")
     return f"{family}-cu{wanted}" in case.facts.all("wheel")
 
 
-def _find_wanted(name: str) -> str | None:
+def _find_cuda(name: str) -> str | None:
     """Return the CUDA of a soname: libcudart.so.11.0 and cudart64_110.dll belong to CUDA 11."""
     found = _BY_CUDA.match(name)
     if not found:
         return None
-    number = found.group(2)
+    number = found[2]
     if "64_" in name and len(number) > 2:
         number = f"{number[:2]}.{number[2]}"
     elif "64_" in name and number in ("75", "80", "90", "91", "92"):
         number = f"{number[0]}.{number[1]}"
-    return number if "." in number and float(number) < 11 else number.split(".")[0]
-
-
-def _list_installed(case: Case) -> list[str]:
-    """Return the installed CUDA versions that the text shows. The driver's libraries do not count."""
-    present = [w for p in case.facts.all("present") if (w := _find_wanted(p.rsplit("/", 1)[-1]))]
-    return list(dict.fromkeys([*case.facts.all("cuda"), *case.facts.all("cuda_path"), *present]))
+    return number if "." in number and float(number) < 11 else get_major(number)
 
 
 def _is_match(wanted: str, have: str) -> bool:
-    return (
-        have == wanted
-        or have.startswith(wanted + ".")
-        or ("." in wanted and have == wanted.split(".", maxsplit=1)[0])
-    )
+    return have == wanted or have.startswith(wanted + ".") or ("." in wanted and have == get_major(wanted))
 
 
-def _weigh_extension(case: Case, wanted: str | None) -> int:
-    """Return the weight of an extension that requires another CUDA's library than torch."""
-    built = case.facts.first("cuda_build")
-    if wanted and built:
-        return 60 if _is_match(wanted, built) else 90
-    return 62
+# --- DLLs that Windows finds, but does not load ------------------------------------------------
+
+_DLL = re.compile(r"([\w-]{2,60}\.(?:dll|pyd))\b", re.IGNORECASE)
+_IMPORTING = re.compile(r"DLL load failed while importing (\w{1,60})", re.IGNORECASE)
+
+
+def judge_missing_procedure(case: Case) -> list[Candidate]:
+    """Judge error 127: the DLL exists, but a DLL that it uses is loaded in another version."""
+    shows = case.said("procedure_missing")
+    if not shows or case.said("paging_file"):
+        return []
+    names = [n for e in shows for n in _DLL.findall(e.text)]
+    frameworks = ("torch", "tensorflow", "paddlepaddle", "onnxruntime", "mxnet")
+    case.ruled_out.add("cudnn_not_found")
+    shadowed, mixed = "cudnn_shadowed_by_other_copy", "nvidia_lib_symbol_mismatch"
+    weights = {shadowed: 40, mixed: 44, "package_files_damaged": 36}
+    if any(_CUDNN.match(n) for n in names):
+        weights[shadowed] = 66
+    elif any(_CUDA.match(n) for n in names):
+        weights[mixed] = 66
+    elif any(_IMPORTING.search(e.text) for e in shows):
+        weights["extension_built_for_other_torch_or_cuda"] = 66
+    if sum(bool(case.facts.first(n)) for n in frameworks) > 1 or case.said("order_stated"):
+        weights["conflicting_frameworks_in_one_env"] = 64
+    title = "Windows found the DLL, but it needs a function that another loaded DLL does not have"
+    return [candidate(cause, weight, shows, title) for cause, weight in weights.items()]
+
+
+def judge_zlib(case: Case) -> list[Candidate]:
+    """Use a search for cuDNN or for zlibwapi.dll to judge error 126 of cuDNN 8."""
+    shows = case.said("cudnn_error_126")[:1]
+    searched, present = case.facts.all("searched"), case.facts.all("present")
+    if not shows:
+        return []
+    if any("zlibwapi" in p.lower() for p in present) or ("cudnn" in searched and "zlib" not in searched):
+        case.ruled_out.add("windows_zlib_missing")
+    elif "zlib" in searched and not case.said("cudnn_9_dll"):
+        return [candidate("windows_zlib_missing", 90, (*shows, *case.facts.where("searched")))]
+    return []
+
+
+# --- libraries of the system -------------------------------------------------------------------
+
+# Libraries that packages bring themselves: where one is missing, the package or its place is the cause.
+_OF_PACKAGES = re.compile(
+    r"lib(torch|c10|tensorflow|jax|tpu|python|mkl|iomp|nv|cu|onnxruntime|arrow|openblas|protobuf|triton|_)",
+    re.IGNORECASE,
+)
+_OPENED = re.compile(r"(?<![\w.+-])(lib[\w.+-]{1,60}?\.so(?:\.\d{1,5}){0,4}): cannot open shared object file")
+
+
+def judge_system_library(case: Case) -> list[Candidate]:
+    """Find a missing system library: one in system_libraries.yaml, or one that ended an import."""
+    last = case.exceptions[-1] if case.exceptions else None
+    ends = _OPENED.search(last.message) if last else None
+    opened = {m[1]: line for line in reversed(case.lines) for m in _OPENED.finditer(line.text)}
+    for name, line in reversed(opened.items()):
+        if any(p.match(name) for p in (_CUDA, _CUDNN, _DRIVER)):
+            continue
+        rows = case.profiles.system_libraries
+        # a name without a number is a development link (libsndfile.so)
+        exact = next((r for r in rows if r.soname == name), None)
+        row = exact or next(
+            (r for r in rows if name.endswith(".so") and r.soname.startswith(name + ".")), None
+        )
+        ended = bool(ends and ends[1] == name)
+        if row and (ended or not _is_continued(last, name, line)):
+            package = last.package if last and ended else None
+            needs = f", required by {package}," if package else ""
+            newer = f" ({row.deb_t64} from Ubuntu 24.04 and Debian 13 on)" if row.deb_t64 else ""
+            rpm = row.rpm or f"'{row.soname}()(64bit)'"
+            fix = f"Debian and Ubuntu: `sudo apt-get install {row.deb}`{newer}. Fedora and RHEL: `sudo dnf install {rpm}`."
+            title = f"The system library {name}{needs} is missing"
+            return [
+                candidate("system_library_missing", 92, [line.evidence], title,
+                          fix + _suggest_replacement(case, name, package),
+                          confidence="certain" if ended else "likely")
+            ]  # fmt: skip
+        if ended and not row and not _OF_PACKAGES.match(name):
+            fix = f"Install the system package that contains it: `apt-file search {name}` or `dnf provides '*/{name}'` prints its name."
+            title = f"The library {name} is missing"
+            return [candidate("system_library_missing", 52, [line.evidence], title, fix)]
+    return []
+
+
+def _is_continued(last: Raised | None, name: str, line: Line) -> bool:
+    """Return whether the text ends with an unrelated exception.
+
+    Lines after an exception's first line belong to its message.
+    """
+    if last is None or name in last.message or last.kind in ("ImportError", "OSError"):
+        return False
+    return line.source != last.line.source or line.number < last.line.number
+
+
+def _suggest_replacement(case: Case, name: str, module: str | None) -> str:
+    """Return advice on a package with the same module that does not require the library."""
+    package = next((r.package for r in case.profiles.imports if r.module == module), module)
+    row = next((r for r in case.profiles.replacements if name in r.without and r.package == package), None)
+    return f" Without a display, require {row.instead} instead of {row.package}." if row else ""

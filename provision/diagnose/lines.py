@@ -1,4 +1,4 @@
-"""Read the relevant lines of a log of any size, in one bounded pass.
+"""Read a log of any size: its relevant lines, the exceptions in them and the commands that a person typed.
 
 A short log is read completely. Of a long log, the beginning and the end are read completely. Between them, lines
 that contain one of a few stems (`STEMS`) are kept, each shape once: lines that differ in digits only have one
@@ -9,13 +9,18 @@ a bound.
 from __future__ import annotations
 
 import codecs
+import dataclasses
+import functools
+import html
 import itertools
+import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..system.redaction import mask_secrets, remove_controls
+from ..model import Evidence
+from ..system.redaction import clean, mask_secrets, remove_controls
 
 BLOCK = 1 << 20
 EDGE = 192 << 10
@@ -35,6 +40,7 @@ _TEXT = bytes(range(0x20, 0x7F)) + b"\t\n\r\x1b"
 _IS_TEXT = bytes(b in _TEXT for b in range(256))
 _RUN = 16  # bytes of text in a row that junk hardly has by chance
 _RUNS = 400  # in one block: with more it is read as text is
+_SHOWN = 300  # characters of a line that evidence shows
 _PRINTABLE = re.compile(rb"[\x20-\x7e\t\r\x1b]{6,}")
 
 
@@ -45,6 +51,15 @@ class Line:
     source: str
     number: int
     text: str
+
+    @property
+    def evidence(self) -> Evidence:
+        return _make_evidence(self)
+
+
+@functools.lru_cache(maxsize=4096)  # many patterns find the same line
+def _make_evidence(line: Line) -> Evidence:
+    return Evidence(text=clean(line.text.strip(), _SHOWN), source=line.source, line=line.number)
 
 
 @dataclass(slots=True)
@@ -269,3 +284,217 @@ def _is_not_utf8(raw: bytes) -> bool:
 def _has_stem(part: bytes) -> bool:
     low = part[:WIDTH].lower()
     return any(stem in low for stem in STEMS[3:])
+
+
+# --- wrappers: prefixes that containers, schedulers, loggers and web pages add to lines --------
+
+_DEEP = 3  # wrappers around each other: a rank's line, in a container's log, in a page
+_FEW = 3  # lines below which nothing is said of most
+_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,5}|#x[0-9a-fA-F]{1,4});")
+_DAY = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_LEVEL = r"\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\]?"
+_WRAPPERS = tuple(
+    (re.compile(form), share)
+    for form, share in (
+        # forms that nothing else has: a fifth of the lines suffices
+        (rf"{_DAY} std(?:out|err) [FP] ", 0.2),  # the files of a container runtime
+        (
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d) ",
+            0.2,
+        ),  # docker logs --timestamps
+        (
+            r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \S{1,60} (?P<of>[\w./@-]{1,60}(?:\[\d{1,8}\])?): ",
+            0.2,
+        ),  # journalctl
+        (r"(?P<of>\[pod/[\w./-]{1,150}\]) ", 0.2),  # kubectl logs --prefix
+        (r"(?P<of>\((?:[\w.]{1,60} )?pid=\d{1,8}(?:, ip=[\d.]{7,15})?\)) ", 0.2),  # Ray
+        (r"(?P<of>\[(?:default|rank) ?\d{1,4}\]|rank ?\d{1,4}):? ", 0.2),  # torchrun
+        # forms that a program's own lines can have: most lines must
+        (rf"{_DAY}[ :-]{{1,3}}{_LEVEL}[ :|-]{{1,10}}(?:\[?[\w.]{{1,60}}\]?: ?)?", 0.7),  # Python's logging
+        (r"(?P<of>\[\d{1,4}(?:,\d{1,4})?\](?:<std(?:out|err)>)?):? ?", 0.7),  # mpirun
+        (r"(?P<of>\d{1,4}): ", 0.7),  # srun --label
+        (r"(?P<of>[A-Za-z][\w.-]{0,60}[-_]\d{1,3}) {1,20}\| ?", 0.7),  # docker compose logs
+        (rf"{_LEVEL}[ :|-]{{1,4}}(?=\S)", 0.7),
+    )
+)
+_TEXTS = ("log", "message", "msg", "text")
+
+
+def unwrap(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines of one log without their wrappers.
+
+    Lines of several processes are grouped by process, so that a message and its second line stay neighbours.
+    """
+    unescaped = [_unescape(line) for line in lines]
+    for _ in range(_DEEP):
+        bare = _drop_prefix(unescaped)
+        if bare is None:
+            break
+        unescaped = bare
+    return [line for line in unescaped if line.text.strip()]
+
+
+def _unescape(line: Line) -> Line:
+    """Return a line without HTML escapes and without its JSON object."""
+    text = line.text
+    if text.startswith("{") and text.rstrip().endswith("}"):
+        text = _read_json_text(text) or text
+    if _ENTITY.search(text):
+        text = html.unescape(text)
+    return line if text is line.text else dataclasses.replace(line, text=text.rstrip())
+
+
+def _read_json_text(text: str) -> str | None:
+    """Return the text in a logging driver's JSON object, or None."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return (
+        next((document[k] for k in _TEXTS if isinstance(document.get(k), str)), None)
+        if isinstance(document, dict)
+        else None
+    )
+
+
+def _drop_prefix(lines: Sequence[Line]) -> list[Line] | None:
+    """Return the lines without their common prefix, or None if there is none."""
+    if len(lines) < _FEW:
+        return None
+    for form, share in _WRAPPERS:
+        matches = [form.match(line.text) for line in lines]
+        if sum(m is not None for m in matches) >= max(2, share * len(lines)):
+            bare = [_cut_prefix(line, match) for line, match in zip(lines, matches, strict=True)]
+            return _by_process(bare, matches) if "of" in form.groupindex else bare
+    return None
+
+
+def _cut_prefix(line: Line, match: re.Match[str] | None) -> Line:
+    return dataclasses.replace(line, text=line.text[match.end() :]) if match else line
+
+
+def _by_process(lines: list[Line], matches: Sequence[re.Match[str] | None]) -> list[Line]:
+    """Return the lines grouped by process, in the order of their first lines.
+
+    A line without a prefix stays with the line before it.
+    """
+    streams: dict[str, list[Line]] = {}
+    current = ""
+    for line, match in zip(lines, matches, strict=True):
+        current = match.group("of") if match else current
+        streams.setdefault(current, []).append(line)
+    return [line for stream in streams.values() for line in stream]
+
+
+# --- exceptions --------------------------------------------------------------------------------
+
+# In front of a line: a rank (torchrun), pytest's "E", a container's or a scheduler's name.
+_BEFORE = r"^(?:\[?(?:rank|default)?\d{1,4}\]?[:>] ?|E {1,8}|[\w.-]{1,60} {1,4}\| ){0,2}"
+_ENDS = ("Error", "Exception", "Interrupt", "Exit", "Found")
+_RAISED = re.compile(
+    _BEFORE + r"((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:" + "|".join(_ENDS) + r"))(?:: (.*))?$"
+)
+_FRAME = re.compile(r"^.{0,80}?File [\"']([^\"']{1,400})[\"'], line (\d{1,7})(?:,? in (.{1,200}))?$")
+_SITE = re.compile(r"/(?:site|dist)-packages/([^/]{1,120})")
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception in a text: its type without modules, message, line, and the file of the frame before it."""
+
+    kind: str
+    message: str
+    line: Line
+    file: str | None
+
+    @property
+    def package(self) -> str | None:
+        """The site-packages folder of the file that raised it."""
+        return package_of(self.file or "")
+
+
+def package_of(path: str) -> str | None:
+    """Return the top-level name in site-packages of a file, or None."""
+    match = _SITE.search(path.replace("\\", "/"))
+    return match.group(1).removesuffix(".py") if match else None
+
+
+def read_exceptions(lines: Sequence[Line]) -> list[Raised]:
+    """Return the exceptions of a text, in order."""
+    errors, file = [], None
+    for line in lines:
+        if match := read_frame(line.text):
+            file = match[0]
+        elif any(end in line.text for end in _ENDS) and (match_ := _RAISED.match(line.text.strip())):
+            errors.append(Raised(match_.group(1).rpartition(".")[2], match_.group(2) or "", line, file))
+            file = None
+    return errors
+
+
+def read_frame(text: str) -> tuple[str, int, str] | None:
+    """Return the file, line and function of a traceback line, or None."""
+    match = _FRAME.match(text)
+    return (match.group(1), int(match.group(2)), (match.group(3) or "").strip()) if match else None
+
+
+# --- typed commands: a report often shows them after the error, with files and packages that exist ---
+
+_ENV = r"(?:\([\w.+/:\\ -]{1,60}\) ?){0,2}"
+_PROMPTS = tuple(
+    re.compile(form)
+    for form in (
+        rf"{_ENV}PS [A-Za-z]:\\[^>\n]{{0,150}}> ?(?P<typed>.*)$",
+        rf"{_ENV}[A-Za-z]:\\[^>\n]{{0,150}}> ?(?P<typed>.*)$",
+        rf"{_ENV}\[?[\w.-]{{1,40}}@[\w.-]{{1,80}}[: ~][^$#%>\n]{{0,120}}[$#%\u276f] ?(?P<typed>.*)$",
+        rf"{_ENV}[\w.~/-]{{0,60}}[$\u276f\u279c] ?(?P<typed>.*)$",
+        r"(?:In \[\d{1,5}\]: )?!(?P<typed>\S.*)$",
+        r"(?:>>>|In \[\d{1,5}\]:) ?(?P<typed>.*)$",
+    )
+)
+_MARK = re.compile("[$#%>!+\u276f\u279c]")
+_PROMPT_WIDTH = 320  # characters that a prompt can have
+_BARE = re.compile(r"(?:[#%>+] |)(?P<typed>\S.*)$")  # a prompt that output can have too
+_PROGRAMS = (
+    r"find|ls|ldconfig|locate|where|whereis|dir|dpkg|rpm|apt|pip3?|conda|mamba|micromamba|uv|ldd|"
+    r"uname|lsmod|dkms|modinfo|"
+    r"python3?(?:\.\d{1,2})? -m pip|Get-ChildItem|gci"
+)
+_LISTS = re.compile(rf"(?:sudo )?(?:\S{{0,200}}[/\\])?(?:{_PROGRAMS})(?:\.exe)? ", re.IGNORECASE)
+_OUTPUT = 400  # lines of one output
+
+
+@dataclass(slots=True)
+class ShellCommand:
+    """A typed command, its line and its output. `ended`: a later prompt proves that the output is complete."""
+
+    typed: str
+    line: Line
+    output: list[Line] = field(default_factory=list)
+    ended: bool = False
+
+
+def read_commands(lines: Sequence[Line]) -> list[ShellCommand]:
+    """Return the commands of a text with their outputs, in order."""
+    found: list[ShellCommand] = []
+    for line in lines:
+        typed = _read_typed(line.text.strip())
+        if typed is None:
+            if found and len(found[-1].output) < _OUTPUT and found[-1].line.source == line.source:
+                found[-1].output.append(line)
+            continue
+        if found:
+            found[-1].ended = True
+        found.append(ShellCommand(typed, line))
+    return found
+
+
+def _read_typed(text: str) -> str | None:
+    """Return the command of a line with a prompt, or None for a line of output."""
+    if not _MARK.search(text, 0, _PROMPT_WIDTH):
+        return None
+    for prompt in _PROMPTS:
+        if match := prompt.match(text):
+            return match.group("typed").strip()
+    match = _BARE.match(text)
+    listed = match and text[:2] in ("# ", "% ", "> ", "+ ") and _LISTS.match(match.group("typed"))
+    return match.group("typed") if match and listed else None

@@ -1,19 +1,27 @@
-"""Find missing Python packages and damaged files of packages."""
+"""Judge Python packages: missing or damaged ones, releases and builds that conflict, and the order of imports."""
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator, Sequence
 
-from ..model import FRAMEWORKS, Evidence, ImportName, normalize_name
-from .candidates import Case, CauseCandidate
-from .pattern_search import evidence
-from .tracebacks import Raised, package_of, raised
+from packaging.version import InvalidVersion, Version
 
-_MISSING, _DAMAGED = "python_package_missing", "package_files_damaged"
+from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, Evidence, ImportName, normalize_name
+from .lines import Line, Raised, package_of
+from .rules import Candidate, Case, candidate
+
+_MISSING, _DAMAGED, _TOGETHER = (
+    "python_package_missing",
+    "package_files_damaged",
+    "conflicting_frameworks_in_one_env",
+)
+
+# --- missing modules ---------------------------------------------------------------------------
+
 _MODULE = re.compile(r"No module named ['\"]?([A-Za-z_][\w.]{0,200})['\"]?(;.*)?$")
 _UNKNOWN = re.compile(r"cannot import name '.{1,80}' from '([A-Za-z_][\w.]{0,200})' \(unknown location\)")
-_ABSENT = re.compile(r"module '(\w{1,60})' has no attribute|from '(\w{1,60})' \(unknown location\)")
-_INVALID = re.compile(r"[Ii]gnoring invalid distribution [-~]([\w.-]{1,60})")
 _ASKS_FOR = (
     re.compile(r"Missing optional dependency ['\"]([\w.-]{1,80})['\"]"),
     re.compile(r"packages that were not found in your environment: ([\w.-]{1,80})"),
@@ -26,55 +34,52 @@ _STACK = re.compile(
 )
 
 
-def module(case: Case) -> list[CauseCandidate]:
+def judge_module(case: Case) -> list[Candidate]:
     """Judge a missing module of a package in package_names.yaml, or of one that an installed package imports.
 
     Any other name may be the program's own module.
     """
-    errors = raised(case.said.lines)
-    if emptied := _judge_missing_init(case, errors):
-        return [emptied]
-    shown = _find_refused_import(errors)
-    if shown is None:
-        return _find_recommended(case, errors[-1]) if errors else []
-    name, error = shown
-    where = (evidence(error.line),)
-    if lost := _judge_lost(case, name, where):
-        return [lost]
-    if case.ran and case.ran.own_module(name):
+    last = case.exceptions[-1] if case.exceptions else None
+    if last is None:
         return []
+    ran, missing = case.place.ran, _find_refused_import(case.exceptions)
+    # a package without its __init__.py: Python reads its folder as an empty namespace
+    unknown = _UNKNOWN.search(last.message)
+    for name, error in ((unknown[1] if unknown else None, last), missing or (None, last)):
+        if name and ran and (owner := ran.files_of(name)):
+            title = f"Files of the module {name} are missing from the installed package {owner}"
+            return [candidate(_DAMAGED, 90, [error.line.evidence], title, confidence="certain")]
+    if missing is None:
+        return _find_recommended(case, last)
+    name, error = missing
+    where = [error.line.evidence]
+    if ran and ran.own_module(name):
+        return []
+    if _STACK.match(name) and name not in FRAMEWORKS:
+        return []
+    if ran and ran.has_module(name):
+        return [
+            candidate(
+                _MISSING, 60, where,
+                f"The module {name} is installed in this environment, but the program ran with another Python or could not reach it",
+                "Start the program with `python` of the environment: `gpuenv run ENV -- python PROGRAM`. Check the "
+                "program's first line, PYTHONNOUSERSITE, and options such as -I and -S.",
+            )
+        ]  # fmt: skip
     if name in FRAMEWORKS:
         return [_judge_framework(case, name, where)]
-    if _STACK.match(name):
-        return []
-    if case.ran and case.ran.has_module(name):
-        return [_judge_other_python(name, where)]
-    row = next((r for r in case.profiles.imports if r.module == name), None)
     if name == "pkg_resources":  # a rule of its own: setuptools brings it only up to a release
         return []
-    if row:
+    if row := next((r for r in case.profiles.imports if r.module == name), None):
         return [_judge_known(case, row, where)]
     if error.package and "." not in name:
-        return [_judge_wanted(name, error.package, where)]
+        title = f"The module {name} is not installed; the installed package {error.package} imports it"
+        fix = f"Find the package of {name} in the documentation of {error.package}, and add it: `gpuenv add NAME`."
+        return [candidate(_MISSING, 55, where, title, fix)]
     return []
 
 
-def _judge_lost(case: Case, name: str, where: tuple[Evidence, ...]) -> CauseCandidate | None:
-    """Return a missing module that an installed package of the environment lists."""
-    owner = case.ran.files_of(name) if case.ran else None
-    if owner is None:
-        return None
-    title = f"Files of the module {name} are missing from the installed package {owner}"
-    return CauseCandidate(cause=_DAMAGED, weight=90, confidence="certain", evidence=where, title=title)
-
-
-def _judge_missing_init(case: Case, errors: list[Raised]) -> CauseCandidate | None:
-    """Return a package without its __init__.py. Python reads its folder as an empty namespace."""
-    match = _UNKNOWN.search(errors[-1].message) if errors else None
-    return _judge_lost(case, match.group(1), (evidence(errors[-1].line),)) if match else None
-
-
-def _find_refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
+def _find_refused_import(errors: Sequence[Raised]) -> tuple[str, Raised] | None:
     """Return the module that the text's last exception names as missing.
 
     An import error that it caused counts as the same. After any other exception, the program went on without it.
@@ -83,130 +88,308 @@ def _find_refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
         match = _MODULE.search(error.message)
         if error.kind in ("ModuleNotFoundError", "ImportError") and match:
             # "No module named 'a.b'; 'a' is not a package": a file of the program shadows a package
-            return None if match.group(2) else (match.group(1), error)
+            return None if match[2] else (match[1], error)
         if not (error.kind in ("ImportError", "RuntimeError") and _REFUSED.search(error.message)):
             return None
     return None
 
 
-def _judge_other_python(name: str, where: tuple[Evidence, ...]) -> CauseCandidate:
-    return CauseCandidate(
-        cause=_MISSING, weight=60, confidence="possible", evidence=where,
-        title=f"The module {name} is installed in this environment, but the program ran with another Python or could not reach it",
-        fix="Start the program with `python` of the environment: `gpuenv run ENV -- python PROGRAM`. Check the "
-        "program's first line, PYTHONNOUSERSITE, and options such as -I and -S.",
-    )  # fmt: skip
-
-
-def _judge_framework(case: Case, name: str, where: tuple[Evidence, ...]) -> CauseCandidate:
-    """Judge a missing framework: another Python, or an environment for another framework."""
-    if case.ran and case.ran.has_module(name):
-        return _judge_other_python(name, where)
-    if case.said.group("isolated_build"):
-        return CauseCandidate(
-            cause="build_toolkit_missing_or_mismatched", weight=60, confidence="possible", evidence=where,
-            title=f"A package that compiles against {name} is built in isolation, without {name}",
-            fix=f"Install {name} first, then the package with `pip install --no-build-isolation NAME`.",
+def _judge_framework(case: Case, name: str, where: Sequence[Evidence]) -> Candidate:
+    """Judge a missing framework: a build in isolation, or an environment for another framework."""
+    if case.said("isolated_build"):
+        return candidate(
+            "build_toolkit_missing_or_mismatched", 60, where,
+            f"A package that compiles against {name} is built in isolation, without {name}",
+            f"Install {name} first, then the package with `pip install --no-build-isolation NAME`.",
         )  # fmt: skip
-    return CauseCandidate(
-        cause=_MISSING, weight=50, confidence="possible", evidence=where,
-        title=f"{name} is not installed in the Python that ran this program",
-        fix=f"Start the program with the environment that has {name}: `gpuenv run ENV -- python PROGRAM`. If there "
+    return candidate(
+        _MISSING, 50, where, f"{name} is not installed in the Python that ran this program",
+        f"Start the program with the environment that has {name}: `gpuenv run ENV -- python PROGRAM`. If there "
         f"is none: `gpuenv create --framework {name}`.",
     )  # fmt: skip
 
 
-def _find_recommended(case: Case, error: Raised) -> list[CauseCandidate]:
+def _find_recommended(case: Case, error: Raised) -> list[Candidate]:
     """Return the package that an import error recommends, if the table has it."""
     if error.kind not in ("ImportError", "ModuleNotFoundError"):
         return []
-    named = next((m.group(1).rstrip(".") for p in _ASKS_FOR if (m := p.search(error.message))), None)
+    named = next((m[1].rstrip(".").lower() for p in _ASKS_FOR if (m := p.search(error.message))), None)
     rows = case.profiles.imports
-    row = next((r for r in rows if named and named.lower() in (r.package.lower(), r.module.lower())), None)
+    row = next((r for r in rows if named in (r.package.lower(), r.module.lower())), None)
     if row is None or _STACK.match(row.module) or row.common:
         return []
-    return [_judge_known(case, row, (evidence(error.line),))]
+    return [_judge_known(case, row, [error.line.evidence])]
 
 
-def _judge_known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> CauseCandidate:
-    named = row.package if row.package.lower() == row.module.lower() else f"{row.package} ({row.module})"
+def _judge_known(case: Case, row: ImportName, where: Sequence[Evidence]) -> Candidate:
+    """Judge a missing module of a known package. A `common` name can be a folder of the program too."""
+    ran, package, module = case.place.ran, row.package, row.module
     others = f" {' or '.join(row.also[:2])} contains the module too." if row.also else ""
-    pip = "" if case.ran and case.ran.made_by_gpuenv else f" In an environment that gpuenv did not create: `python -m pip install {row.package}`."  # fmt: skip
+    pip = f" In an environment that gpuenv did not create: `python -m pip install {package}`."
+    pip = "" if ran and ran.made_by_gpuenv else pip
     if row.common:
-        return CauseCandidate(
-            cause=_MISSING, weight=50, confidence="possible", evidence=where,
-            title=f"The module {row.module} is missing. It comes from the package {row.package}, or from a folder of the program",
-            fix=f"If {row.module} is a folder of the program, run from its parent folder. If it is the package: "
-            f"`gpuenv add {row.package}`.{pip}",
+        return candidate(
+            _MISSING, 50, where,
+            f"The module {module} is missing. It comes from the package {package}, or from a folder of the program",
+            f"If {module} is a folder of the program, run from its parent folder. If it is the package: "
+            f"`gpuenv add {package}`.{pip}",
         )  # fmt: skip
-    return CauseCandidate(
-        cause=_MISSING, weight=86, confidence="certain" if case.ran else "likely", evidence=where,
-        title=f"The Python package {named} is not installed in this environment",
-        fix=f"Install the package: `gpuenv add {row.package}`.{others}{pip}",
+    named = package if package.lower() == module.lower() else f"{package} ({module})"
+    return candidate(
+        _MISSING, 86, where, f"The Python package {named} is not installed in this environment",
+        f"Install the package: `gpuenv add {package}`.{others}{pip}", confidence="certain" if ran else "likely",
     )  # fmt: skip
 
 
-def _judge_wanted(name: str, package: str, where: tuple[Evidence, ...]) -> CauseCandidate:
-    return CauseCandidate(
-        cause=_MISSING, weight=55, confidence="possible", evidence=where,
-        title=f"The module {name} is not installed; the installed package {package} imports it",
-        fix=f"Find the package of {name} in the documentation of {package}, and add it: `gpuenv add NAME`.",
-    )  # fmt: skip
+# --- damaged packages --------------------------------------------------------------------------
+
+_ABSENT = re.compile(r"module '(\w{1,60})' has no attribute|from '(\w{1,60})' \(unknown location\)")
+_INVALID = re.compile(r"[Ii]gnoring invalid distribution [-~]([\w.-]{1,60})")
+_EMPTY_FOLDER = re.compile(r"-packages/nvidia/([a-z_]{2,30})/(?:lib|bin)\b")
 
 
-def half_removed(case: Case) -> list[CauseCandidate]:
+def judge_half_removed(case: Case) -> list[Candidate]:
     """Find a package that an interrupted pip left behind: a folder without __init__.py, or one that begins with ~."""
-    errors = raised(case.said.lines)
-    match = next((m for e in reversed(errors) if (m := _ABSENT.search(e.message))), None)
-    name = next((g for g in match.groups() if g), None) if match else None
-    if name is None or not _STACK.match(name):
+    match = next((m for e in reversed(case.exceptions) if (m := _ABSENT.search(e.message))), None)
+    name = match[1] or match[2] if match else ""
+    if match is None or not _STACK.match(name):
         return []
-    left = [line for line in case.said.lines if _is_left(line.text, name)]
-    if not left:
-        return _judge_namespace(name, errors[-1]) if match and match.group(2) else []
-    shows = (evidence(left[0]), evidence(errors[-1].line))
-    return [
-        CauseCandidate(
-            cause=_DAMAGED, weight=84, confidence="likely", evidence=shows,
-            title=f"{name} is incomplete: pip was interrupted while it replaced or removed the package",
-            fix="Delete the folders in site-packages whose names begin with a tilde. Then reinstall the package: `gpuenv repair`, "
-            f"or `python -m pip install --force-reinstall --no-cache-dir {name}`.",
-        )
-    ]  # fmt: skip
-
-
-def _judge_namespace(name: str, error: Raised) -> list[CauseCandidate]:
-    """Judge a framework that Python reads as an empty namespace: its __init__.py is missing."""
-    return [
-        CauseCandidate(
-            cause=_DAMAGED, weight=62, confidence="possible", evidence=(evidence(error.line),),
-            title=f"Python found a folder {name} without __init__.py: the package is incomplete, or the program has a folder of that name",
-        )
-    ]  # fmt: skip
+    last = case.exceptions[-1].line.evidence
+    if left := next((line for line in case.lines if _is_left(line.text, name)), None):
+        return [
+            candidate(
+                _DAMAGED, 84, (left.evidence, last),
+                f"{name} is incomplete: pip was interrupted while it replaced or removed the package",
+                "Delete the folders in site-packages whose names begin with a tilde. Then reinstall the package: `gpuenv repair`, "
+                f"or `python -m pip install --force-reinstall --no-cache-dir {name}`.",
+            )
+        ]  # fmt: skip
+    if match[2]:  # Python reads its folder as an empty namespace
+        title = f"Python found a folder {name} without __init__.py: the package is incomplete, or the program has a folder of that name"
+        return [candidate(_DAMAGED, 62, [last], title)]
+    return []
 
 
 def _is_left(text: str, name: str) -> bool:
     """Return whether a line shows what is left of a module's package."""
     invalid = _INVALID.search(text)
-    if invalid and normalize_name(invalid.group(1)).startswith(name[1:].lower()):
+    if invalid and normalize_name(invalid[1]).startswith(name[1:].lower()):
         return True
     return "has no attribute '__version__'" in text or ("_NamespacePath(" in text and name in text)
 
 
-def damaged(case: Case) -> list[CauseCandidate]:
+def judge_damaged_file(case: Case) -> list[Candidate]:
     """Return a damaged file with its installed package."""
-    shows = case.said.group("damaged_file")
-    if not shows or case.said.group("driver_file_damaged"):
+    shows = case.said("damaged_file")
+    package, shown = next(((p, e) for e in shows if (p := package_of(e.text))), (None, None))
+    if shown is None or case.said("driver_file_damaged"):
         return []
-    found = next(((p, e) for e in shows if (p := package_of(e.text))), None)
-    if found is None:
-        return []
-    package, shown = found
     path = re.search(r"/[^\s:'\"]{1,300}", shown.text)
-    file = path.group(0).rpartition("/")[2] if path else "a file"
+    file = path[0].rpartition("/")[2] if path else "a file"
+    return [candidate(_DAMAGED, 92, shows, f"The file {file} of the installed package {package} is damaged")]
+
+
+def judge_emptied(case: Case) -> list[Candidate]:
+    """Find an NVIDIA package that is installed, and whose folder is listed without libraries."""
+    for command in case.commands:
+        folder = _EMPTY_FOLDER.search(command.typed.replace("\\", "/"))
+        if not folder or not re.search(r"\b(?:ls|dir|find|gci)\b", command.typed) or not command.ended:
+            continue
+        start = f"nvidia-{folder[1].replace('_', '-')}-cu"
+        name = next((n for n in case.facts.seen if n.startswith(start)), None)
+        if name and not any(re.search(r"\.so|\.dll", line.text) for line in command.output):
+            title = f"{name} is installed, but its libraries are absent from its folder"
+            return [candidate(_DAMAGED, 80, (*case.facts.where(name), command.line.evidence), title)]
+    return []
+
+
+# --- releases ----------------------------------------------------------------------------------
+
+_PLUGIN = re.compile(r"jax-cuda1\d-plugin")
+_CONFLICT = re.compile(
+    r"^(?:ERROR: )?([\w.-]{1,60}) [\w.+]{1,40} requires (nvidia-[\w-]{2,40})[=<>~!,.\w* ]{2,60}[;, ].{0,80}but you have nvidia-[\w-]{2,40} ([\w.]{1,30}) which is incompatible"
+)  # fmt: skip
+_PINNED = re.compile(r"requires nvidia-[\w-]{2,40}==(\d{1,3})\.")
+_OWNERS = ("torch", "tensorflow", "jax", "paddlepaddle-gpu", "onnxruntime-gpu", "mxnet-cu112", "cupy-cuda12x",
+           "tensorrt", "dgl", "cudf-cu12", "cuml-cu12")  # fmt: skip
+_INSTALL = re.compile(r"\b(?:pip3?|uv pip|conda|mamba|python3? -m pip)\b.{0,40}\binstall\b")
+_SPEC = r"(?<![\w.-]){}(?:-gpu)?(?:\[[\w,-]{{1,40}}\])?={{1,2}}(\d{{1,4}}\.\d{{1,4}}(?:\.\d{{1,4}})?)"
+_FAILED = re.compile(r"error|fail|traceback|exception|cannot|abort|segmentation|core dumped", re.IGNORECASE)
+
+
+def judge_jax_plugin(case: Case) -> list[Candidate]:
+    """Exclude a CPU build of JAX if its CUDA plugin is installed: then the plugin did not start."""
+    facts, fell_back = case.facts, case.said("jax_fell_back")
+    plugin = next((n for n in facts.seen if _PLUGIN.fullmatch(n)), None)
+    failed = fell_back or case.said("jax_backend_failed")
+    if not failed or plugin is None:
+        return []
+    case.ruled_out.add("cpu_only_build")
+    where = (*failed[:1], *facts.where(plugin, "jaxlib"))
+    jaxlib, release = facts.first("jaxlib"), facts.first(plugin)
+    differs = bool(jaxlib and release and jaxlib != release)
+    if not fell_back and not differs:
+        return []
+    title = f"{plugin} {release} and jaxlib {jaxlib} have different releases" if differs else None
     return [
-        CauseCandidate(
-            cause=_DAMAGED, weight=92, confidence="likely", evidence=shows,
-            title=f"The file {file} of the installed package {package} is damaged",
-        )
-    ]  # fmt: skip
+        candidate("jax_plugin_version_mismatch", 72 if differs else 38, where, title),
+        candidate("nvidia_libs_not_installed", 36, where),
+        candidate("driver_missing", 34, where),
+    ]
+
+
+def judge_pins(case: Case) -> list[Candidate]:
+    """Judge two frameworks that require different releases of one NVIDIA package, if one of them fails."""
+    shows = case.said(
+        "jax_fell_back", "dlopen", "cudnn_missing", "cudnn_status", "sublibrary_mismatch", "nvidia_symbol", "cudnn_symbol",
+        "dnn_handle", "dnn_library", "loaded_older", "cudnn_older_jax", "crash", "lib_missing",
+    )  # fmt: skip
+    for line in case.lines if shows else ():
+        match = _CONFLICT.match(line.text.strip()) if "but you have nvidia" in line.text else None
+        if match is None:
+            continue
+        others = {n: _get_framework(n) for n in _OWNERS if _get_framework(n) != _get_framework(match[1])}
+        other = next((n for n, framework in others.items() if case.facts.first(framework)), None)
+        if other is None:
+            continue
+        pinned = _PINNED.search(line.text)
+        apart = bool(pinned and pinned[1] != match[3].split(".")[0])
+        title = f"{match[1]} and {other} require different releases of {match[2]} in one environment"
+        where = (line.evidence, *shows[:1])
+        found = [candidate(_TOGETHER, 74 if apart else 58, where, title)]
+        if apart and "cudnn" in match[2]:
+            found.append(candidate("cudnn_major_mismatch", 60, where))
+        return found
+    return []
+
+
+def _get_framework(name: str) -> str:
+    name = normalize_name(name)
+    name = FRAMEWORK_ALIASES.get(name, name)
+    return "jax" if name == "jaxlib" else name
+
+
+def judge_tried_releases(case: Case) -> list[Candidate]:
+    """Find a release that failed, and another release of the same framework that then worked on the same machine."""
+    for command in case.commands if case.exceptions else ():
+        error, at = case.exceptions[0].line, command.line.number
+        if at < error.number or not _INSTALL.search(command.typed):
+            continue
+        later = [x.text for x in case.lines if x.number > at]
+        if not later or any(map(_FAILED.search, later)):
+            continue
+        for name in ("torch", "tensorflow", "jax", "jaxlib", "onnxruntime"):
+            match, failed = re.search(_SPEC.format(name), command.typed), case.facts.first(name)
+            if match and failed and match[1] != failed:
+                works, newer = match[1], _is_newer(match[1], failed)
+                return [
+                    candidate(
+                        "framework_bug_upgrade", 68, (error.evidence, command.line.evidence),
+                        f"{name} {failed} fails, and {works} works on the same machine",
+                        f"Use {name} {works}{' or newer' if newer else f', or a release newer than {failed}'}.",
+                    )
+                ]  # fmt: skip
+    return []
+
+
+def _is_newer(version: str, other: str) -> bool:
+    try:
+        return Version(version) > Version(other)
+    except InvalidVersion:
+        return False
+
+
+def judge_known_bad(case: Case) -> list[Candidate]:
+    """Find an installed release of a package that known_bad.yaml lists, if cuDNN fails."""
+    shows = case.said("cudnn_status", "sublibrary_mismatch", "sublibrary_loading", "cudnn_missing", "cudnn_symbol",
+                      "dnn_library", "dnn_handle")  # fmt: skip
+    for row in case.profiles.known_bad if shows else ():
+        versions = (v for v in case.facts.all(row.package) if v.count(".") > 1)
+        if any(f"{row.version}.".startswith(f"{v}.") for v in versions):
+            return [
+                candidate(
+                    "framework_bug_upgrade", 86, (*shows[:1], *case.facts.where(row.package)),
+                    f"{row.package} {row.version} has a known fault", f"Install another release of {row.package}. {row.why}",
+                )
+            ]  # fmt: skip
+    return []
+
+
+# --- the order of imports ----------------------------------------------------------------------
+
+_FAILURE = re.compile(
+    r"\b(?:OS|Import|Runtime|ModuleNotFound|Attribute)Error\b|Segmentation fault|core dumped|WinError|Access violation",
+    re.IGNORECASE,
+)
+_ON_ONE_LINE = re.compile(r"python\S{0,6} (?:-\S{1,20} (?:[a-z]\w{1,20} )?){0,3}-c ['\"]([^'\"]{1,400})")
+_STATEMENT = re.compile(
+    r"^\s{0,12}(?:>>> |In \[\d{1,5}\]: |\d{1,3}\. )?(?:import|from) ([A-Za-z_][\w., ]{0,200})"
+)
+_IMPORTS = re.compile(r"(?:^|;)\s*(?:import|from) ([A-Za-z_][\w., ]{0,200})")
+_NAME = re.compile(r"[A-Za-z_]\w{0,60}")
+_MOST = 20  # modules of one run of imports that are looked at
+
+
+def judge_import_order(case: Case) -> list[Candidate]:
+    """Find two modules that the text imports in both orders, and a crash."""
+    crashed = case.said("crash", "procedure_missing", "dll_refused")[:1]
+    orders: dict[tuple[str, str], Evidence] = {}
+    for modules, line in _list_runs(case.lines) if crashed else ():
+        for first, second in itertools.combinations(modules, 2):
+            if (second, first) in orders:
+                shows = (*crashed, orders[second, first], line.evidence)
+                title = (
+                    f"The program crashes in one import order of {first} and {second}, but not in the other"
+                )
+                return [candidate(_TOGETHER, 86, shows, title)]
+            orders.setdefault((first, second), line.evidence)
+    return []
+
+
+def judge_works_alone(case: Case) -> list[Candidate]:
+    """Find a module that fails after another in one command, and works without it in another command."""
+    failed: list[tuple[list[str], Line]] = []
+    worked: list[tuple[list[str], Line]] = []
+    for command in case.commands:
+        if match := _ON_ONE_LINE.search(command.typed):
+            modules = _list_modules(match[1])
+            if any(_FAILURE.search(line.text) for line in command.output):
+                failed.append((modules, command.line))
+            elif command.ended or command.output:
+                worked.append((modules, command.line))
+    for modules, line in failed:
+        for first, second in itertools.pairwise(modules):
+            alone = next((at for names, at in worked if second in names and first not in names), None)
+            if alone and not any(names == [second] for names, _ in failed):
+                title = f"Importing {second} fails after {first}, and works without it"
+                return [candidate(_TOGETHER, 72, (line.evidence, alone.evidence), title)]
+    return []
+
+
+def _list_runs(lines: Sequence[Line]) -> Iterator[tuple[list[str], Line]]:
+    """Yield the modules of each one-line program and of each block of imports, with its first line."""
+    run: list[str] = []
+    began: Line | None = None
+    for line in lines:
+        if match := _ON_ONE_LINE.search(line.text):
+            yield _list_modules(match[1]), line
+        elif match := _STATEMENT.match(line.text):
+            began = began or line
+            run += [n for n in _list_names(match[1]) if n not in run][: max(0, _MOST - len(run))]
+            continue
+        if began:
+            yield run, began
+        run, began = [], None
+    if began:
+        yield run, began
+
+
+def _list_modules(program: str) -> list[str]:
+    """Return the modules that a one-line program imports, in order."""
+    return [n for part in _IMPORTS.findall(program) for n in _list_names(part)][:_MOST]
+
+
+def _list_names(part: str) -> list[str]:
+    """Return the packages of "a.b as c, d" or of "a.b import c"."""
+    first = part.split(" import ", maxsplit=1)[0]
+    return [match[0] for one in first.split(",") if (match := _NAME.match(one.strip()))]

@@ -1,107 +1,90 @@
-"""Judge exhausted limits, kills and crashes of a process.
-
-The stack and the loaded frameworks decide the cause of a crash.
-"""
+"""Judge how a process ended: killed, out of memory or files, or crashed. The stack of a crash decides its cause."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from ..model import Confidence, Evidence
-from .candidates import Case, CauseCandidate
-from .crashes import Crash, read
-from .how_run_program_ended import Ran
-from .judge_crash_outside_frameworks import unexplained
-from .pattern_search import evidence
-from .tracebacks import raised
+from ..model import Evidence
+from .context import Ran
+from .lines import Line, package_of, read_frame
+from .rules import Candidate, Case, candidate
 
-_LIMIT = "process_limit_reached"
-_DAMAGED = "package_files_damaged"
-_TOGETHER = "conflicting_frameworks_in_one_env"
+_LIMIT, _DAMAGED, _BUG = "process_limit_reached", "package_files_damaged", "framework_bug_upgrade"
+
+# --- limits ------------------------------------------------------------------------------------
+
 _KILLED = re.compile(r"^(?:\S{1,80}: line \d{1,6}: +\d{1,8} )?Killed(?: {2,}.*)?$")
-_REQUESTS = (
-    re.compile(r"you tried to allocate (\d{1,20}) bytes"),
-    re.compile(r"Unable to allocate (\d{1,6}(?:\.\d{1,3})?) (KiB|MiB|GiB|TiB) for an array"),
+_REQUEST = re.compile(
+    r"you tried to allocate (\d{1,20}) (byte)s|Unable to allocate (\d{1,6}(?:\.\d{1,3})?) (KiB|MiB|GiB|TiB) for an array"
 )
-_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_UNITS = {"byte": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _ABSURD = 1 << 40  # bytes in one piece that no program means to have: a fault in its arithmetic
 _NO_MEMORY = re.compile(
     r"^(?:\S{1,80} )?(?:numpy\.\S{1,60}\.)?_?(?:Array)?MemoryError\b|std::bad_alloc|DefaultCPUAllocator: (?:can't|not enough)|"
     r"Unable to allocate \d.{1,20}for an array|[Cc]annot allocate memory(?! in static TLS)|failed to map segment|Memory allocation still failed"
 )
-_FRAMEWORKS = ("torch", "tensorflow", "jaxlib", "onnxruntime", "tensorrt", "paddle", "mxnet")
+_LESS = "Use less memory (a smaller batch or array, fewer workers), or a machine, container or job with more."
+_USED = re.compile(r"\b(\d{1,7}) ?MiB(?: ?/ ?|, )(\d{2,7}) ?MiB")
+_EMPTY = 0.05  # of the GPU's memory: what the desktop or the driver uses
 
 
-def killed(case: Case) -> list[CauseCandidate]:
+def judge_killed(case: Case) -> list[Candidate]:
     """Judge a program that SIGKILL ended.
 
     The kernel counts the processes that it ends when memory runs out. If it counted none, a person or a
     scheduler sent the signal, which is no failure.
     """
-    ran, said = case.ran, (*case.said.group("killed"), *case.said.group("worker_killed"))
-    lines = tuple(evidence(x) for x in case.said.lines if _KILLED.match(x.text.strip()))[:2]
+    ran, said = case.place.ran, (*case.said("killed"), *case.said("worker_killed"))
+    lines = tuple(x.evidence for x in case.lines if _KILLED.match(x.text.strip()))[:2]
     by_signal = bool(ran and ran.signal == "SIGKILL")
-    if not (said or lines or by_signal):
-        return []
+    signal = _show_signal(ran)
     if ran is None or ran.oom_kills is None:
-        return (
-            [_make_killed((*lines, *_make_signal_evidence(ran)), 50, "possible")]
-            if lines or by_signal
-            else []
-        )
-    if ran.oom_kills == 0:
+        if not (lines or by_signal):
+            return []
+        return [
+            candidate(
+                _LIMIT, 50, (*lines, *signal),
+                "The program was ended by SIGKILL. The usual cause is that memory ran out",
+                "Check whether memory ran out: `sudo dmesg | grep -i oom`. If so, use less memory or raise the limit. "
+                "A scheduler or a person can send SIGKILL too.",
+            )
+        ]  # fmt: skip
+    if ran.oom_kills == 0 or not (said or lines or by_signal):
         return []
-    counted = Evidence(
-        text=f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills} while the program ran",
-        source=ran.oom_source,
-    )
+    text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills} while the program ran"
+    counted = Evidence(text=text, source=ran.oom_source)
     is_exact = by_signal and ran.oom_source == "cgroup"  # the machine's count has other programs too
     return [
-        _make_killed(
-            (counted, *lines, *said, *_make_signal_evidence(ran)), 92, "certain" if is_exact else "likely"
+        candidate(
+            _LIMIT, 92, (counted, *lines, *said, *signal), "The kernel ended the program: memory ran out",
+            "Use less memory (fewer data-loader workers, less data in memory), or raise the limit of the container or "
+            "job (`docker run --memory`, `sbatch --mem`).",
+            confidence="certain" if is_exact else "likely",
         )
-    ]
+    ]  # fmt: skip
 
 
-def _make_signal_evidence(ran: Ran | None) -> tuple[Evidence, ...]:
+def _show_signal(ran: Ran | None) -> tuple[Evidence, ...]:
     return (Evidence(text=f"ended by {ran.signal}", source="the program"),) if ran and ran.signal else ()
 
 
-def _make_killed(shown: tuple[Evidence, ...], weight: int, confidence: Confidence) -> CauseCandidate:
-    sure = confidence != "possible"
-    return CauseCandidate(
-        cause=_LIMIT, weight=weight, confidence=confidence, evidence=shown,
-        title="The kernel ended the program: memory ran out" if sure
-        else "The program was ended by SIGKILL. The usual cause is that memory ran out",
-        fix="Use less memory (fewer data-loader workers, less data in memory), or raise the limit of the container or "
-        "job (`docker run --memory`, `sbatch --mem`)." if sure
-        else "Check whether memory ran out: `sudo dmesg | grep -i oom`. If so, use less memory or raise the limit. "
-        "A scheduler or a person can send SIGKILL too.",
-    )  # fmt: skip
-
-
-def memory(case: Case) -> list[CauseCandidate]:
+def judge_host_memory(case: Case) -> list[Candidate]:
     """Judge refused host memory: by the limit if it is known, otherwise by the amount requested."""
-    shows = tuple(evidence(x) for x in case.said.lines if _NO_MEMORY.search(x.text.strip()))[:2]
+    shows = tuple(x.evidence for x in case.lines if _NO_MEMORY.search(x.text.strip()))[:2]
     if not shows:
         return []
-    request = next((a for e in shows if (a := _parse_bytes(e.text))), None)
-    ran = case.ran
+    ran = case.place.ran
     if ran and ran.address_space is not None:
         limit = Evidence(text=f"RLIMIT_AS is {ran.address_space} bytes", source="getrlimit")
-        return [
-            CauseCandidate(
-                cause=_LIMIT, weight=88, confidence="likely", evidence=(*shows, limit),
-                title=f"This shell allows a process {ran.address_space >> 20} MiB of address space (ulimit -v)",
-                fix="Remove the limit: `ulimit -v unlimited`, or request a job without one from the scheduler.",
-            )
-        ]  # fmt: skip
-    last = next(reversed(raised(case.said.lines)), None)
-    if request is None and last and last.kind == "MemoryError":
-        title = (
-            "The system could not give the program enough memory. The machine's memory is full, not the GPU's"
-        )
-        weight = 48
+        title = f"This shell allows a process {ran.address_space >> 20} MiB of address space (ulimit -v)"
+        fix = "Remove the limit: `ulimit -v unlimited`, or request a job without one from the scheduler."
+        return [candidate(_LIMIT, 88, (*shows, limit), title, fix)]
+    found = next((m for e in shows if (m := _REQUEST.search(e.text))), None)
+    request = int(float(found[1] or found[3]) * _UNITS[found[2] or found[4]]) if found else None
+    if request is None and case.exceptions and case.exceptions[-1].kind == "MemoryError":
+        title, weight = "The system could not give the program enough memory. The machine's memory is full, not the GPU's", 48  # fmt: skip
     elif request is None or request >= _ABSURD:
         return []
     elif ran and ran.memory is not None and request > ran.memory:
@@ -109,113 +92,267 @@ def memory(case: Case) -> list[CauseCandidate]:
         weight = 80
     else:
         title, weight = f"The system could not give the program {_format_gib(request)} GiB of memory", 50
-    sure: Confidence = "likely" if weight >= 66 else "possible"
-    return [
-        CauseCandidate(cause=_LIMIT, weight=weight, confidence=sure, evidence=shows, title=title, fix=_LESS)
-    ]
-
-
-_LESS = "Use less memory (a smaller batch or array, fewer workers), or a machine, container or job with more."
-
-
-def _parse_bytes(text: str) -> int | None:
-    """Return the bytes in the message of a failed allocation, or None."""
-    for pattern in _REQUESTS:
-        if match := pattern.search(text):
-            unit = _UNITS[match.group(2)] if pattern.groups > 1 else 1
-            return int(float(match.group(1)) * unit)
-    return None
+    return [candidate(_LIMIT, weight, shows, title, _LESS)]
 
 
 def _format_gib(size: int) -> str:
     return f"{size / (1 << 30):.1f}"
 
 
-def open_files(case: Case) -> list[CauseCandidate]:
-    """Report the limit on open files."""
-    shows = case.said.group("open_files")
-    if not shows or case.ran is None or case.ran.open_files is None:
+def judge_address_space(case: Case) -> list[Candidate]:
+    """Find a limit on address space, which CUDA needs for the memory of the machine and of all GPUs.
+
+    The text must not show that all GPUs are in use.
+    """
+    limits, shows = case.said("address_space_limited")[:1], case.said("oom", "oom_xla", "cuinit_unknown")[:1]
+    loads = [
+        (int(match[1]) / int(match[2]), line)
+        for line in (case.lines if limits and shows else ())
+        for match in _USED.finditer(line.text)
+        if int(match[2])
+    ]
+    unused = [line.evidence for share, line in loads if share < _EMPTY][:1]
+    if not limits or not shows or (loads and not unused):
         return []
-    return [
-        CauseCandidate(
-            cause=_LIMIT, weight=90, confidence="likely", evidence=shows,
-            title=f"The program opened more than the {case.ran.open_files} files that this shell allows (ulimit -n)",
+    title = "The address space of the process is limited, and CUDA needs more of it than the job allows"
+    fix = (
+        "Remove the limit: `ulimit -v unlimited`, or a job without a limit on virtual memory (h_vmem, vmem)."
+    )
+    return [candidate(_LIMIT, 90 if unused else 56, (*limits, *unused, *shows), title, fix)]
+
+
+def judge_open_files(case: Case) -> list[Candidate]:
+    """Report the limit on open files."""
+    shows, ran = case.said("open_files"), case.place.ran
+    if not shows or ran is None or ran.open_files is None:
+        return []
+    title = f"The program opened more than the {ran.open_files} files that this shell allows (ulimit -n)"
+    return [candidate(_LIMIT, 90, shows, title)]
+
+
+# --- crashes -----------------------------------------------------------------------------------
+
+_FATAL = re.compile(r"Fatal Python error: (Segmentation fault|Bus error|Aborted|Illegal instruction)")
+_CURRENT = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.{0,40}\(most recent call first\)")
+_MODULES = re.compile(r"^Extension modules: (.{1,4000}?)(?: \(total: \d+\))?$")
+# "/x/libcudnn_ops.so.9(+0x1a2b) [0x7f..]", "from /x/libtorch.so" (gdb), "segfault at 0 ip .. in libx.so[7f..+1000]".
+_LIBRARY = re.compile(
+    r"(?:^|[\s(])((?:/[\w.+-]{1,80}){0,30}/?[\w+-]{2,80}\.so(?:\.\d{1,6}){0,4})(?=[\[(+\s]|$)"
+)
+_NATIVE = re.compile(r"\[0x[0-9a-f]{4,16}\]|^#\d{1,3} +0x[0-9a-f]{4,16} in |segfault at [0-9a-f]")
+_SYSTEM = re.compile(r"^(?:lib(?:c|pthread|m|dl|gcc_s|stdc\+\+)|ld-linux.*)\.so|^libpython")
+_LOADER = ("create_module", "_call_with_frames_removed", "module_from_spec", "_load_unlocked", "exec_module",
+           "_find_and_load_unlocked", "_find_and_load", "_handle_fromlist", "_gcd_import", "__init__", "LoadLibrary")  # fmt: skip
+_FRAMES = 200
+_SAID = re.compile(
+    r"^(?:.{0,120}[\s:])?Segmentation fault(?: {1,12}\(core dumped\)(?: .{0,200})?|[.!]{0,3})$|^zsh: segmentation fault|"
+    r"Fatal Python error: (?:Segmentation fault|Bus error)|\bsegfault at [0-9a-f]|(?:received|signal:?|by) .{0,12}SIGSEGV|"
+    r"\bSIGSEGV.{0,12}(?:received|caught)|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]{1,3}(?:139|-11)\b|"
+    r"\bexitcode {0,4}: {0,2}-11\b",
+    re.IGNORECASE,
+)
+_FRAMEWORKS = ("torch", "tensorflow", "jaxlib", "onnxruntime", "tensorrt", "paddle", "mxnet")
+_OF_FRAMEWORKS = {
+    "torch": re.compile(r"lib(?:torch|c10)(?:_\w{1,30})?\.so"),
+    "tensorflow": re.compile(r"(?:libtensorflow\w{0,30}|_pywrap_tensorflow\w{0,30})\.so"),
+}
+_OF_CUDNN = re.compile(r"libcudnn\w{0,40}\.so")
+_OF_CUDA = re.compile(r"lib(?:cublas|cudart|nccl|nvrtc|cusparse|cusolver|cufft|curand|nvJitLink|cupti)\w{0,20}\.so")  # fmt: skip
+_FAMILY = re.compile(r"lib(cudnn|cublas|nccl|nvrtc|cusparse|cusolver)")
+_GDB = "`gpuenv run -- gdb -batch -ex run -ex bt --args python PROGRAM`"
+_STACK = f"{_GDB} names the libraries on the stack"
+
+
+@dataclass(slots=True)
+class Crash:
+    """A crash of a process ("Segmentation fault"), and the line with it.
+
+    It has the stack of the crashed thread (innermost first: file, line, function) that Python's fault handler prints,
+    its extension modules, and the libraries of a native stack, which C++ and the kernel's log name.
+    """
+
+    how: str
+    line: Line
+    frames: list[tuple[str, int, str]] = field(default_factory=list)
+    frame_lines: list[Line] = field(default_factory=list)
+    modules: tuple[str, ...] = ()
+    modules_line: Line | None = None
+    libraries: dict[str, Line] = field(default_factory=dict)
+
+    @property
+    def loading(self) -> bool:
+        """Whether the crash happened while a library was loaded."""
+        first = self.frames[0] if self.frames else ("", 0, "")
+        functions = [function for _, _, function in self.frames[:4]]
+        return ("create_module" in functions and first[0].startswith("<frozen importlib")) or (
+            first[0].endswith("ctypes/__init__.py") and first[2] in ("__init__", "LoadLibrary")
         )
-    ]  # fmt: skip
+
+    @property
+    def place(self) -> int | None:
+        """The index of the first frame that is neither of the import system nor of the standard library's ctypes."""
+        for i, (file, _, function) in enumerate(self.frames):
+            if not (
+                file.startswith("<frozen ") or (file.endswith("ctypes/__init__.py") and function in _LOADER)
+            ):
+                return i
+        return None
+
+    @property
+    def package(self) -> str | None:
+        """The package of site-packages that the crash happened in."""
+        native = next((p for path in [*self.libraries][:6] if (p := package_of(path))), None)
+        return native or (package_of(self.frames[self.place][0]) if self.place is not None else None)
+
+    @property
+    def loaded(self) -> list[str]:
+        """The top-level names of the extension modules and of both stacks, each once."""
+        files = (*(file for file, _, _ in self.frames), *self.libraries)
+        names = [m.partition(".")[0] for m in self.modules] + [p for f in files if (p := package_of(f))]
+        return list(dict.fromkeys(names))
+
+    @property
+    def library(self) -> str | None:
+        """The name of the library on top of the native stack."""
+        return next((path.rpartition("/")[2] for path in self.libraries), None)
 
 
-def crash(case: Case) -> list[CauseCandidate]:
-    """Judge a crash by its stack and the loaded libraries. A crash in the program's own code has no cause."""
-    stack = read(case.said.lines)
-    if stack is None:
-        return _judge_unseen_crash(case.ran)
-    package, loaded = stack.package, stack.loaded()
-    frameworks = [n for n in _FRAMEWORKS if n in loaded]
-    shows = _list_evidence(stack)
-    where = _describe_place(stack)
-    if stack.loading and stack.how == "Bus error":
-        of = f" of {package}" if package else ""
-        title = f"A library{of} is truncated: loading it ended the program with SIGBUS"
-        return [CauseCandidate(cause=_DAMAGED, weight=88, confidence="likely", evidence=shows, title=title)]
-    if copies := _find_copies(stack):
+def read_crash(lines: Sequence[Line]) -> Crash | None:
+    """Return the last crash of a text that has a Python stack or a native stack."""
+    crash: Crash | None = None
+    reading = False
+    for line in lines:
+        text = line.text.strip()
+        if match := _FATAL.search(text):
+            crash, reading = Crash(match[1], line), False
+        elif _NATIVE.search(text):
+            crash = crash or Crash("Segmentation fault", line)
+            for path in _LIBRARY.findall(line.text)[:4]:
+                if not _SYSTEM.match(path.rpartition("/")[2]):
+                    crash.libraries.setdefault(path, line)
+        elif crash is None:
+            continue
+        elif match := _CURRENT.match(text):
+            reading = text.startswith("Current") or not crash.frames
+        elif match := _MODULES.match(text):
+            crash.modules = tuple(m.strip() for m in match[1].split(","))
+            crash.modules_line = line
+        elif reading and (found := read_frame(line.text)) and len(crash.frames) < _FRAMES:
+            crash.frames.append(found)
+            crash.frame_lines.append(line)
+    return crash if crash and (crash.frames or crash.libraries) else None
+
+
+def judge_crash(case: Case) -> list[Candidate]:
+    """Judge a crash by its stack and the loaded libraries."""
+    crash, ran = read_crash(case.lines), case.place.ran
+    by_signal = ran is not None and ran.signal == "SIGSEGV"
+    if crash is None:
+        title = "Compiled code crashed (SIGSEGV); the output does not name the library"
+        fix = (
+            f"Check the environment: `gpuenv verify`. Then find the library: {_GDB}. Install another release of its "
+            "package."
+        )
+        return [candidate(_BUG, 24, _show_signal(ran), title, fix)] if by_signal else []
+    package, frameworks = crash.package, [n for n in _FRAMEWORKS if n in crash.loaded]
+    shows, where = _list_evidence(crash), _describe_place(crash)
+    if crash.loading and crash.how == "Bus error":
+        named = f" of {package}" if package else ""
+        title = f"A library{named} is truncated: loading it ended the program with SIGBUS"
+        return [candidate(_DAMAGED, 88, shows, title)]
+    if copies := _find_copies(crash):
         title = f"The program crashed{where} with two copies of {copies} in its stack"
         cause = "cudnn_shadowed_by_other_copy" if "cudnn" in copies else "nvidia_lib_symbol_mismatch"
-        return [CauseCandidate(cause=cause, weight=84, confidence="likely", evidence=shows, title=title)]
+        return [candidate(cause, 84, shows, title)]
     if len(frameworks) > 1:
         title = f"The program crashed{where}; {' and '.join(frameworks)} are loaded in one process"
-        return [CauseCandidate(cause=_TOGETHER, weight=84, confidence="likely", evidence=shows, title=title)]
-    if package is None or not frameworks:
-        return _judge_own_crash(case.ran, stack) if case.ran else unexplained(case)
-    if package not in _FRAMEWORKS:
-        cause, weight = "extension_built_for_other_torch_or_cuda", 70 if stack.loading else 46
-        title = f"The program crashed{where} while {frameworks[0]} was loaded"
-    elif stack.loading:
-        cause, weight, title = _DAMAGED, 46, f"The program crashed{where} while a library was loaded"
+        return [candidate("conflicting_frameworks_in_one_env", 84, shows, title)]
+    if package and frameworks:
+        if package not in _FRAMEWORKS:
+            title = f"The program crashed{where} while {frameworks[0]} was loaded"
+            weight = 70 if crash.loading else 46
+            return [candidate("extension_built_for_other_torch_or_cuda", weight, shows, title)]
+        if crash.loading:
+            return [candidate(_DAMAGED, 46, shows, f"The program crashed{where} while a library was loaded")]
+        return [candidate(_BUG, 40, shows, f"The program crashed{where}")]
+    if ran is None:
+        return _judge_outside(case, crash)
+    if not by_signal:
+        return []
+    if crash.frames:
+        file, line, function = crash.frames[0]
+        short = re.split(r"/(?:site-packages|dist-packages|lib/python3\.\d+)/", file)[-1]
+        where = f" in {function} ({short}, line {line})"
+    fix = f"Check what the program calls there. Check the environment: `gpuenv verify`. Find the library: {_GDB}."
+    title = f"Compiled code crashed (SIGSEGV){where}; no framework is in its stack"
+    return [candidate(_BUG, 24, shows, title, fix)]
+
+
+def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
+    """Judge a crash by SIGSEGV or SIGBUS outside of every framework. An abort says its reason in its own words.
+
+    Most such crashes have nothing to do with a GPU. So only a Python package, a CUDA library or a framework's library
+    on top of the stack gives a cause, which is at most possible.
+    """
+    by_signal = crash.how in ("Segmentation fault", "Bus error")
+    if not by_signal or not any(_SAID.search(x.text.strip()) for x in case.lines):
+        return []
+    if name := crash.library:
+        title, fix = f"The program crashed in {name}", None
+        framework = next((f for f, pattern in _OF_FRAMEWORKS.items() if pattern.match(name)), None)
+        if framework:
+            cause, title = _BUG, f"{title}, a library of {framework}"
+            fix = f"Check the files of {framework}: `gpuenv verify`. If they are intact, install another release."
+        elif _OF_CUDNN.match(name):
+            cause, title = "cudnn_shadowed_by_other_copy", f"{title}; two cuDNN builds may be mixed"
+        elif _OF_CUDA.match(name):
+            cause, title = "nvidia_lib_symbol_mismatch", f"{title}; two CUDA releases may be mixed"
+        else:
+            return []
+        at = next(iter(crash.libraries.values()))
     else:
-        cause, weight, title = "framework_bug_upgrade", 40, f"The program crashed{where}"
-    confidence: Confidence = "likely" if weight >= 66 else "possible"
-    return [CauseCandidate(cause=cause, weight=weight, confidence=confidence, evidence=shows, title=title)]
-
-
-def _judge_own_crash(ran: Ran | None, crash: Crash) -> list[CauseCandidate]:
-    """Judge a SIGSEGV outside of every framework in a program that gpuenv ran."""
-    if ran is None or ran.signal != "SIGSEGV":
-        return []
-    file, line, function = crash.frames[0] if crash.frames else ("", 0, "")
-    where = f" in {function} ({short_path(file)}, line {line})" if file else _describe_place(crash)
-    return [
-        CauseCandidate(
-            cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_list_evidence(crash),
-            title=f"Compiled code crashed (SIGSEGV){where}; no framework is in its stack",
-            fix="Check what the program calls there. Check the environment: `gpuenv verify`. Find the library: "
-            "`gpuenv run gdb -batch -ex run -ex bt --args python PROGRAM`.",
+        package = crash.package
+        if package is None or crash.place is None:
+            return []
+        file, line, _ = crash.frames[crash.place]
+        where, at = (
+            f"{package} (line {line} of {file.rpartition('-packages/')[2]})",
+            crash.frame_lines[crash.place],
         )
-    ]  # fmt: skip
+        if crash.loading:
+            cause, title = _DAMAGED, f"The program crashed while it loaded a library of {where}"
+            fix = (
+                f"Reinstall {package}: `gpuenv repair`, or `python -m pip install --force-reinstall --no-deps NAME`. "
+                f"If that does not help, import {package} first: another package can contain the same library."
+            )
+        else:
+            cause, title = _BUG, f"The program crashed in {where}"
+            fix = f"Install another release of {package}. If it still crashes: {_STACK}."
+    return [candidate(cause, 30, (crash.line.evidence, at.evidence), title, fix)]
 
 
-def short_path(file: str) -> str:
-    """Return the path of a module below its library folder."""
-    return re.split(r"/(?:site-packages|dist-packages|lib/python3\.\d+)/", file)[-1]
-
-
-def _judge_unseen_crash(ran: Ran | None) -> list[CauseCandidate]:
-    """Judge a SIGSEGV without a stack in the output, in a program that gpuenv ran."""
-    if ran is None or ran.signal != "SIGSEGV":
-        return []
-    return [
-        CauseCandidate(
-            cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_make_signal_evidence(ran),
-            title="Compiled code crashed (SIGSEGV); the output does not name the library",
-            fix="Check the environment: `gpuenv verify`. Then find the library: `gpuenv run -- gdb "
-            "-batch -ex run -ex bt --args python PROGRAM`. Install another release of its package.",
+def describe_crash(lines: Sequence[Line]) -> str | None:
+    """Return a note on a crash without a cause, with the command that finds more, or None."""
+    said = next((x for x in lines if _SAID.search(x.text.strip())), None)
+    if said is None:
+        return None
+    crash = read_crash(lines)
+    if crash is None:
+        return (
+            f"line {said.number} shows a crash without a stack: `gpuenv run -- CMD`, or `python -X faulthandler PROGRAM`, "
+            "shows where it happened"
         )
-    ]  # fmt: skip
+    place = crash.library
+    if place is None:
+        file, line, function = crash.frames[0]
+        place = f"{function} ({'/'.join(file.split('/')[-2:])}, line {line})"
+    return f"the program crashed in {place}, outside of known packages: {_STACK}"
 
 
 def _describe_place(crash: Crash) -> str:
     """Return the place, such as " in torch (torch/nn/modules/conv.py, line 549, _conv_forward)"."""
-    if crash.libraries:
-        return f" in {crash.libraries[0].rpartition('/')[2]}"
+    if crash.library:
+        return f" in {crash.library}"
     if crash.place is None or crash.package is None:
         return ""
     file, line, function = crash.frames[crash.place]
@@ -223,15 +360,14 @@ def _describe_place(crash: Crash) -> str:
     return f" in {crash.package} ({short}, line {line}, {function})"
 
 
-def _list_evidence(crash: Crash) -> tuple[Evidence, ...]:
+def _list_evidence(crash: Crash) -> list[Evidence]:
     """Return the lines of the crash, its place, its libraries and the loaded modules."""
-    place = (crash.frame_lines[crash.place],) if crash.place is not None else ()
-    modules = (crash.modules_line,) if crash.modules_line else ()
-    shown = [evidence(x) for x in (crash.line, *place, *crash.library_lines[:2])]
-    if modules:
-        names = ", ".join(crash.loaded()[:12])
-        shown.append(Evidence(text=f"loaded: {names}", source=modules[0].source, line=modules[0].number))
-    return tuple(dict.fromkeys(shown))
+    place = [crash.frame_lines[crash.place]] if crash.place is not None else []
+    shown = [x.evidence for x in (crash.line, *place, *[*crash.libraries.values()][:2])]
+    if line := crash.modules_line:
+        text = f"loaded: {', '.join(crash.loaded[:12])}"
+        shown.append(Evidence(text=text, source=line.source, line=line.number))
+    return shown
 
 
 def _find_copies(crash: Crash) -> str | None:
@@ -239,7 +375,6 @@ def _find_copies(crash: Crash) -> str | None:
     folders: dict[str, set[str]] = {}
     for path in crash.libraries:
         folder, _, name = path.rpartition("/")
-        family = re.match(r"lib(cudnn|cublas|nccl|nvrtc|cusparse|cusolver)", name)
-        if folder and family:
-            folders.setdefault(family.group(0), set()).add(folder)
+        if folder and (family := _FAMILY.match(name)):
+            folders.setdefault(family[0], set()).add(folder)
     return next((family for family, seen in folders.items() if len(seen) > 1), None)

@@ -1,65 +1,322 @@
-"""Apply the rules of profiles/failures.yaml to a text, and check them."""
+"""Find the messages of profiles/failures.yaml in a text, and the causes that its rules and its catalogue give them.
+
+A pattern is the words that a program prints. `...` stands for anything between them, `#` for a number, `{v}`
+for a version ("12.4"), and `{w}` for a word. Letters match in any case, a space any blanks, a quote any quote.
+`^` in front matches the beginning of a line.
+
+The name of a CUDA, cuBLAS or cuDNN status is matched whole, because one is often the beginning of another.
+Pieces are searched from left to right with bounded repetition, so each line takes the time of a few searches.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
 
 from packaging.version import Version
 
 from ..errors import DataError
-from ..model import CatalogueMessage, Evidence, FailureCause, FailureMessage, FailureRule, Profiles
-from .candidates import Case, CauseCandidate
-from .facts import CONDITIONS
-from .pattern_search import pattern
+from ..model import CatalogueMessage, Confidence, Evidence, FailureMessage, FailureRule, Profiles
+from .context import Circumstances
+from .facts import CONDITIONS, Facts
+from .lines import Line, Raised, ShellCommand, read_commands, read_exceptions
 
+_SLOTS = {"#": r"\d{1,12}", "{v}": r"\d{1,5}(?:\.\d{1,6}){0,4}", "{w}": r"[\w.+-]{1,80}"}
+_TOKENS = re.compile(r"#|\{v\}|\{w\}|['\"`]|[^#{'\"`]+|\{")
+_STATUS = re.compile(r"(?:cudnn_status|cublas_status|cuda_error)_\w*[a-z0-9]|cudaerror[a-z]+")
+_QUOTE = "['\"`\u2018\u2019\u201c\u201d\u00b4]"
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+_SHORT = 1200  # lines of a log that is read as a person pasted it: messages may be broken over two lines
+_SHOWN = 3  # lines of one pattern
+_LIKELY = 66  # weight from which a cause is likely if nothing else is said
 # Groups of single words in nearly every log: conditions, but no evidence.
 _PLAIN = ("any_failure", "sees_no_gpu_or_fails", "torch_words", "stream_executor_words", "xla_words")
 _CONFIDENCE = ("certain", "likely", "possible")
 _UNKNOWN = "unknown"  # of a row of the catalogue that was read in no release
+_OPERATOR = re.compile(r"[=<>!~]")
+_NUMBERED = re.compile(
+    r"\b(?:lib)?cu(?:da|Init|dart)\w{0,40}(?:\(\w{0,20}\))?(?:[\w ,:'\"./-]{0,40}?"
+    r"(?:error|failure|failed|returned|code|status)\b[ :=#(]{1,4}|(?<=\)) ?(?:=|->|:) ?)"
+    r"(\d{1,3})\b(?! ?(?:mi?b|gi?b|%|\.\d))",
+    re.IGNORECASE,
+)
+"""A CUDA error by its number, in the wording of any program: "cudaGetDeviceCount returned 35"."""
 
 
-def by_rules(case: Case) -> list[CauseCandidate]:
+# --- patterns --------------------------------------------------------------------------------
+
+
+class Pattern:
+    """A compiled pattern. Every matching line contains `literal`, in lower case."""
+
+    def __init__(self, text: str) -> None:
+        self.begins = text.startswith("^")
+        pieces = [p.strip(" ") for p in text.removeprefix("^").split("...")]
+        self.pieces = [_compile_piece(p.lower()) for p in pieces if p]
+        plain = [run for p in pieces for run in re.split(r"#|\{v\}|\{w\}|['\"`]", p.lower())]
+        self.literal = max((run.strip() for run in plain), key=len)
+        if len(self.literal) < 3 or len(self.pieces) > 4:
+            raise ValueError(
+                f"{text!r}: a pattern must contain a word of three or more letters, and '...' at most three times"
+            )
+
+    def found(self, line: str) -> bool:
+        """Return whether a line (from `_normalize`) matches."""
+        position = 0
+        for i, piece in enumerate(self.pieces):
+            if isinstance(piece, str):
+                start = line.find(piece, position)
+                end = start + len(piece)
+            else:
+                match = piece.search(line, position)
+                start, end = match.span() if match else (-1, -1)
+            if start < 0 or (i == 0 and self.begins and start > 0):
+                return False
+            position = end
+        return True
+
+
+def _compile_piece(piece: str) -> str | re.Pattern[str]:
+    if _STATUS.fullmatch(piece):
+        return re.compile(re.escape(piece) + r"(?!\w)")
+    if not any(mark in piece for mark in ("#", "{v}", "{w}", "'", '"', "`")):
+        return piece
+    parts = (
+        _SLOTS.get(part) or (_QUOTE if part in "'\"`" else re.escape(part)) for part in _TOKENS.findall(piece)
+    )
+    return re.compile("".join(parts))
+
+
+@functools.lru_cache(maxsize=4096)
+def compile_pattern(text: str) -> Pattern:
+    """Return the compiled pattern. Raises ValueError for one without a word to search for."""
+    return Pattern(text)
+
+
+def _normalize(text: str) -> str:
+    """Return a line in lower case with single spaces."""
+    return " ".join(text.lower().split())
+
+
+def without(lines: Sequence[Line], profiles: Profiles, name: str) -> list[Line]:
+    """Return the lines without those of the message of that name."""
+    dropped = [compile_pattern(p) for m in profiles.messages if m.name == name for p in m.says]
+
+    def says(low: str) -> bool:
+        return any(one.literal in low and one.found(low) for one in dropped)
+
+    return [line for line in lines if not says(_normalize(line.text))]
+
+
+class Messages:
+    """The patterns of the tables that a text contains, with their lines."""
+
+    def __init__(self, lines: Sequence[Line], profiles: Profiles) -> None:
+        self._groups = {m.name: m.says for m in profiles.messages}
+        wanted = sorted({p for row in _list_rows(profiles) for p in row.says if not p.startswith("@")})
+        self._where = _search_lines(lines, wanted)
+        codes = {row.code for row in profiles.catalogue if row.code}
+        self._numbered: dict[str | None, list[Line]] = {}
+        for line in lines:
+            for code in codes.intersection(_NUMBERED.findall(line.text)):
+                self._numbered.setdefault(code, []).append(line)
+        names = {row.name.lower(): row.code for row in profiles.catalogue}
+        for text in wanted:  # a line with an error's number has the patterns that are its name
+            if numbered := self._numbered.get(names.get(text.lower())):
+                self._where[text] = [*self._where.get(text, ()), *numbered[:_SHOWN]]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._groups
+
+    def find(self, says: Iterable[str], code: str | None = None) -> tuple[Evidence, ...]:
+        """Return the first lines with any of the patterns or messages ("@name"), otherwise those with the number."""
+        found: dict[tuple[str, int], Line] = {}
+        for text in says:
+            for one in self._groups[text[1:]] if text.startswith("@") else (text,):
+                for line in self._where.get(one, ()):
+                    found.setdefault((line.source, line.number), line)
+        shown = sorted(found.values(), key=lambda line: line.number) or self._numbered.get(code, [])
+        return tuple(line.evidence for line in shown[:_SHOWN])
+
+
+def _list_rows(profiles: Profiles) -> list[FailureMessage | FailureRule | CatalogueMessage]:
+    return [*profiles.messages, *profiles.failures, *profiles.catalogue]
+
+
+def _search_lines(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list[Line]]:
+    """Return the first lines of each pattern. Lines that differ in digits only count as one.
+
+    In a short text, a message may continue on the next line.
+    """
+    where: dict[str, list[Line]] = {}
+    shown = [_normalize(line.text) for line in lines]
+    whole = " ".join(shown)
+    compiled = [(text, one) for text in texts if (one := compile_pattern(text)).literal in whole]
+    pairs = len(lines) <= _SHORT
+    shapes: Counter[str] = Counter()
+    for i, line in enumerate(lines):
+        low = shown[i]
+        shapes[shape := low.translate(_NO_DIGITS)] += 1
+        if not pairs and shapes[shape] > 2:
+            continue
+        following = shown[i + 1] if pairs and i + 1 < len(lines) else None
+        both = low if following is None else f"{low} {following}"
+        for text, one in compiled:
+            if one.literal not in both or len(where.get(text, ())) >= _SHOWN:
+                continue
+            if one.found(low) or (following is not None and one.found(both) and not one.found(following)):
+                where.setdefault(text, []).append(line)
+    return where
+
+
+# --- warnings on optional parts ---------------------------------------------------------------
+
+_LINKS = re.compile(
+    r"undefined symbol|cannot open shared|torchvision|torchaudio|nms|custom C\+\+ ops|DLL|\.so\b",
+    re.IGNORECASE,
+)
+_PROGRESS = re.compile(r"\b(?:epoch|loss|accuracy|it/s|step)\b", re.IGNORECASE)
+
+
+def without_optional_parts(lines: list[Line], profiles: Profiles) -> list[Line]:
+    """Drop warnings on optional parts of a package, if the program went on and failed for another reason.
+
+    torchvision warns if it cannot load its image reader, and torchaudio if FFmpeg is absent. Most programs use
+    neither. The warning counts only if nothing else ended the program: no unrelated exception, and no progress.
+    """
+    kept = without(lines, profiles, "optional_part_failed")
+    dropped = set(lines).difference(kept)
+    if not dropped:
+        return lines
+    first = next(line for line in lines if line in dropped)
+    later = [line for line in kept if line.source == first.source and line.number > first.number]
+    errors = read_exceptions(kept)
+    if errors:
+        last = errors[-1]
+        loading = last.kind in ("ImportError", "ModuleNotFoundError", "OSError")
+        went_on = not loading and not _LINKS.search(last.message) and last.line in later
+    else:
+        went_on = any(_PROGRESS.search(line.text) for line in later)
+    return kept if went_on else lines
+
+
+# --- cases and candidates ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A cause that a text allows, and its evidence. `weight` (1 to 100) orders candidates of one confidence.
+
+    `title` and `fix` replace those of the cause.
+    """
+
+    cause: str
+    weight: int
+    confidence: Confidence
+    evidence: tuple[Evidence, ...]
+    title: str | None = None
+    fix: str | None = None
+
+
+def candidate(
+    cause: str,
+    weight: int,
+    evidence: Iterable[Evidence],
+    title: str | None = None,
+    fix: str | None = None,
+    *,
+    confidence: Confidence | None = None,
+) -> Candidate:
+    """Return a candidate. Its weight says whether it is likely, unless `confidence` does."""
+    sure = confidence or ("likely" if weight >= _LIKELY else "possible")
+    return Candidate(cause, weight, sure, tuple(dict.fromkeys(evidence)), title, fix)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What the judges compare: the lines, messages and facts of the text, the tables, and the circumstances.
+
+    `ruled_out` are causes that a fact contradicts. Only a certain finding may name them.
+    """
+
+    lines: Sequence[Line]
+    facts: Facts
+    profiles: Profiles
+    place: Circumstances
+    ruled_out: set[str] = field(default_factory=set)
+
+    @functools.cached_property
+    def messages(self) -> Messages:
+        return Messages(self.lines, self.profiles)
+
+    @functools.cached_property
+    def exceptions(self) -> list[Raised]:
+        return read_exceptions(self.lines)
+
+    @functools.cached_property
+    def commands(self) -> list[ShellCommand]:
+        return read_commands(self.lines)
+
+    def said(self, *names: str) -> tuple[Evidence, ...]:
+        """Return the first lines of the first of these messages that the text has."""
+        return next((found for name in names if (found := self.messages.find((f"@{name}",)))), ())
+
+
+Judge = Callable[[Case], "list[Candidate]"]
+
+
+def by_rules(case: Case) -> list[Candidate]:
     """Return a candidate for every rule whose messages and conditions match."""
-    return [found for rule in case.profiles.failures if (found := _judge_rule(rule, case))]
+    found = []
+    for rule in case.profiles.failures:
+        shown = case.messages.find(rule.says)
+        if (
+            not shown
+            or not all(_show(case, w) for w in rule.wants)
+            or any(_show(case, w) for w in rule.lacks)
+        ):
+            continue
+        also = (_show(case, w)[0] for w in rule.wants if w not in _PLAIN)
+        confidence = cast("Confidence", rule.confidence)  # one of three words: `find_mistakes`
+        found.append(
+            candidate(
+                rule.cause, int(rule.weight), (*shown, *also), rule.title, rule.fix, confidence=confidence
+            )
+        )
+    return found
 
 
-def _judge_rule(rule: FailureRule, case: Case) -> CauseCandidate | None:
-    spoken = case.said(rule.says)
-    if not spoken:
-        return None
-    if not all(holds(case, w) for w in rule.wants) or any(holds(case, w) for w in rule.lacks):
-        return None
-    also = tuple(e for w in rule.wants if w not in _PLAIN for e in _list_shown(case, w)[:1])
-    return CauseCandidate(
-        cause=rule.cause,
-        weight=int(rule.weight),
-        confidence=rule.confidence,  # type: ignore[arg-type]  # one of three words, checked by the loader
-        evidence=tuple(dict.fromkeys((*spoken, *also))),
-        title=rule.title,
-        fix=rule.fix,
-    )
+def _show(case: Case, condition: str) -> tuple[Evidence, ...]:
+    """Return the lines of a condition: a message of the text, or a fact that is true."""
+    if condition in case.messages:
+        return case.said(condition)
+    return case.facts.where(_OPERATOR.split(condition, 1)[0]) if case.facts.holds(condition) else ()
 
 
-def holds(case: Case, condition: str) -> bool:
-    """Return whether the text has a message, or a fact is true."""
-    if case.said.knows(condition):
-        return bool(case.said.group(condition))
-    return case.facts.holds(condition)
+def by_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
+    """Return candidates for messages of the catalogue, if neither a rule nor a judge found one of their causes."""
+    causes = {c.cause for c in found}
+    return [
+        # the first of several causes is the likeliest, an only cause is likely
+        candidate(cause, 60 if len(row.causes) == 1 else 34 - 3 * i, shown,
+                  confidence="likely" if len(row.causes) == 1 else "possible")
+        for row in case.profiles.catalogue
+        if not causes.intersection(row.causes) and not case.said(*row.lacks)
+        if (shown := case.messages.find(row.says, row.code))
+        for i, cause in enumerate(row.causes)
+    ]  # fmt: skip
 
 
-def _list_shown(case: Case, condition: str) -> tuple[Evidence, ...]:
-    if case.said.knows(condition):
-        return case.said.group(condition)
-    return case.facts.where(re.split(r"[=<>!~]", condition, maxsplit=1)[0])
+# --- mistakes in the tables --------------------------------------------------------------------
 
 
-def check(known: Profiles) -> None:
+def check(profiles: Profiles) -> None:
     """Raise DataError with every mistake in the rules beyond their keys."""
-    problems = mistakes(known.failures, known.causes, known.messages) + catalogue_mistakes(
-        known.catalogue, known.causes
-    )
-    if problems:
+    if problems := find_mistakes(profiles):
         raise DataError(
             f"The rules of diagnose are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
             problems=tuple(f"failures.yaml: {p}" for p in problems),
@@ -67,14 +324,21 @@ def check(known: Profiles) -> None:
         )
 
 
-def mistakes(
-    rules: Iterable[FailureRule], causes: Iterable[FailureCause], messages: Sequence[FailureMessage]
-) -> list[str]:
-    """Return mistakes in rules: an unknown cause, message, fact, confidence or weight; an invalid pattern."""
-    known, names = {c.cause for c in causes}, {m.name for m in messages}
-    wrong = [f"{m.name}: {p}" for m in messages for s in m.says if (p := _check_pattern(s))]
-    for rule in rules:
-        if rule.cause not in known:
+def find_mistakes(profiles: Profiles) -> list[str]:
+    """Return mistakes in rules and catalogue: an unknown name, an invalid pattern, weight or release."""
+    causes, messages = {c.cause for c in profiles.causes}, {m.name for m in profiles.messages}
+    wrong = []
+    for row in _list_rows(profiles):
+        for text in row.says:
+            if not text.startswith("@"):
+                try:
+                    compile_pattern(text)
+                except ValueError as error:
+                    wrong.append(f"{row.name}: {error}")
+            elif text[1:] not in messages:
+                wrong.append(f"{row.name}: `says` names {text!r}, which is not a known message")
+    for rule in profiles.failures:
+        if rule.cause not in causes:
             wrong.append(f"{rule.name}: cause {rule.cause!r} is not in the table of causes")
         if rule.confidence not in _CONFIDENCE:
             wrong.append(
@@ -82,33 +346,21 @@ def mistakes(
             )
         if not rule.weight.isdigit() or not 1 <= int(rule.weight) <= 100:
             wrong.append(f"{rule.name}: weight {rule.weight!r} is not 1 to 100")
-        for text in rule.says:
-            if text.startswith("@"):
-                if text[1:] not in names:
-                    wrong.append(f"{rule.name}: `says` names {text!r}, which is not a known message")
-            elif problem := _check_pattern(text):
-                wrong.append(f"{rule.name}: {problem}")
         wrong += [
             f"{rule.name}: {w!r} is neither a message nor a fact"
             for w in (*rule.wants, *rule.lacks)
-            if w not in names and re.split(r"[=<>!~]", w, maxsplit=1)[0] not in CONDITIONS
+            if w not in messages and _OPERATOR.split(w, 1)[0] not in CONDITIONS
         ]
-    return wrong
-
-
-def catalogue_mistakes(rows: Iterable[CatalogueMessage], causes: Iterable[FailureCause]) -> list[str]:
-    """Return mistakes in the catalogue: no cause, an unknown cause, an invalid pattern."""
-    known = {c.cause for c in causes}
-    wrong = []
-    for row in rows:
+    for entry in profiles.catalogue:
         wrong += [
-            f"{row.name}: cause {c!r} is not in the table of causes" for c in row.causes if c not in known
+            f"{entry.name}: cause {c!r} is not in the table of causes"
+            for c in entry.causes
+            if c not in causes
         ]
-        wrong += [f"{row.name}: {problem}" for s in row.says if (problem := _check_pattern(s))]
-        if not row.causes:
-            wrong.append(f"{row.name}: no cause is named")
-        if problem := _check_releases(row):
-            wrong.append(f"{row.name}: {problem}")
+        if not entry.causes:
+            wrong.append(f"{entry.name}: no cause is named")
+        if problem := _check_releases(entry):
+            wrong.append(f"{entry.name}: {problem}")
     return wrong
 
 
@@ -121,11 +373,3 @@ def _check_releases(row: CatalogueMessage) -> str | None:
     having = [Version(v) for v in re.findall(r"\d+(?:\.\d+)+(?:-\d+)?", row.releases)] if row.absent else []
     within = [a for a in row.absent if not having or min(having) <= Version(a) <= max(having)]
     return f"`absent` names {within[0]!r}, which is one of `releases` ({row.releases})" if within else None
-
-
-def _check_pattern(text: str) -> str | None:
-    try:
-        pattern(text)
-    except ValueError as error:
-        return str(error)
-    return None

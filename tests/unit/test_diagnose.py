@@ -9,11 +9,10 @@ from rows import rows
 
 from provision import profiles
 from provision.commands.diagnose import find_causes
-from provision.diagnose import pattern_search
-from provision.diagnose.candidates import Case
-from provision.diagnose.fact_readers import read_facts
+from provision.diagnose import Circumstances
+from provision.diagnose.facts import read_facts
 from provision.diagnose.lines import read_log
-from provision.diagnose.rules import by_rules, mistakes
+from provision.diagnose.rules import Case, Messages, by_rules, find_mistakes
 from provision.errors import DataError
 from provision.model import Evidence
 from provision.profiles.files import dump, read_file
@@ -22,15 +21,12 @@ from provision.profiles.findings import fill_text
 LABELS = 50
 
 
-def fired(example):
-    """The names of the rules that fire on a text."""
-    lines = read_log("-", [example.encode()])
-    facts, said = read_facts(lines, KNOWN.gpus), pattern_search.Said(lines, KNOWN.messages, KNOWN.failures)
-    case = Case(facts=facts, said=said, profiles=KNOWN, serves=lambda kernels, capability: True)
-    return {
-        rule.name for rule in KNOWN.failures
-        if by_rules(dataclasses.replace(case, profiles=dataclasses.replace(KNOWN, failures=(rule,))))
-    }  # fmt: skip
+def fires(rule):
+    """Whether a rule fires on its own example."""
+    lines = read_log("-", [rule.example.encode()])
+    known = dataclasses.replace(KNOWN, failures=(rule,))
+    place = Circumstances(serves=lambda kernels, capability: True)
+    return bool(by_rules(Case(lines=lines, facts=read_facts(lines, KNOWN.gpus), profiles=known, place=place)))
 
 
 # --- the rows -----------------------------------------------------------------------------------
@@ -40,7 +36,7 @@ def fired(example):
 def test_the_example_of_a_rule_has_its_cause_among_the_first_three(rule):
     findings = found(rule.example)
     names = [f.cause for f in findings]
-    assert rule.name in fired(rule.example)
+    assert fires(rule)
     if int(rule.weight) >= 50:
         assert rule.cause in names[: 1 if rule.confidence == "certain" else 3], names
     for finding in findings:
@@ -56,8 +52,10 @@ def test_titles_and_fixes_have_no_unfilled_fields(rule):
 
 @rows("message", KNOWN.messages, ids=lambda m: m.name)
 def test_the_example_of_a_message_is_one(message):
-    said = pattern_search.Said(read_log("-", [message.example.encode()]), KNOWN.messages, ())
-    assert said.group(message.name)
+    messages = Messages(
+        read_log("-", [message.example.encode()]), dataclasses.replace(KNOWN, failures=(), catalogue=())
+    )
+    assert messages.find((f"@{message.name}",))
     assert message.source
 
 
@@ -66,7 +64,7 @@ def test_the_table_is_whole_and_without_mistakes():
     names = {m.name for m in KNOWN.messages}
     assert len(known_causes) == LABELS
     assert {r.cause for r in KNOWN.failures} | {"cudnn_older_than_compiled"} == known_causes
-    assert mistakes(KNOWN.failures, KNOWN.causes, KNOWN.messages) == []
+    assert find_mistakes(KNOWN) == []
     assert len(names) == len(KNOWN.messages)
 
 

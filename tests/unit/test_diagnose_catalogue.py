@@ -1,12 +1,12 @@
 """The catalogue of the programs' own messages: each leads to its cause, and no rule quotes a single thread."""
 
+import dataclasses
 import re
 
 from diagnosed import KNOWN, causes, found
 from rows import rows
 
-from provision.diagnose import candidates_from_catalogue
-from provision.diagnose.rules import catalogue_mistakes
+from provision.diagnose.rules import find_mistakes
 from provision.model import CatalogueMessage
 
 SLOTS = {"#": "12", "{v}": "3.7", "{w}": "name", "...": " x "}
@@ -65,8 +65,7 @@ def test_a_message_that_only_the_catalogue_has_is_a_candidate():
 
 def test_a_wrong_row_of_the_catalogue_is_named():
     row = CatalogueMessage(name="n", program="p", says=("..",), causes=("x",), releases="1", source="s")
-    assert len(catalogue_mistakes([row], KNOWN.causes)) == 2
-    assert catalogue_mistakes(KNOWN.catalogue, KNOWN.causes) == []
+    assert len(find_mistakes(dataclasses.replace(KNOWN, catalogue=(row,)))) == 2
 
 
 @rows(
@@ -93,7 +92,7 @@ def test_the_releases_of_a_row_are_those_that_were_read(releases, absent, proble
         absent=absent,
         source="s",
     )
-    wrong = catalogue_mistakes([row], KNOWN.causes)
+    wrong = find_mistakes(dataclasses.replace(KNOWN, catalogue=(row,)))
     assert len(wrong) == bool(problem) and (problem or "") in "".join(wrong)
 
 
@@ -112,7 +111,6 @@ def test_each_row_names_its_program_releases_and_source():
 
 
 def test_the_numbers_are_searched_in_bounded_time():
-    assert candidates_from_catalogue.by_catalogue.__module__ == "provision.diagnose.candidates_from_catalogue"
     assert not causes(("cudaa" * 700 + " ") * 50)
 
 

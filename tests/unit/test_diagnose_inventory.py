@@ -3,9 +3,8 @@
 from diagnosed import KNOWN, causes, found
 from rows import rows
 
-from provision.diagnose.fact_readers import read_facts
-from provision.diagnose.lines import read_log
-from provision.diagnose.shell_commands import shell_commands
+from provision.diagnose.facts import read_facts
+from provision.diagnose.lines import read_commands, read_log
 
 
 def read(*lines):
@@ -25,7 +24,7 @@ def facts(*lines):
      "PS C:\\x> ", "(env) C:\\x>", "(env) PS C:\\x> ", "!", "In [3]: !", "(env) $ ", "+ ", "# ", "host$ "],
 )  # fmt: skip
 def test_a_command_is_read_behind_any_prompt(prompt):
-    (command, last) = shell_commands(read(f"{prompt}ls /usr/local/lib", "one", "two", f"{prompt}ls /x"))
+    (command, last) = read_commands(read(f"{prompt}ls /usr/local/lib", "one", "two", f"{prompt}ls /x"))
     assert command.typed == "ls /usr/local/lib"
     assert [line.text for line in command.output] == ["one", "two"]
     assert command.ended
@@ -34,7 +33,7 @@ def test_a_command_is_read_behind_any_prompt(prompt):
 
 @rows("line", ["# R35 (release), REVISION: 3.1", "> Task :build", "+---+", "100% done", "x > y"])
 def test_output_that_looks_like_a_prompt_is_output(line):
-    assert shell_commands(read(line)) == []
+    assert read_commands(read(line)) == []
 
 
 def test_a_search_without_output_is_a_fact_only_if_another_prompt_follows():

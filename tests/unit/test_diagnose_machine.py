@@ -5,7 +5,7 @@ import dataclasses
 from diagnosed import KNOWN, causes, found
 
 from provision.commands.diagnose import find_causes
-from provision.diagnose import Circumstances, Knowledge, diagnose
+from provision.diagnose import Circumstances, diagnose
 from provision.model import (
     Driver,
     Evidence,
@@ -89,9 +89,8 @@ def held(*rows, line=FULL, machine=None):
         return rows
 
     log = [("log", [line.encode()])]
-    knowledge = Knowledge(profiles=KNOWN, serves=lambda kernels, capability: True)
-    circumstances = Circumstances(machine=here, holders=holders)
-    return next(iter(diagnose(log, knowledge, circumstances)), None), len(calls)
+    place = Circumstances(serves=lambda kernels, capability: True, machine=here, holders=holders)
+    return next(iter(diagnose(log, KNOWN, place)), None), len(calls)
 
 
 def test_who_holds_the_memory_is_named():

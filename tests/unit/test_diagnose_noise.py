@@ -10,8 +10,7 @@ from diagnosed import KNOWN, causes, found
 from log_noise import HARMLESS, KINDS, wrapped
 from rows import rows
 
-from provision.diagnose.lines import read_log
-from provision.diagnose.log_wrappers import unwrapped
+from provision.diagnose.lines import read_log, unwrap
 
 EXAMPLES = [(r.name, r.example) for r in KNOWN.failures] + [(r.name, r.says[0]) for r in KNOWN.catalogue]
 
@@ -52,7 +51,7 @@ def test_the_same_seed_gives_the_same_noise():
 
 
 def bare(*lines):
-    return [line.text for line in unwrapped(read_log("-", ["\n".join(lines).encode()]))]
+    return [line.text for line in unwrap(read_log("-", ["\n".join(lines).encode()]))]
 
 
 def test_evidence_keeps_the_number_of_its_line():

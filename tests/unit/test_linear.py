@@ -5,8 +5,8 @@ import time
 import pytest
 from rows import rows
 
-from provision.diagnose import board_names, crashes, tracebacks
-from provision.diagnose.lines import Line
+from provision.diagnose import facts, processes
+from provision.diagnose.lines import Line, read_exceptions
 from provision.errors import UsageError
 from provision.index import uv_failures
 from provision.lock import uv_errors
@@ -61,13 +61,13 @@ READERS = {
         lambda t: explain_unopened_nvidia_libraries.explain_damaged("torch", t, None, PythonPaths(prefix="", version="", sites=(), roots=())), ("file ", "ended by SIG", "lib"),
     ),
     "the end of a traceback": (
-        lambda t: tracebacks.raised([Line("-", 1, t)]), ("a.", "aError", "E  ", "rank0: ", "x-| ", "File '"),
+        lambda t: read_exceptions([Line("-", 1, t)]), ("a.", "aError", "E  ", "rank0: ", "x-| ", "File '"),
     ),
     "a crash": (
-        lambda t: crashes.read([Line("-", 1, "Fatal Python error: Aborted"), Line("-", 2, t)]),
+        lambda t: processes.read_crash([Line("-", 1, "Fatal Python error: Aborted"), Line("-", 2, t)]),
         ("/a", "liba.so", "a.so.1", "[0x7f", "segfault at 0", "Extension modules: a, "),
     ),
-    "names of boards": (board_names._split, ("rtx1", "1")),
+    "names of boards": (facts.split_board_name, ("rtx1", "1")),
     "the loader's cache": (lambda t: loader_cache.parse_ldconfig(t, None), ("\n", "\n a (", " ")),
     "a poetry constraint": (quietly(lambda t: poetry._convert_clauses(t, "a")), (" ", "\n", "a ,")),
     "an environment file of conda": (quietly(conda_environment.convert_specifier), ("\n", " ", "= ")),

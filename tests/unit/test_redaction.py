@@ -7,7 +7,6 @@ import time
 import pytest
 from rows import rows
 
-from provision.diagnose import pattern_search
 from provision.diagnose.lines import read_log
 from provision.system import process
 from provision.system.redaction import clean, clean_line, redact, redact_text, redact_value
@@ -140,7 +139,7 @@ def test_a_text_is_cut_after_its_secrets_are_removed():
 def test_evidence_of_a_log_is_cut_after_the_password_is_removed(length):
     line = f"RuntimeError: CUDA out of memory at https://me:{'x' * length}@host/a"
     (found,) = read_log("-", [line.encode()])
-    assert "xxx" not in pattern_search.evidence(found).text
+    assert "xxx" not in found.evidence.text
 
 
 def test_credentials_are_hidden_in_the_process_list(tmp_path):
