@@ -127,7 +127,12 @@ def spell_cudnn(text: str) -> str:
 
 def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
     """Return all facts of a text. `gpus` are the known boards with their capabilities."""
-    facts, boards = Facts(), _Boards(gpus)
+    facts = Facts()
+    boards = {
+        tuple(split_board_name(b.lower())): (b, g.capability)
+        for g in reversed(gpus)
+        for b in reversed(g.boards)
+    }
     for i, line in enumerate(lines):
         low, where = line.text.lower(), line.evidence
         for words, pattern, reader in _READERS:
@@ -143,7 +148,7 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
         heading = _HEADING.match(line.text) if following and not lines[i + 1].text.startswith("#") else None
         if heading and (keyed := re.match(_KEYED, f"{heading[1]}: {following}")):
             _read_keyed(facts, keyed, lines[i + 1].evidence)
-        for name, capability in boards.find(low):
+        for name, capability in _find_boards(low, boards):
             facts.add("gpu", name, where)
             facts.add("board_capability", capability, where)
     _read_cudnn_header(facts, lines)
@@ -192,32 +197,18 @@ def split_board_name(text: str) -> list[str]:
     return [w for w in words if w not in _NOISE]
 
 
-class _Boards:
-    """Board names, found by their longest sequence of words."""
+def _find_boards(low: str, known: dict[tuple[str, ...], tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield (board, capability) of every board in a lower-case line about hardware, by the longest sequence of words.
 
-    def __init__(self, gpus: Sequence[GpuModel]) -> None:
-        self._known: dict[tuple[str, ...], tuple[str, str]] = {}
-        for model in gpus:
-            for board in model.boards:
-                self._known.setdefault(tuple(split_board_name(board.lower())), (board, model.capability))
-        self._starts = {key[0] for key in self._known if key}
-
-    def find(self, low: str) -> Iterator[tuple[str, str]]:
-        """Yield (board, capability) of every board in a lower-case line about hardware.
-
-        A short single word such as "k80" needs "tesla" beside it.
-        """
-        if not any(word in low for word in _SERIES):
-            return
-        words, i = split_board_name(low[:600]), 0
-        while i < len(words):
-            for size in range(_LONGEST if words[i] in self._starts else 0, 0, -1):
-                key = tuple(words[i : i + size])
-                if key in self._known and (len(key) > 1 or len(key[0]) > 2 or "tesla" in low):
-                    yield self._known[key]
-                    i += size - 1
-                    break
-            i += 1
+    A short single word such as "k80" needs "tesla" beside it.
+    """
+    words = split_board_name(low[:600]) if any(word in low for word in _SERIES) else []
+    while words:
+        sizes = (n for n in range(_LONGEST, 0, -1) if tuple(words[:n]) in known)
+        size = next((n for n in sizes if n > 1 or len(words[0]) > 2 or "tesla" in low), 0)
+        if size:
+            yield known[tuple(words[:size])]
+        del words[: size or 1]
 
 
 # --- lines "key: value" of issue templates and collect_env -------------------------------------
@@ -292,23 +283,22 @@ def _read_os(facts: Facts, value: str, where: Evidence) -> None:
         facts.add("os", "macos" if re.search(r"mac ?os|darwin|os x", low) else "linux", where)
 
 
-_KEY_ROWS: tuple[tuple[tuple[str, ...], str | Callable[[Facts, str, Evidence], None]], ...] = (
-    (("driver", "nvidia driver version", "nvidia driver", "driver version", "gpu driver"), _read_driver),
-    (("cuda", "cuda version", "cuda ver", "cuda/cudnn version", "cuda toolkit", "toolkit", "gpu toolkit version",
-          "cuda toolkit version", "cuda runtime version", "cuda  version"), _read_cuda),
-    (("torch", "pytorch", "torch version"), _read_torch),
-    (("tensorflow", "tensorflow version", "tf", "tensorflow-gpu"), functools.partial(_read_release, "tensorflow")),
-    (("jax", "jax version"), functools.partial(_read_release, "jax")),
-    (("jaxlib",), functools.partial(_read_release, "jaxlib")),
-    (("jax_cuda12_plugin", "jax-cuda12-plugin"), functools.partial(_read_release, "jax-cuda12-plugin")),
-    (("ctranslate2",), functools.partial(_read_release, "ctranslate2")),
-    (("cudnn", "cudnn version", "cudnn ver"), _read_cudnn),
-    (("python", "python version"), _read_python),
-    (("os", "operating system", "platform", "os platform and distribution"), _read_os),
-    (("ld_library_path",), "library_path"),
-    (("cuda_visible_devices",), "visible"),
+_KEY_ROWS: tuple[tuple[str, str | Callable[[Facts, str, Evidence], None]], ...] = (
+    ("driver|nvidia driver version|nvidia driver|driver version|gpu driver", _read_driver),
+    ("cuda|cuda version|cuda ver|cuda/cudnn version|cuda toolkit|toolkit|gpu toolkit version|cuda toolkit version|cuda runtime version|cuda  version", _read_cuda),
+    ("torch|pytorch|torch version", _read_torch),
+    ("tensorflow|tensorflow version|tf|tensorflow-gpu", functools.partial(_read_release, "tensorflow")),
+    ("jax|jax version", functools.partial(_read_release, "jax")),
+    ("jaxlib", functools.partial(_read_release, "jaxlib")),
+    ("jax_cuda12_plugin|jax-cuda12-plugin", functools.partial(_read_release, "jax-cuda12-plugin")),
+    ("ctranslate2", functools.partial(_read_release, "ctranslate2")),
+    ("cudnn|cudnn version|cudnn ver", _read_cudnn),
+    ("python|python version", _read_python),
+    ("os|operating system|platform|os platform and distribution", _read_os),
+    ("ld_library_path", "library_path"),
+    ("cuda_visible_devices", "visible"),
 )  # fmt: skip
-_KEYS = {key: reader for keys, reader in _KEY_ROWS for key in keys}
+_KEYS = {key: reader for keys, reader in _KEY_ROWS for key in keys.split("|")}
 
 
 # --- readers of any line: (facts, match, line), or the fact that the match's group is ----------
@@ -384,61 +374,60 @@ _NAMED = (
 )
 _SONAME = r"((?:lib[\w+-]{2,60}\.so(?:\.\d{1,5}){0,4})|(?:[\w-]{3,60}\.dll))"
 _Reader = str | Callable[[Facts, re.Match[str], Evidence], None]
-_ROWS: tuple[tuple[tuple[str, ...], str, _Reader], ...] = (
-    ((":", "="), _KEYED, _read_keyed),
-    (("driver version", "kmd version"), r"(?i)(?:driver|kmd) version:? {0,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
-    (("kernel module",), r"(?i)kernel module(?: for \S{1,12})? {1,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
-    (("driver",), r"(?i)driver:? (\d{3}\.\d{2,3}(?:\.\d{1,3})?)", "driver"),
-    (("insufficient driver",), r"(?i)driver version: (\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
-    (("version:",), r"CUDA(?: UMD)? Version: {0,4}(\d{1,2}\.\d)", "driver_cuda"),
-    (("found version",), r"(?i)found version (\d{4,5})\b", _read_cuda_number),
-    (("sm_", "compute_"), r"sm_\d{2,3}(?:[ ,'\"\]\[]{1,4}(?:sm|compute)_\d{2,3}){1,40}", _read_kernels),
-    (("compiled for",), r"CUDA arch (?P<gpu>\d{2,4})\b.{0,40}compiled for: {0,2}(?P<kernels>\d[\d, ]{1,120})", _read_plain_kernels),
-    (("compiled for",), r"was compiled for (?P<kernels>\d[\d, ]{1,120}), but your current GPU is (?P<gpu>\d{2,4})\b", _read_plain_kernels),
-    (("capability",), r"(?i)(?:capability:?|capability of) (?:sm_)?(\d{1,2}\.\d|\d{2,3})\b", _read_capability),
-    (("(cc)",), r"compute capability \(CC\) (\d{1,2}\.\d)\b", _read_capability),
-    (("hardware cc",), r"- (\d{1,2}\.\d) which supports hardware CC\b", "kernel"),
-    (("(sm_",), r"\(sm_(\d{2,3})\)", _read_capability),
-    (("bytes free",), r"(\d{1,14}) bytes free", "free_bytes"),
-    (("limit:",), r"^Limit: {1,40}(\d{1,14})$", "bfc_limit"),
-    (("inuse:",), r"^InUse: {1,40}(\d{1,14})$", "bfc_in_use"),
-    (("bytes total",), r"(\d{1,14}) bytes total", "total_bytes"),
-    (("used to build pytorch",), r"(?i)CUDA used to build PyTorch: (\d{1,2}\.\d)", "cuda_build"),
-    (("used to build pytorch",), r"(?i)CUDA used to build PyTorch: (?:None|could not collect)", "cpu_build=yes"),
-    (("pytorch (",), r"(?i)PyTorch \((\d{1,2}\.\d)\)", "cuda_build"),
-    (("_cuda",), r"(?i)py3\.?\d{1,2}_cuda(\d{1,2}\.\d)", "cuda_build"),
-    (("_cpu",), r"py3\.?\d{1,2}_cpu", "cpu_build=yes"),
-    (("detected cuda version",), r"(?i)detected CUDA version \((\d{1,2}\.\d)\)", "cuda"),
-    (("release",), r"(?i)tools, release (\d{1,2}\.\d)", "cuda"),
-    (("/cuda-", "\\cuda\\v"), r"(?i)(?:/cuda-|\\cuda\\v)(\d{1,2}\.\d)", "cuda_path"),
-    (("compiled with",), r"(?i)library: (?P<loaded>\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (?P<built>\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _read_pair),
-    (("cudnn",), r"(?i)(?:compiled|built|linked) (?:with|against|for) cudnn (?:version )?v?(?P<built>\d{1,2}(?:\.\d{1,3}){1,2})\b.{0,60}?cudnn(?: version)?(?: in your machine)?(?: is|:)? v?(?P<loaded>\d{1,2}(?:\.\d{1,3}){1,2})", _read_older_pair),
-    (("found cudnn version",), r"(?i)Found cuDNN version (?P<loaded>\d{4,6}).{0,60}built against version (?P<built>\d{4,6})", _read_pair),
-    (("minimum supported",), r"(?i)minimum supported:? (\d{4,6})", "minimum"),
-    (("installed version",), r"(?i)installed version:? (\d{4,6})", "installed"),
-    (("cudnn",), r"(?i)cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3}).{0,40}(?:required|needed)|requires cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3})", "cudnn_required"),
-    (("_cuda",), r"_cuda(\d{2,3})_cudnn", _read_cuda_digits),
-    (("compiled against", "compiled  against"), r"(?i)compiled {1,2}against {1,2}(?P<built>\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (?P<loaded>\([\d, ]{3,16}\)|\d{4,5})", _read_pair),
-    (("torch", "tensorflow", "jax", "keras", "numpy", "onnx", "ctrans", "flash", "xform", "triton", "cupy", "mxnet", "whisper", "bits", "cudatoolkit", "tf", "nvidia"), _NAMED, _read_named),
-    (("cudnn",), r"(?i)cudnn(?: version| ver)?[ :=v-]{1,4}(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", "cudnn"),
-    (("cudnn-",), r"(?i)cudnn-(?:windows|linux)-x86_64-(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", "cudnn"),
-    (("/python", "python3", "\\python", "cpython-"), r"(?i)(?:/python|python|cpython-)([23](?:\.\d{1,2}))(?=[/ ]|dist|$)", "python"),
-    (("\\python3",), r"(?i)\\python3(\d{1,2})\\", _read_python_digits),
-    (("cpython-3",), r"cpython-3(\d{1,2})m?-", _read_python_digits),
-    ((":\\",), r"(?<!\w)[A-Za-z]:\\\w", "os=windows"),
-    ((".dll",), r"(?i)\.dll\b", "os=windows"),
-    (("wsl", "microsoft-standard", "/dev/dxg"), r"(?i)\bWSL\w{0,8}|microsoft-standard|/dev/dxg|/usr/lib/wsl", "os=wsl"),
-    (("cannot open shared", "cannot be opened"), _SONAME + r": {0,2}cannot open shared", _read_missing),
-    (("could not load", "couldn't open", "could not locate", "could not find", "unable to load any", "unable to open"),
+_ROWS: tuple[tuple[str, str, _Reader], ...] = (
+    (":|=", _KEYED, _read_keyed),
+    ("driver version|kmd version", r"(?i)(?:driver|kmd) version:? {0,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
+    ("kernel module", r"(?i)kernel module(?: for \S{1,12})? {1,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
+    ("driver", r"(?i)driver:? (\d{3}\.\d{2,3}(?:\.\d{1,3})?)", "driver"),
+    ("version:", r"CUDA(?: UMD)? Version: {0,4}(\d{1,2}\.\d)", "driver_cuda"),
+    ("found version", r"(?i)found version (\d{4,5})\b", _read_cuda_number),
+    ("sm_|compute_", r"sm_\d{2,3}(?:[ ,'\"\]\[]{1,4}(?:sm|compute)_\d{2,3}){1,40}", _read_kernels),
+    ("compiled for", r"CUDA arch (?P<gpu>\d{2,4})\b.{0,40}compiled for: {0,2}(?P<kernels>\d[\d, ]{1,120})", _read_plain_kernels),
+    ("compiled for", r"was compiled for (?P<kernels>\d[\d, ]{1,120}), but your current GPU is (?P<gpu>\d{2,4})\b", _read_plain_kernels),
+    ("capability", r"(?i)(?:capability:?|capability of) (?:sm_)?(\d{1,2}\.\d|\d{2,3})\b", _read_capability),
+    ("(cc)", r"compute capability \(CC\) (\d{1,2}\.\d)\b", _read_capability),
+    ("hardware cc", r"- (\d{1,2}\.\d) which supports hardware CC\b", "kernel"),
+    ("(sm_", r"\(sm_(\d{2,3})\)", _read_capability),
+    ("bytes free", r"(\d{1,14}) bytes free", "free_bytes"),
+    ("limit:", r"^Limit: {1,40}(\d{1,14})$", "bfc_limit"),
+    ("inuse:", r"^InUse: {1,40}(\d{1,14})$", "bfc_in_use"),
+    ("bytes total", r"(\d{1,14}) bytes total", "total_bytes"),
+    ("used to build pytorch", r"(?i)CUDA used to build PyTorch: (\d{1,2}\.\d)", "cuda_build"),
+    ("used to build pytorch", r"(?i)CUDA used to build PyTorch: (?:None|could not collect)", "cpu_build=yes"),
+    ("pytorch (", r"(?i)PyTorch \((\d{1,2}\.\d)\)", "cuda_build"),
+    ("_cuda", r"(?i)py3\.?\d{1,2}_cuda(\d{1,2}\.\d)", "cuda_build"),
+    ("_cpu", r"py3\.?\d{1,2}_cpu", "cpu_build=yes"),
+    ("detected cuda version", r"(?i)detected CUDA version \((\d{1,2}\.\d)\)", "cuda"),
+    ("release", r"(?i)tools, release (\d{1,2}\.\d)", "cuda"),
+    ("/cuda-|\\cuda\\v", r"(?i)(?:/cuda-|\\cuda\\v)(\d{1,2}\.\d)", "cuda_path"),
+    ("compiled with", r"(?i)library: (?P<loaded>\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (?P<built>\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _read_pair),
+    ("cudnn", r"(?i)(?:compiled|built|linked) (?:with|against|for) cudnn (?:version )?v?(?P<built>\d{1,2}(?:\.\d{1,3}){1,2})\b.{0,60}?cudnn(?: version)?(?: in your machine)?(?: is|:)? v?(?P<loaded>\d{1,2}(?:\.\d{1,3}){1,2})", _read_older_pair),
+    ("found cudnn version", r"(?i)Found cuDNN version (?P<loaded>\d{4,6}).{0,60}built against version (?P<built>\d{4,6})", _read_pair),
+    ("minimum supported", r"(?i)minimum supported:? (\d{4,6})", "minimum"),
+    ("installed version", r"(?i)installed version:? (\d{4,6})", "installed"),
+    ("cudnn", r"(?i)cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3}).{0,40}(?:required|needed)|requires cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3})", "cudnn_required"),
+    ("_cuda", r"_cuda(\d{2,3})_cudnn", _read_cuda_digits),
+    ("compiled against|compiled  against", r"(?i)compiled {1,2}against {1,2}(?P<built>\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (?P<loaded>\([\d, ]{3,16}\)|\d{4,5})", _read_pair),
+    ("torch|tensorflow|jax|keras|numpy|onnx|ctrans|flash|xform|triton|cupy|mxnet|whisper|bits|cudatoolkit|tf|nvidia", _NAMED, _read_named),
+    ("cudnn", r"(?i)cudnn(?: version| ver)?[ :=v-]{1,4}(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", "cudnn"),
+    ("cudnn-", r"(?i)cudnn-(?:windows|linux)-x86_64-(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", "cudnn"),
+    ("/python|python3|\\python|cpython-", r"(?i)(?:/python|python|cpython-)([23](?:\.\d{1,2}))(?=[/ ]|dist|$)", "python"),
+    ("\\python3", r"(?i)\\python3(\d{1,2})\\", _read_python_digits),
+    ("cpython-3", r"cpython-3(\d{1,2})m?-", _read_python_digits),
+    (":\\", r"(?<!\w)[A-Za-z]:\\\w", "os=windows"),
+    (".dll", r"(?i)\.dll\b", "os=windows"),
+    ("wsl|microsoft-standard|/dev/dxg", r"(?i)\bWSL\w{0,8}|microsoft-standard|/dev/dxg|/usr/lib/wsl", "os=wsl"),
+    ("cannot open shared|cannot be opened", _SONAME + r": {0,2}cannot open shared", _read_missing),
+    ("could not load|couldn't open|could not locate|could not find|unable to load any|unable to open",
      rf"(?i)(?:could not (?:load|locate|find)|couldn't open|unable to (?:load any of|open)).{{0,60}}?{_SONAME}[^;:]{{0,120}}", _read_missing),
-    (("not found", "missing", "error loading"), rf"(?i){_SONAME}.? (?:is )?(?:not found|missing)|error loading .{{0,200}}?{_SONAME}", _read_missing),
-    (("successfully opened", "found in"), rf"(?i)successfully opened .{{0,20}}library {_SONAME}", "loaded"),
-    ((".so", ".dll"), rf"(?:^|=> |\s)(/[\w./+-]{{1,200}}/{_SONAME})(?=$|\s|\))(?!.{{0,80}}(?:cannot|undefined|not found|symbol))", "present"),
-    (("ld_library_path",), r"LD_LIBRARY_PATH ?[=:] {0,2}['\"]?([/$][^\s'\";]{1,400})", "library_path"),
-    (("cuda_visible_devices",), r"CUDA_VISIBLE_DEVICES['\"]?\]? {0,3}[=:] {0,3}['\"]?([\w,\-\[\]/]{1,120}|)", "visible"),
-    (("glibc",), r"(?i)glibc[ -](2\.\d{1,2})", "glibc"),
+    ("not found|missing|error loading", rf"(?i){_SONAME}.? (?:is )?(?:not found|missing)|error loading .{{0,200}}?{_SONAME}", _read_missing),
+    ("successfully opened|found in", rf"(?i)successfully opened .{{0,20}}library {_SONAME}", "loaded"),
+    (".so|.dll", rf"(?:^|=> |\s)(/[\w./+-]{{1,200}}/{_SONAME})(?=$|\s|\))(?!.{{0,80}}(?:cannot|undefined|not found|symbol))", "present"),
+    ("ld_library_path", r"LD_LIBRARY_PATH ?[=:] {0,2}['\"]?([/$][^\s'\";]{1,400})", "library_path"),
+    ("cuda_visible_devices", r"CUDA_VISIBLE_DEVICES['\"]?\]? {0,3}[=:] {0,3}['\"]?([\w,\-\[\]/]{1,120}|)", "visible"),
+    ("glibc", r"(?i)glibc[ -](2\.\d{1,2})", "glibc"),
 )  # fmt: skip
-_READERS = tuple((words, re.compile(pattern), reader) for words, pattern, reader in _ROWS)
+_READERS = tuple((words.split("|"), re.compile(pattern), reader) for words, pattern, reader in _ROWS)
 
 
 # --- what the output of commands lists as existing ---------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..model import (
     FRAMEWORKS,
@@ -315,19 +315,6 @@ _UV = re.compile(rf"^\s{{0,4}}([-+]) {_NAMES}==?{_VERSION}", re.IGNORECASE)
 _LAYERS = ("4", "5", "6", "7")  # package, libraries, packages together, system
 
 
-@dataclass(frozen=True, slots=True)
-class _Install:
-    """A package that an installer added, and the version that it replaced."""
-
-    name: str
-    new: str
-    old: str | None
-    evidence: Evidence
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.old} to {self.new}" if self.old else f"{self.name} {self.new}"
-
-
 def add_installs(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
     """Add earlier installs to a leading finding about builds or libraries.
 
@@ -342,36 +329,38 @@ def add_installs(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ..
     ):
         return findings
     first, fix = findings[0], findings[0].fix or ""
-    shown = (*first.evidence, *(i.evidence for i in changed))
+    shown = (*first.evidence, *changed.values())
     if case.said("colab") or (case.said("notebook") and case.said("dist_packages")):
         again = case.said("imported_before")[:1]
         restart = "Restart the session first: it still uses the modules imported before the install. "
         fix = (
-            f"{restart if again else ''}This notebook changed its runtime ({', '.join(map(str, changed))}). To restore it, "
+            f"{restart if again else ''}This notebook changed its runtime ({', '.join(changed)}). To restore it, "
             f"remove that cell and choose `Disconnect and delete runtime`. To keep the change: {fix}"
         )
         shown = (*shown, *again)
     return (replace(first, evidence=tuple(dict.fromkeys(shown)), fix=fix), *findings[1:])
 
 
-def _list_installs(lines: Sequence[Line]) -> list[_Install]:
-    """Return the first framework packages that pip or uv installed, in the log's order."""
+def _list_installs(lines: Sequence[Line]) -> dict[str, Evidence]:
+    """Return the first framework packages that pip or uv changed ("torch 2.4.0 to 2.5.0"), with their lines."""
     old: dict[str, str] = {}
-    new: dict[str, _Install] = {}
+    new: dict[str, tuple[str, Evidence]] = {}
     for line in lines:
-        added: list[tuple[str, str]] = []
         if match := _REPLACED.search(line.text):
             old[match[1].lower()] = match[2]
         elif "Successfully installed" in line.text:
-            added = _ADDED.findall(line.text)
+            new |= {name.lower(): (version, line.evidence) for name, version in _ADDED.findall(line.text)}
         elif match := _UV.match(line.text):
-            if match[1] == "-":
-                old[match[2].lower()] = match[3]
+            sign, name, version = match[1], match[2].lower(), match[3]
+            if sign == "-":
+                old[name] = version
             else:
-                added = [(match[2], match[3])]
-        for name, version in added:
-            new[name.lower()] = _Install(name.lower(), version, old.get(name.lower()), line.evidence)
-    return [i for i in new.values() if i.old != i.new][:3]
+                new[name] = (version, line.evidence)
+    changed = {name: found for name, found in new.items() if found[0] != old.get(name)}
+    return {
+        f"{name} {f'{old[name]} to ' if name in old else ''}{version}": evidence
+        for name, (version, evidence) in [*changed.items()][:3]
+    }
 
 
 # --- processes that use the GPU's memory -------------------------------------------------------

@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from ..model import Build, Confidence, Evidence
 from .facts import get_major, meets
+from .lines import Line
 from .rules import Candidate, Case, candidate
 
 # --- the driver --------------------------------------------------------------------------------
@@ -78,21 +79,17 @@ def find_driver_floor(case: Case, cuda: str) -> str | None:
 
 def judge_kernel_module(case: Case) -> list[Candidate]:
     """Compare the kernels for which the driver's module is built with the running kernel."""
-    running: list[tuple[str, Evidence]] = []
-    built: dict[str, Evidence] = {}
-    unloaded: list[Evidence] = []
-    for command in case.commands:
-        if re.match(r"uname\b", command.typed):
-            running += [(m[1], x.evidence) for x in command.output[:2] if (m := _RELEASE.search(x.text))]
-        if re.search(r"\bdkms\b|/lib/modules|\bmodinfo\b", command.typed):
-            for line in command.output:
-                if match := _DKMS.match(line.text.strip()) or _MODULE.search(line.text):
-                    built[match[1]] = line.evidence
-        if re.search(r"\blsmod\b", command.typed):
-            if any(line.text.strip().startswith("nvidia") for line in command.output):
-                return []  # the module is loaded
-            if command.ended:
-                unloaded.append(command.line.evidence)
+
+    def list_output(command: str) -> list[Line]:
+        return [line for c in case.commands if re.search(command, c.typed) for line in c.output]
+
+    running = [(m[1], x.evidence) for x in list_output(r"^uname\b") if (m := _RELEASE.search(x.text))]
+    files = list_output(r"\bdkms\b|/lib/modules|\bmodinfo\b")
+    matches = ((_DKMS.match(x.text.strip()) or _MODULE.search(x.text), x.evidence) for x in files)
+    built = {m[1]: shown for m, shown in matches if m}
+    if any(line.text.strip().startswith("nvidia") for line in list_output(r"\blsmod\b")):
+        return []  # the module is loaded
+    unloaded = [c.line.evidence for c in case.commands if re.search(r"\blsmod\b", c.typed) and c.ended]
     shows = case.said(
         "sees_no_gpu", "no_device", "no_cuda_gpus", "no_driver", "no_communication", "no_devices_found", "dlopen"
     )  # fmt: skip

@@ -179,10 +179,8 @@ def judge_missing_cuda(case: Case) -> list[Candidate]:
             title = f"{names[0]} belongs to CUDA {wanted}, but CUDA {', '.join(there)} is installed"
     if case.said("extension_names"):
         built = facts.first("cuda_build")
-        known = wanted and built
-        weights["extension_built_for_other_torch_or_cuda"] = (
-            (60 if _is_match(wanted or "", built or "") else 90) if known else 62
-        )
+        weight = 62 if not wanted or not built else 60 if _is_match(wanted, built) else 90
+        weights["extension_built_for_other_torch_or_cuda"] = weight
     no_driver = any(_DRIVER.match(n) for n in facts.all("missing")) or case.said("proc_missing")
     limit = 50 if no_driver else 100
     where = (*shows, *facts.where("cuda", "cuda_path", "present"))

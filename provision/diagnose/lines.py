@@ -37,9 +37,6 @@ _LOWER = bytes(range(256)).lower()
 _NO_STEM = bytes(b for b in range(256) if _LOWER[b] not in b"".join(STEMS) + b"\n")  # bytes no stem holds
 _HITS = 40  # lines with one stem in one block before the block is read by shapes
 _TEXT = bytes(range(0x20, 0x7F)) + b"\t\n\r\x1b"
-_IS_TEXT = bytes(b in _TEXT for b in range(256))
-_RUN = 16  # bytes of text in a row that junk hardly has by chance
-_RUNS = 400  # in one block: with more it is read as text is
 _SHOWN = 300  # characters of a line that evidence shows
 _PRINTABLE = re.compile(rb"[\x20-\x7e\t\r\x1b]{6,}")
 
@@ -71,9 +68,11 @@ class _Kept:
     shapes: set[bytes] = field(default_factory=set)
     between: int = 0
 
-    def add(self, number: int, raw: bytes) -> None:
-        for text in _split_shown(raw):
-            self.lines.setdefault((number, text), Line(self.source, number, text))
+    def add_all(self, number: int, rows: Iterable[bytes]) -> None:
+        """Add lines from this number on."""
+        for at, raw in enumerate(rows, number):
+            for text in _split_shown(raw):
+                self.lines.setdefault((at, text), Line(self.source, at, text))
 
 
 def read_log(source: str, chunks: Iterable[bytes]) -> list[Line]:
@@ -81,35 +80,34 @@ def read_log(source: str, chunks: Iterable[bytes]) -> list[Line]:
     kept = _Kept(source)
     number, tail = 1, deque[tuple[int, bytes]](maxlen=2)
     for i, block in enumerate(_split_blocks(_decode_utf8(chunks))):
+        edge = 0
         if i == 0:
-            _keep_block(kept, number, block[:EDGE])
+            kept.add_all(number, block[:EDGE].split(b"\n")[:LINES])
             edge = block.rfind(b"\n", 0, EDGE) + 1 or min(EDGE, len(block))
             number += block.count(b"\n", 0, edge)
-        else:
-            edge = 0
-        rest = block[edge:] if edge else block
-        if rest:
+        if rest := block[edge:]:
             _keep_stems(kept, number, rest)
             tail.append((number, rest))
         number += rest.count(b"\n")
-    _keep_tail(kept, tail)
+    if tail:  # all of the last lines, because errors are there
+        number, last = tail[0][0], b"".join(block for _, block in tail)
+        start = last.find(b"\n", len(last) - EDGE) + 1 if len(last) > EDGE else 0
+        rows = last[start:].split(b"\n")
+        skipped = max(0, len(rows) - LINES)
+        kept.add_all(number + last.count(b"\n", 0, start) + skipped, rows[skipped:])
     return sorted(kept.lines.values(), key=lambda line: line.number)
 
 
 def _decode_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the bytes as UTF-8. UTF-16 (PowerShell's `>`) is recognised by its mark or by its zeros."""
+    """Return the bytes as UTF-8. UTF-16 (PowerShell's `>`) is recognised by its mark or by its zeros."""
     rest = iter(chunks)
     first = b""
     while len(first) < 64 and (chunk := next(rest, b"")):
         first += chunk
-    name = _detect_utf16(first)
-    if not name:
-        yield first
-        yield from rest
-        return
-    decoder = codecs.getincrementaldecoder(name)("replace")
-    for chunk in itertools.chain((first,), rest):
-        yield decoder.decode(chunk).encode("utf-8", "replace")
+    whole = itertools.chain((first,), rest)
+    if name := _detect_utf16(first):
+        return (text.encode("utf-8", "replace") for text in codecs.iterdecode(whole, name, "replace"))
+    return whole
 
 
 def _detect_utf16(first: bytes) -> str | None:
@@ -137,42 +135,12 @@ def _split_blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _keep_block(kept: _Kept, number: int, block: bytes) -> None:
-    """Keep every line of a block, up to LINES."""
-    for n, raw in enumerate(block.split(b"\n")):
-        if n >= LINES:
-            break
-        kept.add(number + n, raw)
-
-
-def _keep_tail(kept: _Kept, tail: Iterable[tuple[int, bytes]]) -> None:
-    """Keep all of the last lines, because errors are there."""
-    left, wanted = EDGE, LINES
-    for number, block in reversed(list(tail)):
-        start = max(0, len(block) - left)
-        start = block.find(b"\n", start) + 1 if start else 0
-        first = number + block.count(b"\n", 0, start)
-        rows = block[start:].split(b"\n")
-        for n in range(max(0, len(rows) - wanted), len(rows)):
-            kept.add(first + n, rows[n])
-        left, wanted = left - (len(block) - start), wanted - len(rows)
-        if left <= 0 or wanted <= 0:
-            return
-
-
 def _keep_stems(kept: _Kept, number: int, block: bytes) -> None:
     """Keep the lines of a block that contain a stem, each shape once."""
     if kept.between >= BETWEEN:
         return
     if 0.4 < block.count(0, 0, 4096) / len(block[:4096]) < 0.6:
         block = block.translate(None, b"\0")
-    if _is_junk(block) and (runs := _find_runs(block)) is not None:
-        line, done = number, 0
-        for at, run in runs:
-            if any(stem in run.lower() for stem in STEMS):
-                line, done = line + block.count(b"\n", done, at), at
-                _keep_lines(kept, line, run)
-        return
     # Without the bytes that no stem holds a block is a quarter as long, and a stem in it stays whole.
     short = block.translate(_LOWER, _NO_STEM)
     stems = [stem for stem in STEMS if stem in short]
@@ -203,41 +171,6 @@ def _cut(block: bytes, start: int) -> bytes:
     return mask_secrets(block[start - before : start + 2 * WIDTH])[before : before + WIDTH]
 
 
-def _is_junk(block: bytes) -> bool:
-    """Return whether most of a block is binary, by a few samples."""
-    places = [block[i : i + 256] for i in range(0, len(block), max(1, len(block) // 8))]
-    sample = b"".join(places)
-    if len(sample.translate(None, _TEXT)) * 2 < len(sample):
-        return False
-    return sum(map(_is_not_utf8, places)) > len(places) // 2 or sample.count(0) * 2 > len(sample)
-
-
-def _find_runs(block: bytes) -> list[tuple[int, bytes]] | None:
-    """Return the runs of text in binary data with their offsets, or None if there are many.
-
-    One search in the block's byte classes skips binary data faster than seven searches for stems.
-    """
-    classes = block.translate(_IS_TEXT)
-    runs: list[tuple[int, bytes]] = []
-    at = classes.find(b"\1" * _RUN)
-    while at >= 0:
-        end = classes.find(b"\0", at)
-        end = len(block) if end < 0 else end
-        runs.append((at, block[at:end]))
-        if len(runs) > _RUNS or end - at > len(block) // 4:
-            return None
-        at = classes.find(b"\1" * _RUN, end)
-    return runs
-
-
-def _keep_lines(kept: _Kept, number: int, run: bytes) -> None:
-    """Keep the lines of a run of text that contain a stem."""
-    for n, raw in enumerate(run.split(b"\n")):
-        low = raw[:WIDTH].lower()
-        if any(stem in low for stem in STEMS):
-            _keep_unseen_shape(kept, number + n, raw)
-
-
 def _by_shape(kept: _Kept, number: int, block: bytes) -> None:
     """Keep the new shapes of a block with many stems, such as progress lines with a GPU's name."""
     rows = block.split(b"\n")
@@ -259,7 +192,7 @@ def _keep_unseen_shape(kept: _Kept, number: int, raw: bytes) -> None:
         return
     kept.shapes.add(shape)
     kept.between += 1
-    kept.add(number, raw)
+    kept.add_all(number, [raw])
 
 
 def _split_shown(raw: bytes) -> Iterator[str]:
@@ -350,11 +283,8 @@ def _read_json_text(text: str) -> str | None:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return (
-        next((document[k] for k in _TEXTS if isinstance(document.get(k), str)), None)
-        if isinstance(document, dict)
-        else None
-    )
+    known = document if isinstance(document, dict) else {}
+    return next((known[k] for k in _TEXTS if isinstance(known.get(k), str)), None)
 
 
 def _drop_prefix(lines: Sequence[Line]) -> list[Line] | None:
@@ -364,13 +294,12 @@ def _drop_prefix(lines: Sequence[Line]) -> list[Line] | None:
     for form, share in _WRAPPERS:
         matches = [form.match(line.text) for line in lines]
         if sum(m is not None for m in matches) >= max(2, share * len(lines)):
-            bare = [_cut_prefix(line, match) for line, match in zip(lines, matches, strict=True)]
+            bare = [
+                dataclasses.replace(line, text=line.text[match.end() :]) if match else line
+                for line, match in zip(lines, matches, strict=True)
+            ]
             return _by_process(bare, matches) if "of" in form.groupindex else bare
     return None
-
-
-def _cut_prefix(line: Line, match: re.Match[str] | None) -> Line:
-    return dataclasses.replace(line, text=line.text[match.end() :]) if match else line
 
 
 def _by_process(lines: list[Line], matches: Sequence[re.Match[str] | None]) -> list[Line]:
@@ -381,7 +310,7 @@ def _by_process(lines: list[Line], matches: Sequence[re.Match[str] | None]) -> l
     streams: dict[str, list[Line]] = {}
     current = ""
     for line, match in zip(lines, matches, strict=True):
-        current = match.group("of") if match else current
+        current = match["of"] if match else current
         streams.setdefault(current, []).append(line)
     return [line for stream in streams.values() for line in stream]
 
@@ -416,7 +345,7 @@ class Raised:
 def package_of(path: str) -> str | None:
     """Return the top-level name in site-packages of a file, or None."""
     match = _SITE.search(path.replace("\\", "/"))
-    return match.group(1).removesuffix(".py") if match else None
+    return match[1].removesuffix(".py") if match else None
 
 
 def read_exceptions(lines: Sequence[Line]) -> list[Raised]:
@@ -426,7 +355,7 @@ def read_exceptions(lines: Sequence[Line]) -> list[Raised]:
         if match := read_frame(line.text):
             file = match[0]
         elif any(end in line.text for end in _ENDS) and (match_ := _RAISED.match(line.text.strip())):
-            errors.append(Raised(match_.group(1).rpartition(".")[2], match_.group(2) or "", line, file))
+            errors.append(Raised(match_[1].rpartition(".")[2], match_[2] or "", line, file))
             file = None
     return errors
 
@@ -434,7 +363,7 @@ def read_exceptions(lines: Sequence[Line]) -> list[Raised]:
 def read_frame(text: str) -> tuple[str, int, str] | None:
     """Return the file, line and function of a traceback line, or None."""
     match = _FRAME.match(text)
-    return (match.group(1), int(match.group(2)), (match.group(3) or "").strip()) if match else None
+    return (match[1], int(match[2]), (match[3] or "").strip()) if match else None
 
 
 # --- typed commands: a report often shows them after the error, with files and packages that exist ---
@@ -494,7 +423,7 @@ def _read_typed(text: str) -> str | None:
         return None
     for prompt in _PROMPTS:
         if match := prompt.match(text):
-            return match.group("typed").strip()
+            return match["typed"].strip()
     match = _BARE.match(text)
-    listed = match and text[:2] in ("# ", "% ", "> ", "+ ") and _LISTS.match(match.group("typed"))
-    return match.group("typed") if match and listed else None
+    listed = match and text[:2] in ("# ", "% ", "> ", "+ ") and _LISTS.match(match["typed"])
+    return match["typed"] if match and listed else None

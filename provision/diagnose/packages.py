@@ -348,15 +348,10 @@ def judge_import_order(case: Case) -> list[Candidate]:
 
 def judge_works_alone(case: Case) -> list[Candidate]:
     """Find a module that fails after another in one command, and works without it in another command."""
-    failed: list[tuple[list[str], Line]] = []
-    worked: list[tuple[list[str], Line]] = []
-    for command in case.commands:
-        if match := _ON_ONE_LINE.search(command.typed):
-            modules = _list_modules(match[1])
-            if any(_FAILURE.search(line.text) for line in command.output):
-                failed.append((modules, command.line))
-            elif command.ended or command.output:
-                worked.append((modules, command.line))
+    runs = [(_list_modules(m[1]), c) for c in case.commands if (m := _ON_ONE_LINE.search(c.typed))]
+    failed = [(names, c.line) for names, c in runs if any(_FAILURE.search(x.text) for x in c.output)]
+    worked = [(names, c.line) for names, c in runs if c.ended or c.output]
+    worked = [run for run in worked if run not in failed]
     for modules, line in failed:
         for first, second in itertools.pairwise(modules):
             alone = next((at for names, at in worked if second in names and first not in names), None)

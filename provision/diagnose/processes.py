@@ -167,14 +167,13 @@ _STACK = f"{_GDB} names the libraries on the stack"
 class Crash:
     """A crash of a process ("Segmentation fault"), and the line with it.
 
-    It has the stack of the crashed thread (innermost first: file, line, function) that Python's fault handler prints,
+    It has the stack of the crashed thread (innermost first: file, line, function, and its line of the text) that Python's fault handler prints,
     its extension modules, and the libraries of a native stack, which C++ and the kernel's log name.
     """
 
     how: str
     line: Line
-    frames: list[tuple[str, int, str]] = field(default_factory=list)
-    frame_lines: list[Line] = field(default_factory=list)
+    frames: list[tuple[str, int, str, Line]] = field(default_factory=list)
     modules: tuple[str, ...] = ()
     modules_line: Line | None = None
     libraries: dict[str, Line] = field(default_factory=dict)
@@ -182,32 +181,33 @@ class Crash:
     @property
     def loading(self) -> bool:
         """Whether the crash happened while a library was loaded."""
-        first = self.frames[0] if self.frames else ("", 0, "")
-        functions = [function for _, _, function in self.frames[:4]]
-        return ("create_module" in functions and first[0].startswith("<frozen importlib")) or (
-            first[0].endswith("ctypes/__init__.py") and first[2] in ("__init__", "LoadLibrary")
-        )
+        if not self.frames:
+            return False
+        file, _, function, _ = self.frames[0]
+        if file.endswith("ctypes/__init__.py"):
+            return function in ("__init__", "LoadLibrary")
+        return file.startswith("<frozen importlib") and "create_module" in [f[2] for f in self.frames[:4]]
 
     @property
-    def place(self) -> int | None:
-        """The index of the first frame that is neither of the import system nor of the standard library's ctypes."""
-        for i, (file, _, function) in enumerate(self.frames):
-            if not (
-                file.startswith("<frozen ") or (file.endswith("ctypes/__init__.py") and function in _LOADER)
-            ):
-                return i
+    def place(self) -> tuple[str, int, str, Line] | None:
+        """The first frame that is neither of the import system nor of the standard library's ctypes."""
+        for frame in self.frames:
+            file, _, function, _ = frame
+            of_ctypes = file.endswith("ctypes/__init__.py") and function in _LOADER
+            if not file.startswith("<frozen ") and not of_ctypes:
+                return frame
         return None
 
     @property
     def package(self) -> str | None:
         """The package of site-packages that the crash happened in."""
         native = next((p for path in [*self.libraries][:6] if (p := package_of(path))), None)
-        return native or (package_of(self.frames[self.place][0]) if self.place is not None else None)
+        return native or (package_of(self.place[0]) if self.place else None)
 
     @property
     def loaded(self) -> list[str]:
         """The top-level names of the extension modules and of both stacks, each once."""
-        files = (*(file for file, _, _ in self.frames), *self.libraries)
+        files = (*(file for file, *_ in self.frames), *self.libraries)
         names = [m.partition(".")[0] for m in self.modules] + [p for f in files if (p := package_of(f))]
         return list(dict.fromkeys(names))
 
@@ -238,8 +238,7 @@ def read_crash(lines: Sequence[Line]) -> Crash | None:
             crash.modules = tuple(m.strip() for m in match[1].split(","))
             crash.modules_line = line
         elif reading and (found := read_frame(line.text)) and len(crash.frames) < _FRAMES:
-            crash.frames.append(found)
-            crash.frame_lines.append(line)
+            crash.frames.append((*found, line))
     return crash if crash and (crash.frames or crash.libraries) else None
 
 
@@ -280,7 +279,7 @@ def judge_crash(case: Case) -> list[Candidate]:
     if not by_signal:
         return []
     if crash.frames:
-        file, line, function = crash.frames[0]
+        file, line, function, _ = crash.frames[0]
         short = re.split(r"/(?:site-packages|dist-packages|lib/python3\.\d+)/", file)[-1]
         where = f" in {function} ({short}, line {line})"
     fix = f"Check what the program calls there. Check the environment: `gpuenv verify`. Find the library: {_GDB}."
@@ -314,11 +313,8 @@ def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
         package = crash.package
         if package is None or crash.place is None:
             return []
-        file, line, _ = crash.frames[crash.place]
-        where, at = (
-            f"{package} (line {line} of {file.rpartition('-packages/')[2]})",
-            crash.frame_lines[crash.place],
-        )
+        file, line, _, at = crash.place
+        where = f"{package} (line {line} of {file.rpartition('-packages/')[2]})"
         if crash.loading:
             cause, title = _DAMAGED, f"The program crashed while it loaded a library of {where}"
             fix = (
@@ -344,7 +340,7 @@ def describe_crash(lines: Sequence[Line]) -> str | None:
         )
     place = crash.library
     if place is None:
-        file, line, function = crash.frames[0]
+        file, line, function, _ = crash.frames[0]
         place = f"{function} ({'/'.join(file.split('/')[-2:])}, line {line})"
     return f"the program crashed in {place}, outside of known packages: {_STACK}"
 
@@ -355,14 +351,14 @@ def _describe_place(crash: Crash) -> str:
         return f" in {crash.library}"
     if crash.place is None or crash.package is None:
         return ""
-    file, line, function = crash.frames[crash.place]
+    file, line, function, _ = crash.place
     short = re.split(r"/(?:site|dist)-packages/", file)[-1]
     return f" in {crash.package} ({short}, line {line}, {function})"
 
 
 def _list_evidence(crash: Crash) -> list[Evidence]:
     """Return the lines of the crash, its place, its libraries and the loaded modules."""
-    place = [crash.frame_lines[crash.place]] if crash.place is not None else []
+    place = [crash.place[3]] if crash.place else []
     shown = [x.evidence for x in (crash.line, *place, *[*crash.libraries.values()][:2])]
     if line := crash.modules_line:
         text = f"loaded: {', '.join(crash.loaded[:12])}"

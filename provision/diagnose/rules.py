@@ -26,6 +26,7 @@ from .facts import CONDITIONS, Facts
 from .lines import Line, Raised, ShellCommand, read_commands, read_exceptions
 
 _SLOTS = {"#": r"\d{1,12}", "{v}": r"\d{1,5}(?:\.\d{1,6}){0,4}", "{w}": r"[\w.+-]{1,80}"}
+_MARK = re.compile(r"#|\{v\}|\{w\}|['\"`]")
 _TOKENS = re.compile(r"#|\{v\}|\{w\}|['\"`]|[^#{'\"`]+|\{")
 _STATUS = re.compile(r"(?:cudnn_status|cublas_status|cuda_error)_\w*[a-z0-9]|cudaerror[a-z]+")
 _QUOTE = "['\"`\u2018\u2019\u201c\u201d\u00b4]"
@@ -57,7 +58,7 @@ class Pattern:
         self.begins = text.startswith("^")
         pieces = [p.strip(" ") for p in text.removeprefix("^").split("...")]
         self.pieces = [_compile_piece(p.lower()) for p in pieces if p]
-        plain = [run for p in pieces for run in re.split(r"#|\{v\}|\{w\}|['\"`]", p.lower())]
+        plain = [run for p in pieces for run in _MARK.split(p.lower())]
         self.literal = max((run.strip() for run in plain), key=len)
         if len(self.literal) < 3 or len(self.pieces) > 4:
             raise ValueError(
@@ -83,7 +84,7 @@ class Pattern:
 def _compile_piece(piece: str) -> str | re.Pattern[str]:
     if _STATUS.fullmatch(piece):
         return re.compile(re.escape(piece) + r"(?!\w)")
-    if not any(mark in piece for mark in ("#", "{v}", "{w}", "'", '"', "`")):
+    if not _MARK.search(piece):
         return piece
     parts = (
         _SLOTS.get(part) or (_QUOTE if part in "'\"`" else re.escape(part)) for part in _TOKENS.findall(piece)
