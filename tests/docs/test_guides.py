@@ -3,7 +3,8 @@ of its own. What this machine has not is a small program on PATH that does what 
 documented to do, and says so here: Slurm's `srun` and `sbatch`, with a driver made of C on the "node"; Colab's `pip`.
 
 Pages that end with a verdict take jax for the CPU from where pip and uv are configured to look; the page whose
-framework is gigabytes takes tiny wheels from 127.0.0.1, with stubs of NVIDIA's libraries in them.
+framework is gigabytes takes tiny wheels from 127.0.0.1, with stubs of NVIDIA's libraries in them. `make test` builds
+and proves the environment of the tutorial; the other pages of this kind are slow.
 """
 
 import functools
@@ -120,6 +121,7 @@ def locked(path):
 # --- the pages ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_quick_start_runs_as_written(online):
     (block,) = texts("README.md", "test_the_quick_start_runs_as_written")
     created, verified, run, started, _locked, made = online.types(block)
@@ -171,6 +173,7 @@ def test_the_tutorial_makes_a_new_project(online):
     assert locked(clone / "built.toml") == before
 
 
+@pytest.mark.slow
 def test_the_page_of_an_existing_project_runs_as_written(online):
     (online.work / "requirements.txt").write_text("jax\neinops\nnvidia-cublas-cu12==12.1.3.1\n")
     (online.work / "Makefile").write_text("verify:\n\techo mine\n")
@@ -336,6 +339,7 @@ def test_a_machine_without_a_network_installs_the_bundle(online):
     assert (home / "env/bin/python").exists() and (home / "gpuenv/bin/gpuenv").exists()
 
 
+@pytest.mark.slow
 def test_an_environment_of_another_tool_is_adopted_as_written(online):
     online.program("uv", f'exec {shlex.quote(find_uv_bin())} "$@"')
     (block,) = texts(
@@ -348,6 +352,7 @@ def test_an_environment_of_another_tool_is_adopted_as_written(online):
 # --- a notebook ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_cells_for_colab_run_as_written(online):
     """A line of a cell is what follows its `!`. The runtime's Python is a venv with jax; its `pip` is uv's, which
     takes a wheel to the same place, faster."""

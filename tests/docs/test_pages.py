@@ -141,7 +141,7 @@ def test_the_reference_has_the_exit_codes_of_the_errors():
     assert codes | {0} == table
 
 
-@pytest.mark.parametrize("page", NAMES)
+@rows("page", NAMES)
 def test_every_yaml_block_is_a_gpuenv_yaml(page, tmp_path):
     for block in blocks(page, "yaml"):
         if block.test:
