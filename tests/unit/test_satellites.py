@@ -80,8 +80,7 @@ def build(tmp_path):
 
 def rows_of(data, package="demo", optional=()):
     with zipfile.ZipFile(io.BytesIO(data)) as wheel:
-        known = satellites.WheelContext(package, "2.28", frozenset(optional))
-        return satellites.wheel_rows(known, measure_libraries(wheel))
+        return satellites.wheel_rows(measure_libraries(wheel), package, "2.28", optional)
 
 
 # --- what libraries say ------------------------------------------------------------------------
@@ -189,7 +188,7 @@ def test_the_glibc_is_that_of_tag_or_symbols_whichever_is_newer(build, monkeypat
         fact = measure_libraries(wheel)
     fact["libraries"]["demo/_C.so"]["glibc"] = "2.34"
     for tag, expected in (("2.28", "2.34"), ("2.39", "2.39"), (None, "2.34")):
-        assert satellites.wheel_rows(satellites.WheelContext("demo", tag), fact)[0]["glibc"] == expected
+        assert satellites.wheel_rows(fact, "demo", tag)[0]["glibc"] == expected
 
 
 def test_text_that_is_named_like_a_library_is_skipped_and_damage_is_reported(build):
@@ -513,5 +512,5 @@ def test_wheels_of_one_release_for_other_pythons_have_the_same_needs(package, ve
     rows = []
     for wheel in (read, other):
         fact = made.facts(wheel, "satellite", measure_libraries, satellites.STEP)
-        rows.append(satellites.wheel_rows(satellites.WheelContext(package, wheel.glibc), fact))
+        rows.append(satellites.wheel_rows(fact, package, wheel.glibc))
     assert rows[0] == rows[1]

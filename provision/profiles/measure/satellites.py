@@ -1,6 +1,6 @@
-"""Measures packages that are compiled against a framework or CUDA.
+"""Measure packages that are compiled against a framework or CUDA: releases of the index, and installed ones.
 
-There is one row for the newest patch of each release series.
+There is one row for the newest patch of each release series. A release without wheels is read from its source archive.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import functools
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from packaging.metadata import parse_email
 from packaging.specifiers import SpecifierSet
@@ -24,11 +24,10 @@ from provision import model
 from provision.errors import LockError
 from provision.index.bounded_archive import DAMAGED, read_of_sdist
 from provision.index.read_architectures_from_stream import FatBinaries, from_binaries
-from provision.model import FRAMEWORKS, Satellite, from_plain
+from provision.index.simple_api import File
 from provision.system import untrusted
 from provision.system.elf import ElfError, read_elf
 
-from . import reader as rq
 from .libraries import (
     LIBRARY,
     NVIDIA,
@@ -42,29 +41,39 @@ from .libraries import (
     measure_libraries,
     named_cuda,
 )
-from .reader import Documents, Reader, WheelFile, number, representative
+from .reader import (
+    Documents,
+    Reader,
+    WheelFile,
+    allowed_pythons,
+    number,
+    pythons,
+    representative,
+    required,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from provision.index.simple_api import File
-
-    from .reader import Reader
-
+Row = dict[str, Any]
 
 OLDEST = "2024-11-22"
 """The day from which on releases are measured; of a package without any since then, the newest one is."""
 STEP = 64 << 20
 """Bytes of one request: nearly the whole wheel is read."""
 PLATFORM = "linux-x86_64"
-MINORS = tuple(f"3.{n}" for n in range(8, 20))
 _PYTHON = "3.12"
 """The Python for which markers of requirements are judged, where a release allows it."""
 
-_ALTERNATIVE = re.compile(r".*_cuda(\d\d)(\d)(?:_\w+)?\.so")
+
+# --- releases of the index ----------------------------------------------------------------------------
 
 
-def satellite_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
+class Source(NamedTuple):
+    """A source archive that an index lists."""
+
+    file: File
+    version: Version
+
+
+def satellite_rows(reader: Reader, documents: Documents) -> list[Row]:
     """Return the rows of every package in the table `satellite_packages`. One wheel is unpacked at a time."""
     rows = []
     for named in documents.get("satellite_packages", ()):
@@ -72,31 +81,44 @@ def satellite_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]
         if reader.only is not None and package not in {name for name, _, _ in reader.only}:
             continue
         for version, files in newest_of_series(reader, package, parts).items():
-            if not reader.takes(version, PLATFORM, package):
-                continue
-            try:
-                rows += _make_rows(reader, package, version, files, documents)
-            except ValueError as error:
-                reader.problem(f"{package} {version}: {error}")
+            if reader.takes(version, PLATFORM, package):
+                try:
+                    rows += _release_rows(reader, package, version, files, documents)
+                except ValueError as error:
+                    reader.problem(f"{package} {version}: {error}")
     return rows
 
 
-def newest_of_series(reader: Reader, package: str, parts: int) -> dict[Version, list[WheelFile] | Source]:
+def newest_of_series(
+    reader: Reader, package: str, parts: int
+) -> dict[Version, Sequence[WheelFile] | Sequence[Source]]:
     """Return the newest final release of each series since `OLDEST`, newest first, with its wheels.
 
     If no release of the series has wheels for this platform, return its source archive.
     """
-    wheels: dict[Version, list[WheelFile]] = defaultdict(list)
+    wheels, archives = defaultdict(list), {}
     for wheel in reader.wheels(package):
         if wheel.platform in (PLATFORM, "any") and _is_counted(wheel.version, wheel.file):
             wheels[wheel.version].append(wheel)
-    from_source = {s.version: s for s in sources(reader, package) if _is_counted(s.version, s.file)}
+    for file in reader.files(package):
+        try:
+            version = parse_sdist_filename(file.name)[1]
+        except (InvalidSdistFilename, InvalidVersion):
+            continue
+        if _is_counted(version, file):
+            archives[version] = [Source(file, version)]
     by_series: dict[tuple[int, ...], Version] = {}
-    for versions in (from_source, wheels):
+    for versions in (archives, wheels):
         by_series |= {(*v.release, 0, 0, 0)[:parts]: v for v in sorted(versions)}
-    days = {v: _find_upload_day(reader, wheels.get(v) or [from_source[v]]) for v in by_series.values()}
+    found = {v: wheels.get(v) or archives[v] for v in by_series.values()}
+    days = {}
+    for version, files in found.items():
+        uploaded = [f.file.uploaded for f in files]
+        if None in uploaded:
+            reader.problem(f"{files[0].file.name}: the index does not state when it was uploaded")
+        days[version] = min((day[:10] for day in uploaded if day), default="")
     recent = [v for v in days if days[v] >= OLDEST] or sorted(days)[-1:]
-    return {v: wheels.get(v) or from_source[v] for v in sorted(recent, reverse=True)}
+    return {v: found[v] for v in sorted(recent, reverse=True)}
 
 
 def _is_counted(version: Version, file: File) -> bool:
@@ -104,28 +126,30 @@ def _is_counted(version: Version, file: File) -> bool:
     return not (version.is_prerelease or version.local or file.yanked is not None)
 
 
-def _find_upload_day(reader: Reader, files: Iterable[WheelFile | Source]) -> str:
-    """Return the day on which the first file of a release was uploaded, or "" if the index does not state it."""
-    days = [f.file.uploaded for f in files]
-    if None in days:
-        reader.problem(f"{next(iter(files)).file.name}: the index does not state when it was uploaded")
-    return min((d[:10] for d in days if d), default="")
-
-
-def _make_rows(
-    reader: Reader, package: str, version: Version, files: list[WheelFile] | Source, documents: Documents
-) -> list[dict[str, Any]]:
-    row: dict[str, Any] = {"package": package, "version": str(version), "platform": PLATFORM, "index": "pypi"}
-    if isinstance(files, Source):
-        fact = source_facts(reader, files)
-        rows = [row | {"form": fact["form"]} | ({"nvcc": "yes"} if fact["nvcc"] else {})] if fact else []
+def _release_rows(
+    reader: Reader,
+    package: str,
+    version: Version,
+    files: Sequence[WheelFile] | Sequence[Source],
+    documents: Documents,
+) -> list[Row]:
+    row: Row = {"package": package, "version": str(version), "platform": PLATFORM, "index": "pypi"}
+    wheels = [f for f in files if isinstance(f, WheelFile)]
+    if not wheels:
+        file = files[0].file
+        fact = reader.remembered(file, "source", lambda: _read_source(reader, file))
+        parts = [{"form": fact["form"]} | ({"nvcc": "yes"} if fact["nvcc"] else {})] if fact else []
     else:
-        wheels = [w for w in files if w.platform == PLATFORM] or files
+        wheels = [w for w in wheels if w.platform == PLATFORM] or wheels
         wheel = representative(wheels)
         fact = reader.facts(wheel, "satellite", measure_libraries, STEP)
-        row |= {"form": "wheel", "pythons": " ".join(pythons_of(wheels, fact))} if fact else {}
-        known = WheelContext(package, wheel.glibc, _list_optional(package, documents))
-        rows = [row | part for part in wheel_rows(known, fact)] if fact else []
+        optional = {
+            name for d in documents.get("satellite_optional", ()) if d["package"] == package
+            for name in d["libraries"].split()
+        }  # fmt: skip
+        parts = wheel_rows(fact, package, wheel.glibc, optional) if fact else []
+        row |= {"form": "wheel", "pythons": " ".join(_pythons_of(wheels, fact))} if fact else {}
+    rows = [row | part for part in parts]
     for one in rows:
         assert fact is not None
         one |= {"sha256": fact["sha256"], "bytes": str(fact["size"])}
@@ -133,117 +157,90 @@ def _make_rows(
     return rows
 
 
-def pythons_of(wheels: list[WheelFile], fact: dict[str, Any]) -> list[str]:
+def _pythons_of(wheels: Sequence[WheelFile], fact: Row) -> list[str]:
     """Return the minor versions that the wheels support. "3.10+" is a wheel for 3.10 and all later ones."""
-    exact = sorted({w.python for w in wheels if w.python}, key=number)
-    tags = [m for w in wheels if not w.python for m in re.findall(r"-(?:cp|py)3(\d+)(?=[-.])", w.file.name)]
+    exact = pythons(wheels)
     if all(w.python for w in wheels):
         return exact
-    tagged = f"3.{min(map(int, tags))}" if tags else MINORS[0]
-    first = next((m for m in _list_minors(fact) if number(m) >= number(tagged)), tagged)
+    tags = [m for w in wheels if not w.python for m in re.findall(r"-(?:cp|py)3(\d+)(?=[-.])", w.file.name)]
+    tagged = f"3.{min(map(int, tags), default=8)}"
+    first = next((m for m in _list_pythons(fact) if number(m) >= number(tagged)), tagged)
     return [p for p in exact if number(p) < number(first)] + [f"{first}+"]
 
 
-def _list_minors(fact: dict[str, Any]) -> list[str]:
-    """Return the minor versions of Python that a release allows."""
-    allowed = SpecifierSet(fact["requires_python"] or "")
-    return [m for m in MINORS if rq.allows(allowed, f"{m}.20")] or [_PYTHON]
+def _list_pythons(fact: Row) -> list[str]:
+    return allowed_pythons(fact) or [_PYTHON]
 
 
-class WheelContext(NamedTuple):
-    """Facts about a wheel beside its libraries: its package and the glibc of its tag.
+# --- what the libraries of a wheel say ----------------------------------------------------------------
 
-    `optional` are NVIDIA's libraries (names without "lib" and ".so") that only optional modules of the package
-    need.
-    """
-
-    package: str
-    glibc: str | None = None
-    optional: frozenset[str] = frozenset()
+_ALTERNATIVE = re.compile(r".*_cuda(\d\d)(\d)(?:_\w+)?\.so")
 
 
-def _list_optional(package: str, documents: Documents) -> frozenset[str]:
-    rows = documents.get("satellite_optional", ())
-    return frozenset(name for d in rows if d["package"] == package for name in d["libraries"].split())
-
-
-def wheel_rows(known: WheelContext, fact: dict[str, Any]) -> list[dict[str, Any]]:
+def wheel_rows(
+    fact: Row, package: str, glibc: str | None = None, optional: Collection[str] = ()
+) -> list[Row]:
     """Return what the libraries of a wheel add to its row, once for each CUDA release with a file of its own.
 
-    Raise ValueError if they contradict each other.
+    `glibc` is that of its tag. `optional` are NVIDIA's libraries (names without "lib" and ".so") that only optional
+    modules of the package need. Raise ValueError if the libraries contradict each other.
     """
-    own_libraries = {n: lib for n, lib in fact["libraries"].items() if _is_own(n, lib)}
-    shared = [lib for n, lib in own_libraries.items() if not _ALTERNATIVE.fullmatch(n)]
+    shared: list[Row] = []
+    by_release: dict[str | None, list[Row]] = defaultdict(list)
+    for name, library in fact["libraries"].items():
+        other = any(OTHER_GPU.fullmatch(needed) for needed in library["needed"])
+        if other or NVIDIA.fullmatch(name.rsplit("/", 1)[-1]):
+            continue  # a copy of NVIDIA's, or made for other vendors' GPUs
+        match = _ALTERNATIVE.fullmatch(name)
+        (by_release[f"{match[1]}.{match[2]}"] if match else shared).append(library)
     here = {n.rsplit("/", 1)[-1] for n in fact["libraries"]}
     bundles = sorted(n for n in here if (m := NVIDIA.fullmatch(n)) and m["stem"] != "cuda")
-    by_release: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
-    for name, library in own_libraries.items():
-        if match := _ALTERNATIVE.fullmatch(name):
-            by_release[f"{match[1]}.{match[2]}"].append(library)
     rows = []
-    for release, libraries in (by_release or {None: []}).items():
-        row = _make_row([*shared, *libraries], here, known)
+    for release, own in (by_release or {None: []}).items():
+        row = _library_row([*shared, *own], here, package, optional)
         if release and row.get("cuda") != release.split(".")[0]:
             raise ValueError(f"its library for CUDA {release} needs CUDA {row.get('cuda', 'nothing')}")
         row |= {"cuda": release} if release else {}
         row |= {"bundles": bundles} if bundles else {}
-        if glibcs := [g for g in (known.glibc, row.pop("glibc", None)) if g]:
+        if glibcs := [g for g in (glibc, *(lib["glibc"] for lib in (*shared, *own))) if g]:
             row["glibc"] = max(glibcs, key=number)
         rows.append(row)
     return rows
 
 
-def _is_own(member: str, library: dict[str, Any]) -> bool:
-    """Return whether a library is neither a copy of NVIDIA's nor made for other vendors' GPUs."""
-    other = any(OTHER_GPU.fullmatch(name) for name in library["needed"])
-    return not other and not NVIDIA.fullmatch(member.rsplit("/", 1)[-1])
-
-
-def _make_row(libraries: list[dict[str, Any]], here: set[str], known: WheelContext) -> dict[str, Any]:
-    row: dict[str, Any] = {}
+def _library_row(libraries: list[Row], here: set[str], package: str, optional: Collection[str]) -> Row:
+    symbols = [s for lib in libraries for s in lib["symbols"]]
+    kinds = frozenset((kind, arch) for lib in libraries for kind, arch in lib["kernels"])
     needed = {n for lib in libraries for n in lib["needed"]} - here - {lib["soname"] for lib in libraries}
     of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := NVIDIA.fullmatch(n))}
-    needs = [n for n, stem in of_nvidia.items() if stem not in known.optional]
-    optional = [n for n in of_nvidia if n not in needs]
-    row |= ({"needs": needs} if needs else {}) | ({"optional": optional} if optional else {})
+    needs = [n for n, stem in of_nvidia.items() if stem not in optional]
     opened = {n for lib in libraries for n in lib["opened"]} - here
-    row |= _find_cuda(needs, opened, known.package) | _find_cudnn(needs, opened)
-    symbols = [s for lib in libraries for s in lib["symbols"]]
-    if kind := abi_of(symbols):
-        row["abi"] = kind
-    if kind == "exact" and (strings := cxx11_of(symbols)):
-        row["cxx11"] = strings
-    kinds = frozenset((kind, arch) for lib in libraries for kind, arch in lib["kernels"])
-    if kernels := from_binaries(FatBinaries(kinds, 0, 0)):
-        row["kernels"] = kernels
-    if glibcs := [lib["glibc"] for lib in libraries if lib["glibc"]]:
-        row["glibc"] = max(glibcs, key=number)
-    return row
+    row = {
+        "needs": needs, "optional": [n for n in of_nvidia if n not in needs], "abi": abi_of(symbols),
+        "cxx11": cxx11_of(symbols) if abi_of(symbols) == "exact" else None,
+        "kernels": from_binaries(FatBinaries(kinds, 0, 0)),
+        **_find_cuda(needs, opened, package),
+    }  # fmt: skip
+    for names, by in ((opened, "dlopen"), (needs, "needed")):
+        if len(majors := cudnn_majors(names)) == 1:
+            row |= {"cudnn": f"=={majors.pop()}.*", "cudnn_by": by}
+    return {k: v for k, v in row.items() if v}
 
 
 def _find_cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dict[str, str]:
-    """Return the CUDA major version: from needs, else from names in the code, else from the package's name."""
+    """Return the CUDA major version: from needs, else from the package's name, else from names in the code."""
     needed = cuda_majors(needs)
     if len(needed) > 1:
         raise ValueError(f"its libraries need CUDA {' and '.join(sorted(needed))}")
     if needed:
         return {"cuda": needed.pop(), "cuda_by": "needed"}
-    named = named_cuda(package)
-    if named:
+    if named := named_cuda(package):
         return {"cuda": named, "cuda_by": "name"}
     majors = cuda_majors(opened)
     return {"cuda": majors.pop(), "cuda_by": "dlopen"} if len(majors) == 1 else {}
 
 
-def _find_cudnn(needs: Iterable[str], opened: Iterable[str]) -> dict[str, str]:
-    for names, by in ((needs, "needed"), (opened, "dlopen")):
-        majors = cudnn_majors(names)
-        if len(majors) == 1:
-            return {"cudnn": f"=={majors.pop()}.*", "cudnn_by": by}
-    return {}
-
-
-def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documents) -> None:
+def _add_framework(row: Row, fact: Row, documents: Documents) -> None:
     """Add the framework that metadata or a document states, and the extras that a document names."""
     package, version = row["package"], row["version"]
     documented = [
@@ -259,21 +256,22 @@ def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documen
             row["extras"] = extra["extras"]
 
 
-def framework_of(fact: dict[str, Any]) -> str | None:
+def framework_of(fact: Row) -> str | None:
     """Return the requirement on the framework that a wheel's code calls, or on its only one, or None."""
     symbols = [s for lib in fact.get("libraries", {}).values() for s in lib["symbols"]]
-    called = framework_called(symbols)
-    minors = _list_minors(fact)
+    called, minors = framework_called(symbols), _list_pythons(fact)
     python = _PYTHON if _PYTHON in minors else minors[-1]
     stated: dict[str, str] = {
-        canonicalize_name(r.name): f"{canonicalize_name(r.name)}{r.specifier}"
-        for r, _ in rq.required(fact["requires"], PLATFORM, [python])
-        if canonicalize_name(r.name) in model.PROJECT_FRAMEWORKS
+        name: f"{name}{need.specifier}"
+        for need, _ in required(fact["requires"], PLATFORM, [python])
+        if (name := canonicalize_name(need.name)) in model.PROJECT_FRAMEWORKS
     }
     if called:
         return stated.get(called)
     return next(iter(stated.values())) if len(stated) == 1 else None
 
+
+# --- source archives ----------------------------------------------------------------------------------
 
 MOST = 64 << 20
 """Bytes of a source archive. Those of the packages that are measured have up to 10 MB."""
@@ -282,33 +280,8 @@ _DOWNLOADS = re.compile(rb'NVIDIA_PIP_INDEX_URL|build-backend *= *"(?:wheel|nvid
 _COMPILES_CUDA = re.compile(rb"\bCUDAExtension\b|\bnvcc\b")
 
 
-class Source(NamedTuple):
-    """A source archive that an index lists."""
-
-    file: File
-    version: Version
-
-
-def sources(reader: Reader, package: str) -> list[Source]:
-    """Return the source archives of a project."""
-    releases = []
-    for file in reader.files(package):
-        try:
-            releases.append(Source(file, parse_sdist_filename(file.name)[1]))
-        except (InvalidSdistFilename, InvalidVersion):
-            continue
-    return releases
-
-
-def source_facts(reader: Reader, source: Source) -> dict[str, Any] | None:
-    """Return the facts of a source archive, from the cache if it was read before.
-
-    If it cannot be read, add a problem and return None.
-    """
-    return reader.remembered(source.file, "source", lambda: _read(reader, source.file))
-
-
-def _read(reader: Reader, file: File) -> dict[str, Any]:
+def _read_source(reader: Reader, file: File) -> Row:
+    """Return the metadata of a source archive, and whether its build compiles CUDA code or downloads a wheel."""
     if file.size is not None and file.size > MOST:
         raise ValueError(f"it has {file.size} bytes, expected at most {MOST}")
     answer = reader.http.get(file.url)
@@ -343,6 +316,8 @@ def _text(path: Path, name: str, *, missing_ok: bool = False) -> bytes:
         raise ValueError(f"its {name} cannot be read: {error}") from error
 
 
+# --- installed packages -------------------------------------------------------------------------------
+
 _OF_FRAMEWORKS = ("libtorch", "libc10", "libtensorflow")
 
 
@@ -361,33 +336,36 @@ class InstalledWheel:
         """Return whether the package requires a framework, or has libraries that are linked to CUDA or a
         framework."""
         needed = {
-            canonicalize_name(r.name) for r, _ in rq.required(self._requires, self.platform, [self.python])
+            canonicalize_name(r.name) for r, _ in required(self._requires, self.platform, [self.python])
         }
         return bool(self._libraries) and (
-            not needed.isdisjoint(FRAMEWORKS) or any(map(_is_linked, self._libraries))
+            not needed.isdisjoint(model.FRAMEWORKS) or any(map(_is_linked, self._libraries))
         )
 
-    def rows(self) -> list[Satellite]:
+    def rows(self) -> list[model.Satellite]:
         """Return the rows of the package. If its libraries contradict each other or are damaged, return one
         without facts."""
-        row: dict[str, Any] = {
+        row: Row = {
             "package": self.package, "version": self.version, "platform": self.platform, "index": "pypi", "form": "wheel",
             "pythons": [self.python],
         }  # fmt: skip
         site = self.info.parent
         try:
             files = ((p.relative_to(site).as_posix(), functools.partial(_open, p)) for p in self._libraries)
-            fact: dict[str, Any] = {
-                "libraries": measure_files(files),
-                "requires": self._requires,
-                "requires_python": "",
-            }
-            measured = [row | part for part in wheel_rows(WheelContext(self.package), fact)]
+            fact: Row = {"libraries": measure_files(files), "requires": self._requires, "requires_python": ""}
+            measured = wheel_rows(fact, self.package)
             built_for = framework_of(fact)
         except (ValueError, OSError):
-            return [_make_satellite(row)]
-        stated = {"built_for": built_for} if built_for else {}
-        return [_make_satellite(_drop_names(one) | stated) for one in measured]
+            measured, built_for = [{}], None
+        satellites = []
+        for part in measured:
+            # Facts that only come from names in the code are left out. These may be alternatives.
+            opened = {n for n in ("cuda", "cudnn") if part.get(f"{n}_by") == "dlopen"}
+            kept = {n: v for n, v in part.items() if n.removesuffix("_by") not in opened}
+            kept |= {"kernels": kept["kernels"].split()} if "kernels" in kept else {}
+            stated = {"built_for": built_for} if built_for else {}
+            satellites.append(model.from_plain(model.Satellite, row | kept | stated))
+        return satellites
 
     @functools.cached_property
     def _requires(self) -> Sequence[str]:
@@ -399,17 +377,13 @@ class InstalledWheel:
     @functools.cached_property
     def _libraries(self) -> list[Path]:
         """The libraries that RECORD lists, inside site-packages."""
-        return [self.info.parent / row for row in self._list_recorded() if (self.info.parent / row).is_file()]
-
-    def _list_recorded(self) -> Iterator[str]:
         try:
             lines = untrusted.read_text(self.info / "RECORD").splitlines()
         except (OSError, ValueError):
-            return
-        for line in lines:
-            row = line.rsplit(",", 2)[0].strip('"')
-            if LIBRARY.fullmatch(row) and not row.startswith("/") and ".." not in row.split("/"):
-                yield row
+            return []
+        names = (line.rsplit(",", 2)[0].strip('"') for line in lines)
+        inside = [n for n in names if LIBRARY.fullmatch(n) and n[0] != "/" and ".." not in n.split("/")]
+        return [path for name in inside if (path := self.info.parent / name).is_file()]
 
 
 def _is_linked(library: Path) -> bool:
@@ -423,16 +397,3 @@ def _is_linked(library: Path) -> bool:
 
 def _open(path: Path) -> IO[bytes]:
     return path.open("rb")
-
-
-def _drop_names(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row without facts that only come from names in the code. These may be alternatives."""
-    opened = {n for n in ("cuda", "cudnn") if row.get(f"{n}_by") == "dlopen"}
-    return {n: v for n, v in row.items() if n.removesuffix("_by") not in opened}
-
-
-def _make_satellite(row: dict[str, Any]) -> Satellite:
-    values = dict(row)
-    if "kernels" in values:
-        values["kernels"] = values["kernels"].split()
-    return from_plain(Satellite, values)
