@@ -197,6 +197,9 @@ def runs(at: Ground, place: Place) -> Iterator[tuple[str, Callable[[], None], tu
         at.cold()
         index.faults = {"/simple/jaxlib/": "garbage"}
 
+    # The index before the one with credentials gets none, and refuses: what is nowhere may be there.
+    refusing = any("-none" in text for text in (*place.env.values(), *place.files.values()))
+    absent = {9} if refusing else {6}
     yield "lock", well, ("lock", *ask, "-v"), {0}
     yield "lock --json", well, ("lock", *ask, "--json"), {0}
     yield "create", well, ("create", *ask, "-v", "--no-verify"), {0}
@@ -207,13 +210,13 @@ def runs(at: Ground, place: Place) -> Iterator[tuple[str, Callable[[], None], tu
     yield "export dockerfile", well, ("export", "--format", "dockerfile"), {0, 2, 6}
     yield "repair", well, ("repair", "--json"), {0, 7, 8}
     yield "detect", well, ("detect", "-v"), {0}
-    yield "bundle", well, ("bundle", "bundle", *ask), {0, 2, 5, 6, 7}
+    yield "bundle", well, ("bundle", "bundle", *ask), {0, 2, 5, 7} | absent
     yield "update", well, ("profiles", "update", "jax", "-v"), {0, 9}
     yield "wrong wheel", spoiled, ("create", *ask, "-v", "--recreate", "--no-verify"), {7}
     locked = set() if place.asks else {7}  # a project has its lock by then, and nothing is solved
     yield "refused", closed, ("create", *ask, "-v", "--recreate", "--no-verify"), {9} | locked
     yield "refused --json", closed, ("lock", *ask, "--json"), {9}
-    yield "not there", gone, ("lock", *ask, "-v"), {6}
+    yield "not there", gone, ("lock", *ask, "-v"), absent
     yield "no index", broken, ("create", *ask, "--json", "--recreate"), {6} | locked
 
 
