@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from .files import read_bytes, read_file
 from .tables import FILES, KINDS, Kind, Row, Table, row_key
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+_Merged = dict[str, dict[tuple[Any, ...], list[Any]]]
+"""The values of each row by its key, by field of Profiles."""
 
 
 def directory() -> Path:
@@ -35,17 +36,40 @@ def directory() -> Path:
 def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> model.Profiles:
     """Return gpuenv's profiles with the rows of `overlays`, applied in order.
 
-    A row of an overlay replaces the row of equal key, or is added. `cache_dir`
-    caches the parsed profiles as JSON, named by the sha256 of the files. Raises DataError with every mistake of
-    every file.
+    A row of an overlay replaces the row of equal key, or is added. `cache_dir` caches the parsed profiles as JSON, named
+    by the sha256 of the files. Raises DataError with every mistake of every file.
     """
-    folders = [directory(), *overlays]
-    if known := _load_kept(folders, cache_dir, KINDS.values()):
-        return known
+    return load_parts([kind.into for kind in KINDS.values()], overlays, cache_dir=cache_dir)
+
+
+def load_parts(
+    parts: Sequence[str], overlays: Sequence[Path] = (), *, cache_dir: Path | None = None
+) -> model.Profiles:
+    """Return some fields of Profiles, as from `load`, for commands that have no time to load all."""
+    folders, kinds = [directory(), *overlays], _kinds_of(parts)
+    name = _cache_name(folders)
+    for folder in filter(None, (_PACKAGE, cache_dir)):
+        if known := _read_cache(folder / name, kinds):
+            return known
     plain = parse(folders)
     if cache_dir:
-        _write_cache(_get_cache_path(folders, cache_dir), plain)
-    return construct(plain, KINDS.values())
+        _write_cache(cache_dir / name, plain)
+    return construct(plain, kinds)
+
+
+def load_own_parts(file: str, parts: Sequence[str]) -> model.Profiles:
+    """Return some tables of one shipped file. Without a cache of parsed profiles only this file is parsed."""
+    kinds = _kinds_of(parts)
+    if known := _read_cache(_PACKAGE / _cache_name([directory()]), kinds):
+        return known
+    merged: _Merged = {k.into: {} for k in kinds}
+    tables = read_file(directory() / file)[0]
+    _merge([(file, t) for t in tables if t.head.get("table") in parts], merged)
+    return construct({into: list(rows.values()) for into, rows in merged.items()}, kinds)
+
+
+def _kinds_of(parts: Sequence[str]) -> list[Kind]:
+    return [k for k in KINDS.values() if k.into and k.into in parts]
 
 
 def prepare() -> None:
@@ -54,7 +78,7 @@ def prepare() -> None:
     The build of gpuenv calls this.
     """
     folders = [directory()]
-    cache = _get_cache_path(folders, _PACKAGE)
+    cache = _PACKAGE / _cache_name(folders)
     _write_cache(cache, parse(folders))
     with contextlib.suppress(OSError):  # another user's checkout: only slower
         cache.chmod(0o644)  # all users read what root installed
@@ -62,59 +86,22 @@ def prepare() -> None:
             stale.unlink()
 
 
-def load_parts(
-    parts: Sequence[str], overlays: Sequence[Path] = (), *, cache_dir: Path | None = None
-) -> model.Profiles:
-    """Return some fields of Profiles, as from `load`, for commands that have no time to load all."""
-    kinds = [k for k in KINDS.values() if k.into in parts]
-    return _load_kept([directory(), *overlays], cache_dir, kinds) or load(overlays, cache_dir=cache_dir)
-
-
-def load_own_parts(file: str, parts: Sequence[str]) -> model.Profiles:
-    """Return some tables of one shipped file. Without a cache of parsed profiles only this file is parsed."""
-    kinds = [k for k in KINDS.values() if k.into in parts]
-    if known := _load_kept([directory()], None, kinds):
-        return known
-    merged: dict[str, dict[tuple[Any, ...], list[Any]]] = {k.into: {} for k in kinds}
-    tables = read_file(directory() / file)[0]
-    _merge([(file, t) for t in tables if t.head.get("table") in parts], merged)
-    return construct({into: list(rows.values()) for into, rows in merged.items()}, kinds)
-
-
-def _load_kept(
-    folders: Sequence[Path], cache_dir: Path | None, kinds: Iterable[Kind]
-) -> model.Profiles | None:
-    """Return the parsed rows of these files from the package or the user's cache, or None."""
-    name, wanted = _get_cache_path(folders, _PACKAGE).name, list(kinds)
-    places = [folder / name for folder in (_PACKAGE, cache_dir) if folder]
-    return next((known for place in places if (known := _read_cache(place, wanted))), None)
-
-
-def _get_cache_path(folders: Sequence[Path], cache_dir: Path) -> Path:
-    """Return the cache file of these folders."""
-    return cache_dir / f"profiles-{_hash_folders(folders)}.json"
-
-
 def digest(overlays: Sequence[Path] = ()) -> str:
-    """Return the sha256 of the files that `load` reads. Raises DataError."""
-    return _hash_folders([directory(), *overlays])
-
-
-def _hash_folders(folders: Sequence[Path]) -> str:
-    """Return the sha256 of the files and of the code that reads them."""
+    """Return the sha256 of the files that `load` reads, and of the code that reads them. Raises DataError."""
     code = [*sorted((_PACKAGE / "profiles").glob("*.py")), _PACKAGE / "model" / "catalog.py"]
-    read = [code, *map(_list_yaml_files, folders)]
     whole = hashlib.sha256()
-    for i, path, data in [(i, path, _read_bytes(path)) for i, paths in enumerate(read) for path in paths]:
-        whole.update(f"\0{i} {path.name} {len(data)}\0".encode() + data)
+    for i, paths in enumerate([code, *map(_list_yaml_files, [directory(), *overlays])]):
+        for path in paths:
+            try:
+                data = read_bytes(path)
+            except OSError as error:
+                data = str(error).encode()  # the reader reports the error
+            whole.update(f"\0{i} {path.name} {len(data)}\0".encode() + data)
     return whole.hexdigest()
 
 
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return read_bytes(path)
-    except OSError as error:
-        return str(error).encode()  # the reader reports the error
+def _cache_name(folders: Sequence[Path]) -> str:
+    return f"profiles-{digest(folders[1:])}.json"
 
 
 def _list_yaml_files(folder: Path) -> list[Path]:
@@ -132,7 +119,7 @@ def parse(folders: Sequence[Path]) -> dict[str, list[list[Any]]]:
 
     Later folders replace rows of equal key. Raises DataError with every mistake.
     """
-    merged: dict[str, dict[tuple[Any, ...], list[Any]]] = {k.into: {} for k in KINDS.values() if k.into}
+    merged: _Merged = {k.into: {} for k in KINDS.values() if k.into}
     problems: list[str] = []
     for i, folder in enumerate(folders):
         files = _list_yaml_files(folder)
@@ -155,9 +142,7 @@ def parse(folders: Sequence[Path]) -> dict[str, list[list[Any]]]:
     return {into: list(rows.values()) for into, rows in merged.items()}
 
 
-def _merge(
-    tables: list[tuple[str, Table]], merged: dict[str, dict[tuple[Any, ...], list[Any]]]
-) -> Iterable[str]:
+def _merge(tables: list[tuple[str, Table]], merged: _Merged) -> list[str]:
     """Add one folder's rows. A key in two of its tables is a mistake."""
     problems = []
     seen: dict[tuple[Any, ...], str] = {}
@@ -166,40 +151,38 @@ def _merge(
         if not kind.into:
             continue
         rows = {row_key(kind, table.head, row): row for row in table.rows}
-        keys = [(kind.into, *k) for k in rows]
+        keys = [(kind.into, *key) for key in rows]
         problems += [f"{file}: {' '.join(map(str, k[1:]))} is also in {seen[k]}" for k in keys if k in seen]
         seen.update(dict.fromkeys(keys, file))
-        names = [f.name for f in fields(kind.cls)]
-        merged[kind.into].update({k: _make_values(kind, names, table.head, row) for k, row in rows.items()})
+        columns = kind.columns
+        for key, row in rows.items():
+            merged[kind.into][key] = [_value(kind, name, table.head, row) for name in columns]
     return sorted(problems)
 
 
-def _make_values(kind: Kind, names: list[str], head: dict[str, str], row: Row) -> list[Any]:
-    values: list[Any] = []
-    for key in names:
-        if key == "framework":
-            values.append(head.get("framework"))
-        elif key in kind.flags:
-            values.append(row.get(key) == "yes")
-        elif key in kind.words:
-            values.append(str(row.get(key, "")).split())
-        elif key in kind.lists:
-            values.append(row.get(key, []))
-        else:
-            values.append(row.get(key))
-    return values
+def _value(kind: Kind, name: str, head: dict[str, str], row: Row) -> Any:
+    if name == "framework":
+        return head.get("framework")
+    if name in kind.flags:
+        return row.get(name) == "yes"
+    if name in kind.words:
+        return str(row.get(name, "")).split()
+    return row.get(name, [] if name in kind.lists else None)
 
 
 def construct(plain: dict[str, list[list[Any]]], kinds: Iterable[Kind]) -> model.Profiles:
     """Return Profiles with the rows of these kinds, from the plain values of `parse`."""
     parts: dict[str, tuple[Any, ...]] = {}
-    for kind in filter(lambda k: k.into, kinds):
-        names = [f.name for f in fields(kind.cls)]
-        values_of_kind = []
-        for values in plain[kind.into]:
-            pairs = zip(names, values, strict=True)
-            values_of_kind.append(kind.cls(**{k: tuple(v) if type(v) is list else v for k, v in pairs}))
-        parts[kind.into] = tuple(values_of_kind)
+    for kind in kinds:
+        assert kind.cls
+        columns = kind.columns
+        parts[kind.into] = tuple(
+            kind.cls(**{
+                name: tuple(value) if type(value) is list else value
+                for name, value in zip(columns, values, strict=True)
+            })
+            for values in plain[kind.into]
+        )  # fmt: skip
     return model.Profiles(**parts)
 
 

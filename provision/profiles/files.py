@@ -6,7 +6,6 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -179,8 +178,7 @@ def dump(tables: Sequence[Table]) -> str:
     out = []
     for table in tables:
         kind = KINDS[table.head["table"]]
-        order = [k for k in (f.name for f in fields(kind.cls)) if k != "framework"]
-        order += [k for k in ROW_EXTRA if k not in order]
+        order = [k for k in dict.fromkeys((*kind.columns, *ROW_EXTRA)) if k != "framework"]
         lead = "- "
         for key in TABLE_KEYS:
             if key in table.head:
@@ -229,50 +227,40 @@ def difference(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str
     return Table(head={**head, "kept": "measured"}, rows=fresh) if fresh else None
 
 
-_VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
-_NUMBERS = re.compile(r"\d+(\.\d+)*")
+_NUMBERS = ("cuda", "first_cuda", "last_cuda", "linux", "windows", "driver_linux", "driver_windows")
 _PATTERNS = {
-    "version": _VERSION,
-    "cuda": _NUMBERS,
-    "glibc": re.compile(r"\d+\.\d+"),
-    "capability": re.compile(r"\d+\.\d"),
-    "major": re.compile(r"\d+"),
-    "branch": re.compile(r"\d+"),
-    "first_driver": re.compile(r"\d+"),
-    "last_driver": re.compile(r"\d+"),
-    "first_cuda": _NUMBERS,
-    "last_cuda": _NUMBERS,
-    "linux": _NUMBERS,
-    "windows": _NUMBERS,
-    "driver_linux": _NUMBERS,
-    "driver_windows": _NUMBERS,
-    "sha256": re.compile(r"[0-9a-f]{64}"),
-    "bytes": re.compile(r"\d+"),
-    "gcc": re.compile(r"\d+"),
-    "index": re.compile("pypi|pytorch"),
-    "url": re.compile(r"(https?|file)://[^@\s]+"),  # no password: profiles are printed
-    "read": re.compile(r"\d{4}-\d\d-\d\d"),
-    "platform": re.compile("|".join(model.PLATFORMS)),
-    "effect": re.compile("refuse|avoid"),
-    "action": re.compile("warn|replace"),
-    "device": re.compile("cuda|cpu"),
-    "use": re.compile("container|devcontainer|runner|action"),
-    "python": re.compile(r"3\.\d+"),
-    "means": re.compile("cuda|cpu|plan|program"),
-    "module": re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"),
-    "implies": re.compile("|".join(model.FRAMEWORKS)),
-    "kernels": re.compile(r"\d+\.\d[af]?(\+PTX)?"),
-    "searched": re.compile(r"[a-z0-9_]+"),
-    "form": re.compile("wheel|source|download"),
-    "pythons": re.compile(r"3\.\d+\+?"),
-    "cuda_by": re.compile("needed|dlopen|name"),
-    "cudnn_by": re.compile("needed|dlopen"),
-    "abi": re.compile("stable|exact"),
-    "cxx11": re.compile("0|1"),
-    "parts": re.compile("[1-4]"),
-    "extras": re.compile(r"[a-z0-9]+(-[a-z0-9]+)*"),
-    "listing": re.compile(r"(https?|file)://[^@\s]+"),
-    "local": re.compile(r"([a-z0-9.]|\{(minor|digits|label|cuda|abi)\})+"),
+    name: re.compile(text)
+    for name, text in {
+        **dict.fromkeys(_NUMBERS, r"\d+(\.\d+)*"),
+        **dict.fromkeys(("major", "branch", "first_driver", "last_driver", "bytes", "gcc"), r"\d+"),
+        **dict.fromkeys(("url", "listing"), r"(https?|file)://[^@\s]+"),  # no password: profiles are printed
+        "version": r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?",
+        "glibc": r"\d+\.\d+",
+        "capability": r"\d+\.\d",
+        "sha256": r"[0-9a-f]{64}",
+        "index": "pypi|pytorch",
+        "read": r"\d{4}-\d\d-\d\d",
+        "platform": "|".join(model.PLATFORMS),
+        "effect": "refuse|avoid",
+        "action": "warn|replace",
+        "device": "cuda|cpu",
+        "use": "container|devcontainer|runner|action",
+        "python": r"3\.\d+",
+        "means": "cuda|cpu|plan|program",
+        "module": r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*",
+        "implies": "|".join(model.FRAMEWORKS),
+        "kernels": r"\d+\.\d[af]?(\+PTX)?",
+        "searched": r"[a-z0-9_]+",
+        "form": "wheel|source|download",
+        "pythons": r"3\.\d+\+?",
+        "cuda_by": "needed|dlopen|name",
+        "cudnn_by": "needed|dlopen",
+        "abi": "stable|exact",
+        "cxx11": "0|1",
+        "parts": "[1-4]",
+        "extras": r"[a-z0-9]+(-[a-z0-9]+)*",
+        "local": r"([a-z0-9.]|\{(minor|digits|label|cuda|abi)\})+",
+    }.items()
 }
 
 _FORM = {"url": "http(s)://... or file:///... without user and password", "index": "pypi or pytorch"}
@@ -309,11 +297,12 @@ def check_table(file: str, table: Table) -> list[str]:
         )
     if not _PATTERNS["read"].fullmatch(table.head.get("read", "0000-00-00")):
         problems.append(f"{file}: {name}: read: {table.head['read']!r} is not a date like 2026-11-20")
+    known = {*kind.columns, *ROW_EXTRA} - {"framework"}
     seen: dict[tuple[Any, ...], int] = {}
     for i, row in enumerate(table.rows):
         line = table.lines[i] if table.lines else 0
         where = f"{file}:{line}: row {i + 1}" if line else f"{file}: row {i + 1}"
-        problems += [f"{where}, {p}" for p in _check_row(kind, row)]
+        problems += [f"{where}, {p}" for p in _check_row(kind, known, row)]
         problems += [f"{where}, {p}" for p in find_page_problems(row)] if name == "pages" else []
         key = row_key(kind, table.head, row)
         if key in seen:
@@ -322,18 +311,12 @@ def check_table(file: str, table: Table) -> list[str]:
     return problems
 
 
-@functools.cache
-def _list_known_keys(kind: Kind) -> frozenset[str]:
-    return frozenset(f.name for f in fields(kind.cls)) - {"framework"}
-
-
-def _check_row(kind: Kind, row: Row) -> Iterable[str]:
-    known = _list_known_keys(kind)
+def _check_row(kind: Kind, known: set[str], row: Row) -> Iterable[str]:
     for key in kind.required:
         if not row.get(key):
             yield f"{key}: missing"
     for key, value in row.items():
-        if key not in known and key not in ROW_EXTRA:
+        if key not in known:
             yield f"{key}: unknown key"
         elif key in kind.lists:
             if not isinstance(value, list) or not all(isinstance(v, str) for v in value):

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from provision import model
 
+Row = dict[str, Any]
+TABLE_KEYS = ("table", "framework", "source", "read", "kept", "note")
+ROW_EXTRA = ("source", "read", "note")
+
 
 class Kind(NamedTuple):
-    """A kind of table and its class.
+    """A kind of table, and the class of its rows.
 
-    `words` are fields written as one string of words, `lists` as a list of strings, `flags` as "yes" or absent.
-    `key` identifies a row. `into` is the field of Profiles. A kind without `into` is read by
-    scripts/update_profiles.py only, which adds documented facts to measured ones.
+    `into` is the field of Profiles, and `key` identifies a row. `words` are columns written as one string of words, `lists`
+    as a list of strings, `flags` as "yes" or absent. A kind without a class is read by scripts/update_profiles.py only,
+    which adds documented facts to measured ones: its columns are those required and `more`.
     """
 
-    cls: type[Any]
+    cls: type[Any] | None
     into: str
     key: tuple[str, ...]
     required: tuple[str, ...]
     words: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns in their order."""
+        if self.cls:
+            return tuple(f.name for f in fields(self.cls))
+        return tuple(c for c in (*self.required, *self.more) if c not in ROW_EXTRA)
 
 
 _OF_BUILD, _OF_RELEASE = {"version", "label"}, {"release"}
@@ -64,36 +76,6 @@ def find_page_problems(row: Mapping[str, object]) -> Iterator[str]:
         yield "local: expected {minor} or {digits}, the release of the framework"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SatellitePackage:
-    """A package whose releases are measured, one per series. `parts` is the count of numbers in a series."""
-
-    package: str
-    parts: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SatelliteFramework:
-    """The documented framework of releases whose metadata names none. `version` is a prefix.
-
-    `cuda` is the release ("13.0") that the package compares with the framework's when it is imported.
-    """
-
-    package: str
-    version: str
-    built_for: str
-    cuda: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SatelliteExtras:
-    """The extras without which releases of a package lack libraries; `versions` is a specifier."""
-
-    package: str
-    versions: str
-    extras: str
-
-
 SATELLITE_TABLES = {
     "satellites": Kind(
         model.Satellite,
@@ -104,12 +86,16 @@ SATELLITE_TABLES = {
         lists=("needs", "optional", "bundles"),
         flags=("nvcc",),
     ),
-    "satellite_packages": Kind(SatellitePackage, "", ("package",), ("package",)),
+    # a package whose releases are measured, one per series; `parts` is the count of numbers in a series
+    "satellite_packages": Kind(None, "", ("package",), ("package",), more=("parts",)),
+    # the documented framework of releases whose metadata names none; `version` is a prefix. `cuda` is the release
+    # ("13.0") that the package compares with the framework's when it is imported
     "satellite_frameworks": Kind(
-        SatelliteFramework,
+        None,
         "",
         ("package", "version"),
         ("package", "version", "built_for", "source", "read"),
+        more=("cuda",),
     ),
     "satellite_optional": Kind(
         model.OptionalLibraries,
@@ -118,8 +104,9 @@ SATELLITE_TABLES = {
         ("package", "libraries", "source", "read"),
         words=("libraries",),
     ),
+    # the extras without which releases of a package lack libraries
     "satellite_extras": Kind(
-        SatelliteExtras,
+        None,
         "",
         ("package", "versions"),
         ("package", "versions", "extras", "source", "read"),
@@ -127,30 +114,6 @@ SATELLITE_TABLES = {
     ),
     "traps": Kind(model.PackageTrap, "traps", ("package", "versions"), ("package", "why", "source", "read")),
 }
-
-
-Row = dict[str, Any]
-
-TABLE_KEYS = ("table", "framework", "source", "read", "kept", "note")
-ROW_EXTRA = ("source", "read", "note")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tested:
-    """The CUDA and cuDNN that a release without pins was tested with. `version` is a prefix."""
-
-    version: str
-    cuda: str
-    cudnn: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Floor:
-    """The oldest drivers that documents give for all packages of one CUDA major."""
-
-    cuda: str
-    driver_linux: str
-    driver_windows: str
 
 
 KINDS = {
@@ -218,8 +181,10 @@ KINDS = {
     ),
     "majors": Kind(model.CudaMajor, "majors", ("major",), ("major", "linux", "windows")),
     "branches": Kind(model.DriverBranch, "branches", ("branch",), ("branch", "cuda")),
-    "tested": Kind(Tested, "", ("version",), ("version", "cuda", "cudnn")),
-    "floors": Kind(Floor, "", ("cuda",), ("cuda", "driver_linux", "driver_windows")),
+    # the CUDA and cuDNN that a release without pins was tested with; `version` is a prefix
+    "tested": Kind(None, "", ("version",), ("version", "cuda", "cudnn")),
+    # the oldest drivers that documents give for all packages of one CUDA major
+    "floors": Kind(None, "", ("cuda",), ("cuda", "driver_linux", "driver_windows")),
     "known_bad": Kind(
         model.KnownBadRelease,
         "known_bad",
