@@ -11,6 +11,7 @@ import export_locks as el
 import pytest
 import tomllib
 import yaml
+from framework_envs import venv
 from loopback import Index, serving
 
 pytestmark = pytest.mark.network
@@ -47,9 +48,8 @@ def exported(gpuenv, form, name):
     return gpuenv.work / name
 
 
-def venv(folder, *, pip):
-    seed = [] if pip else ["--without-pip"]
-    subprocess.run([sys.executable, "-m", "venv", *seed, folder], check=True)
+def new_python(folder, *, pip):
+    venv(folder, pip=pip)
     return folder / "bin" / "python"
 
 
@@ -83,7 +83,7 @@ def meant(python):
 def test_pip_installs_the_requirements_with_hashes(two, tmp_path):
     gpuenv, _ = two
     file = exported(gpuenv, "requirements", "requirements.txt")
-    python = venv(tmp_path / "env", pip=True)
+    python = new_python(tmp_path / "env", pip=True)
     # A configured second index stands for the user's own: it must not answer for what is meant for another.
     done = run(
         python, "-m", "pip", "install", "-q", "--require-hashes", "--no-deps", "-r", file, gpuenv=gpuenv
@@ -98,7 +98,7 @@ def test_pip_installs_the_requirements_with_hashes(two, tmp_path):
 def test_uv_installs_the_requirements_with_hashes(two, tmp_path):
     gpuenv, _ = two
     file = exported(gpuenv, "requirements", "requirements.txt")
-    python = venv(tmp_path / "env", pip=False)
+    python = new_python(tmp_path / "env", pip=False)
     done = run(
         sys.executable,
         "-m",
@@ -119,7 +119,7 @@ def test_uv_installs_the_requirements_with_hashes(two, tmp_path):
 def test_pip_refuses_a_file_with_another_hash(two, tmp_path):
     gpuenv, index = two
     file = exported(gpuenv, "requirements", "requirements.txt")
-    python = venv(tmp_path / "env", pip=True)
+    python = new_python(tmp_path / "env", pip=True)
     wheel = next(iter(index.wheels["nvidia-cudnn-cu12"]))
     index.faults[wheel] = "tampered"
     try:
@@ -145,7 +145,7 @@ def test_packaging_and_uv_read_the_pylock(two, tmp_path):
     file.write_text(text)
     read = Pylock.from_dict(tomllib.loads(text))
     assert {str(p.name): str(p.version) for p in read.packages} == locked(gpuenv)
-    python = venv(tmp_path / "env", pip=False)
+    python = new_python(tmp_path / "env", pip=False)
     done = run(sys.executable, "-m", "uv", "pip", "sync", "--python", python, file, gpuenv=gpuenv)
     assert done.returncode == 0, done.stderr
     assert installed(python) == locked(gpuenv) and meant(python)
@@ -218,7 +218,7 @@ def test_pip_installs_the_pip_section_as_conda_passes_it_on(two, tmp_path):
     gpuenv, _ = two
     made = yaml.safe_load(exported(gpuenv, "environment.yml", "environment.yml").read_text())
     (tmp_path / "condaenv.requirements.txt").write_text("\n".join(made["dependencies"][-1]["pip"]))
-    python = venv(tmp_path / "env", pip=True)
+    python = new_python(tmp_path / "env", pip=True)
     done = run(
         python, "-m", "pip", "install", "-U", "-q", "-r", tmp_path / "condaenv.requirements.txt", gpuenv=gpuenv,
         PIP_INDEX_URL=gpuenv.env["PIP_INDEX_URL"],

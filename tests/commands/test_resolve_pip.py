@@ -4,11 +4,11 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from environment_facts import installed
+from framework_envs import venv
 from loopback import Index, serving
 from packaging.requirements import Requirement
 from test_mirrors import ASK, Two, plant
@@ -27,7 +27,7 @@ def typed(gpuenv, tmp_path):
 
     def type_them(commands):
         env = tmp_path / "typed"
-        subprocess.run([sys.executable, "-m", "venv", env], check=True)
+        venv(env, pip=True)
         settings = {k: v for k, v in gpuenv.env.items() if not k.startswith("GPUENV")}
         settings |= {
             "VIRTUAL_ENV": str(env),

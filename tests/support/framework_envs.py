@@ -15,9 +15,11 @@ import pytest
 WANTED = {"jax": "jax", "tensorflow": "tensorflow-cpu", "torch": "torch", "onnxruntime": "onnxruntime"}
 
 
-def venv(path):
+def venv(path, *, pip=False):
     """An empty venv, and its site-packages: a copy of one that `python -m venv` made, but for the names in `activate`."""
-    shutil.copytree(_bare_venv(), path, symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(_seeded_venv() if pip else _bare_venv(), path, symlinks=True, dirs_exist_ok=True)
+    for script in Path(path).glob("bin/pip*"):
+        script.write_text(script.read_text().replace(str(_seeded_venv()), str(path)))
     return Path(path), next(Path(path).glob("lib/python*/site-packages"))
 
 
