@@ -12,10 +12,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ..environment.distributions import Distribution, read_distributions
+from ..environment.distributions import Distribution, list_conda_infos, read_distributions
 from ..export.subject import InstalledPart
 from ..model import Lock
-from ..verify.drift.compare_conda import read_conda_meta
 
 # A longer requirement in METADATA is not a name with versions and a marker.
 _LONGEST = 4096
@@ -24,7 +23,7 @@ _LONGEST = 4096
 def list_installed_parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
     """Return the distributions in the environment's site-packages, without those of conda packages."""
     locked = {str(canonicalize_name(p.name)): p.version for p in lock.packages if not p.is_conda}
-    by_conda = read_conda_meta(env).infos()
+    by_conda = list_conda_infos(env)
     installed = {}
     for name, (one, *_) in read_distributions(env).items():
         if one.installer == "conda" or one.folder.name in by_conda:

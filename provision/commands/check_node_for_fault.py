@@ -13,8 +13,7 @@ from ..errors import UsageError
 from ..model import Emit, NodeVerdict
 from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..system import trust
-from ..verify import begin
-from ..verify.make_verdict import judge_node, shorten_line
+from ..verify import begin, judge_node, shorten_line
 from ..wheels.pylock import read_in
 from .default_env import choose_env_to_read
 from .run_verification import make_lock_reader, make_options, run_verification

@@ -134,9 +134,9 @@ def _reuse_or_build(emit: Emit, env: Path, choices: Choices, how: CreateOptions)
     verdict = read_kept_verdict(job, machine)
     environment = state.environment(env, changed=False)
     if verdict is None:
-        from ..verify.drift import compare_wheels
+        from provision.verify import drift
 
-        environment = dataclasses.replace(environment, drift=compare_wheels.find_drift(env, built).changes)
+        environment = dataclasses.replace(environment, drift=drift.find_drift(env, built).changes)
     plan = state.plan_of(env)
     value = CreateResult(machine=machine, plan=plan, lock=built, environment=environment, verdict=verdict)
     return finish_creation(emit, value, env)

@@ -206,15 +206,14 @@ def read_machine(path: Path) -> Machine:
 
 def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Note what the user installed into a Colab runtime, and add it to the findings that it may explain."""
-    from ..verify import run_frameworks
-    from ..verify.drift import installs_after_image
+    from provision.verify import changes
 
     sites = [str(p) for p in sorted(Path("/usr/local/lib").glob("python3*/dist-packages"))]
     user_site = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)
-    later = installs_after_image.list_evidence(installs_after_image.find_later_installs(sites, user_site))
+    later = changes.find_later_installs(sites, user_site)
     installs = "; ".join(e.text for e in later) or "no framework and no framework libraries"
     emit(Event(kind="note", stage="diagnose", text=f"installed after this runtime was created: {installs}"))
-    return tuple(run_frameworks.add_later_installs(findings, later))
+    return tuple(changes.add_later_installs(findings, later))
 
 
 def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:

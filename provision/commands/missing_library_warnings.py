@@ -70,13 +70,13 @@ def _of_glibc(needs: dict[LockedPackage, SystemNeeds], lock: Lock) -> list[str]:
 
 
 def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -> list[str]:
+    from provision.verify import fixes
+    from provision.verify.loader import Loader
+
     from ..system.elf import ElfError
-    from ..verify.packages import fix_for_missing_library
-    from ..verify.packages.loader_search import Loader
 
     known = load_profiles.load_for_verdict(choices)
-    rows = fix_for_missing_library.RemedyRows(system=known.system_libraries, replacements=known.replacements)
-    named = {row.soname for row in rows.system}
+    named = {row.soname for row in known.system_libraries}
     wanted = {p: [n for n in need.libraries if n in named] for p, need in needs.items()}
     if not any(wanted.values()):
         return []
@@ -90,7 +90,7 @@ def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -
     if not missing:
         return []
     what = "; ".join(f"{p.name} {p.version} needs {', '.join(names)}" for p, names in missing.items())
-    fix = fix_for_missing_library.describe_system(
-        {p.name: names for p, names in missing.items()}, rows, fix_for_missing_library.read_distribution()
+    fix = fixes.describe_missing(
+        {p.name: names for p, names in missing.items()}, known, fixes.read_distribution()
     )
     return [f"{what}, which this system does not have. {fix}"]

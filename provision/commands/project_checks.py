@@ -15,11 +15,11 @@ from ..request.recorded_project import OwnProject, read_own_project
 from ..system import process
 
 if TYPE_CHECKING:
+    from provision.verify.checks import CheckOutcome, MissingTool, PlacedCheck
+
     from ..model import Environment, Finding, Verdict
     from ..request.shared_options import Choices
     from ..verify import Options
-    from ..verify.checks.run_checks import CheckOutcome, PlacedCheck
-    from ..verify.checks.torch_compile_check import MissingTool
     from .verify_packages import Examination
 
 _TIMED_OUT = 124
@@ -49,7 +49,7 @@ class PlannedChecks:
     @property
     def placed(self) -> tuple[PlacedCheck, ...]:
         """The checks with their folders: the project's, or the current one for a command of the command line."""
-        from ..verify.checks.run_checks import PlacedCheck
+        from provision.verify.checks import PlacedCheck
 
         project_folder = self.project.file.parent if self.project and not self.project.problem else None
         checks = self.project.checks if self.project else ()
@@ -95,23 +95,21 @@ def run_project_checks(
 
 
 def _with_checks(examined: Examination, verdict: Verdict, planned: PlannedChecks, emit: Emit) -> Verdict:
-    from ..verify.checks import run_checks
+    from provision.verify import checks
 
     env, choices, options = examined.env, examined.choices, examined.options
     placed, project = planned.placed, planned.project
     if project and project.problem and not (project.missing and placed):
         why = f"the project's checks did not run: {project.problem}"
-        verdict = run_checks.skip_checks(verdict, why, warn=not project.missing, strict=options.strict)
+        verdict = checks.skip_checks(verdict, why, warn=not project.missing, strict=options.strict)
     if not placed:
         return verdict
     if failed := next((s.stage for s in verdict.stages if s.status == "fail"), None):
-        return run_checks.skip_checks(verdict, f"the {failed} stage failed")
-    how = run_checks.CheckSettings(
-        timeout=options.timeout, device="cpu" if verdict.verdict == "cpu" else "cuda"
-    )
-    ended = run_checks.run_checks(env, placed, how, _environ(emit, env, choices, options), emit)
+        return checks.skip_checks(verdict, f"the {failed} stage failed")
+    environ, device = _environ(emit, env, choices, options), "cpu" if verdict.verdict == "cpu" else "cuda"
+    ended = checks.run_checks(env, placed, environ, emit, timeout=options.timeout, device=device)
     ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices)) for e in ended)
-    return run_checks.add_checks(verdict, ended, strict=options.strict)
+    return checks.add_checks(verdict, ended, strict=options.strict)
 
 
 def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -> dict[str, str]:
@@ -130,7 +128,8 @@ def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -
 
 def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Finding, ...]:
     """Diagnose a failed check from what it printed and how it ended."""
-    from ..verify.checks.run_checks import make_command
+    from provision.verify.checks import make_command
+
     from .program_evidence import describe_exit
     from .run import explain_failure
 

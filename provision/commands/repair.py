@@ -54,7 +54,8 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
 
     With `dry_run` return what would change.
     """
-    from ..verify.drift import compare_wheels  # imported late, for fast shell completion of ENV
+    from provision.verify import drift  # imported late, for fast shell completion of ENV
+
     from .build_transaction import BuildJob
 
     path = where.make_absolute(choose_env_to_change(emit, options.env)).resolve()
@@ -63,7 +64,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         lock = _lock_of(path)
         return _preview(
             path,
-            repairs.find_work(lock, compare_wheels.find_drift(path, lock, thorough=True, deep=options.deep)),
+            repairs.find_work(lock, drift.find_drift(path, lock, thorough=True, deep=options.deep)),
         )
     with draft_and_replace_folder.lock_place(path, emit, wait=True):
         draft_and_replace_folder.recover(path)
@@ -76,7 +77,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         )  # fmt: skip
         done = _repaired(
             job,
-            lambda prefix, fresh: compare_wheels.find_drift(
+            lambda prefix, fresh: drift.find_drift(
                 prefix, lock, thorough=True, fresh=fresh, deep=options.deep
             ),
         )

@@ -25,8 +25,9 @@ from . import find_unsearched_tensorflow_folders, recovery
 from .default_env import choose_env_to_read
 
 if TYPE_CHECKING:
+    from provision.verify.settings import Suspect
+
     from ..diagnose import Ran
-    from ..verify.culprit_setting import Suspect
 
 _GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -168,10 +169,10 @@ def list_inside_folders(
 
     Removed are entries that would load another copy of a library of the environment.
     """
-    from ..verify import culprit_setting  # imported late, so that the command line starts fast
+    from provision.verify import settings  # imported late, so that the command line starts fast
 
     removed = [] if keep else _shadowing(root, environ)
-    inner = culprit_setting.remove_suspects(environ, removed)
+    inner = settings.remove_suspects(environ, removed)
     inner["PATH"] = os.pathsep.join(p for p in (str(bin_folder), environ.get("PATH", "")) if p)
     inner.pop("PYTHONHOME", None)
     if (root / "conda-meta").is_dir():
@@ -211,7 +212,7 @@ def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choi
 
 
 def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
-    from ..verify import culprit_setting
+    from provision.verify import settings
 
     brought = [
         str(file)
@@ -221,7 +222,7 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
         if file.name.startswith(_FAMILIES) and ".so" in file.name
     ]
     families = {Path(p).name.split(".so")[0] for p in brought}
-    suspects = culprit_setting.list_suspects(environ, brought, None, None)
+    suspects = settings.list_suspects(environ, brought, None, None)
     return [
         s for s in suspects
         if (s.variable == "LD_LIBRARY_PATH" and not Path(s.part or ".").resolve().is_relative_to(root.resolve()))

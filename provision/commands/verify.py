@@ -166,7 +166,7 @@ def _for_cpu(env: Environment) -> bool:
 
 def _explain_cpu(begun: EarlyProbes) -> str | None:
     """Return why this machine has only the CPU, if no framework of an environment without a lock needs a GPU."""
-    from ..verify.read_libraries import read_installed
+    from provision.verify.libraries import read_installed
 
     return None if any(read_installed(begun.python_paths.result()).builds.values()) else explain_no_gpu()
 

@@ -16,10 +16,11 @@ from ..request import load_profiles
 from ..request.shared_options import Choices
 
 if TYPE_CHECKING:
+    from provision.verify.libraries import PythonPaths
+    from provision.verify.loader import Package
+    from provision.verify.packages import Reading
+
     from ..model import Environment, Finding, Lock, Profiles, Verdict
-    from ..verify.packages import Reading
-    from ..verify.packages.compiled_files import Package
-    from ..verify.python_paths import PythonPaths
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,9 +43,11 @@ def make_reader(
     """Return a function that reads the installed packages while child processes run."""
 
     def read(python_paths: PythonPaths) -> Reading:
-        from ..verify import packages
+        from provision.verify import packages
 
-        return packages.read_environment(env, python_paths, environ, load_profiles.load_for_verdict(choices))
+        return packages.read_packages(
+            env.python, python_paths, environ, load_profiles.load_for_verdict(choices)
+        )
 
     return read
 
@@ -53,7 +56,7 @@ def add_later_stages(
     examined: Examination, verdict: Verdict, emit: Emit, early_probes: verify.EarlyProbes | None = None
 ) -> Verdict:
     """Add the stage `packages` to a verdict. After a failed framework it imports nothing and can only warn."""
-    from ..verify.make_verdict import add_stages
+    from ..verify import add_stages
 
     if early_probes is None:
         with verify.begin(examined.env, examined.options, driver=False) as started:
@@ -76,25 +79,23 @@ def add_later_stages(
 def _packages(
     examined: Examination, emit: Emit, early_probes: verify.EarlyProbes
 ) -> tuple[StageResult, Sequence[Finding]]:
-    from ..verify import packages
+    from provision.verify import packages
 
     env, lock, choices, options = examined.env, examined.lock, examined.choices, examined.options
     surroundings = early_probes.python_paths.result()
-    read = (
-        early_probes.reading.result
+    reading = (
+        early_probes.reading().result()
         if early_probes.reading
-        else lambda: make_reader(env, choices, early_probes.environ)(surroundings)
+        else make_reader(env, choices, early_probes.environ)(surroundings)
     )
-    reading = read()
     if reading.nominated and not options.quick:
         names = ", ".join(n.package.name for n in reading.nominated)
         emit(Event(kind="progress", stage="verify", text=f"importing {names}"))
-    inputs = packages.StageInputs(
-        env=env, paths=surroundings, options=options, environ=verify.child_environ(early_probes, options),
+    return packages.judge(
+        reading, env=env, paths=surroundings, options=options, environ=verify.child_environ(early_probes, options),
         known=lambda: _known(lock, choices),
         required=_required(env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip
-    return packages.judge(reading, inputs)
 
 
 def _known(lock: Lock | None, choices: Choices) -> Profiles:
@@ -111,13 +112,14 @@ def _required(
     """Return a function that selects the named packages and those that they always require."""
 
     def required(installed: Sequence[Package]) -> Collection[str]:
+        from provision.verify.packages import list_required
+
         from ..request.recorded_packages import list_named_packages
-        from ..verify.packages import named_and_required
 
         names = list_named_packages(Path(env.path), lock, choices)
         if names is None:
             always = {n for p in installed for n in p.requires_always(python)}
             names = frozenset(p.name for p in installed if p.name not in always)
-        return named_and_required(installed, names, python)
+        return list_required(installed, names, python)
 
     return required

@@ -1,7 +1,7 @@
-"""The distributions that are installed in an environment, as their dist-info folders state them.
+"""The distributions that are installed in an environment, as their dist-info folders and conda-meta state them.
 
-This is the one reader of dist-info folders and of their RECORD, METADATA and INSTALLER. It runs no code of the
-environment.
+This is the one reader of dist-info folders, of their RECORD, METADATA and INSTALLER, and of conda-meta. It runs no
+code of the environment.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..model import normalize_name
 from ..system import untrusted
@@ -49,6 +50,11 @@ class Distribution:
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
+
+    @property
+    def root(self) -> Path:
+        """The folder that the paths of its files are relative to."""
+        return self.folder.parent
 
     def _read(self, name: str) -> bytes | None:
         try:
@@ -201,7 +207,8 @@ def compare_file(row: RecordRow, since: float | None, *, hashes: bool = False) -
     The bytes are read with `hashes`, or for a file that was written after `since` (seconds since 1970).
     """
     try:
-        status = os.stat(row.path)  # noqa: PTH116  # ten thousand files
+        linked = row.digest is None and row.size is None  # such a row may be of a link to nothing
+        status = os.stat(row.path, follow_symlinks=not linked)  # noqa: PTH116  # ten thousand files
     except OSError:
         return "missing"
     if row.size is not None and status.st_size != row.size:
@@ -234,3 +241,74 @@ def _parse_sha256(cell: str) -> str | None:
 
 def _parse_size(cell: str) -> int | None:
     return int(cell) if re.fullmatch(r"[0-9]{1,18}", cell) else None
+
+
+# --- conda-meta ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CondaRecord:
+    """A record of conda-meta: `stem` is "numpy-2.3.1-py311h1_0"."""
+
+    root: Path
+    stem: str
+
+    @property
+    def name(self) -> str:
+        return self.stem.rsplit("-", 2)[0]
+
+    @property
+    def version(self) -> str:
+        return self.stem.rsplit("-", 2)[1]
+
+    @property
+    def text(self) -> str:
+        """The contents of the record, or "" if it cannot be read."""
+        try:
+            return untrusted.read_text(self.root / "conda-meta" / f"{self.stem}.json")
+        except OSError:
+            return ""
+
+    @cached_property
+    def rows(self) -> tuple[RecordRow, ...]:
+        """Its files without bytecode, with digests and sizes in this prefix. Links have neither. Damaged rows are
+        left out.
+
+        conda writes the prefix into some text files, so their recorded size does not apply.
+        """
+        try:
+            listed = json.loads(self.text)["paths_data"]["paths"]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            return ()
+        rows = (
+            self._make_row(r) for r in (listed if isinstance(listed, list) else ()) if isinstance(r, dict)
+        )
+        return tuple(row for row in rows if row and not row.name.endswith(".pyc"))
+
+    def _make_row(self, row: dict[str, Any]) -> RecordRow | None:
+        name, digest, size = row.get("_path"), row.get("sha256_in_prefix"), row.get("size_in_bytes")
+        if not isinstance(name, str) or "\0" in name:
+            return None
+        if row.get("prefix_placeholder"):
+            size = None
+        elif not isinstance(digest, str):
+            digest = row.get("sha256")
+        if row.get("path_type") == "softlink":
+            digest = size = None
+        return RecordRow(
+            str(self.root / name),
+            digest if isinstance(digest, str) else None,
+            size if isinstance(size, int) else None,
+            name,
+        )
+
+
+def list_conda_records(prefix: Path) -> list[CondaRecord]:
+    """Return the records in conda-meta. Each file is read when it is needed."""
+    return [CondaRecord(prefix, p.stem) for p in sorted((prefix / "conda-meta").glob("*-*-*.json"))]
+
+
+def list_conda_infos(prefix: Path) -> frozenset[str]:
+    """Return the names of the dist-info folders of conda packages."""
+    texts = (record.text for record in list_conda_records(prefix))
+    return frozenset(n for text in texts for n in re.findall(r'site-packages/([^/"]+\.dist-info)/', text))

@@ -123,7 +123,7 @@ class LibraryFile:
     ran: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """A quotation that shows something: its `source`, and its line (from 1)."""
 

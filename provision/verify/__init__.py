@@ -3,26 +3,25 @@
 Seven stages run in order. The first that fails is the cause, and the later ones are skipped. Stages 1, 2 and 4
 run in one child without a framework. Stage 3 reads files. Stages 5 to 7 run in one child per framework. If a
 stage fails, the user's settings are searched for the culprit. An environment with a lock gets an eighth stage:
-its differences from the lock. The stage `packages` is not part of the proof: `commands/verify_packages.py` runs
-it afterwards.
+its differences from the lock. The stages `packages` and `checks` are not part of the proof: the commands run them
+afterwards, and `add_stages` adds them to the verdict.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import re
+import resource
+import shlex
+from collections.abc import Collection, Sequence
 
 from ..environment.locate import locate_environment
-from .early_probes import EarlyProbes, begin
-from .options import Baseline, Options, device_of
+from ..model import Emit, Environment, Evidence, Finding, NodeVerdict, Outcome, StageResult, Verdict
+from ..system.redaction import clean, clean_line
+from .probe import ENDED_BY, NO_ANSWER
+from .state import Baseline, EarlyProbes, Options, Verification, begin, child_environ, device_of, prepare
 
-# Imports delay the start of the first child. So modules that are needed after `begin` are imported later, while the
-# children run.
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..model import Environment, Event, Verdict
-    from .verification_state import Verification
-
+# Imports delay the start of the first child. So the stages are imported later, while the children run.
 
 __all__ = ["Baseline", "EarlyProbes", "Options", "begin", "child_environ", "locate_environment", "verify"]
 
@@ -34,7 +33,7 @@ def verify(
     options: Options,
     baseline: Baseline = NO_BASELINE,
     *,
-    emit: Callable[[Event], None],
+    emit: Emit,
     early_probes: EarlyProbes | None = None,
 ) -> Verdict:
     """Prove an environment, or name the layer that is broken. `early_probes` is the result of `begin`.
@@ -45,43 +44,171 @@ def verify(
     if early_probes is None:
         with begin(env, options, driver=device_of(options, baseline.lock)[0] != "cpu") as started:
             return verify(env, options, baseline, emit=emit, early_probes=started)
-    from .drift.judge_drift import judge_drift
-    from .make_verdict import make_verdict
-    from .verification_state import prepare
-
     run = prepare(early_probes, options, baseline, emit)
+    from . import layers
+
     if options.quick:
-        _run_layers(run)
+        layers.run_layers(run)  # driver, runtime, libraries, cudnn
         if run.device == "cpu":
-            from . import run_frameworks
+            from . import frameworks
 
-            run_frameworks.import_frameworks(run)
+            frameworks.import_frameworks(run)
     else:
-        from . import run_frameworks, several_gpus
+        from . import frameworks
 
-        with run_frameworks.import_early(run):
-            _run_layers(run)
-            several_gpus.run_peers(run)
-            run_frameworks.run_frameworks(run)
-    judge_drift(run)
+        with frameworks.import_early(run):
+            layers.run_layers(run)
+            layers.run_peers(run)
+            frameworks.run_frameworks(run)  # framework, convolution, loaded
+    from .changes import judge_drift
+
+    judge_drift(run)  # lock
     return make_verdict(run)
 
 
-def child_environ(early_probes: EarlyProbes, options: Options) -> dict[str, str]:
-    """Return the variables of children that import packages."""
-    from . import verification_state
+# --- the verdict ---------------------------------------------------------------------------------
 
-    return verification_state.child_environ(early_probes, options)
+_PROOFS = ("runtime", "cudnn", "framework", "convolution")
+"""The stages that run something of the environment. Without one that passed there is no verdict of success."""
+_ORDER = {"certain": 0, "likely": 1, "possible": 2}
 
 
-def _run_layers(run: Verification) -> None:
-    """Run stages 1 to 4, which need a GPU."""
-    if run.device != "cpu":
-        from . import run_lowlevel
+def make_verdict(run: Verification) -> Verdict:
+    """Return the verdict of all stages that ran."""
+    outcome: Outcome = "cpu" if run.device == "cpu" else "works"
+    if not any(s.stage in _PROOFS and s.status == "pass" for s in run.stages):
+        outcome = "unproven"
+    bad = ("fail", "warn") if run.options.strict else ("fail",)
+    if any(s.status in bad for s in run.stages):
+        outcome = "wrong" if run.wrong else "fails"
+    findings = _merge_causes(_explain_address_limit(run))
+    return Verdict(
+        env=run.env.path,
+        python=run.env.python,
+        verdict=outcome,
+        stages=tuple(run.stages),
+        frameworks=tuple(run.verdicts),
+        findings=findings,
+        hint=_make_hint(run, outcome, findings),
+        drift=run.drift,
+    )
 
-        return run_lowlevel.run_lowlevel(run)
-    run.early_probes.drop()
-    run.read_ahead()
-    for stage in ("driver", "runtime", "libraries", "cudnn"):
-        run.skip(stage, "not needed on the CPU")
-    return None
+
+def add_stages(
+    verdict: Verdict, stages: Sequence[StageResult], findings: Sequence[Finding], *, strict: bool = False
+) -> Verdict:
+    """Return the verdict with more stages and their findings.
+
+    A failed stage makes the verdict `fails`, with the fix of that stage. A verdict that was no success does not
+    change.
+    """
+    bad = ("fail", "warn") if strict else ("fail",)
+    failed = next((s for s in stages if s.status in bad), None)
+    if failed is None or verdict.verdict in ("wrong", "fails"):
+        merged = _merge_causes([*verdict.findings, *findings])
+        return dataclasses.replace(verdict, stages=(*verdict.stages, *stages), findings=merged)
+    fix = next((f.fix for f in findings if f.fix), None)
+    return dataclasses.replace(
+        verdict,
+        verdict="fails",
+        stages=(*verdict.stages, *stages),
+        findings=_merge_causes([*findings, *verdict.findings]),
+        hint=fix or f"The {failed.stage} stage failed: {failed.detail}.",
+    )
+
+
+def _merge_causes(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return one finding per cause, the surest first, with the evidence of all."""
+    causes: dict[str, Finding] = {}
+    for finding in sorted(findings, key=lambda f: _ORDER[f.confidence]):
+        first = causes.setdefault(finding.cause, finding)
+        evidence = tuple(dict.fromkeys(first.evidence + finding.evidence))
+        causes[finding.cause] = dataclasses.replace(first, evidence=evidence)
+    return tuple(causes.values())
+
+
+def _make_hint(run: Verification, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
+    """Return one sentence that says what to do."""
+    if outcome in ("works", "cpu"):
+        return None
+    if findings and findings[0].fix:
+        return findings[0].fix
+    first = next((s for s in run.stages if s.status == "fail"), None)
+    if not run.paths.frameworks and (first.stage == "framework" if first else outcome == "unproven"):
+        # Where another tool made the environment, create would refuse its path.
+        env = shlex.quote(run.env.path) if run.env.made_by_gpuenv else "NEW"
+        return f"Install a framework in this environment, or create one with a framework: gpuenv create {env} --framework torch."
+    if first:
+        env = shlex.quote(run.env.path)
+        return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {env}."
+    if outcome == "unproven":
+        return "No code from the environment was run. To test its framework, verify without --quick."
+    return "There are only warnings. To accept warnings, verify without --strict."
+
+
+# --- limits of address space ---------------------------------------------------------------------
+
+_MEMORY_CAUSES = ("gpu_memory_exhausted", "preallocation_leaves_no_memory")
+_REFUSED = re.compile(
+    r"out of memory|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|MemoryAllocation|MemoryError|bad_alloc|[Cc]annot allocate memory"
+    r"(?! in static TLS)|failed to map segment|not enough memory|can't start new thread|[Rr]esource temporarily unavailable|Memory allocation still failed"
+)
+_ENDED = re.compile(r"ended by SIG(ABRT|SEGV|BUS|KILL|TRAP)")
+
+
+def _explain_address_limit(run: Verification) -> list[Finding]:
+    """Return the findings. The limit (`ulimit -v`) comes first where a stage failed for lack of memory under it.
+
+    CUDA reserves tens of GiB of addresses that take no memory. Under such a limit a GPU refuses a context although
+    all its memory is free, so the limit is the cause. With little free memory of the GPU it is not the only one.
+    """
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    failed = next((s for s in run.stages if s.status == "fail"), None)
+    if allowed == resource.RLIM_INFINITY or failed is None or run.low_memory is not None:
+        return run.findings
+    texts = [failed.detail, *(e.text for e in failed.evidence)]
+    shown = next((t for t in texts if _REFUSED.search(t)), None)
+    ended = next((t for t in texts if _ENDED.search(t)), None)
+    if shown is None and (ended is None or run.findings):
+        return run.findings
+    from ..profiles.findings import make_finding
+
+    finding = make_finding(
+        "address_space_limited",
+        (
+            Evidence(clean(shown or ended or "", 300), failed.stage),
+            Evidence(f"RLIMIT_AS is {allowed} bytes", "getrlimit"),
+        ),
+        confidence="likely" if shown else "possible",
+        size=allowed >> 20,
+    )
+    return [finding, *(f for f in run.findings if f.cause not in _MEMORY_CAUSES)]
+
+
+# --- whether the machine has a fault of its own, which each job on it would meet ------------------
+
+_NODE_STAGES = ("driver", "runtime", "libraries", "cudnn")
+"""The stages that a machine and an environment of its administrator are responsible for."""
+_SAYS_NOTHING = (NO_ANSWER, f"{ENDED_BY} SIGKILL", f"{ENDED_BY} SIGTERM")
+"""How a child ends that is slow, or that the system or a person killed: the machine may be in order."""
+
+
+def judge_node(verdict: Verdict, of_jobs: Collection[str]) -> NodeVerdict:
+    """Return whether the first stage that failed shows a fault of the machine. `of_jobs` are the causes that come and
+    go with the jobs on it."""
+    failed = next((s for s in verdict.stages if s.status == "fail"), None)
+    if failed is None:
+        driver = next((s.detail for s in verdict.stages if s.stage == "driver"), verdict.verdict)
+        return NodeVerdict(fault=False, text=shorten_line(driver), verdict=verdict)
+    finding = next(iter(verdict.findings), None)
+    cause = finding.cause if finding else failed.stage
+    fault = (
+        failed.stage in _NODE_STAGES and cause not in of_jobs and not failed.detail.startswith(_SAYS_NOTHING)
+    )
+    text = shorten_line(f"{cause}: {finding.title if finding else failed.detail}")
+    return NodeVerdict(fault=fault, text=text, cause=cause, verdict=verdict)
+
+
+def shorten_line(text: str) -> str:
+    """Return the text as one line of fewer than 80 characters."""
+    return clean_line(text, 79)

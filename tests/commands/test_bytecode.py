@@ -15,7 +15,7 @@ from rows import rows
 
 from provision.model import LockedPackage
 from provision.system import process
-from provision.verify.drift import changed_bytecode
+from provision.verify import drift
 from provision.wheels import bytecode
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -154,12 +154,12 @@ def noted(tmp_path, text="def f(x):\n    return {x, 'a', 2.5}\n"):
     (env / "bin" / "python").symlink_to(sys.executable)
     fill(packages, tmp_path)
     (module,) = (source.parent / "__pycache__").iterdir()
-    assert changed_bytecode.find_changed(env, ["odd"]) == {}
+    assert drift.find_changed_bytecode(env, ["odd"]) == {}
     return env, source, module
 
 
 def changed(env, module):
-    return changed_bytecode.find_changed(env, ["odd"]) == {"odd": {str(module): "bytecode"}}
+    return drift.find_changed_bytecode(env, ["odd"]) == {"odd": {str(module): "bytecode"}}
 
 
 def code_of(text):
@@ -170,22 +170,22 @@ def test_what_python_itself_writes_is_no_change(tmp_path):
     env, source, module = noted(tmp_path)
     noted_bytes = module.read_bytes()
     module.unlink()
-    assert not changed_bytecode.find_changed(env, ["odd"])
+    assert not drift.find_changed_bytecode(env, ["odd"])
     os.utime(source, (5, 5))
     py_compile.compile(str(source), dfile="another/folder/good.py")
-    assert module.read_bytes() != noted_bytes and not changed_bytecode.find_changed(env, ["odd"])
+    assert module.read_bytes() != noted_bytes and not drift.find_changed_bytecode(env, ["odd"])
 
 
 def test_what_python_would_not_run_is_no_change(tmp_path):
     env, source, module = noted(tmp_path)
     head = module.read_bytes()[:16]
     module.write_bytes(head[:8] + struct.pack("<I", 1) + head[12:] + code_of("x = 1"))
-    assert not changed_bytecode.find_changed(env, ["odd"])  # for a source of another time
+    assert not drift.find_changed_bytecode(env, ["odd"])  # for a source of another time
     module.write_bytes(b"abcd" + head[4:] + code_of("x = 1"))
-    assert not changed_bytecode.find_changed(env, ["odd"])  # for another Python
+    assert not drift.find_changed_bytecode(env, ["odd"])  # for another Python
     source.unlink()
     module.write_bytes(head + code_of("x = 1"))
-    assert not changed_bytecode.find_changed(env, ["odd"])  # without its source
+    assert not drift.find_changed_bytecode(env, ["odd"])  # without its source
 
 
 @pytest.mark.parametrize("how", ["code", "unchecked", "checked", "cut short"])
@@ -217,4 +217,4 @@ def test_all_bytecode_counts_as_changed_where_python_does_not_answer(tmp_path):
 def test_a_damaged_note_names_no_file_outside(text, tmp_path):
     env, _, _ = noted(tmp_path)
     (env / ".gpuenv" / "bytecode.json").write_text(text)
-    assert changed_bytecode.find_changed(env, ["odd"]) == {}
+    assert drift.find_changed_bytecode(env, ["odd"]) == {}

@@ -17,7 +17,7 @@ from command import Command
 from environment_facts import own
 from loopback import Index, serving
 
-from provision.verify.drift import compare_wheels
+from provision.verify import drift
 from provision.wheels import pylock as lock
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -171,7 +171,7 @@ def test_after_the_intruder_was_uninstalled_its_gaps_are_filled(made):
     made.index.add(CU12, "9.1.0.70", also={FILE: "cuDNN for CUDA 12\n"})
     made.uv("install", CU12)
     made.uv("uninstall", CU12)
-    shallow = compare_wheels.find_drift(made.path, lock.read_in(made.path / ".gpuenv"))
+    shallow = drift.find_drift(made.path, lock.read_in(made.path / ".gpuenv"))
     assert not (made.site / FILE).exists()
     assert [(c.kind, c.name) for c in shallow.changes] == [("modified", CU13)], "though no RECORD has changed"
     quick = (

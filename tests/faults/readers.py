@@ -45,9 +45,7 @@ from provision.project.config.gpuenv_yaml import read_config
 from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
 from provision.project.requirements.sorted_requirements import SortingRules
 from provision.request import target
-from provision.verify import compiled_mismatch, read_libraries
-from provision.verify.drift import check_listed_files, compare_conda, compare_wheels
-from provision.verify.drift.changed_files_of_package import make_change
+from provision.verify import drift, frameworks, libraries
 from provision.wheels import pylock
 from provision.wheels.pylock import read_in
 
@@ -179,25 +177,24 @@ def record(data: bytes) -> None:
     one = distributions.Distribution("jax", "1.0", folder)
     for row in one.rows[:64]:
         distributions.compare_file(row, None)
-    make_change("jax", "1.0", str(FOLDER / "env"), {r.path: "missing" for r in one.rows[:64]})
+    drift.make_change(one, {r.path: "missing" for r in one.rows[:64]})
 
 
 def libraries_listed(data: bytes) -> None:
     site = FOLDER / "env/lib/python3.11/site-packages"
     folder = file("env/lib/python3.11/site-packages/nvidia_cudnn_cu12-9.1.0.dist-info/RECORD", data).parent
-    found = list(read_libraries._read_wheels(str(site)))
-    check_listed_files.check_files([f for d in found for f in d.files][:64], True)
-    list(compiled_mismatch._list_modules(distributions.Distribution("nvidia-cudnn-cu12", "9.1.0", folder)))
+    found = list(libraries.read_wheels(str(site)))
+    libraries.check_files([f for d in found for f in d.files][:64], True)
+    list(frameworks.list_modules(distributions.Distribution("nvidia-cudnn-cu12", "9.1.0", folder)))
 
 
 def conda_meta(data: bytes) -> None:
     prefix = file("conda/conda-meta/cudnn-9.1.0-h0_0.json", data).parent.parent
-    found = list(read_libraries._read_conda(prefix))
-    check_listed_files.check_files([f for d in found for f in d.files][:64], True)
-    listed = compare_conda.read_conda_meta(prefix)
-    compare_conda.find_changes([], listed, None, thorough=True, read=listed.metas)
-    listed.infos()
-    listed.rows()
+    found = list(libraries.read_conda(prefix))
+    libraries.check_files([f for d in found for f in d.files][:64], True)
+    (one,) = distributions.list_conda_records(prefix)
+    drift.make_change(one, {r.path: "missing" for r in one.rows[:64]})
+    distributions.list_conda_infos(prefix)
 
 
 def metadata(data: bytes) -> None:
@@ -276,7 +273,7 @@ READERS = {
         Reader("METADATA", metadata, (b"Metadata-Version: 2.1\nName: a\nRequires-Dist: b; extra == 'c'\n\n",), "text"),
         Reader("RECORD of cuDNN", libraries_listed, (LIBRARIES,), "text"),
         Reader("conda-meta", conda_meta, (META,), "json"),
-        Reader("installed.json", lambda d: compare_wheels._read_installed(file("made/.gpuenv/installed.json", d).parent.parent), (INSTALLED,), "json"),
+        Reader("installed.json", lambda d: drift._read_installed(file("made/.gpuenv/installed.json", d).parent.parent), (INSTALLED,), "json"),
         Reader("log", diagnosed, (LOG,), "text"),
         Reader("gpuenv.yaml", lambda d: read_config(file("gpuenv.yaml", d)), (PROJECT,), "yaml"),
         Reader("requirements.txt", lambda d: demanded("requirements.txt", d), (REQUIREMENTS,), "text"),

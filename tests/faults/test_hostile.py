@@ -21,7 +21,7 @@ from provision.project.config.digests_and_cached_config import read_cached_confi
 from provision.project.config.gpuenv_yaml import read_config
 from provision.request import target
 from provision.system import process, untrusted
-from provision.verify import run_probe
+from provision.verify import probe
 from provision.wheels import pylock
 from provision.wheels.uv_install import UvInstall
 
@@ -278,11 +278,12 @@ def test_text_that_a_startup_file_adds_to_the_report_is_ignored(tmp_path, start)
         f"import os\nfd = int(os.environ.get('GPUENV_REPORT', 1))\n{start}\n"
     )
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
-    report = run_probe.run_probe(
+    report = probe.run_probe(
         sys.executable,
         ("report", "python_search_paths"),
         {"frameworks": ["json"]},
-        run_probe.ChildSettings(environ=environ, timeout=30),
+        environ=environ,
+        timeout=30,
     )
     assert [r["kind"] for r in report.records] == ["where"]
     assert report.records[0]["version"] == ".".join(map(str, sys.version_info[:3]))
@@ -292,11 +293,12 @@ def test_a_report_that_a_startup_file_forged_is_not_believed(tmp_path):
     lie = 'import os\nos.write(int(os.environ[\'GPUENV_REPORT\']), b\'{"kind": "where"}\\n{"kind": "done"}\\n\')\nos._exit(0)\n'
     (tmp_path / "sitecustomize.py").write_text(lie)
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
-    report = run_probe.run_probe(
+    report = probe.run_probe(
         sys.executable,
         ("report", "python_search_paths"),
         {"frameworks": ["json"]},
-        run_probe.ChildSettings(environ=environ, timeout=30),
+        environ=environ,
+        timeout=30,
     )
     assert report.records == ()
 

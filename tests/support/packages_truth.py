@@ -123,17 +123,14 @@ def importing(python, site, dist):
 def verify(python, site):
     """What the stage says of every package, and whether it says so with --quick."""
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from provision.model import Environment
     from provision.profiles import load
-    from provision.verify.packages import read_environment
-    from provision.verify.packages.import_in_children import import_packages
-    from provision.verify.python_paths import PythonPaths
+    from provision.verify.libraries import PythonPaths
+    from provision.verify.packages import import_packages, read_packages
 
     version = "{}.{}.{}".format(*sys.version_info)
     prefix = str(Path(python).parents[1])
-    env = Environment(path=prefix, manager="venv", python=python)
     found = PythonPaths(prefix=prefix, version=version, sites=(site,), roots=(site,))
-    reading = read_environment(env, found, dict(os.environ), load())
+    reading = read_packages(python, found, dict(os.environ), load())
     attempts = import_packages(python, reading.nominated, dict(os.environ), 300.0)
     said = {p.name: ("pass", []) for p in reading.packages}
     for one in attempts:

@@ -10,7 +10,10 @@ import pytest
 from framework_envs import venv
 
 from driver_stub import H200, build, build_runtime, scenario, spec
+from provision.model import Environment
 from provision.verify import Baseline, Options, locate_environment, verify
+from provision.verify.libraries import InstalledLibraries, PythonPaths
+from provision.verify.state import Verification
 
 LIBRARIES = ("libcudnn.so.9", "libcudnn_ops.so.9", "libcudnn_graph.so.9")
 ALL_LIBRARIES = (
@@ -95,6 +98,16 @@ def judge(env, tmp_path, monkeypatch):
         return verify(locate_environment(env), options, Baseline(**more), emit=lambda _: None)
 
     return run
+
+
+def verification(device="cuda", files=(), **baseline):
+    """A verification of /env that has not asked anything yet; `files` are the environment's libraries."""
+    paths = PythonPaths(prefix="/env", version="3.12.0", sites=(), roots=("/env",))
+    return Verification(
+        early_probes=None, env=Environment(path="/env", manager=None, python="/env/bin/python"), options=Options(),
+        baseline=Baseline(**baseline), emit=lambda _: None, device=device, ordinal=None, environ={},
+        installed=InstalledLibraries(paths=paths, files=files),
+    )  # fmt: skip
 
 
 def stage(verdict, name):

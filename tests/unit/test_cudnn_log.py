@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.verify import cudnn_log
+from provision.verify import probe
 
 JUNK = "i!     attributeName: type=cudnnBackendAttributeName_t; val=CUDNN_ATTR_ENGINE_GLOBAL_INDEX (1301);\n"
 CALL = "\nI! CuDNN (v91900 56) function cudnnBackendExecute() called:\n"
@@ -36,7 +36,7 @@ def no_pipe(_path):
 def test_every_call_and_the_last_error_are_kept_of_a_log_of_many_mb(tmp_path, monkeypatch, pipe):
     if not pipe:
         monkeypatch.setattr(os, "mkfifo", no_pipe)
-    with cudnn_log.collected(tmp_path) as log:
+    with probe.collect_log(tmp_path) as log:
         write(log, 600)
         on_disk = sum(p.stat().st_size for p in tmp_path.iterdir())
     assert log.text.count("cudnnBackendExecute() called") == 600
@@ -47,24 +47,24 @@ def test_every_call_and_the_last_error_are_kept_of_a_log_of_many_mb(tmp_path, mo
 
 
 def test_a_log_without_a_computing_call_differs_from_no_log(tmp_path):
-    with cudnn_log.collected(tmp_path) as log:
+    with probe.collect_log(tmp_path) as log:
         Path(log.environ["CUDNN_LOGDEST_DBG"]).write_text(OTHER)
     assert log.text.startswith("I! CuDNN (v91900 56) function cudnnBackendFinalize")
     (tmp_path / "none").mkdir()
-    with cudnn_log.collected(tmp_path / "none") as log:
+    with probe.collect_log(tmp_path / "none") as log:
         pass
     assert log.text == ""
 
 
 def test_several_writers_one_after_another_are_read(tmp_path):
-    with cudnn_log.collected(tmp_path) as log:
+    with probe.collect_log(tmp_path) as log:
         for _ in range(3):
             write(log, 1)
     assert log.text.count("cudnnBackendExecute() called") == 3
 
 
 def test_a_process_that_is_left_behind_does_not_hold_the_end(tmp_path):
-    with cudnn_log.collected(tmp_path) as log:
+    with probe.collect_log(tmp_path) as log:
         write(log, 1)
         left = subprocess.Popen(
             ["sh", "-c", 'exec 9> "$CUDNN_LOGDEST_DBG"; exec sleep 60'], env={**os.environ, **log.environ}

@@ -12,8 +12,7 @@ from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage  #
 
 from provision.environment import state
 from provision.model import HostClass, Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
-from provision.verify import Options
-from provision.verify.drift import compare_wheels, judge_drift
+from provision.verify import Options, changes, drift
 
 CUDNN = "nvidia-cudnn-cu12"
 LOCKED = Options(quick=True, timeout=300, locked=True)
@@ -61,7 +60,7 @@ def kinds(found):
 
 
 def test_an_unchanged_environment_has_no_drift(built, lock, judge):
-    assert compare_wheels.find_drift(built, lock, thorough=True, deep=True) == compare_wheels.Drift()
+    assert drift.find_drift(built, lock, thorough=True, deep=True) == drift.Drift()
     verdict = judge(lock=lock)
     assert verdict.verdict == "works" and not verdict.drift
     assert "lock" not in [s.stage for s in verdict.stages]
@@ -73,34 +72,32 @@ def test_an_unchanged_environment_has_no_drift(built, lock, judge):
 def test_replaced_removed_and_doubled_packages_are_found(built, lock, site):
     next(site.glob("nvidia_cuda_runtime*")).rename(site / "nvidia_cuda_runtime_cu12-12.9.79.dist-info")
     shutil.rmtree(next(site.glob("nvidia_cudnn*.dist-info")))
-    found = compare_wheels.find_drift(built, lock)
+    found = drift.find_drift(built, lock)
     assert kinds(found) == {CUDNN: "removed", "nvidia-cuda-runtime-cu12": "replaced"}
     text = next(c.text for c in found.changes if c.kind == "replaced")
     assert "12.9.79" in text and "12.8.90" in text
     record(site, "nvidia_cuda_runtime_cu12", "12.8.90", [])
-    (twice,) = [
-        c for c in compare_wheels.find_drift(built, lock).changes if c.name == "nvidia-cuda-runtime-cu12"
-    ]
+    (twice,) = [c for c in drift.find_drift(built, lock).changes if c.name == "nvidia-cuda-runtime-cu12"]
     assert "12.8.90 and 12.9.79" in twice.text
 
 
 def test_a_local_label_is_another_version(built, lock, site):
     lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("torch", "2.9.0")))
     record(site, "torch", "2.9.0+cpu", [])
-    assert kinds(compare_wheels.find_drift(built, lock)) == {"torch": "replaced"}
+    assert kinds(drift.find_drift(built, lock)) == {"torch": "replaced"}
     same = dataclasses.replace(lock, packages=(*lock.packages[:2], wheel("torch", "2.9.0+CPU")))
-    assert not compare_wheels.find_drift(built, same).changes
+    assert not drift.find_drift(built, same).changes
 
 
 def test_a_changed_record_is_found(built, lock, site):
     path = next(site.glob("nvidia_cudnn*.dist-info")) / "RECORD"
     path.write_text(path.read_text() + "nvidia/cudnn/other.py,,\n")
     (site / "nvidia" / "cudnn" / "other.py").touch()
-    assert kinds(compare_wheels.find_drift(built, lock)) == {CUDNN: "modified"}
+    assert kinds(drift.find_drift(built, lock)) == {CUDNN: "modified"}
     (built / ".gpuenv" / "installed.json").unlink()
-    assert not compare_wheels.find_drift(built, lock).changes, "made before this was kept"
+    assert not drift.find_drift(built, lock).changes, "made before this was kept"
     path.unlink()
-    assert kinds(compare_wheels.find_drift(built, lock)) == {CUDNN: "modified"}
+    assert kinds(drift.find_drift(built, lock)) == {CUDNN: "modified"}
 
 
 def test_missing_files_and_other_sizes_are_always_found(built, lock, cudnn):
@@ -108,7 +105,7 @@ def test_missing_files_and_other_sizes_are_always_found(built, lock, cudnn):
     path = cudnn / LIBRARIES[1]
     path.write_bytes(path.read_bytes()[:-1])
     for thorough in (False, True):
-        (change,) = compare_wheels.find_drift(built, lock, thorough=thorough).changes
+        (change,) = drift.find_drift(built, lock, thorough=thorough).changes
         assert change.kind == "modified" and f"1 file of {CUDNN} " in change.text
         assert " is missing (" in change.text and "1 file has the wrong size (" in change.text
         assert set(change.paths) == {str(cudnn / n) for n in LIBRARIES[:2]}
@@ -136,9 +133,9 @@ def test_metadata_of_another_size_than_its_record_has_is_as_it_was_published(bui
     (info / "RECORD").write_text("odd-1.dist-info/top_level.txt,,1\n")
     state.note_installed(built, lock)
     lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("odd", "1")))
-    assert not compare_wheels.find_drift(built, lock).changes
+    assert not drift.find_drift(built, lock).changes
     (info / "top_level.txt").unlink()
-    assert kinds(compare_wheels.find_drift(built, lock)) == {"odd": "modified"}
+    assert kinds(drift.find_drift(built, lock)) == {"odd": "modified"}
 
 
 def test_a_file_that_another_package_has_written_is_its_own(built, lock, site):
@@ -149,9 +146,9 @@ def test_a_file_that_another_package_has_written_is_its_own(built, lock, site):
     shared.write_text("other")
     record(site, "other", "1", [shared])
     both = dataclasses.replace(lock, packages=(*lock.packages, wheel("one", "1"), wheel("other", "1")))
-    assert not compare_wheels.find_drift(built, both).changes
+    assert not drift.find_drift(built, both).changes
     shared.unlink()
-    assert set(kinds(compare_wheels.find_drift(built, both))) == {"one", "other"}
+    assert set(kinds(drift.find_drift(built, both))) == {"one", "other"}
 
 
 def test_bytes_are_read_where_a_file_was_written_since(built, lock, cudnn):
@@ -159,10 +156,10 @@ def test_bytes_are_read_where_a_file_was_written_since(built, lock, cudnn):
     data = path.read_bytes()
     path.write_bytes(data[:-1] + b"X")
     os.utime(path, (time.time() + 5,) * 2)
-    assert kinds(compare_wheels.find_drift(built, lock, thorough=True)) == {CUDNN: "modified"}
+    assert kinds(drift.find_drift(built, lock, thorough=True)) == {CUDNN: "modified"}
     os.utime(path, (0, 0))
-    assert not compare_wheels.find_drift(built, lock, thorough=True).changes
-    assert kinds(compare_wheels.find_drift(built, lock, thorough=True, deep=True)) == {CUDNN: "modified"}
+    assert not drift.find_drift(built, lock, thorough=True).changes
+    assert kinds(drift.find_drift(built, lock, thorough=True, deep=True)) == {CUDNN: "modified"}
 
 
 def test_what_was_added_writes_over_a_locked_package(built, lock, site, cudnn):
@@ -170,7 +167,7 @@ def test_what_was_added_writes_over_a_locked_package(built, lock, site, cudnn):
     path.write_bytes(path.read_bytes() + b"as cu13 has it")
     record(site, "nvidia_cudnn_cu13", "9.19.0.56", [path])
     record(site, "nice", "1.0", [], requires=["nvidia-cudnn-cu13[x]>=9 ; extra == 'all'"])
-    found = compare_wheels.find_drift(built, lock)
+    found = drift.find_drift(built, lock)
     (change,) = found.changes
     assert (
         change.kind == "overwritten" and change.name == CUDNN and change.by == "nvidia-cudnn-cu13 9.19.0.56"
@@ -182,7 +179,7 @@ def test_what_was_added_writes_over_a_locked_package(built, lock, site, cudnn):
 
 def test_the_same_bytes_in_two_packages_are_no_drift(built, lock, site, cudnn):
     record(site, "nvidia_cudnn_cu13", "9.19.0.56", [cudnn / LIBRARIES[0]])
-    found = compare_wheels.find_drift(built, lock, thorough=True)
+    found = drift.find_drift(built, lock, thorough=True)
     assert not found.changes and not found.strangers[0].over
 
 
@@ -193,9 +190,9 @@ def test_a_file_of_two_locked_packages_may_be_of_either(built, lock, site):
     shared.write_text("the other's\n")
     record(site, "other", "1.0", [shared])
     both = dataclasses.replace(lock, packages=(*lock.packages, wheel("one", "1.0"), wheel("other", "1.0")))
-    assert not compare_wheels.find_drift(built, both, thorough=True, deep=True).changes
+    assert not drift.find_drift(built, both, thorough=True, deep=True).changes
     shared.write_text("nobody's\n")
-    assert set(kinds(compare_wheels.find_drift(built, both, thorough=True))) == {"one", "other"}
+    assert set(kinds(drift.find_drift(built, both, thorough=True))) == {"one", "other"}
 
 
 def test_what_has_no_hash_is_compared_with_what_was_installed(built, lock, site):
@@ -204,9 +201,9 @@ def test_what_has_no_hash_is_compared_with_what_was_installed(built, lock, site)
     lock = dataclasses.replace(lock, packages=(*lock.packages, folder))
     record(site, "mine", "0.3.dev7", [])
     state.note_installed(built, lock)
-    assert not compare_wheels.find_drift(built, lock).changes
+    assert not drift.find_drift(built, lock).changes
     next(site.glob("mine-*")).rename(site / "mine-0.4.dist-info")
-    assert kinds(compare_wheels.find_drift(built, lock)) == {"mine": "replaced"}
+    assert kinds(drift.find_drift(built, lock)) == {"mine": "replaced"}
 
 
 def test_a_record_with_commas_and_quotes_in_its_names_is_read(built, lock, site):
@@ -216,9 +213,9 @@ def test_a_record_with_commas_and_quotes_in_its_names_is_read(built, lock, site)
     row = f'"a, ""b"".txt",,{odd.stat().st_size}\n'
     (site / "odd-1.0.dist-info" / "RECORD").write_text(row)
     lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("odd", "1.0")))
-    assert not compare_wheels.find_drift(built, lock, thorough=True).changes
+    assert not drift.find_drift(built, lock, thorough=True).changes
     odd.unlink()
-    assert kinds(compare_wheels.find_drift(built, lock, thorough=True)) == {"odd": "modified"}
+    assert kinds(drift.find_drift(built, lock, thorough=True)) == {"odd": "modified"}
 
 
 # --- the machine ---------------------------------------------------------------------------------------
@@ -237,11 +234,11 @@ def test_a_record_with_commas_and_quotes_in_its_names_is_read(built, lock, site)
     ],
 )  # fmt: skip
 def test_another_driver_or_gpu_is_found(lock, here, said):
-    text = " ".join(c.text for c in judge_drift.compare_machine(lock, here))
+    text = " ".join(c.text for c in changes.compare_machine(lock, here))
     assert bool(text) == bool(said)
     assert all(word in text for word in said)
     cpu = dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, device="cpu"))
-    assert not judge_drift.compare_machine(cpu, here)
+    assert not changes.compare_machine(cpu, here)
 
 
 def test_a_lock_of_a_fleet_is_for_each_of_its_classes(lock):
@@ -256,12 +253,12 @@ def test_a_lock_of_a_fleet_is_for_each_of_its_classes(lock):
     fleet = dataclasses.replace(lock, target=joint, classes=classes)
     other_board = dataclasses.replace(HERE, gpus=(TargetGpu(capability="9.0", name="NVIDIA H100"),))
     for here in (a100, HERE, other_board):
-        assert not judge_drift.compare_machine(fleet, here)
-    (newer,) = judge_drift.compare_machine(fleet, dataclasses.replace(HERE, driver="590.48.01"))
+        assert not changes.compare_machine(fleet, here)
+    (newer,) = changes.compare_machine(fleet, dataclasses.replace(HERE, driver="590.48.01"))
     assert newer.kind == "driver" and newer.locked == "580.159.04"
-    swapped = judge_drift.compare_machine(fleet, dataclasses.replace(a100, driver="580.159.04"))
+    swapped = changes.compare_machine(fleet, dataclasses.replace(a100, driver="580.159.04"))
     assert [(c.kind, c.locked) for c in swapped] == [("driver", "535.129.03")]
-    assert len(judge_drift.compare_machine(dataclasses.replace(fleet, classes=()), HERE)) == 2
+    assert len(changes.compare_machine(dataclasses.replace(fleet, classes=()), HERE)) == 2
 
 
 def test_another_driver_fails_only_where_the_lock_is_held(built, lock, judge):
@@ -273,8 +270,8 @@ def test_another_driver_fails_only_where_the_lock_is_held(built, lock, judge):
 
 
 def test_another_minor_version_of_python_is_found(built, lock):
-    assert not compare_wheels.find_drift(built, lock, python=f"{lock.plan.python}.99").changes
-    (change,) = compare_wheels.find_drift(built, lock, python="3.99.1").changes
+    assert not drift.find_drift(built, lock, python=f"{lock.plan.python}.99").changes
+    (change,) = drift.find_drift(built, lock, python="3.99.1").changes
     assert change.kind == "python" and "3.99.1" in change.text
 
 
@@ -287,7 +284,7 @@ def test_what_breaks_nothing_is_a_warning(built, lock, judge, site):
     verdict = judge(lock=lock)
     assert verdict.verdict == "works" and stage(verdict, "lock").status == "warn"
     (finding,) = verdict.findings
-    assert finding.cause == judge_drift.CHANGED and "numpy 2.1.0 was replaced by 1.26.4" in finding.title
+    assert finding.cause == changes.CHANGED and "numpy 2.1.0 was replaced by 1.26.4" in finding.title
     assert f"gpuenv repair {built}" in finding.fix
     assert judge(lock=lock, options=dataclasses.replace(LOCKED, locked=False, strict=True)).verdict == "fails"
     locked = judge(lock=lock, options=LOCKED, target=HERE)
@@ -344,7 +341,7 @@ def test_a_driver_that_is_gone_is_not_blamed_on_a_package(built, lock, judge, si
     record(site, "numpy", "1.26.4", [])
     lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("numpy", "2.1.0")))
     verdict = judge("no-driver", lock=lock)
-    assert verdict.findings[0].cause != judge_drift.CHANGED
+    assert verdict.findings[0].cause != changes.CHANGED
     (last,) = [f for f in verdict.findings if "numpy" in f.title]
     assert last.confidence == "possible" and verdict.findings[-1] == last
 
@@ -389,12 +386,12 @@ def test_missing_files_of_a_conda_package_are_found(built, lock):
     lock = dataclasses.replace(
         lock, packages=(*lock.packages, LockedPackage(name="zlib", version="1.3", url=url))
     )
-    for sizes in (None, compare_wheels.read_wrong_sizes(built)):
-        assert not compare_wheels.find_drift(built, lock, sizes=sizes).changes
+    for sizes in (None, drift.read_wrong_sizes(built)):
+        assert not drift.find_drift(built, lock, sizes=sizes).changes
     (built / "lib/libz.so.1").unlink()
     (built / "lib/a.so").write_text("")
-    for sizes in (None, compare_wheels.read_wrong_sizes(built)):
-        (change,) = compare_wheels.find_drift(built, lock, sizes=sizes).changes
+    for sizes in (None, drift.read_wrong_sizes(built)):
+        (change,) = drift.find_drift(built, lock, sizes=sizes).changes
         assert (change.kind, change.name) == ("modified", "zlib")
         assert change.text.startswith("1 file of zlib ") and " is missing (" in change.text
         assert "1 file has the wrong size (" in change.text

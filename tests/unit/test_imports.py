@@ -161,11 +161,11 @@ STARTS = {
     "managers.conda.activation_history_and_registration": "activate.d scripts of a conda environment",
     "managers.conda.engine": "the Python that runs gpuenv",
     "system.loader_cache": "ldconfig",
-    "verify.checks.run_checks": "checks of the project",
-    "verify.read_libraries": "ldconfig",
+    "verify.checks": "checks of the project",
+    "verify.libraries": "ldconfig",
 }
 """The modules that start a program and return, and which."""
-OF_ENVIRONMENT = {"environment.interpreter", "verify.checks.run_checks"}
+OF_ENVIRONMENT = {"environment.interpreter", "verify.checks"}
 READING = ("cache", "detect", "export", "init", "list", "profiles", "remove", "report", "resolve")
 
 

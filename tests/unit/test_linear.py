@@ -15,8 +15,8 @@ from provision.project.requirements.project_requirements import ProjectFiles, re
 from provision.project.requirements.sorted_requirements import SortingRules
 from provision.report import anonymize
 from provision.system import loader_cache
-from provision.verify import explain_unopened_nvidia_libraries, message_causes
-from provision.verify.python_paths import PythonPaths
+from provision.verify import causes, disk
+from provision.verify.libraries import PythonPaths
 from provision.wheels import build_failure, uv_log
 
 
@@ -55,10 +55,10 @@ READERS = {
     "packages that no index has": (uv_errors._ABSENT.search, ("x", "a-", "x was not ")),
     "releases without wheels": (uv_errors.find_unusable, ("a==1 ", "has no usable wheels ", "a==1 have no usable wheels ")),
     "undeclared build requirements": (build_failure._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
-    "a missing library": (lambda t: message_causes.explain_loader_message(t, ()), ("lib", "lib-", "liba.so")),
-    "a refused setting": (lambda t: message_causes.explain_setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),
+    "a missing library": (lambda t: causes.explain_loader_message(t, ()), ("lib", "lib-", "liba.so")),
+    "a refused setting": (lambda t: causes.explain_setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),
     "a file that the loader refuses": (
-        lambda t: explain_unopened_nvidia_libraries.explain_damaged("torch", t, None, PythonPaths(prefix="", version="", sites=(), roots=())), ("file ", "ended by SIG", "lib"),
+        lambda t: disk.explain_damaged("torch", t, None, PythonPaths(prefix="", version="", sites=(), roots=())), ("file ", "ended by SIG", "lib"),
     ),
     "the end of a traceback": (
         lambda t: read_exceptions([Line("-", 1, t)]), ("a.", "aError", "E  ", "rank0: ", "x-| ", "File '"),

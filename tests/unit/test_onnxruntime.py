@@ -8,7 +8,7 @@ import pytest
 from framework_envs import venv
 
 from provision.model import FRAMEWORKS
-from provision.verify import culprit_setting, run_probe
+from provision.verify import frameworks, probe, settings
 
 ROOT = Path(__file__).parents[2]
 GPU = ("--gpu", "A100", "--glibc", "2.35", "--platform", "linux-x86_64", "--python", "3.12")
@@ -133,7 +133,7 @@ def test_a_cuda_provider_that_silently_is_the_cpu_fails_with_the_loaders_words(f
         "cases": ["conv2d"],
         "pattern": "^libcu",
     }
-    report = run_probe.run_probe(str(falls_back / "bin/python"), ("report", "grade", "stages_of_every_framework", *run_probe.name_framework_probes("onnxruntime"), "alone"), request, run_probe.ChildSettings(environ={"PATH": "/usr/bin"}, timeout=60))  # fmt: skip
+    report = probe.run_probe(str(falls_back / "bin/python"), ("report", "grade", "stages_of_every_framework", *frameworks.name_framework_probes("onnxruntime"), "alone"), request, environ={"PATH": "/usr/bin"}, timeout=60)  # fmt: skip
     (failed,) = report.all("failed")
     assert failed["stage"] == "framework"
     assert (
@@ -145,4 +145,4 @@ def test_a_cuda_provider_that_silently_is_the_cpu_fails_with_the_loaders_words(f
 
 def test_every_framework_has_variables_that_steer_it():
     for framework in FRAMEWORKS:
-        assert isinstance(culprit_setting.list_suspects({"CUDNN_X": "1"}, [], None, framework), list)
+        assert isinstance(settings.list_suspects({"CUDNN_X": "1"}, [], None, framework), list)

@@ -14,7 +14,7 @@ import pytest
 from rows import rows
 
 from provision.system import process
-from provision.verify import early_probes, run_probe
+from provision.verify import probe, state
 
 FOLDER = Path(__file__).parents[2] / "provision" / "probes"
 PROBES = sorted(FOLDER.glob("*.py"))
@@ -36,8 +36,8 @@ def test_a_probe_is_python_3_8_and_imports_only_the_library_and_frameworks(path)
 
 def test_probes_are_never_imported_and_come_with_the_package():
     assert not (FOLDER / "__init__.py").exists()
-    assert "def tell(" in run_probe.join_sources("report")
-    assert run_probe.join_sources("report", "grade").count('"""Begins every probe') == 1
+    assert "def tell(" in probe.join_sources("report")
+    assert probe.join_sources("report", "grade").count('"""Begins every probe') == 1
 
 
 def pythons():
@@ -61,11 +61,12 @@ def pythons():
 @rows("python", pythons(), ids=lambda p: "-".join(Path(p).parts[-3:]))
 def test_probes_run_on_every_python(python):
     """Where and low level, on a machine whose libcuda, if any, is hidden by an empty file."""
-    report = run_probe.run_probe(
+    report = probe.run_probe(
         python,
         ("report", "python_search_paths"),
         {"frameworks": ["torch", "json"]},
-        run_probe.ChildSettings(environ=process.environ(), timeout=30),
+        environ=process.environ(),
+        timeout=30,
     )
     assert report.death is None, report.finished.stderr
     where = report.last("where")
@@ -79,13 +80,14 @@ def test_the_low_level_probe_reports_a_driver_that_does_not_load(tmp_path):
              "low_memory_mib": 1, "pattern": "cuda"}  # fmt: skip
     environ = {**process.environ(), "LD_LIBRARY_PATH": str(tmp_path)}
     for python in pythons():
-        told = run_probe.run_probe(
+        told = probe.run_probe(
             python,
-            early_probes.PROBES,
+            state.PROBES,
             request,
-            run_probe.ChildSettings(
-                environ=environ, timeout=30, options=("-I", "-S", "-B"), later_input=dict
-            ),
+            environ=environ,
+            timeout=30,
+            options=("-I", "-S", "-B"),
+            later_input=dict,
         )
         assert told.death is None, told.finished.stderr
         (only,) = told.all("stage")
@@ -96,13 +98,11 @@ def test_the_low_level_probe_reports_a_driver_that_does_not_load(tmp_path):
 
 def run_text(text, timeout=300.0, stdin=None):
     """Run a probe made of the shared head and some text, as `probe.run` does."""
-    report = run_probe.join_sources("report")
+    report = probe.join_sources("report")
     finished = process.run(
         [sys.executable, "-c", report + text], timeout=timeout, stdin=stdin, report="GPUENV_REPORT"
     )
-    return run_probe.ProbeReport(
-        records=run_probe._parse(finished.report), finished=finished, seconds=timeout
-    )
+    return probe.ProbeReport(records=probe.parse_records(finished.report), finished=finished, seconds=timeout)
 
 
 def test_a_report_from_before_a_crash_is_kept():
@@ -226,7 +226,7 @@ def zeros(shape):
 @pytest.fixture(scope="module")
 def grade():
     names = {"ASKED": {}, "tell": lambda *a, **k: None, "begin": lambda *a, **k: None}
-    exec(compile(run_probe.join_sources("grade"), "grade.py", "exec"), names)
+    exec(compile(probe.join_sources("grade"), "grade.py", "exec"), names)
     return names
 
 
@@ -326,7 +326,7 @@ def test_every_tolerance_has_its_reason(grade):
 
 def test_the_low_level_probe_s_own_convolution_is_the_definition(grade):
     """Stage 4 compares with integers; held against the grading probe's reference."""
-    text = run_probe.join_sources("driver", "runtime", "cudnn")
+    text = probe.join_sources("driver", "runtime", "cudnn")
     names = {"os": os, "sys": sys, "ASKED": {}}
     exec(compile(text, "cudnn.py", "exec"), names)
     c, h, wd, k = 3, 4, 5, 2

@@ -13,7 +13,7 @@ from verify_stub import hanging
 from provision.errors import UsageError
 from provision.model import Verdict, as_document, from_plain
 from provision.verify import Baseline, Options, begin, locate_environment, verify
-from provision.verify.verification_state import prepare
+from provision.verify.state import prepare
 
 CPU = Options(device="cpu", timeout=120)
 

@@ -1,11 +1,11 @@
 """Causes from what stages saw, where the status alone says nothing."""
 
 from rows import rows
+from verify_stub import verification
 
 from provision.model import Evidence
 from provision.system import process
-from provision.verify import culprit_setting, judge_frameworks, run_probe, status_causes
-from provision.verify.verification_state import FrameworkContext
+from provision.verify import causes, probe, proof, settings
 
 FILES = [{"path": p, "problem": None} for p in ("/dev/nvidia0", "/dev/nvidia-uvm")]
 MASKED = [*FILES, {"path": "/dev/nvidiactl", "problem": "another device stands in its place"}]
@@ -18,14 +18,14 @@ UNKNOWN = (
 @rows("code", [100, 101, 304, 999])
 def test_a_masked_control_device_is_named_whatever_the_status(code):
     driver = {"files": MASKED, "visible": "0"}
-    finding = status_causes.explain_cuda_call({"call": "cuInit", "code": code}, driver, driver)
+    finding = causes.explain_cuda_call({"call": "cuInit", "code": code}, driver, driver)
     assert finding.cause == "gpu_device_access_denied"
     assert "/dev/nvidiactl" in finding.title
 
 
 def test_a_missing_control_device_is_named():
     driver = {"files": FILES, "visible": None}
-    finding = status_causes.explain_cuda_call({"call": "cuInit", "code": 999}, driver, driver)
+    finding = causes.explain_cuda_call({"call": "cuInit", "code": 999}, driver, driver)
     assert finding.cause == "gpu_device_access_denied"
     assert Evidence(text="missing", source="/dev/nvidiactl") in finding.evidence
 
@@ -34,7 +34,7 @@ def test_a_missing_control_device_is_named():
 def test_a_status_with_one_meaning_decides_before_the_device_files(code):
     driver = {"files": MASKED, "visible": None}
     assert (
-        status_causes.explain_cuda_call({"call": "cuInit", "code": code}, driver, driver).cause
+        causes.explain_cuda_call({"call": "cuInit", "code": code}, driver, driver).cause
         != "gpu_device_access_denied"
     )
 
@@ -46,10 +46,9 @@ def jax(stderr, cuda):
     )
     seen = {"kind": "framework", "version": "0.11.2", "cuda": cuda, "devices": [], "file": "jax.py", "at": 1}
     failed = {"kind": "failed", "stage": "framework", "error": "RuntimeError", "text": UNKNOWN, "at": 2}
-    report = run_probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
-    outcome = judge_frameworks.judge_framework("jax", report, FrameworkContext(device="cuda"))
-    (finding,) = outcome.stages[0][1].findings
-    return finding
+    report = probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
+    outcome = proof.judge_framework(verification(), "jax", report)
+    return outcome.stages["framework"].finding
 
 
 def test_jax_tells_the_reason_only_in_its_log():
@@ -60,13 +59,9 @@ def test_jax_tells_the_reason_only_in_its_log():
 
 def test_a_guilty_setting_does_not_replace_a_cause_that_fits_better():
     """Code on PYTHONPATH forked; a variable hid the GPU while a device file was bad too."""
-    path = culprit_setting.Suspect(variable="PYTHONPATH", part="/x")
+    path = settings.Suspect(variable="PYTHONPATH", part="/x")
+    assert settings.explain_settings([path], [], "forked_after_cuda_init").cause == "forked_after_cuda_init"
+    hidden = settings.Suspect(variable="CUDA_VISIBLE_DEVICES", part="9")
     assert (
-        culprit_setting.explain_settings([path], [], "forked_after_cuda_init").cause
-        == "forked_after_cuda_init"
-    )
-    hidden = culprit_setting.Suspect(variable="CUDA_VISIBLE_DEVICES", part="9")
-    assert (
-        culprit_setting.explain_settings([hidden], [], "gpu_device_access_denied").cause
-        == "visible_devices_invalid"
+        settings.explain_settings([hidden], [], "gpu_device_access_denied").cause == "visible_devices_invalid"
     )

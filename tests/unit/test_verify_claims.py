@@ -12,7 +12,7 @@ from verify_stub import env, healthy, pristine, tamper  # noqa: F401
 
 from driver_stub import H200, H200_MIG, T4, build, scenario, spec
 from provision.model import Driver, Gpu, Machine, Target
-from provision.verify import judge_lowlevel, run_probe
+from provision.verify import layers, probe
 
 REAL = "GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e5f"
 
@@ -117,12 +117,12 @@ ONE = machine((REAL, ()))
 )
 def test_reported_uuids_must_be_among_those_of_the_machine(uuids, here, agrees):
     saw = {"devices": [{"uuid": u} for u in uuids], "mig": [], "kernel_module": "580.159.04"}
-    assert (judge_lowlevel.check_driver_claims(saw, here) is None) == agrees
-    assert (judge_lowlevel.check_framework_claims("torch", saw, here) is None) == agrees
+    assert (layers.check_driver_claims(saw, here) is None) == agrees
+    assert (layers.check_framework_claims("torch", saw, here) is None) == agrees
 
 
 def test_a_framework_without_uuids_contradicts_nothing():
-    assert judge_lowlevel.check_framework_claims("jax", {"devices": [{"uuid": None}]}, machine()) is None
+    assert layers.check_framework_claims("jax", {"devices": [{"uuid": None}]}, machine()) is None
 
 
 @rows(
@@ -141,9 +141,7 @@ def test_a_framework_without_uuids_contradicts_nothing():
     ],
 )
 def test_the_driver_is_the_same_but_for_cuda_compat(saw, driver, agrees):
-    found = judge_lowlevel.check_driver_claims(
-        {"devices": [{"uuid": REAL}], **saw}, machine((REAL, ()), **driver)
-    )
+    found = layers.check_driver_claims({"devices": [{"uuid": REAL}], **saw}, machine((REAL, ()), **driver))
     assert (found is None) == agrees
 
 
@@ -195,7 +193,7 @@ def test_a_framework_that_gets_no_memory_under_a_limit_names_it(verify, env):
     ],
 )
 def test_records_without_keys_are_a_result_and_no_bug(verify, env, old, new, where):
-    text = "".join(p.read_text() for p in Path(run_probe.__file__).parents[1].glob("probes/*.py"))
+    text = "".join(p.read_text() for p in Path(probe.__file__).parents[1].glob("probes/*.py"))
     assert old in text
     tamper(env, old, new)
     verdict = verify(env)
@@ -208,7 +206,7 @@ def test_records_without_keys_are_a_result_and_no_bug(verify, env, old, new, whe
     ("record", "problem"),
     [
         ({"kind": "convolution", "at": 1}, "a record 'convolution' lacks 'device'"),
-        ({"kind": "mapped", "at": 1, "files": ["/lib/x"]}, "is not a pair of path and version"),
+        ({"kind": "mapped", "at": 1, "files": ["/lib/x"]}, "has a wrong 'files'"),
         ({"kind": "stage", "at": 1, "stage": "driver", "failed": None, "values": []}, "wrong 'values'"),
         ({"kind": "failed", "at": 1, "stage": "framework"}, "lacks 'error'"),
         ({"kind": "begin", "stage": "x", "doing": "y", "at": True}, "wrong 'at'"),
@@ -220,5 +218,5 @@ def test_records_without_keys_are_a_result_and_no_bug(verify, env, old, new, whe
     ],
 )
 def test_what_a_record_lacks_is_named(record, problem):
-    found = run_probe.find_malformed(record)
+    found = probe.find_malformed(record)
     assert found is None if problem is None else problem in found

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from driver_stub import build_runtime, scenario, spec
 from provision.verify import Options, locate_environment, verify
-from provision.verify.culprit_setting import Suspect, list_suspects, remove_suspects, search_guilty
+from provision.verify.settings import Suspect, list_suspects, remove_suspects, search_guilty
 
 
 @settings(max_examples=200)

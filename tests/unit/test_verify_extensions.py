@@ -1,16 +1,16 @@
 """Extensions compiled against a framework: real libraries, loaded by a real torch's process."""
 
+import dataclasses
 import subprocess
 from pathlib import Path
 
 import pytest
 from framework_envs import framework_env, venv
+from verify_stub import verification
 
-from provision.model import Environment
-from provision.verify import compiled_mismatch, import_frameworks_and_judge_together
-from provision.verify.run_probe import ChildSettings
+from provision.verify import frameworks, locate_environment, proof
 
-CHILD = ChildSettings(environ={"PATH": "/usr/bin:/bin"}, timeout=120)
+ENVIRON = {"PATH": "/usr/bin:/bin"}
 
 
 def library(folder: Path, name: str, *needs: str) -> str:
@@ -36,29 +36,23 @@ def test_extensions_are_found_by_what_their_packages_require_and_are_linked_with
         (info / "RECORD").write_text(f"{dist}/_C.so,,\n../../../../etc/passwd.so,,\n")
         (site / dist).mkdir()
         (site / dist / "_C.so").write_bytes(b"\0libc10.so\0" if linked else b"\0libm.so\0")
-    assert compiled_mismatch.find_extensions("torch", [str(site)]) == [
-        ("vision 1.0", str(site / "vision/_C.so"))
-    ]
-    assert compiled_mismatch.find_extensions("jax", [str(site)]) == []
+    assert frameworks.find_extensions("torch", [str(site)]) == [("vision 1.0", str(site / "vision/_C.so"))]
+    assert frameworks.find_extensions("jax", [str(site)]) == []
 
 
 @pytest.mark.network
 def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
     python = framework_env("torch") / "bin/python"
-    env = Environment(path=str(python.parents[1]), manager=None, python=str(python))
+    run = dataclasses.replace(verification("cpu"), env=locate_environment(python))
     good, bad = library(tmp_path, "_C"), library(tmp_path, "_Cbad", "built_for_another_torch")
 
     def ask(*files):
-        return import_frameworks_and_judge_together.ask_framework(
-            env, "torch",
-            import_frameworks_and_judge_together.FrameworkProbeRequest(device="cpu", extensions=[("torchvision 0.1", f) for f in files]),
-            CHILD,
-        )  # fmt: skip
+        return frameworks.ask_framework(run, "torch", ENVIRON, extensions=[("torchvision 0.1", f) for f in files])  # fmt: skip
 
-    assert compiled_mismatch.judge_extensions("torch", ask(good)) is None
-    judged = compiled_mismatch.judge_extensions("torch", ask(good, bad))
+    assert proof.judge_extensions("torch", ask(good)) is None
+    judged = proof.judge_extensions("torch", ask(good, bad))
     assert judged.status == "fail" and "torchvision 0.1 cannot be loaded with torch" in judged.detail
-    (finding,) = judged.findings
+    finding = judged.finding
     assert finding.cause == "extension_built_for_other_torch_or_cuda"
     assert "built_for_another_torch" in finding.evidence[0].text and finding.evidence[0].source == bad
 
@@ -66,14 +60,10 @@ def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
 @pytest.mark.network
 def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(tmp_path):
     python = framework_env("torch") / "bin/python"
-    env = Environment(path=str(python.parents[1]), manager=None, python=str(python))
+    run = dataclasses.replace(verification("cpu"), env=locate_environment(python))
     source = tmp_path / "boom.c"
     source.write_text("__attribute__((constructor)) static void boom(void) { *(volatile int *)0 = 1; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "boom.so", source], check=True)
-    report = import_frameworks_and_judge_together.ask_framework(
-        env, "torch",
-        import_frameworks_and_judge_together.FrameworkProbeRequest(device="cpu", extensions=[("other 2.0", str(tmp_path / "boom.so"))]),
-        CHILD,
-    )  # fmt: skip
-    judged = compiled_mismatch.judge_extensions("torch", report)
+    report = frameworks.ask_framework(run, "torch", ENVIRON, extensions=[("other 2.0", str(tmp_path / "boom.so"))])  # fmt: skip
+    judged = proof.judge_extensions("torch", report)
     assert judged.status == "warn" and "SIGSEGV" in judged.evidence[0].text

@@ -12,26 +12,17 @@ from debian import need_programs
 from fix_machine import SYSTEM, FixMachine, make_apt, stand_in_names
 from pip_options import read_pip_options
 
-from provision.model import Environment, SystemLibrary
-from provision.verify.drift.install_commands import make_pip_command, make_reinstall_command
-from provision.verify.explain_unopened_nvidia_libraries import explain_damaged
-from provision.verify.packages.compiled_files import Package
-from provision.verify.packages.fix_for_missing_library import (
-    LinuxDistribution,
-    RemedyRows,
-    describe_missing,
-    read_distribution,
-)
-from provision.verify.packages.loader_search import Problem
-from provision.verify.python_paths import PythonPaths
-from provision.verify.read_libraries import LibraryPackage
+from provision.model import Environment, Profiles, SystemLibrary
+from provision.verify.disk import explain_damaged
+from provision.verify.fixes import LinuxDistribution, describe_missing, read_distribution
+from provision.verify.libraries import LibraryPackage, PythonPaths, make_pip_command, make_reinstall_command
 
 ODD = "it's one; env"
 CLOSED = "http://127.0.0.1:9"
 WHEEL = "nvidia-cusparse-cu12<13.0,>=12.5.1.3"
 PACKAGE = LibraryPackage(name="nvidia-cudnn-cu12", version="9.19.0.56")
-ROWS = RemedyRows(
-    system=(
+ROWS = Profiles(
+    system_libraries=(
         SystemLibrary(soname="libGL.so.1", deb="libgl1", rpm="mesa-libGL"),
         SystemLibrary(soname="libsndfile.so.1", deb="libsndfile1", rpm="libsndfile"),
     )
@@ -51,10 +42,8 @@ def machine(tmp_path):
 
 
 def install_line(here, *sonames):
-    found = Package("opencv-python", "4.11", "/site", ())
-    problems = [Problem(kind="missing", file="/site/cv2.so", library=s) for s in sonames]
     env = Environment(path="/env", manager="venv", python="/env/bin/python")
-    return describe_missing({found: problems}, ROWS, env, ["/site"], here).removesuffix(".")
+    return describe_missing({"opencv-python": sonames}, ROWS, here, env, ["/site"]).removesuffix(".")
 
 
 # --- packages of Python -----------------------------------------------------------------------------------

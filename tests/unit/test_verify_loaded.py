@@ -3,21 +3,21 @@
 The log lines are those of the real cuDNN 9.19."""
 
 from rows import rows
+from verify_stub import verification
 
+from provision.environment.distributions import RecordRow
 from provision.export.pages import verdict_page
 from provision.model import FrameworkVerdict, LibraryFile, Lock, LockedPackage, Plan, Target, Verdict
 from provision.system.process import Finished
-from provision.verify import judge_loaded
-from provision.verify.drift.check_listed_files import ListedFile
-from provision.verify.read_libraries import LibraryPackage
-from provision.verify.run_probe import ProbeReport
-from provision.verify.verification_state import FrameworkContext
+from provision.verify import proof
+from provision.verify.libraries import LibraryPackage
+from provision.verify.probe import ProbeReport
 
 SITE = "/env/lib/python3.12/site-packages/nvidia/cudnn/lib"
 CUDNN = LibraryPackage(
     name="nvidia-cudnn-cu13",
     version="9.19.0.56",
-    files=(ListedFile(path=f"{SITE}/libcudnn.so.9", size=1, sha256=None),),
+    files=(RecordRow(f"{SITE}/libcudnn.so.9", None, 1),),
 )
 CREATED = "\nI! CuDNN (v91900 56) function cudnnCreate() called:\ni!     handle: location=host;\n"
 EXECUTED = (
@@ -30,9 +30,9 @@ def judge(files, log=CREATED + EXECUTED, lock=None, families=("libcudnn",), **fr
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
     records = ({"kind": "framework", **framework}, {"kind": "mapped", "files": files})
     report = ProbeReport(records=records, finished=done, seconds=1.0, log=log)
-    found = judge_loaded.list_mapped(report, ["/env"], {f.path: CUDNN for f in CUDNN.files})
-    context = FrameworkContext(device="cuda", own_families=families, lock=lock)
-    return judge_loaded.judge_loaded("torch", report, found, context)
+    found = proof.list_mapped(report, ["/env"], {f.path: CUDNN for f in CUDNN.files})
+    run = verification(files=[f"/env/{name}.so.9" for name in families], lock=lock)
+    return proof.judge_loaded(run, "torch", report, found)
 
 
 def locked(version):
@@ -98,7 +98,7 @@ def test_another_version_than_the_locks_fails_on_three_parts():
 def test_another_family_from_elsewhere_is_a_warning():
     judged = judge([*MAPPED, ["/usr/local/cuda/lib64/libcublas.so.13", "13.1.0"]], families=("libcublas",))
     assert judged.status == "warn"
-    assert judged.findings[0].cause == "nvidia_lib_symbol_mismatch"
+    assert judged.finding.cause == "nvidia_lib_symbol_mismatch"
 
 
 def test_what_cudnn_logged_as_the_reason_is_evidence():
@@ -124,7 +124,7 @@ def ran(log, device, *, computed=COMPUTED):
         {"kind": "mapped", "files": AFTERWARDS},
     ]
     report = ProbeReport(records=tuple(records), finished=done, seconds=1.0, log=log)
-    return {x.soname: x.ran for x in judge_loaded.list_mapped(report, ["/env"], {}, device)}
+    return {x.soname: x.ran for x in proof.list_mapped(report, ["/env"], {}, device)}
 
 
 def test_only_libraries_with_proof_count_as_run():

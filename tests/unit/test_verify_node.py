@@ -16,7 +16,7 @@ from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F
 from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
 from provision import profiles
 from provision.model import Finding, StageResult, Verdict
-from provision.verify.make_verdict import judge_node, shorten_line
+from provision.verify import judge_node, shorten_line
 
 OF_JOBS = frozenset(c.cause for c in profiles.load().causes if c.of_jobs)
 BUSY = spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46)

@@ -9,10 +9,10 @@ import pytest
 from elf_files import library, module, package
 from framework_envs import framework_env, venv
 
-from provision.model import DlopenedLibrary, OptionalLibraries
+from provision.model import DlopenedLibrary, OptionalLibraries, Profiles
 from provision.profiles import load
-from provision.verify.packages.nominate_packages import LibraryRows, read
-from provision.verify.python_paths import PythonPaths
+from provision.verify.libraries import PythonPaths
+from provision.verify.packages import read_packages
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
@@ -30,8 +30,8 @@ def paths(site, prefix):
 
 def nominated(env, site, opened=(), optional=(), **environ):
     plain = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
-    known = LibraryRows(opened=opened, optional=optional)
-    reading = read(str(env / "bin/python"), paths(site, env), {**plain, **environ}, known)
+    known = Profiles(opened_libraries=opened, optional_libraries=optional)
+    reading = read_packages(str(env / "bin/python"), paths(site, env), {**plain, **environ}, known)
     assert reading.unread is None
     return {n.package.name: n for n in reading.nominated}
 
@@ -266,7 +266,7 @@ def test_a_python_of_another_libc_is_not_judged(tmp_path, made):
     program = tmp_path / "musl"
     source = 'const char loader[] __attribute__((section(".interp"))) = "/lib/ld-musl-x86_64.so.1";'
     library(program, source=source)
-    reading = read(str(program), paths(site, tmp_path), {})
+    reading = read_packages(str(program), paths(site, tmp_path), {}, Profiles())
     assert not reading.nominated and "glibc" in reading.unread
 
 

@@ -11,11 +11,16 @@ from rows import rows
 from provision.model import Environment, Profiles, Satellite, ToolkitRelease
 from provision.profiles import load
 from provision.verify import Options
-from provision.verify.packages import StageInputs, judge, read_environment
-from provision.verify.packages.compiled_files import Package
-from provision.verify.packages.fitting_measured_release import Beside, beside, find_fitting_release
-from provision.verify.packages.wheel_of_library import find_cuda_major, find_wheel
-from provision.verify.python_paths import PythonPaths
+from provision.verify.fixes import (
+    Surroundings,
+    find_cuda_major,
+    find_fitting_release,
+    find_wheel,
+    read_surroundings,
+)
+from provision.verify.libraries import PythonPaths
+from provision.verify.loader import Package
+from provision.verify.packages import judge, read_packages
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 PYTHON = "{}.{}".format(*sys.version_info)
@@ -63,11 +68,11 @@ def fixed(tmp_path):
             package(site, "torch", torch, [], modules={"torch/__init__.py": ""})
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
         found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
-        inputs = StageInputs(
-            env=value, paths=found, options=Options(quick=True), environ=dict(os.environ),
-            known=lambda: Profiles(satellites=rows, toolkits=TOOLKITS),
-        )  # fmt: skip
-        _, (finding,) = judge(read_environment(value, found, dict(os.environ), Profiles()), inputs)
+        inputs = {
+            "env": value, "paths": found, "options": Options(quick=True), "environ": dict(os.environ),
+            "known": lambda: Profiles(satellites=rows, toolkits=TOOLKITS),
+        }  # fmt: skip
+        _, (finding,) = judge(read_packages(value.python, found, dict(os.environ), Profiles()), **inputs)
         assert finding.cause == "extension_built_for_other_torch_or_cuda"
         return finding.fix
 
@@ -136,11 +141,11 @@ def scattered(tmp_path):
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
         found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
         known = Profiles(satellites=(row_, *more), toolkits=TOOLKITS)
-        inputs = StageInputs(
-            env=value, paths=found, options=Options(**options), environ=dict(os.environ), known=lambda: known,
-            required=lambda _: {"ao"},
-        )  # fmt: skip
-        return judge(read_environment(value, found, dict(os.environ), known), inputs)
+        inputs = {
+            "env": value, "paths": found, "options": Options(**options), "environ": dict(os.environ), "known": lambda: known,
+            "required": lambda _: {"ao"},
+        }  # fmt: skip
+        return judge(read_packages(value.python, found, dict(os.environ), known), **inputs)
 
     return judged
 
@@ -229,13 +234,13 @@ def test_a_library_is_brought_by_its_wheel(library, cuda, wheel):
 def test_measured_releases_of_real_packages_fit_their_framework_and_cuda():
     rows = load().satellites
     ao = Package("torchao", "0.18.0", "/site", ())
-    here = Beside(
+    here = Surroundings(
         python="3.12", versions={"torch": "2.10.0+cu128"}, libraries=frozenset({"libcudart.so.12"}),
         platform="linux-x86_64", glibc="2.36",
     )  # fmt: skip
     found = find_fitting_release(ao, rows, here)
     assert found and (found.version, found.cuda) == ("0.16.0", "12")
-    cu13 = Beside(
+    cu13 = Surroundings(
         python="3.12", versions={"torch": "2.15.0"}, libraries=frozenset({"libcudart.so.13"}),
         platform="linux-x86_64", glibc="2.36",
     )  # fmt: skip
@@ -248,10 +253,10 @@ def test_packages_and_libraries_of_an_environment_are_read(tmp_path):
     (tmp_path / "env" / "lib").mkdir(parents=True)
     (tmp_path / "env" / "lib" / "libcufft.so.11").touch()
     packages = [Package("nvidia-x", "1.2", "/site", ("/site/nvidia/lib/libcudart.so.12",))]
-    found = beside(packages, "3.12.4", str(tmp_path / "env"), tmp_path)
+    found = read_surroundings(packages, "3.12.4", str(tmp_path / "env"), tmp_path)
     assert (found.python, found.versions) == ("3.12", {"nvidia-x": "1.2"})
     assert found.libraries == {"libcufft.so.11", "libcudart.so.12"}
-    assert beside([], "3.12.4", str(tmp_path / "gone"), tmp_path).libraries == frozenset()
+    assert read_surroundings([], "3.12.4", str(tmp_path / "gone"), tmp_path).libraries == frozenset()
 
 
 def test_the_cuda_version_is_read_from_library_names():

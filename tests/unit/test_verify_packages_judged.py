@@ -15,17 +15,16 @@ from provision.profiles import load
 from provision.request.recorded_packages import list_named_packages
 from provision.request.shared_options import Choices
 from provision.verify import Options
-from provision.verify.packages import StageInputs, judge, named_and_required, read_environment
-from provision.verify.packages.compiled_files import Package
-from provision.verify.packages.fix_for_missing_library import (
+from provision.verify.fixes import (
     LinuxDistribution,
-    RemedyRows,
+    Surroundings,
     describe_missing,
     describe_other_build,
     read_distribution,
 )
-from provision.verify.packages.loader_search import Problem
-from provision.verify.python_paths import PythonPaths
+from provision.verify.libraries import PythonPaths
+from provision.verify.loader import Package, Problem
+from provision.verify.packages import judge, list_required, read_packages
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
@@ -49,16 +48,16 @@ def stage(made, *, required=None, **options):
     env, site = made
     value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
     found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
-    reading = read_environment(value, found, dict(os.environ), Profiles())
-    inputs = StageInputs(
-        env=value,
-        paths=found,
-        options=Options(**options),
-        environ=dict(os.environ),
-        known=load,
-        required=required,
-    )
-    return judge(reading, inputs)
+    reading = read_packages(value.python, found, dict(os.environ), Profiles())
+    inputs = {
+        "env": value,
+        "paths": found,
+        "options": Options(**options),
+        "environ": dict(os.environ),
+        "known": load,
+        "required": required,
+    }
+    return judge(reading, **inputs)
 
 
 # --- what fails ------------------------------------------------------------------------------------
@@ -69,13 +68,13 @@ def test_with_a_lock_a_named_package_and_what_it_always_requires_fail(made, tmp_
     broken(site, tmp_path, "deep")
     broken(site, tmp_path, "extra")
     package(site, "top", "1.0", [], requires=["deep>=1", "extra; extra == 'all'"], modules={"top.py": ""})
-    names = lambda installed: named_and_required(installed, {"top"}, VERSION)  # noqa: E731
+    names = lambda installed: list_required(installed, {"top"}, VERSION)  # noqa: E731
     judged, findings = stage(made, required=names)
     assert judged.status == "fail" and judged.detail.startswith("deep 1.0 needs libgpuenv_deep.so.1")
     assert "1 more package" in judged.detail
     assert [f.cause for f in findings] == ["system_library_missing"]
     assert "libgpuenv_extra.so.1" in findings[0].fix and "libgpuenv_deep.so.1" in findings[0].fix
-    other = lambda installed: named_and_required(installed, {"none"}, VERSION)  # noqa: E731
+    other = lambda installed: list_required(installed, {"none"}, VERSION)  # noqa: E731
     assert stage(made, required=other)[0].status == "warn"
     assert stage(made, required=names, quick=True)[0].status == "warn"
 
@@ -187,8 +186,8 @@ def test_the_names_are_those_of_options_and_project_files(tmp_path, monkeypatch)
 
 # --- fixes -----------------------------------------------------------------------------------------
 
-ROWS = RemedyRows(
-    system=(
+ROWS = Profiles(
+    system_libraries=(
         SystemLibrary(soname="libGL.so.1", deb="libgl1", rpm="mesa-libGL"),
         SystemLibrary(soname="libasound.so.2", deb="libasound2", deb_t64="libasound2t64"),
     ),
@@ -197,10 +196,8 @@ ROWS = RemedyRows(
 
 
 def fix(here, *sonames, name="opencv-python"):
-    found = Package(name, "4.11", "/site", ())
-    problems = [Problem(kind="missing", file="/site/cv2.so", library=s) for s in sonames]
     env = Environment(path="/env", manager="venv", python="/env/bin/python")
-    return describe_missing({found: problems}, ROWS, env, ["/site"], here)
+    return describe_missing({name: sonames}, ROWS, here, env, ["/site"])
 
 
 @rows(
@@ -244,7 +241,9 @@ def test_the_distribution_is_read_from_os_release(tmp_path, text, family, t64):
 
 
 def test_another_build_names_the_framework():
-    text = describe_other_build(
-        [Package("xformers", "0.0.30", "/site", ())], ["torch"], ["nvidia-cuda-runtime-cu12"]
-    )
+    package = Package("xformers", "0.0.30", "/site", (), depends=("torch",))
+    problems = [Problem(kind="missing", file="/site/x.so", library="libcudart.so.12")]
+    env = Environment(path="/env", manager="venv", python="/env/bin/python")
+    here = Surroundings(libraries=frozenset({"libcudart.so.13"}))
+    text = describe_other_build({package: problems}, Profiles(), here, env, [])
     assert "xformers" in text and "torch" in text and "nvidia-cuda-runtime-cu12" in text

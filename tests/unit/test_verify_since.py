@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.verify import Options, locate_environment, verify
-from provision.verify.drift import installs_after_image
+from provision.verify import Options, changes, locate_environment, verify
 
 MADE = 1_790_000_000  # the image's day
 LATER = MADE + 9 * 86400
@@ -38,7 +37,7 @@ def image(tmp_path):
 
 
 def told(site, own=None):
-    return [str(c) for c in installs_after_image.find_later_installs([str(site)], own and str(own))]
+    return [c.text for c in changes.find_later_installs([str(site)], own and str(own))]
 
 
 def test_what_the_image_came_with_is_no_change(image):

@@ -7,13 +7,7 @@ from rows import rows
 from verify_stub import env, healthy, judge, pristine, record, stage  # noqa: F401 - fixtures
 
 from provision.system import process
-from provision.verify import (
-    Options,
-    culprit_setting,
-    explain_unopened_nvidia_libraries,
-    locate_environment,
-    message_causes,
-)
+from provision.verify import Options, causes, disk, locate_environment, settings
 
 TORCH = """
 import os, types
@@ -41,9 +35,7 @@ def site(env):  # noqa: F811 - the fixture of that name
 
 
 def found(site):
-    return culprit_setting.explain_startup_files(
-        locate_environment(site.parents[2]), process.environ(), "torch"
-    )
+    return settings.explain_startup_files(locate_environment(site.parents[2]), process.environ(), "torch")
 
 
 def test_a_pth_file_that_hides_the_gpus_is_named_with_its_line(site, judge):  # noqa: F811
@@ -114,7 +106,7 @@ def test_a_variable_that_the_framework_refuses_is_the_cause(site, judge, monkeyp
     ],
 )  # fmt: skip
 def test_a_setting_is_named_by_its_words(text, cause):
-    finding = message_causes.explain_setting(f"a\n{text}\nb", ())
+    finding = causes.explain_setting(f"a\n{text}\nb", ())
     assert finding.cause == cause and finding.evidence[0].text == text
 
 
@@ -129,12 +121,7 @@ def test_a_setting_is_named_by_its_words(text, cause):
     ],
 )
 def test_a_guilty_variable_is_a_bad_value_unless_it_hides_gpus(variable, said, cause):
-    assert (
-        culprit_setting.explain_settings(
-            [culprit_setting.Suspect(variable=variable, part="x")], [], said
-        ).cause
-        == cause
-    )
+    assert settings.explain_settings([settings.Suspect(variable=variable, part="x")], [], said).cause == cause
 
 
 # --- damaged libraries ---------------------------------------------------------------------------
@@ -155,7 +142,7 @@ def torch_library(site):
 
 def looked_for(site, text):
     here = locate_environment(site.parents[2])
-    return explain_unopened_nvidia_libraries.explain_damaged("torch", text, here, _Found((str(site),)))
+    return disk.explain_damaged("torch", text, here, _Found((str(site),)))
 
 
 class _Found:

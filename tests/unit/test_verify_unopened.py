@@ -7,8 +7,8 @@ import subprocess
 from tensorflow_stub import site  # noqa: F401
 from verify_stub import env, healthy, judge, pristine, stage  # noqa: F401
 
-from provision.verify import Options, explain_unopened_nvidia_libraries, locate_environment, read_libraries
-from provision.verify.python_paths import FoundFramework, PythonPaths
+from provision.verify import Options, disk, libraries, locate_environment
+from provision.verify.libraries import PythonPaths
 
 FULL = Options(frameworks=("tensorflow",), timeout=300)
 
@@ -28,10 +28,8 @@ def test_a_folder_that_the_runpath_leaves_out_is_named_and_the_fix_mends_it(judg
 def test_where_nothing_may_be_written_the_loaders_variable_is_the_fix(site):
     found = PythonPaths(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
     words = "Could not load dynamic library 'libcusolver.so.11'; dlerror: libcusolver.so.11: cannot open shared object file"
-    installed = read_libraries.InstalledLibraries(paths=found)
-    finding = explain_unopened_nvidia_libraries.explain_missing(
-        "tensorflow", words, locate_environment(site.parents[2]), installed
-    )
+    installed = libraries.InstalledLibraries(paths=found)
+    finding = disk.explain_missing("tensorflow", words, locate_environment(site.parents[2]), installed)
     folder = f"{site}/nvidia/cusolver/lib"
     assert f"export LD_LIBRARY_PATH={folder}" in finding.fix
     line = f"{finding.fix[finding.fix.index('export ') :]}; printenv LD_LIBRARY_PATH"
@@ -66,18 +64,16 @@ def test_tensorflow_without_its_libraries_wants_the_extra(judge, env, site):
 def test_the_cuda_that_frameworks_were_built_with_is_read_from_disk(site, tmp_path):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "version.py").write_text("cuda: Optional[str] = '13.0'\n")
-    tensorflow = FoundFramework(
-        name="tensorflow", origin=str(site / "tensorflow/__init__.py"), site=str(site)
-    )
-    torch = FoundFramework(name="torch", origin=str(tmp_path / "torch/__init__.py"), site=str(tmp_path))
+    tensorflow = {"tensorflow": str(site / "tensorflow/__init__.py")}
+    torch = {"torch": str(tmp_path / "torch/__init__.py")}
 
-    def major(*frameworks):
-        return read_libraries.read_built_major(
+    def major(frameworks):
+        return libraries.read_built_major(
             PythonPaths(prefix="/x", version="3.11.0", sites=(), roots=(), frameworks=frameworks)
         )
 
-    assert (major(tensorflow), major(torch), major()) == ("12", "13", None)
-    assert major(tensorflow, torch) is None
+    assert (major(tensorflow), major(torch), major({})) == ("12", "13", None)
+    assert major(tensorflow | torch) is None
 
 
 def test_what_is_no_library_of_nvidias_is_left_to_others(site):
@@ -88,11 +84,11 @@ def test_what_is_no_library_of_nvidias_is_left_to_others(site):
         "",
     ):
         assert (
-            explain_unopened_nvidia_libraries.explain_missing(
+            disk.explain_missing(
                 "tensorflow",
                 words,
                 locate_environment(site.parents[2]),
-                read_libraries.InstalledLibraries(paths=found),
+                libraries.InstalledLibraries(paths=found),
             )
             is None
         )
@@ -100,12 +96,12 @@ def test_what_is_no_library_of_nvidias_is_left_to_others(site):
 
 def test_a_library_of_which_another_major_is_installed_is_another_cuda_s(site):
     found = PythonPaths(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
-    installed = read_libraries.InstalledLibraries(paths=found)
+    installed = libraries.InstalledLibraries(paths=found)
     env = locate_environment(site.parents[2])
 
     def cause(name):
         words = f"{name}: cannot open shared object file"
-        finding = explain_unopened_nvidia_libraries.explain_missing("tensorflow", words, env, installed)
+        finding = disk.explain_missing("tensorflow", words, env, installed)
         assert name in finding.title and finding.confidence == "certain"
         return finding.cause, finding.title
 

@@ -5,7 +5,7 @@ from rows import rows
 
 from provision.export.pages import verdict_page
 from provision.model import StageResult, Verdict
-from provision.verify.make_verdict import make_verdict
+from provision.verify import make_verdict
 
 
 def test_an_empty_environment_is_unproven_and_ends_with_8(gpuenv):
@@ -27,6 +27,7 @@ class Ended:
 
     def __init__(self, device, *stages):
         self.device, self.wrong, self.lowlevel = device, False, None
+        self.low_memory = None
         self.stages = [StageResult(stage=s, status=status, detail="") for s, status in stages]
         self.findings, self.verdicts, self.drift = [], [], ()
         self.env = type("Env", (), {"path": "/env", "python": "/env/bin/python"})

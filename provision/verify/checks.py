@@ -1,6 +1,7 @@
 """Stage checks: runs the imports and commands that a project or a command line asks for.
 
-Each runs in its own child, after all other stages.
+Each runs in its own child, after all other stages. The built-in check `compile` is torch.compile of a small function.
+It also names what torch.compile misses on the system.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ import dataclasses
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...model import Check, CheckResult, Environment, Event, Evidence, Finding, StageResult, Verdict
-from ...system import process, scratch_folders
-from ...system.process import read_limits_and_oom_kills
-from ...system.redaction import clean, clean_line
-from ..make_verdict import add_stages
-from . import torch_compile_check
-from .torch_compile_check import MissingTool
+from ..model import Check, CheckResult, Emit, Environment, Event, Evidence, Finding, StageResult, Verdict
+from ..system import process, scratch_folders
+from ..system.process import read_limits_and_oom_kills
+from ..system.redaction import clean, clean_line
+from . import add_stages
+from .probe import Record, run_probe
 
 STAGE = "checks"
 _LINES = 8
@@ -37,11 +37,14 @@ class PlacedCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckSettings:
-    """The default timeout of a check in seconds, and the device that `compile` compiles for."""
+class MissingTool:
+    """A tool that a compiler needs and the system lacks. `rule` is the rule of profiles/failures.yaml with the fix,
+    `python` the version."""
 
-    timeout: float
-    device: str
+    rule: str
+    what: str
+    python: str
+    evidence: Evidence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,10 +55,10 @@ class CheckOutcome:
     """
 
     result: CheckResult
+    placed: PlacedCheck
+    before: read_limits_and_oom_kills.OomKills
     finished: process.Finished | None = None
     missing: tuple[MissingTool, ...] = ()
-    placed: PlacedCheck | None = None
-    before: read_limits_and_oom_kills.OomKills | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -65,42 +68,52 @@ class CheckOutcome:
 
 
 def run_checks(
-    env: Environment, placed: Sequence[PlacedCheck], how: CheckSettings, environ: Mapping[str, str], emit: Callable[[Event], None]
-) -> tuple[CheckOutcome, ...]:  # fmt: skip
-    """Run checks one after another, with the variables `environ`."""
+    env: Environment,
+    placed: Sequence[PlacedCheck],
+    environ: Mapping[str, str],
+    emit: Emit,
+    *,
+    timeout: float,
+    device: str,
+) -> tuple[CheckOutcome, ...]:
+    """Run checks one after another, with the variables `environ`. `timeout` is in seconds, for checks without one.
+    `device` is the one that `compile` compiles for."""
     ended = []
     for number, one in enumerate(placed, 1):
-        text = f"{one.check.label} ({number} of {len(placed)})"
-        emit(Event(kind="progress", stage="verify", text=f"{STAGE}: {text}"))
-        ended.append(_run(env, one, environ, how))
+        text = f"{STAGE}: {one.check.label} ({number} of {len(placed)})"
+        emit(Event(kind="progress", stage="verify", text=text))
+        ended.append(_run(env, one, environ, one.check.timeout or timeout, device))
     return tuple(ended)
 
 
 def _run(
-    env: Environment, placed: PlacedCheck, environ: Mapping[str, str], how: CheckSettings
+    env: Environment, placed: PlacedCheck, environ: Mapping[str, str], timeout: float, device: str
 ) -> CheckOutcome:
     check, start, before = placed.check, time.perf_counter(), read_limits_and_oom_kills.oom_kills()
-    timeout = check.timeout or how.timeout
     missing: tuple[MissingTool, ...] = ()
+    finished, seconds, detail = None, None, "passed"
     try:
         if check.kind == "compile":
-            done = torch_compile_check.run_compile_check(
-                env, device=how.device, environ=environ, timeout=timeout
-            )
-            finished, problem, missing = done.finished, done.problem, done.missing
+            finished, passed, missing, problem = _run_compile(env, device, environ, timeout)
         else:
-            with _enter_folder(placed.folder) as folder:
-                finished = process.run(
-                    make_command(env, check), env=environ, cwd=folder, timeout=timeout, leaves_nothing=True
-                )
-            problem = None if finished.ok else ""
+            with contextlib.nullcontext(placed.folder) if placed.folder else _enter_empty_folder() as folder:
+                command = make_command(env, check)
+                finished = process.run(command, env=environ, cwd=folder, timeout=timeout, leaves_nothing=True)
+            passed, problem = finished.ok, ""
     except OSError as error:
-        detail = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return CheckOutcome(result=_make_result(check, detail))
-    seconds = round(time.perf_counter() - start, 3)
-    detail = "passed" if problem is None else problem or _describe_ending(finished, timeout)
-    result = _make_result(check, detail, ok=problem is None, finished=finished, seconds=seconds)
-    return CheckOutcome(result=result, finished=finished, missing=missing, placed=placed, before=before)
+        passed, detail = False, f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    else:
+        seconds = round(time.perf_counter() - start, 3)
+        detail = detail if passed else problem or _describe_ending(finished, timeout)
+    ended = finished if finished and not finished.timed_out else None
+    result = CheckResult(
+        label=clean_line(check.label, _LONGEST), kind=check.kind, subject=clean(check.subject),
+        status="pass" if passed else "fail", detail=detail,
+        returncode=ended.returncode if ended else None, signal=ended.signal if ended else None,
+        timed_out=bool(finished and finished.timed_out), seconds=seconds,
+        output=_list_last_lines(finished) if finished else (),
+    )  # fmt: skip
+    return CheckOutcome(result=result, placed=placed, before=before, finished=finished, missing=missing)
 
 
 def make_command(env: Environment, check: Check) -> list[str]:
@@ -111,28 +124,48 @@ def make_command(env: Environment, check: Check) -> list[str]:
 
 
 @contextlib.contextmanager
-def _enter_folder(path: Path | None) -> Iterator[Path]:
-    if path is not None:
-        yield path
-        return
+def _enter_empty_folder() -> Iterator[Path]:
     with scratch_folders.scratch("check") as folder:
         empty = folder / "empty"
         empty.mkdir()
         yield empty
 
 
-def _make_result(
-    check: Check, detail: str, *, ok: bool = False, finished: process.Finished | None = None,
-    seconds: float | None = None,
-) -> CheckResult:  # fmt: skip
-    return CheckResult(
-        label=clean_line(check.label, _LONGEST), kind=check.kind, subject=clean(check.subject),
-        status="pass" if ok else "fail", detail=detail,
-        returncode=finished.returncode if finished and not finished.timed_out else None,
-        signal=finished.signal if finished and not finished.timed_out else None,
-        timed_out=bool(finished and finished.timed_out), seconds=seconds,
-        output=_list_last_lines(finished) if finished else (),
-    )  # fmt: skip
+def _run_compile(
+    env: Environment, device: str, environ: Mapping[str, str], timeout: float
+) -> tuple[process.Finished, bool, tuple[MissingTool, ...], str]:
+    """Compile a function with the torch of an environment, from empty caches. Return also what is wrong in words, ""
+    if only the output says it."""
+    with scratch_folders.scratch("compile") as folder:
+        caches = {
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),
+            "TRITON_CACHE_DIR": str(folder / "triton"),
+        }
+        report = run_probe(
+            env.python,
+            ("report", "torch_compile"),
+            {"device": device},
+            environ={**environ, **caches},
+            timeout=timeout,
+        )
+    compiled, needs = report.last("compiled"), report.last("needs")
+    if compiled and report.finished.ok:
+        problem = f"the results are off by {compiled['max_error']:g}"
+        return report.finished, bool(compiled["ok"]), (), problem
+    missing = _list_missing(needs) if needs else ()
+    named = " and ".join(m.what for m in missing)
+    return report.finished, False, missing, f"torch.compile needs {named}" if named else ""
+
+
+def _list_missing(needs: Record) -> tuple[MissingTool, ...]:
+    python, rows = needs["python"], []
+    if needs["compiler"] is None:
+        text = f"not on PATH: {', '.join(needs['compilers'])}"
+        rows.append(("c-compiler-missing", "a C compiler", Evidence(text, "PATH")))
+    if not needs["headers"]:
+        shown = Evidence(f"Python.h is not in {needs['include']}", "sysconfig")
+        rows.append(("python-headers-missing", f"Python.h of Python {python}", shown))
+    return tuple(MissingTool(rule=r, what=what, python=python, evidence=shown) for r, what, shown in rows)
 
 
 def _list_last_lines(finished: process.Finished, count: int = _LINES) -> tuple[str, ...]:
@@ -156,6 +189,9 @@ def _describe_ending(finished: process.Finished, timeout: float) -> str:
     return ": ".join([how, *(errors or lines)[-1:]])
 
 
+# --- the stage -----------------------------------------------------------------------------------
+
+
 def add_checks(verdict: Verdict, ended: Sequence[CheckOutcome], *, strict: bool = False) -> Verdict:
     """Return the verdict with the stage `checks` of these."""
     results = tuple(one.result for one in ended)
@@ -166,7 +202,7 @@ def add_checks(verdict: Verdict, ended: Sequence[CheckOutcome], *, strict: bool 
         evidence = tuple(e for one in failed for e in _list_evidence(one))
     else:
         detail = f"{len(results)} passed: {', '.join(r.label for r in results)}"
-        evidence = tuple(Evidence(text=f"{r.detail}, {r.seconds:g} s", source=r.label) for r in results)
+        evidence = tuple(Evidence(f"{r.detail}, {r.seconds:g} s", r.label) for r in results)
     stage = StageResult(
         stage=STAGE, status="fail" if failed else "pass", detail=detail, evidence=evidence,
         device=verdict.stages[-1].device if verdict.stages else None,
@@ -189,7 +225,7 @@ def _list_evidence(failed: CheckOutcome) -> Iterator[Evidence]:
     """Yield the tools that a check misses, or its last lines of output. The first line names the check."""
     yield from (m.evidence for m in failed.missing)
     for i, line in enumerate(() if failed.missing else failed.result.output):
-        yield Evidence(text=line, source=None if i else failed.result.label)
+        yield Evidence(line, None if i else failed.result.label)
 
 
 def _make_hint(env: str, failed: CheckResult) -> str:
@@ -198,7 +234,5 @@ def _make_hint(env: str, failed: CheckResult) -> str:
         return f"Give the check {failed.label!r} more time (timeout: in gpuenv.yaml, or --timeout), or correct it."
     if failed.kind == "compile":
         return f"Run the torch.compile check of this environment: gpuenv verify {shlex.quote(env)} --check compile -v"
-    command = failed.subject
-    if failed.kind == "import":
-        command = f"python -c 'import {failed.subject}'"
+    command = f"python -c 'import {failed.subject}'" if failed.kind == "import" else failed.subject
     return f"Run the check alone: gpuenv run {shlex.quote(env)} -- {command}"

@@ -11,12 +11,13 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
 from ..profiles.findings import make_finding
-from . import run_probe
-from .read_libraries import list_libraries
+from ..system import process
+from .libraries import list_libraries
+from .probe import run_probe
+from .state import Verification
 
 # Variables that steer cuDNN, CUDA and each framework. TF_VAR_*, TF_CLI_* and the like are Terraform's;
 # CUDA_VERSION names the CUDA of a container's image. No part of CUDA reads it.
@@ -27,9 +28,8 @@ _STEERING = {
     "jax": r"XLA_|JAX_",
     "onnxruntime": r"ORT_",
 }
-
-
-HIDING = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "JAX_PLATFORMS", "JAX_PLATFORM_NAME")
+_LISTS = ("LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD")
+_HIDING = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "JAX_PLATFORMS", "JAX_PLATFORM_NAME")
 """Variables that hide GPUs from a framework."""
 _KEPT = (
     "gpu_memory_exhausted",
@@ -55,9 +55,23 @@ class Suspect:
     def named(self) -> str:
         if self.variable == "user site":
             return f"the user's site-packages, {self.part},"
-        if self.variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"):
-            return f"{self.part} in {self.variable}"
-        return f"{self.variable}={self.part}"
+        return (
+            f"{self.part} in {self.variable}" if self.variable in _LISTS else f"{self.variable}={self.part}"
+        )
+
+    @property
+    def fix(self) -> str:
+        if self.variable == "user site":
+            return f"Set PYTHONNOUSERSITE=1, or remove the copy in {self.part}"
+        return (
+            f"Remove {self.part} from {self.variable}"
+            if self.variable in _LISTS
+            else f"Unset {self.variable}"
+        )
+
+
+def find_suspects(run: Verification, framework: str | None = None) -> list[Suspect]:
+    return list_suspects(process.environ(), run.installed.files, run.paths.user_site, framework)
 
 
 def list_suspects(
@@ -72,9 +86,9 @@ def list_suspects(
     suspects = []
     for entry in dict.fromkeys(environ.get("LD_LIBRARY_PATH", "").split(":")):
         files = [f for f in list_libraries(entry or ".") if os.path.basename(f).split(".so")[0] in families]
-        stub = _is_stub(entry)
+        driver = os.path.exists(os.path.join(entry, "libcuda.so.1"))
         # Colab and containers find the driver by a folder with its libcuda.
-        if stub or (files and not os.path.exists(os.path.join(entry, "libcuda.so.1"))):
+        if _is_stubs(entry) if driver else files:
             suspects.append(Suspect(variable="LD_LIBRARY_PATH", part=entry, files=tuple(files)))
     preloaded = re.split(r"[ :]+", environ.get("LD_PRELOAD", ""))
     suspects += [Suspect(variable="LD_PRELOAD", part=p, files=(p,)) for p in preloaded if p]
@@ -83,34 +97,44 @@ def list_suspects(
         suspects += [Suspect(variable="PYTHONPATH", part=e) for e in entries if e]
         if user_site and os.path.isdir(user_site):
             suspects.append(Suspect(variable="user site", part=user_site))
-    steering = re.compile("|".join((_STEERING[""], _STEERING[framework]) if framework else (_STEERING[""],)))
+    steering = re.compile("|".join((_STEERING[""], *([_STEERING[framework]] if framework else []))))
     return suspects + [Suspect(variable=k, part=v) for k, v in sorted(environ.items()) if steering.match(k)]
 
 
-def _is_stub(entry: str) -> bool:
-    """Return whether a folder is the toolkit's folder `stubs`, which contains a stub libcuda."""
-    return os.path.basename(entry.rstrip("/")) == "stubs" and os.path.exists(
-        os.path.join(entry, "libcuda.so.1")
-    )
+def _is_stubs(entry: str) -> bool:
+    """Return whether a folder is the toolkit's, which contains a stub libcuda."""
+    return os.path.basename(entry.rstrip("/")) == "stubs"
 
 
 def remove_suspects(environ: Mapping[str, str], removed: Sequence[Suspect]) -> dict[str, str]:
     """Return the variables without some suspects. A variable that becomes empty is unset."""
     left = dict(environ)
     for suspect in removed:
-        if suspect.variable == "user site":
+        name = suspect.variable
+        if name == "user site":
             left["PYTHONNOUSERSITE"] = "1"
-        elif suspect.variable in ("LD_LIBRARY_PATH", "PYTHONPATH"):
-            parts = [p for p in left.get(suspect.variable, "").split(":") if p != suspect.part]
-            left[suspect.variable] = ":".join(parts)
-        elif suspect.variable == "LD_PRELOAD":
-            parts = [p for p in re.split(r"[ :]+", left.get("LD_PRELOAD", "")) if p != suspect.part]
-            left["LD_PRELOAD"] = ":".join(parts)
-        else:
-            left.pop(suspect.variable, None)
-        if left.get(suspect.variable) == "":
-            del left[suspect.variable]
+        elif name in _LISTS:
+            parts = re.split(r"[ :]+" if name == "LD_PRELOAD" else ":", left.get(name, ""))
+            left[name] = ":".join(p for p in parts if p != suspect.part)
+        if name not in _LISTS or not left[name]:
+            left.pop(name, None)
     return left
+
+
+def search_settings(
+    run: Verification,
+    suspects: Sequence[Suspect],
+    cured: Callable[[Mapping[str, str]], bool],
+    mapped: Sequence[str],
+) -> None:
+    """Search the suspects, and put the finding before those of the failure itself."""
+    if not suspects:
+        return
+    run.say("note", "running again without " + ", ".join(s.variable for s in suspects))
+    if guilty := search_guilty(run.environ, suspects, cured):
+        run.blamed = True
+        cause = run.findings[-1].cause if run.findings else None
+        run.findings.insert(0, explain_settings(guilty, mapped, cause))
 
 
 def search_guilty(
@@ -155,8 +179,9 @@ def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: st
     for suspect in guilty:
         brought = [p for p in mapped if _is_from(p, suspect)] or list(suspect.files[:1])
         libraries += brought
-        evidence.append(Evidence(text=suspect.named, source=suspect.variable))
-        evidence += [Evidence(text="loaded because of this setting", source=path) for path in brought[:4]]
+        evidence.append(Evidence(suspect.named, suspect.variable))
+        evidence += [Evidence("loaded because of this setting", path) for path in brought[:4]]
+    first, *others = (s.fix for s in guilty)
     return make_finding(
         "setting_breaks_environment",
         tuple(evidence),
@@ -164,47 +189,38 @@ def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: st
         cause=_choose_cause(guilty, libraries, cause),
         settings=" and ".join(s.named for s in guilty),
         library=libraries[0] if libraries else None,
-        it="it" if len(guilty) == 1 else "them",
-        steps="; ".join(
-            _describe_fix(s) if s is guilty[0] else _describe_fix(s)[0].lower() + _describe_fix(s)[1:]
-            for s in guilty
-        )
-        + ".",
+        it="them" if others else "it",
+        steps="; ".join([first, *(fix[0].lower() + fix[1:] for fix in others)]) + ".",
     )
 
 
 def _is_from(path: str, suspect: Suspect) -> bool:
-    folder = os.path.realpath(suspect.part)
-    real = os.path.realpath(path)
-    return real == folder or os.path.dirname(real) == folder or real in map(os.path.realpath, suspect.files)
+    folder, real = os.path.realpath(suspect.part), os.path.realpath(path)
+    return folder in (real, os.path.dirname(real)) or real in map(os.path.realpath, suspect.files)
 
 
-def _choose_cause(guilty: Sequence[Suspect], libraries: Sequence[str], said: str | None) -> str:
-    names = [os.path.basename(p) for p in libraries]
+def _choose_cause(guilty: Sequence[Suspect], libraries: Sequence[str], failure: str | None) -> str:
+    """Return the cause. `failure` is that of the failure itself."""
+    names, variables = [os.path.basename(p) for p in libraries], {s.variable for s in guilty}
     if any(n.startswith("libcudnn") for n in names):
         return "cudnn_shadowed_by_other_copy"
-    if any(_is_stub(s.part) for s in guilty if s.variable == "LD_LIBRARY_PATH"):
+    if any(
+        s.variable == "LD_LIBRARY_PATH" and _is_stubs(s.part) and os.path.exists(f"{s.part}/libcuda.so.1")
+        for s in guilty
+    ):
         return "cuda_stub_library_loaded"
-    if names and all(s.variable in ("LD_LIBRARY_PATH", "LD_PRELOAD") for s in guilty):
+    if names and variables <= {"LD_LIBRARY_PATH", "LD_PRELOAD"}:
         return "nvidia_lib_symbol_mismatch"
-    if any(s.variable in HIDING for s in guilty):
+    if not variables.isdisjoint(_HIDING):
         return "visible_devices_invalid"
-    if said == "forked_after_cuda_init":
-        return said  # code on PYTHONPATH did it, but the cause is the fork
-    if any(s.variable in ("PYTHONPATH", "user site") for s in guilty):
+    if failure == "forked_after_cuda_init":
+        return failure  # code on PYTHONPATH did it, but the cause is the fork
+    if not variables.isdisjoint(("PYTHONPATH", "user site")):
         return "conflicting_frameworks_in_one_env"
-    return said if said in _KEPT else "variable_breaks_framework"
+    return failure if failure in _KEPT else "variable_breaks_framework"
 
 
-def _describe_fix(suspect: Suspect) -> str:
-    if suspect.variable == "user site":
-        return f"Set PYTHONNOUSERSITE=1, or remove the copy in {suspect.part}"
-    if suspect.variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"):
-        return f"Remove {suspect.part} from {suspect.variable}"
-    return f"Unset {suspect.variable}"
-
-
-# --- startup files (.pth, sitecustomize, usercustomize) that hide the GPUs ---
+# --- startup files (.pth, sitecustomize, usercustomize) that hide the GPUs -----------------------
 #
 # The driver's stages run without them, a framework runs with them. If only the framework sees no GPU, Python is
 # started once more with an audit hook.
@@ -212,56 +228,41 @@ _SECONDS = 60.0
 
 
 def explain_startup_files(env: Environment, environ: Mapping[str, str], framework: str) -> Finding | None:
-    """Return the finding for the startup file that hides the GPUs, with its line.
+    """Return the finding for the startup file that hides the GPUs, with its line: the last one that sets such a
+    variable, else the first one that imports the framework before the program does, whose effect is unknown.
 
     Return None if no startup file sets a variable or imports a framework.
     """
-    request = {"variables": list(HIDING), "frameworks": list(FRAMEWORKS)}
+    request = {"variables": list(_HIDING), "frameworks": list(FRAMEWORKS)}
     try:
-        report = run_probe.run_probe(
+        report = run_probe(
             env.python,
             ("report", "startup_files"),
             request,
-            run_probe.ChildSettings(environ=environ, timeout=_SECONDS, options=("-S",)),
+            environ=environ,
+            timeout=_SECONDS,
+            options=("-S",),
         )
     except OSError:
         return None  # the framework's stage has reported that this Python does not start
     rows = report.all("startup")
-    set_ = [r for r in rows if r["what"] in HIDING]
-    if set_:
-        return _explain_variable(set_[-1])
-    imported = next((r for r in rows if r["value"] == framework), None)
-    return _explain_import(imported) if imported else None
-
-
-def _explain_variable(row: Mapping[str, Any]) -> Finding:
-    """Return the finding for a file that sets a variable. The last such file decides."""
-    what = f"sets {row['what']}={row['value']!r}" if row["value"] is not None else f"unsets {row['what']}"
-    return make_finding(
-        "startup_file_sets_variable",
-        _list_evidence(row, what),
-        confidence="certain",
-        file=row["file"],
-        line=row["line"],
-        action=what,
-    )
-
-
-def _explain_import(row: Mapping[str, Any]) -> Finding:
-    """Return the finding for a file that imports the framework before the program does. Its effect is unknown."""
-    return make_finding(
-        "startup_file_imports_framework",
-        _list_evidence(row, f"imports {row['value']}"),
-        file=row["file"],
-        line=row["line"],
-        framework=row["value"],
-    )
-
-
-def _list_evidence(row: Mapping[str, Any], what: str) -> tuple[Evidence, ...]:
-    evidence = [Evidence(text=f"{what} at each start of Python", source=row["file"], line=row["line"])]
+    setting = next((r for r in reversed(rows) if r["what"] in _HIDING), None)
+    row = setting or next((r for r in rows if r["value"] == framework), None)
+    if row is None:
+        return None
+    name, value, file, line = row["what"], row["value"], row["file"], row["line"]
+    what = f"imports {value}"
+    if setting:
+        what = f"unsets {name}" if value is None else f"sets {name}={value!r}"
+    evidence = [Evidence(f"{what} at each start of Python", file, line=line)]
     if row["pth"]:
-        evidence.append(
-            Evidence(text="the line that runs this file", source=row["pth"][0], line=row["pth"][1])
-        )
-    return tuple(evidence)
+        evidence.append(Evidence("the line that runs this file", row["pth"][0], line=row["pth"][1]))
+    return make_finding(
+        "startup_file_sets_variable" if setting else "startup_file_imports_framework",
+        tuple(evidence),
+        confidence="certain" if setting else "likely",
+        file=file,
+        line=line,
+        action=what,
+        framework=value,
+    )

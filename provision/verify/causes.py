@@ -1,4 +1,4 @@
-"""Causes of failed calls into CUDA and cuDNN.
+"""Causes in failed calls into CUDA and cuDNN, in messages of frameworks and of the loader, and in signals.
 
 A status alone says little: a hidden GPU, a stub libcuda and a masked device file look alike at cudnnCreate. So
 each rule also uses the other values that the stage read.
@@ -15,7 +15,7 @@ from typing import Any
 from ..model import Confidence, Evidence, Finding
 from ..profiles.findings import make_finding
 from ..system import process
-from .message_causes import explain_loader_message
+from .probe import ProbeReport
 
 # CUDA's numbers are the same in driver and runtime since 10.1 (driver_types.h, cuda.h).
 _CODES = {
@@ -57,22 +57,7 @@ _CUDNN = {
 }
 
 
-def is_in_container() -> bool:
-    """Return whether this process runs in a container, by the files that container runtimes create."""
-    marks = ("/.dockerenv", "/run/.containerenv", "/.singularity.d", "/var/run/secrets/kubernetes.io")
-    return any(os.path.exists(m) for m in marks)
-
-
-def _is_in_colab() -> bool:
-    return "COLAB_RELEASE_TAG" in process.environ()  # Colab sets it in each runtime
-
-
-def _is_in_wsl() -> bool:
-    try:
-        with open("/proc/sys/kernel/osrelease", encoding="ascii", errors="replace") as stream:
-            return "microsoft" in stream.read().lower()
-    except OSError:
-        return False
+# --- calls into CUDA -----------------------------------------------------------------------------
 
 
 def describe_call(failed: Mapping[str, Any]) -> str:
@@ -90,20 +75,24 @@ def explain_cuda_call(
 
     `seen` is what the failing stage read, `driver` what stage 1 read. They are the same for a failed stage 1.
     """
-    evidence = (Evidence(text=describe_call(failed), source=seen.get("libcudart") or driver.get("libcuda")),)
+    evidence = (Evidence(describe_call(failed), seen.get("libcudart") or driver.get("libcuda")),)
     code = failed.get("code")
     if code is None:
-        return _explain_load(failed, driver, evidence)
+        return _explain_load(driver, evidence) if "libcuda.so" in failed["call"] else None
     if code == _OUT_OF_MEMORY:
         is_held = any(h["memory_mib"] for h in seen.get("holders", ()))
         shown = evidence + list_memory(seen)
         return explain_memory("The GPU's memory is full", seen, shown, "certain" if is_held else "likely")
-    if code not in _CODES or code == _NOT_PERMITTED:
-        denied = _explain_denied(driver, evidence, _CONTROL, code)
-        if denied:
-            return denied
+    refused = code not in _CODES or code == _NOT_PERMITTED
+    if refused and (denied := _explain_denied(driver, evidence, _CONTROL, code)):
+        return denied
     if code in _CODES:
-        finding = _explain_code(code, seen, driver)
+        if code == _BUSY:
+            finding = _explain_busy(seen, driver)
+        elif code == _NEWER_MAJOR or code in _NEWER:
+            finding = _explain_versions(code, seen.get("version"), driver.get("cuda"))
+        else:
+            finding = make_finding(_CODES[code], confidence="certain" if code in _BY_DEFINITION else "likely")
         return replace(finding, evidence=(*evidence, *finding.evidence, *list_memory(seen)))
     if code in _NO_DEVICE:
         return _explain_no_device(driver, evidence)
@@ -111,15 +100,6 @@ def explain_cuda_call(
         denied = _explain_denied(driver, evidence, code=code)
         return denied or make_finding("cuda_unknown_error", evidence, confidence="possible")
     return None
-
-
-def _explain_code(code: int, seen: Mapping[str, Any], driver: Mapping[str, Any]) -> Finding:
-    """Return the cause that a status names, and how sure that is."""
-    if code == _BUSY:
-        return _explain_busy(seen, driver)
-    if code == _NEWER_MAJOR or code in _NEWER:
-        return _explain_versions(code, seen.get("version"), driver.get("cuda"))
-    return make_finding(_CODES[code], confidence="certain" if code in _BY_DEFINITION else "likely")
 
 
 def _explain_versions(code: int, runtime: str | None, supported: str | None) -> Finding:
@@ -130,25 +110,20 @@ def _explain_versions(code: int, runtime: str | None, supported: str | None) -> 
     """
     if not runtime or not supported:
         return make_finding(_CODES[code])
-    needed, has = _parse_version(runtime), _parse_version(supported)
+    needed, has = ([int(part) for part in text.split(".")[:2]] for text in (runtime, supported))
     by_major = code == _NEWER_MAJOR and needed[0] >= 11
     is_newer = needed[0] > has[0] if by_major else needed > has
     confidence: Confidence = "certain" if is_newer else "possible"
     return make_finding(_CODES[code], confidence=confidence, runtime=runtime, supported=supported)
 
 
-def _parse_version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2])
-
-
 def _explain_busy(seen: Mapping[str, Any], driver: Mapping[str, Any]) -> Finding:
     """Judge a busy GPU by its compute mode and by the processes that hold it."""
     index = seen.get("device")
-    devices = driver.get("devices", ())
-    mode = next((d.get("compute_mode") for d in devices if d["index"] == index), None)
+    mode = next((d.get("compute_mode") for d in driver.get("devices", ()) if d["index"] == index), None)
     if mode is None:
         return make_finding("gpu_is_exclusive")
-    shown = (Evidence(text=f"compute mode {mode} of device {index}", source="libcuda"),)
+    shown = (Evidence(f"compute mode {mode} of device {index}", "libcuda"),)
     if mode == _PROHIBITED:
         return make_finding("gpu_is_prohibited", shown, confidence="certain")
     if mode in _EXCLUSIVE:
@@ -157,27 +132,23 @@ def _explain_busy(seen: Mapping[str, Any], driver: Mapping[str, Any]) -> Finding
     return make_finding("gpu_gives_no_context", shown, confidence="possible")
 
 
-def _explain_load(
-    failed: Mapping[str, Any], driver: Mapping[str, Any], evidence: tuple[Evidence, ...]
-) -> Finding | None:
+def _explain_load(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding:
     """Return why libcuda.so.1 could not be loaded."""
-    if "libcuda.so" not in failed["call"]:
-        return None
     if _is_in_wsl():
         linked = os.path.exists("/usr/lib/wsl/lib/libcuda.so.1")
         return make_finding("wsl_driver_not_on_path" if linked else "wsl_without_driver", evidence)
     hidden = next((f for f in _DRIVER_FOLDERS if os.path.exists(os.path.join(f, "libcuda.so.1"))), None)
     if hidden:
-        shown = Evidence(text="the driver's library", source=f"{hidden}/libcuda.so.1")
+        shown = Evidence("the driver's library", f"{hidden}/libcuda.so.1")
         return make_finding(
             "driver_library_not_on_path", (*evidence, shown), confidence="certain", folder=hidden
         )
     if _is_in_colab():
         return make_finding("notebook_without_gpu", evidence)
-    if is_in_container():
+    if _is_in_container():
         return make_finding("container_without_driver", evidence)
     if driver.get("kernel_module"):
-        shown = Evidence(text=driver["kernel_module"], source="/proc/driver/nvidia/version")
+        shown = Evidence(driver["kernel_module"], "/proc/driver/nvidia/version")
         return make_finding("driver_library_not_found", (*evidence, shown))
     return make_finding("machine_without_driver", evidence)
 
@@ -186,15 +157,14 @@ def _explain_no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]
     """Return why CUDA starts and sees no GPU."""
     visible = driver.get("visible")
     if visible is not None:
-        shown = Evidence(text=f"CUDA_VISIBLE_DEVICES={visible}", source="environment")
+        shown = Evidence(f"CUDA_VISIBLE_DEVICES={visible}", "environment")
         return make_finding("variable_hides_gpus", (*evidence, shown), visible=repr(visible))
-    denied = _explain_denied(driver, evidence)
-    if denied:
+    if denied := _explain_denied(driver, evidence):
         return denied
-    if _is_in_colab() and not driver.get("files"):
-        return make_finding("notebook_without_gpu", evidence)
-    if is_in_container() and not driver.get("files"):
-        return make_finding("container_without_devices", evidence)
+    if not driver.get("files") and (_is_in_colab() or _is_in_container()):
+        return make_finding(
+            "notebook_without_gpu" if _is_in_colab() else "container_without_devices", evidence
+        )
     return make_finding("module_finds_no_gpu", evidence)
 
 
@@ -214,27 +184,46 @@ def _explain_denied(
         bad |= {path: _MISSING for path in ("/dev/nvidiactl", _UVM) if path not in files}
     if not bad:
         return None
-    shown = evidence + tuple(Evidence(text=why, source=path) for path, why in sorted(bad.items()))
+    shown = evidence + tuple(Evidence(why, path) for path, why in sorted(bad.items()))
     if code == _UNKNOWN and bad == {_UVM: _MISSING}:
         return make_finding("uvm_file_missing", shown, confidence="certain", file=_UVM)
     confidence: Confidence = "certain" if any(re.search(_CONTROL, path) for path in bad) else "likely"
     return make_finding("device_files_unusable", shown, confidence=confidence, files=", ".join(sorted(bad)))
 
 
+def _is_in_container() -> bool:
+    """Return whether this process runs in a container, by the files that container runtimes create."""
+    marks = ("/.dockerenv", "/run/.containerenv", "/.singularity.d", "/var/run/secrets/kubernetes.io")
+    return any(os.path.exists(m) for m in marks)
+
+
+def _is_in_colab() -> bool:
+    return "COLAB_RELEASE_TAG" in process.environ()  # Colab sets it in each runtime
+
+
+def _is_in_wsl() -> bool:
+    try:
+        with open("/proc/sys/kernel/osrelease", encoding="ascii", errors="replace") as stream:
+            return "microsoft" in stream.read().lower()
+    except OSError:
+        return False
+
+
+# --- memory of the GPU ---------------------------------------------------------------------------
+
+
 def list_memory(seen: Mapping[str, Any]) -> tuple[Evidence, ...]:
     """Return the free memory of each GPU, and the processes that hold the rest."""
     free = [
-        Evidence(
-            text=f"GPU {m['index']}: {m['free_mib']} of {m['total_mib']} MiB free", source="cudaMemGetInfo"
-        )
+        Evidence(f"GPU {m['index']}: {m['free_mib']} of {m['total_mib']} MiB free", "cudaMemGetInfo")
         for m in seen.get("memory", ())
     ]
     holders = [
         Evidence(
-            text=f"process {h['pid']} ({h['name'] or 'unknown'}{', ' + h['framework'] if h.get('framework') else ''}) "
+            f"process {h['pid']} ({h['name'] or 'unknown'}{', ' + h['framework'] if h.get('framework') else ''}) "
             f"holds {'an unknown amount' if h['memory_mib'] is None else str(h['memory_mib']) + ' MiB'}"
             f"{'' if h['gpu'] is None else ' of GPU ' + str(h['gpu'])}",
-            source="/dev/nvidia*" if h["gpu"] is None else "NVML",
+            "/dev/nvidia*" if h["gpu"] is None else "NVML",
         )
         for h in seen.get("holders", ())
     ]
@@ -259,6 +248,9 @@ def explain_memory(
     return make_finding("gpu_memory_low", evidence, confidence=confidence, situation=situation, holder=holder)
 
 
+# --- calls into cuDNN ----------------------------------------------------------------------------
+
+
 def explain_cudnn_call(
     failed: Mapping[str, Any], complaints: tuple[Evidence, ...], low: Mapping[str, Any] | None
 ) -> Finding | None:
@@ -268,13 +260,100 @@ def explain_cudnn_call(
     full GPU as INTERNAL_ERROR or NOT_INITIALIZED.
     """
     words = describe_call(failed)
-    evidence = (Evidence(text=words, source="cuDNN"), *complaints)
+    evidence = (Evidence(words, "cuDNN"), *complaints)
     if low is not None:
         situation = "The GPU has too little free memory for cuDNN to start"
         return explain_memory(situation, low, evidence + list_memory(low), "certain")
     if failed["call"] == "cudnnConvolutionForward" and failed.get("code") is None:
         return make_finding("cudnn_gives_wrong_numbers", evidence, confidence="possible")
-    for status, name in _CUDNN.items():
-        if status in words:
-            return make_finding(name, evidence)
-    return explain_loader_message(words, evidence)
+    name = next((name for status, name in _CUDNN.items() if status in words), None)
+    return make_finding(name, evidence) if name else explain_loader_message(words, evidence)
+
+
+# --- messages and signals ------------------------------------------------------------------------
+
+# Pattern of a message -> finding. Variables and limits come before the errors that they cause in a framework.
+_SETTINGS = {
+    r"Unknown flags? in (TF_)?XLA_FLAGS|failed to parse XLA_FLAGS": "xla_flag_unknown",
+    r"CachingAllocator option|in ConfigTokenizer|garbage_collect_threshold|Unknown allocator backend"
+    r"|[Uu]nrecognized key.{1,80}allocator config": "allocator_option_unknown",
+    r"Too many open files|\[Errno 24\]": "open_files_limited",
+    r"can't start new thread|pthread_create failed|Thread creation failed: Resource temporarily|\[Errno 11\]": "processes_limited",
+}
+_MESSAGES = {
+    r"re-initialize CUDA in forked subprocess|CUDA_ERROR_NOT_INITIALIZED|(CUDA error|failed): initialization error": "forked_after_start",
+    r"compiled against .*found runtime version|Loaded runtime CuDNN library: .* but source was compiled with"
+    r"|runtime version.*older than the version.*compiled": "other_cudnn_loaded",
+    r"out of memory|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY": "gpu_memory_ran_out",
+    r"no kernel image is available|sm_\d+ is not compatible|CUDA_ERROR_NO_BINARY_FOR_GPU": "no_kernels_for_gpu",
+    r"driver version is insufficient|driver on your system is too old|unsupported toolchain": "driver_older_than_build",
+    r"not compiled with CUDA enabled|CUDA-enabled jaxlib is not installed|Unknown backend:? '?(gpu|cuda)'?": "build_for_cpu",
+    r"Mismatched PJRT plugin|Unexpected PJRT_": "jax_releases_differ",
+    r"compiled using NumPy 1\.x|_ARRAY_API not found|compiled against API version": "numpy_interface_differs",
+    r"No CUDA GPUs are available|invalid device ordinal|CUDA_ERROR_NO_DEVICE|no supported devices found": "framework_sees_no_gpu",
+}
+
+
+def explain_message(text: str, seen: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding | None:
+    """Return the cause that a framework's message names. `seen` is what its framework stage reported before."""
+    finding = explain_setting(text, evidence) or _explain_kernels(text, seen, evidence)
+    name = next((name for pattern, name in _MESSAGES.items() if re.search(pattern, text)), None)
+    return finding or (make_finding(name, evidence, framework="The framework") if name else None)
+
+
+def explain_setting(text: str, evidence: tuple[Evidence, ...]) -> Finding | None:
+    """Return the variable or limit that a message names."""
+    for pattern, name in _SETTINGS.items():
+        if match := re.search(rf".{{0,120}}(?:{pattern}).{{0,160}}", text):
+            return make_finding(name, (Evidence(match[0].strip(), "stderr"), *evidence))
+    return None
+
+
+def _explain_kernels(text: str, seen: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding | None:
+    """Return whether a GPU without kernels is older or newer than all kernels of the build."""
+    kernels = [int(k[3:].rstrip("af")) for k in seen.get("kernels", ()) if re.fullmatch(r"sm_\d+[af]?", k)]
+    gpus = [int(d["capability"].replace(".", "")) for d in seen.get("devices", ()) if d["capability"]]
+    if not kernels or not gpus or "no kernel image" not in text:
+        return None
+    is_old = min(gpus) < min(kernels)
+    return make_finding(
+        "gpu_older_than_kernels" if is_old else "no_kernels_in_list",
+        evidence,
+        confidence="certain",
+        kernels=", ".join(f"sm_{k}" for k in kernels),
+        gpu=f"sm_{min(gpus) if is_old else max(gpus)}",
+    )
+
+
+def explain_unseen_gpu(report: ProbeReport, framework: str, missing: Finding | None) -> Finding:
+    """Return why a framework sees no GPU, from its log. `missing` is the library that the loader did not find."""
+    stderr, shown = report.finished.stderr, report.words(6)
+    finding = missing or explain_message(stderr, {}, shown) or explain_loader_message(stderr, shown)
+    if finding:
+        return finding
+    name = "framework_misses_libraries" if "dlopen" in stderr else "framework_sees_no_gpu"
+    return make_finding(name, shown, confidence="possible", framework=framework)
+
+
+def explain_loader_message(text: str, evidence: tuple[Evidence, ...]) -> Finding | None:
+    """Return the cause that the dynamic loader's message names."""
+    if re.search(r"version `(GLIBC|GLIBCXX|CXXABI)_", text):
+        return make_finding("system_older_than_build", evidence)
+    if missing := re.search(r"(?<![\w.+-])(lib[\w.+-]+): cannot open shared object file", text):
+        library = missing[1]
+        name = "cudnn_library_not_found" if library.startswith("libcudnn") else "library_not_found"
+        return make_finding(name, evidence, library=library)
+    if re.search(r"(?<![\w.+-])lib[\w.+-]+: (file too short|invalid ELF header|ELF load command)", text):
+        return make_finding("library_refused", evidence)
+    if re.search(r"undefined symbol: \w*(nvJitLink|cublas|nvrtc|nccl|cusparse)", text, re.IGNORECASE):
+        return make_finding("nvidia_libraries_differ", evidence)
+    return None
+
+
+def explain_signal(finished: process.Finished, evidence: tuple[Evidence, ...]) -> Finding | None:
+    """Return the cause of SIGBUS or SIGKILL while libraries are loaded, else None."""
+    if finished.signal == "SIGBUS":
+        return make_finding("library_truncated", evidence)
+    if finished.signal == "SIGKILL" and not finished.timed_out:
+        return make_finding("killed_for_memory", evidence, confidence="possible")
+    return None

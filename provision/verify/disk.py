@@ -1,0 +1,476 @@
+"""Judges the NVIDIA libraries on disk: stage 3, and the libraries that a process did not find or that are damaged.
+
+cuDNN's files must be complete, of one version, and of the version in the lock. A framework takes the cuDNN that it
+was compiled with, or a newer minor version.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from ..environment.distributions import list_distributions
+from ..model import CudnnRelease, Environment, Evidence, Finding, Lock
+from ..profiles.findings import make_finding
+from ..system.redaction import clean
+from .libraries import (
+    CUDNN_PACKAGE,
+    DIFFERENCES,
+    FileProblem,
+    InstalledLibraries,
+    LibraryPackage,
+    PythonPaths,
+    check_files,
+    find_other_cudnn,
+    find_wheel_family,
+    list_needed,
+    list_shared,
+    make_install_command,
+    make_pip_command,
+    make_reinstall_command,
+    make_repair_command,
+    read_requirements,
+)
+from .state import Judgement, Verification, fail_with
+
+_CUDNN_FINDINGS = {
+    "missing": "cudnn_file_missing", "size": "cudnn_file_of_other_version", "damaged": "cudnn_file_damaged",
+}  # fmt: skip
+_LIBRARY_FINDINGS = {
+    "missing": "library_missing", "size": "library_of_other_version", "damaged": "library_damaged",
+}  # fmt: skip
+
+
+def judge_libraries(run: Verification) -> Judgement:
+    """Judge stage 3."""
+    env, installed, lock, quick = run.env, run.installed, run.lock, run.options.quick
+    packages = installed.packages
+    elsewhere = find_other_cudnn(installed.paths, run.environ)
+    # torch up to 1.12, and its cu118 builds for longer, carry cuDNN in torch/lib
+    owners = [p for p in packages if (p.is_cudnn or p.name == "torch") and _has_cudnn(p)]
+    bundled = [f for f in installed.files if os.path.basename(f).startswith("libcudnn")]
+    if not owners and not bundled:
+        if installed.paths.frameworks or installed.builds or installed.files or lock:
+            return _judge_absent(env, installed, elsewhere)
+        # The stage `framework` says what is missing.
+        return Judgement("skip", "the environment contains no CUDA libraries")
+    checked = {p.name: check_files(p.files, not quick) for p in owners}
+    finding = (
+        _find_overlap(owners, checked, packages, lock)
+        or _find_broken(env, owners, checked, run.baseline.releases)
+        or (_find_not_locked(env, owners, lock) if lock else _find_unserved(env, installed.paths, owners))
+        or _find_other_broken(env, packages, run.options.deep and not quick)
+    )
+    return fail_with(finding) if finding else _judge_whole(run, owners, bundled, checked, elsewhere)
+
+
+def _has_cudnn(package: LibraryPackage) -> bool:
+    return any(os.path.basename(f.path).startswith("libcudnn") for f in package.files)
+
+
+def _judge_absent(env: Environment, installed: InstalledLibraries, elsewhere: Sequence[str]) -> Judgement:
+    """Judge an environment without cuDNN: a CPU build, or one that uses the system's cuDNN."""
+    builds = installed.builds
+    if builds and not any(builds.values()):
+        names = ", ".join(builds)
+        text = "the build has no CUDA, and the environment has no NVIDIA library"
+        evidence = (Evidence(text, names),)
+        return fail_with(
+            make_finding("environment_for_cpu", evidence, confidence="certain", frameworks=names)
+        )
+    if elsewhere:
+        return Judgement(
+            "warn",
+            "the environment contains no cuDNN, so the system's cuDNN is used",
+            tuple(Evidence("cuDNN outside the environment", p) for p in elsewhere[:8]),
+        )
+    return fail_with(
+        make_finding(
+            "cudnn_not_installed" if installed.files else "cuda_not_installed",
+            (Evidence("searched site-packages, the prefix, LD_LIBRARY_PATH and ldconfig"),),
+            confidence="certain",
+            command=make_install_command(installed.cuda_framework, ("cudnn",), env, installed),
+        )
+    )
+
+
+def _judge_whole(
+    run: Verification,
+    owners: Sequence[LibraryPackage],
+    bundled: Sequence[str],
+    checked: Mapping[str, list[FileProblem]],
+    elsewhere: Sequence[str],
+) -> Judgement:
+    """Judge an environment with a complete cuDNN by what else is there."""
+    whole = [p for p in owners if not checked[p.name]]
+    summary = ", ".join(f"{p}, {len(p.files)} files" for p in whole)
+    here = {p.name: p.version for p in run.installed.packages}
+    differences = [
+        Evidence(f"{p.name} {here[p.name]} is installed, but the lock has {p.version}", "lock")
+        for p in (run.lock.packages if run.lock else ())
+        if p.name in here and here[p.name].split("+")[0] != p.version.split("+")[0]
+    ]
+    evidence = [Evidence("a second cuDNN is on the loader's path", p) for p in elsewhere[:8]]
+    if stale := next((p for p in owners if checked[p.name]), None):
+        text = f"{stale} is also installed, but its files were overwritten. Do not uninstall it, because that would remove the correct files"
+        return Judgement(
+            "warn",
+            f"{summary}; {stale.name} is left over from an earlier installation",
+            (Evidence(text, stale.files[0].path), *differences, *evidence),
+        )
+    if differences:
+        detail = f"{summary}; {len(differences)} other packages differ from the lock"
+        return Judgement("warn", detail, (*differences, *evidence))
+    return Judgement(
+        "pass", summary or f"{len(bundled)} files in {os.path.dirname(bundled[0])}", tuple(evidence)
+    )
+
+
+# --- the files of cuDNN --------------------------------------------------------------------------
+
+
+def _list_shared_files(owners: Sequence[LibraryPackage]) -> list[str]:
+    """Return the files that two installed cuDNN packages both list. The package installed last wrote them."""
+    claims = Counter(path for package in owners for path in {f.path for f in package.files})
+    return sorted(path for path, many in claims.items() if many > 1)
+
+
+def _find_overlap(
+    owners: Sequence[LibraryPackage],
+    checked: Mapping[str, list[FileProblem]],
+    packages: Sequence[LibraryPackage],
+    lock: Lock | None,
+) -> Finding | None:
+    """Return the finding for two cuDNN packages with the same files, unless the wanted one is whole: that of the
+    lock, else one that the frameworks' wheels require."""
+    names = [p.name for p in lock.packages] if lock else []
+    if lock is None:
+        names = [r.lower() for p in packages if not p.name.startswith("nvidia-") for r in p.requires]
+    wanted = {name for name in names if CUDNN_PACKAGE.match(name)}
+    whole = [p for p in owners if not checked[p.name]]
+    shared = _list_shared_files(owners)
+    if not shared or any(p.name in wanted or not wanted for p in whole):
+        return None
+    owner = f"they belong to {whole[0]}" if whole else "they come from both packages"
+    text = f"both packages install the same {len(shared)} files; {owner}"
+    evidence = [Evidence(text, os.path.dirname(shared[0]))]
+    evidence += [Evidence(f"{n}: {p.text}", p.path) for n, ps in checked.items() for p in ps[:4]]
+    return make_finding(
+        "cudnn_packages_overlap", tuple(evidence), confidence="certain",
+        packages=" and ".join(map(str, owners)), owner=owner,
+    )  # fmt: skip
+
+
+def _find_broken(
+    env: Environment,
+    owners: Sequence[LibraryPackage],
+    checked: Mapping[str, list[FileProblem]],
+    releases: Sequence[CudnnRelease],
+) -> Finding | None:
+    """Return the finding for cuDNN files that are missing, damaged, of another version, or not in the package."""
+    overwritten = _list_shared_files(owners) and not all(checked[p.name] for p in owners)
+    here = "linux-" + platform.machine()
+    for package in owners:
+        command = make_reinstall_command(env, package)
+        if (bad := checked[package.name]) and not overwritten:
+            names = ", ".join(os.path.basename(p.path) for p in bad)
+            files = f"{names} of {package} {DIFFERENCES[bad[0].kind]}"
+            if len(bad) > 1:
+                files = f"{len(bad)} files of {package} differ from its file list: {names}"
+            evidence = tuple(Evidence(p.text, p.path) for p in bad)
+            return make_finding(
+                _CUDNN_FINDINGS[_find_worst(bad)],
+                evidence,
+                confidence="certain",
+                files=files,
+                command=command,
+            )
+        known = (
+            set(r.libraries)
+            for r in releases
+            if (r.package, r.version, r.platform) == (package.name, package.version, here)
+        )
+        listed = {os.path.basename(f.path) for f in package.files}
+        if lacking := sorted(next(known, set()) - listed):
+            return make_finding(
+                "cudnn_part_not_in_package",
+                tuple(Evidence("not among the package's files", n) for n in lacking),
+                confidence="certain",
+                package=package,
+                libraries=", ".join(lacking),
+                command=command,
+            )
+    return None
+
+
+def _find_worst(bad: Sequence[FileProblem]) -> str:
+    """Return "missing", "size" (a whole file of another size is another version's) or "damaged"."""
+    kinds = {p.kind for p in bad}
+    if "missing" in kinds:
+        return "missing"
+    return "size" if "size" in kinds and "short" not in kinds else "damaged"
+
+
+def _find_not_locked(env: Environment, owners: Sequence[LibraryPackage], lock: Lock) -> Finding | None:
+    """Compare the cuDNN on disk with the lock."""
+    named = {p.name: p.version for p in lock.packages if CUDNN_PACKAGE.match(p.name)}
+    other = next((p for p in owners if p.is_cudnn and named and named.get(p.name) != p.version), None)
+    if other is None:
+        return None
+    return make_finding(
+        "cudnn_not_as_locked",
+        tuple(Evidence("installed", f.path) for f in other.files[:1]),
+        confidence="certain",
+        package=other,
+        locked=", ".join(f"{n} {v}" for n, v in named.items()),
+        command=make_repair_command(env),
+    )
+
+
+def _find_other_broken(env: Environment, packages: Sequence[LibraryPackage], hashes: bool) -> Finding | None:
+    """Check the other NVIDIA packages: sizes always, bytes if `hashes`."""
+    for package in packages:
+        if package.is_cudnn or package.name == "torch" or not (bad := check_files(package.files, hashes)):
+            continue
+        return make_finding(
+            _LIBRARY_FINDINGS[_find_worst(bad)],
+            tuple(Evidence(p.text, p.path) for p in bad),
+            confidence="certain",
+            library=os.path.basename(bad[0].path),
+            package=package,
+            difference=bad[0].text,
+            command=make_reinstall_command(env, package),
+        )
+    return None
+
+
+# --- the cuDNN of a framework --------------------------------------------------------------------
+
+_FRAMEWORKS = ("torch", "tensorflow", "jax_cuda12_plugin", "jax_cuda13_plugin", "jax_cuda12_pjrt")
+
+
+def _find_unserved(env: Environment, paths: PythonPaths, owners: Sequence[LibraryPackage]) -> Finding | None:
+    """Return the finding for a framework that no installed cuDNN serves.
+
+    A framework loads only its own cuDNN major version. It refuses an older minor version than the one it was
+    compiled with.
+    """
+    installed = [(v, p) for p in owners if p.is_cudnn and (v := _parse_version(p.version))]
+    for framework in _FRAMEWORKS if installed else ():
+        required = (_parse_cudnn(text) for text in read_requirements(paths.sites, framework))
+        needed = next((r for r in required if r), None)
+        least = _find_oldest(needed) if needed else None
+        if not needed or not least or any(_serves(v, least) for v, _ in installed):
+            continue
+        version, package = max(installed, key=lambda row: row[0])
+        name = framework.replace("_", "-")
+        return make_finding(
+            "cudnn_other_major" if version.major != least.major else "cudnn_older",
+            (
+                Evidence(f"{name} requires {needed.name}{needed.specifier}", "METADATA"),
+                Evidence(f"{package} is installed", package.files[0].path),
+            ),
+            confidence="certain",
+            package=package,
+            framework=name,
+            required=needed.specifier,
+            command=make_pip_command(env, paths.sites, [f"{needed.name}{needed.specifier}"]),
+        )
+    return None
+
+
+def _parse_cudnn(text: str) -> Requirement | None:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return None
+    return requirement if CUDNN_PACKAGE.match(requirement.name.lower()) else None
+
+
+def _parse_version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def _find_oldest(requirement: Requirement) -> Version | None:
+    """Return the oldest cuDNN that a requirement allows: its pin, or its lower bound."""
+    bounds = [s.version.removesuffix(".*") for s in requirement.specifier if s.operator in ("==", ">=", "~=")]
+    return max((v for bound in bounds if (v := _parse_version(bound))), default=None)
+
+
+def _serves(version: Version, least: Version) -> bool:
+    """Return whether a framework compiled with `least` accepts a cuDNN: same major version, at least its minor
+    version."""
+    return version.major == least.major and version.minor >= least.minor
+
+
+# --- libraries that a process did not find -------------------------------------------------------
+#
+# TensorFlow opens CUDA's libraries by name, and then only says "Cannot dlopen some GPU libraries". The names are
+# in its verbose log, which the probe enables. A library can be installed and still not be found: pip's TensorFlow
+# finds the wheels' folders by its RUNPATH, and some releases omit folders.
+
+_UNOPENED = re.compile(r"\b(lib[A-Za-z0-9_]+\.so[\d.]*): cannot open shared object file")
+_OPENED = re.compile(r"Successfully opened dynamic library (lib[A-Za-z0-9_]+\.so[\d.]*)")
+_SHOWN_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "onnxruntime": "ONNX Runtime"}
+
+
+def explain_unloaded(run: Verification, framework: str, words: str) -> Finding | None:
+    """Return the cause of a message of the loader or of a crash, or None if no NVIDIA library explains it."""
+    return explain_damaged(framework, words, run.env, run.paths) or explain_missing(
+        framework, words, run.env, run.installed
+    )
+
+
+def explain_missing(
+    framework: str, words: str, env: Environment, installed: InstalledLibraries
+) -> Finding | None:
+    """Return the cause of a loader message that names an NVIDIA library, else None."""
+    names = [n for n in dict.fromkeys(_UNOPENED.findall(words)) if find_wheel_family(n)]
+    if not names:
+        return None
+    folders = _list_folders(installed.paths)
+    here = {name: folder for name in names if (folder := _find_folder(name, folders))}
+    unreached = tuple(
+        Evidence(f"{name} exists in this folder, but the loader does not search it", str(folder / name))
+        for name, folder in here.items()
+    )
+    shown = _SHOWN_NAMES.get(framework, framework)
+    lacking = [n for n in names if n not in here]
+    if not lacking:
+        opened = next((f for n in _OPENED.findall(words) if (f := _find_folder(n, folders))), None)
+        return make_finding(
+            "library_not_reached", unreached, confidence="certain", framework=shown, libraries=", ".join(here),
+            folders=", ".join(map(str, dict.fromkeys(here.values()))), command=_make_link_command(here, opened),
+        )  # fmt: skip
+    wheels = tuple(dict.fromkeys(w for n in lacking if (w := find_wheel_family(n))))
+    needed = list_needed(framework, wheels, installed.paths)
+    brings = ", ".join(re.split(r"[^\w-]", r)[0] for r in needed)
+    verb, pronoun = "contain" if ", " in brings else "contains", "it" if len(lacking) == 1 else "them"
+    others = {
+        name: sorted({p for f in folders for p in f.glob(name.partition(".so")[0] + ".so.*")})
+        for name in lacking
+    }
+    other = [path for found in others.values() for path in found]
+    return make_finding(
+        _name_not_installed(others, of_cudnn=wheels == ("cudnn",)),
+        (
+            *(Evidence("the loader did not find it", name) for name in lacking),
+            *(Evidence("of another version", str(path)) for path in other),
+            *unreached,
+        ),
+        confidence="certain",
+        framework=shown,
+        libraries=", ".join(lacking),
+        installed=", ".join(dict.fromkeys(path.name for path in other)),
+        wheels=f"{brings} {verb} {pronoun}" if brings else None,
+        command=make_install_command(framework, wheels, env, installed),
+    )
+
+
+def _list_folders(paths: PythonPaths) -> list[Path]:
+    """Return the folders in which wheels and conda packages put NVIDIA's libraries."""
+    sites = [Path(s) for s in paths.sites]
+    wheels = [p for s in sites for p in sorted((s / "nvidia").glob("*/lib")) if p.is_dir()]
+    return [*wheels, *(s / "torch" / "lib" for s in sites), Path(paths.prefix) / "lib"]
+
+
+def _find_folder(name: str, folders: Sequence[Path]) -> Path | None:
+    return next((f for f in folders if (f / name).exists()), None)
+
+
+def _make_link_command(here: Mapping[str, Path], opened: Path | None) -> str:
+    """Return the fix for libraries that are installed but not found.
+
+    It is a link beside a library that was found, which helps every program. If that folder is not writable, it is the
+    loader's variable.
+    """
+    if opened and os.access(opened, os.W_OK):
+        relative = [os.path.relpath(folder / name, opened) for name, folder in here.items()]
+        link = f"ln -s {' '.join(map(shlex.quote, relative))} {shlex.quote(str(opened))}/"
+        return f"Run programs with `gpuenv run`. Or link the missing libraries into the folder of the libraries that are found: {link}"
+    value = shlex.quote(":".join(map(str, dict.fromkeys(here.values()))))
+    export = f'export LD_LIBRARY_PATH={value}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'
+    return f"Run programs with `gpuenv run`. Or first run: {export}"
+
+
+def _name_not_installed(others: Mapping[str, Sequence[Path]], *, of_cudnn: bool) -> str:
+    """Return the row for missing libraries. `others` are the files of each library in other versions."""
+
+    def major(name: str) -> str:
+        return name.partition(".so.")[2].partition(".")[0]
+
+    differ = all(any(major(p.name) != major(name) for p in found) for name, found in others.items())
+    if of_cudnn:
+        return "cudnn_of_other_major" if differ else "cudnn_not_in_environment"
+    return "libraries_of_other_cuda" if differ else "libraries_not_in_environment"
+
+
+# --- damaged libraries ---------------------------------------------------------------------------
+
+# Bytes (some GB) are compared only after a crash with right sizes, for the framework's own libraries.
+_CRASHED = re.compile(r"ended by SIG(BUS|SEGV|ILL|FPE|ABRT)|Inconsistency detected by ld\.so")
+_REFUSED = re.compile(
+    r"file too short|invalid ELF header|ELF load command|has no dynamic section|has no loadable segments|"
+    r"ELF file's phentsize|cannot read file data|nonzero padding in e_ident|file version does not match"
+)
+_PACKAGES = {
+    "torch": r"torch(?![\w])",
+    "tensorflow": r"tensorflow",
+    "jax": r"jax",
+    "onnxruntime": r"onnxruntime(-gpu)?",
+}
+
+
+def explain_damaged(framework: str, words: str, env: Environment, paths: PythonPaths) -> Finding | None:
+    """Return the damaged files that explain a crash or a loader message, or None if all match their RECORD.
+
+    Packages of conda have no RECORD.
+    """
+    crashed = _CRASHED.search(words)
+    if not crashed and not _REFUSED.search(words):
+        return None
+    packages = [
+        LibraryPackage(name=one.name, version=one.version, files=files)
+        for site in paths.sites
+        for one in list_distributions(site)
+        if (files := tuple(list_shared(one)))
+    ]
+    own = [p for p in packages if re.match(_PACKAGES.get(framework, r"$^"), p.name)] if crashed else []
+    for package, hashes in (*((p, False) for p in packages), *((p, True) for p in own)):
+        bad = [p for p in check_files(package.files, hashes) if hashes or p.kind != "missing"]
+        if bad:
+            return make_finding(
+                "package_file_damaged",
+                (
+                    *(Evidence(p.text, p.path) for p in bad[:6]),
+                    Evidence(clean(words.splitlines()[0], 300), "the process"),
+                ),
+                confidence="certain",
+                library=os.path.basename(bad[0].path),
+                package=package,
+                difference=DIFFERENCES[bad[0].kind],
+                more=len(bad) - 1 or None,
+                command=make_reinstall_command(env, package),
+            )
+    refused = next((line for line in words.splitlines() if _REFUSED.search(line)), None)
+    if refused is None:
+        return None
+    path = re.search(r"/[^\s:'\"]{1,300}", refused)  # a file that no RECORD lists
+    again = "Reinstall the package of that library without the installer's cache."
+    return make_finding(
+        "file_refused_by_loader",
+        (Evidence(clean(refused.strip(), 300), "the loader"),),
+        library=os.path.basename(path[0]) if path else "a library",
+        command=make_repair_command(env) if env.made_by_gpuenv else again,
+    )

@@ -1,1 +1,0 @@
-"""Stage `lock`: how an environment differs from the lock that it was built from."""

@@ -1,0 +1,411 @@
+"""Runs stages 5 to 7: one child per framework, then all frameworks in one process.
+
+With `--quick` the frameworks are only imported, and only on the CPU. On a GPU the layers below them are proved in half
+a second. The CPU has no such layers, so there the import is the least that runs code of the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from ..environment.distributions import Distribution, list_distributions
+from ..model import FRAMEWORKS, Environment, Evidence, FrameworkVerdict
+from ..profiles.findings import make_finding
+from ..system import process
+from ..system.redaction import clean
+from .changes import add_later_installs, find_later_installs
+from .layers import check_framework_claims
+from .probe import ProbeReport, run_probe
+from .proof import (
+    FrameworkOutcome,
+    judge_extensions,
+    judge_framework,
+    judge_import,
+    make_framework_verdict,
+)
+from .settings import explain_startup_files, find_suspects, search_settings
+from .state import PATTERN, Judgement, Verification, fail_with, start_in_thread
+
+_STAGES = ("framework", "convolution", "loaded")
+_COMMON = ("report", "grade", "stages_of_every_framework")
+_CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
+_DEEP = {
+    "torch": ("conv2d_channels_last", "conv2d_autotuned", "conv2d_depthwise"),
+    "tensorflow": ("conv2d_depthwise",),
+    "jax": ("conv2d_depthwise",),
+    "onnxruntime": ("conv2d_depthwise",),
+}
+_TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
+
+
+@contextlib.contextmanager
+def import_early(run: Verification) -> Iterator[None]:
+    """Import the first framework already during the block, while the driver is queried.
+
+    The import takes longer than the stages before it, and needs no GPU.
+    """
+    first = next((n for n in _choose_names(run) if not _is_aside(run, n)), "")
+    if run.device == "cpu" or first not in run.paths.frameworks:
+        yield
+        return
+    turn, pool = Future[Mapping[str, Any] | None](), ThreadPoolExecutor(1)
+    report, child = start_in_thread(
+        pool,
+        lambda on_start: ask_framework(run, first, run.environ, later_input=turn.result, on_start=on_start),
+    )
+
+    def proceed() -> ProbeReport:
+        turn.set_result({})
+        return report.result()
+
+    try:
+        child.wait()
+        run.imported[first] = proceed
+        yield
+    finally:
+        if not turn.done():
+            turn.set_result(None)
+        if not report.done():
+            process.end_children()
+        pool.shutdown()
+
+
+def run_frameworks(run: Verification) -> None:
+    """Run stages 5 to 7 for each framework, then all frameworks in one process."""
+    later = _list_later_installs(run)
+    run.findings[:] = add_later_installs(run.findings, later)
+    if later:
+        installs = "; ".join(e.text for e in later)
+        run.say("note", f"installed after this runtime was created: {installs}")
+    names, broken = _choose_names(run), run.broken
+    if not names:
+        if not broken:
+            run.add("framework", Judgement("fail", _describe_no_framework(run.env)))
+        return run.skip_rest(_STAGES if broken else _STAGES[1:])
+    for name in names:
+        if broken:
+            run.skip(_STAGES, f"the {broken} stage failed", name)
+        elif _is_aside(run, name):
+            text = f"{name} is a build for the CPU only; another framework here uses the GPU"
+            run.add("framework", Judgement("warn", text), None, name)
+            run.skip(_STAGES[1:], "a build for the CPU only", name)
+        elif name not in run.paths.frameworks:
+            run.add("framework", Judgement("fail", f"{name} is not in this environment"), None, name)
+            run.skip(_STAGES[1:], "the framework stage failed", name)
+        else:
+            _run_framework(run, name, later)
+    # On the CPU no library is shared, so these two processes run only with --deep.
+    names = tuple(n for n in names if not _is_aside(run, n))
+    if len(names) > 1 and not run.broken and (run.device != "cpu" or run.options.deep):
+        _run_together(run, names)
+    return None
+
+
+def import_frameworks(run: Verification) -> None:
+    """Import the frameworks at the same time, without a computation (`--quick` on the CPU)."""
+    names = _choose_names(run)
+    present = [n for n in names if n in run.paths.frameworks]
+    if present:
+        run.say("progress", f"importing {', '.join(present)}")
+    with ThreadPoolExecutor(max(1, len(present))) as pool:
+        reports = dict(
+            zip(present, pool.map(lambda n: ask_framework(run, n, run.environ), present), strict=True)
+        )
+    for name in names:
+        if report := reports.get(name):
+            judged = judge_import(run, name, report)
+            run.add("framework", judged, measure_stages(report).get("framework"), name)
+            run.verdicts.append(make_framework_verdict(run, name, report))
+            if judged.status == "fail":
+                _search_import(run, name)
+        else:
+            run.add("framework", Judgement("fail", f"{name} is not in this environment"), None, name)
+        run.skip(_STAGES[1:], "not run with --quick", name)
+    if not names:
+        run.skip(_STAGES[:1], _describe_no_framework(run.env))
+        run.skip(_STAGES[1:], "not run with --quick")
+
+
+def _search_import(run: Verification, name: str) -> None:
+    def cured(environ: Mapping[str, str]) -> bool:
+        return judge_import(run, name, ask_framework(run, name, environ)).status != "fail"
+
+    search_settings(run, find_suspects(run, name), cured, ())
+
+
+# --- which frameworks ----------------------------------------------------------------------------
+
+
+def _choose_names(run: Verification) -> tuple[str, ...]:
+    """Return the frameworks to prove: the requested ones, else those of the lock and all installed ones."""
+    return run.options.frameworks or tuple(dict.fromkeys([*_list_planned(run), *run.paths.frameworks]))
+
+
+def _list_planned(run: Verification) -> list[str]:
+    return [b.framework for b in run.lock.plan.builds] if run.lock else []
+
+
+def _is_aside(run: Verification, name: str) -> bool:
+    """Return whether an unrequested CPU build is installed beside a CUDA build. JAX users often keep a small
+    torch."""
+    builds, wanted = run.installed.builds, {*run.options.frameworks, *_list_planned(run)}
+    gpu = run.device != "cpu" and any(builds.values())
+    return gpu and name not in wanted and not builds.get(name, True)
+
+
+def _describe_no_framework(env: Environment) -> str:
+    return f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {env.path}"
+
+
+def _list_later_installs(run: Verification) -> tuple[Evidence, ...]:
+    """Return what was installed into a system-wide Python (as Colab's) after its image was made.
+
+    For a venv or a conda environment that means nothing.
+    """
+    if run.env.manager is not None:
+        return ()
+    return find_later_installs(run.paths.sites, run.paths.user_site)
+
+
+# --- one framework -------------------------------------------------------------------------------
+
+
+def _run_framework(run: Verification, name: str, later: tuple[Evidence, ...]) -> None:
+    run.say("progress", f"{name}: import and convolutions")
+    verdicts = []
+    for uuid in run.slices or (None,):
+        verdict = _run_on_device(run, name, uuid, later)
+        if uuid:  # in its own child each MIG device is device 0
+            verdict = replace(verdict, devices=tuple(replace(d, uuid=uuid) for d in verdict.devices))
+        verdicts.append(verdict)
+        if run.broken:
+            break
+    run.verdicts.append(replace(verdicts[0], devices=tuple(d for v in verdicts for d in v.devices)))
+
+
+def _run_on_device(
+    run: Verification, name: str, uuid: str | None, later: tuple[Evidence, ...]
+) -> FrameworkVerdict:
+    """Run the three stages of a framework, on the MIG device `uuid` if there are several."""
+    hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
+    report, outcome = _ask_and_judge(run, name, {**run.environ, **hidden})
+    times = measure_stages(report)
+    for stage, as_judged in outcome.stages.items():
+        findings = add_later_installs([as_judged.finding] if as_judged.finding else [], later)
+        evidence = as_judged.evidence + (later if stage == "framework" else ())
+        judged = replace(as_judged, finding=next(iter(findings), None), evidence=evidence)
+        run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
+    if refused := judge_extensions(name, report):
+        run.add("framework", refused, None, name, uuid)
+    run.wrong = run.wrong or outcome.wrong
+    causes = [j.finding.cause for j in outcome.stages.values() if j.finding]
+    blind = run.device != "cpu" and "visible_devices_invalid" in causes
+    if blind and (hides := explain_startup_files(run.env, run.environ, name)):
+        run.findings.insert(0, hides)
+    elif outcome.is_bad:
+
+        def cured(environ: Mapping[str, str]) -> bool:
+            return not _ask_and_judge(run, name, {**environ, **hidden})[1].is_bad
+
+        search_settings(run, find_suspects(run, name), cured, [x.path for x in outcome.verdict.libraries])
+    return outcome.verdict
+
+
+def _ask_and_judge(
+    run: Verification, name: str, environ: Mapping[str, str]
+) -> tuple[ProbeReport, FrameworkOutcome]:
+    """Ask a framework. A probe that was started early continues."""
+    early = run.imported.pop(name, None) if environ == run.environ else None
+    report = early() if early else ask_framework(run, name, environ)
+    outcome, saw = judge_framework(run, name, report), report.last("framework")
+    wrong = check_framework_claims(name, saw, run.machine) if saw and run.machine else None
+    if wrong and outcome.stages["framework"].status != "fail":
+        outcome = replace(outcome, stages={**outcome.stages, "framework": wrong})
+    return report, outcome
+
+
+def ask_framework(
+    run: Verification,
+    name: str,
+    environ: Mapping[str, str],
+    *,
+    extensions: Sequence[tuple[str, str]] | None = None,
+    later_input: Callable[[], Mapping[str, Any] | None] | None = None,
+    on_start: Callable[[], None] | None = None,
+) -> ProbeReport:
+    """Run one framework's probe in its own child, with the user's settings except preallocation.
+
+    At its end the probe loads `extensions` (package, file), or those of the environment. With `later_input` it imports
+    the framework and waits for that input. It continues after a mapping, and ends after None.
+    """
+    device, deep, quick = run.device, run.options.deep, run.options.quick
+    if extensions is None:
+        extensions = [] if quick else find_extensions(name, run.paths.sites)
+    request = {
+        "framework": name,
+        "device": device,
+        "ordinals": _list_ordinals(run),
+        "cases": _CASES + (_DEEP[name] if deep else ()),
+        "deep": deep,
+        "pattern": PATTERN,
+        "extensions": extensions,
+        "waits": later_input is not None,
+        "import_only": quick,
+    }
+    talkative = _TALKATIVE if name == "tensorflow" else {}
+    return run_probe(
+        run.env.python,
+        (*_COMMON, *name_framework_probes(name), "alone"),
+        request,
+        environ={**environ, **_make_child_variables(device), **talkative},
+        timeout=run.options.timeout,
+        later_input=later_input,
+        on_start=on_start,
+    )
+
+
+def _list_ordinals(run: Verification) -> list[int]:
+    """Return the GPU to use, or [] for all."""
+    return [] if run.ordinal is None else [run.ordinal]
+
+
+def name_framework_probes(name: str) -> tuple[str, ...]:
+    """Return the probes of a framework's stages. ONNX Runtime also needs the probe that contains its models."""
+    return ("onnx_models", "framework_onnxruntime") if name == "onnxruntime" else (f"framework_{name}",)
+
+
+def _make_child_variables(device: str) -> dict[str, str]:
+    """Return the variables of a framework's child beyond the user's settings.
+
+    It must not reserve nearly the whole GPU, because cuDNN and the next framework would get no memory. On the
+    CPU it must not use GPUs.
+    """
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
+    grown = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    return {**grown, "PYTHONFAULTHANDLER": "1", **hidden}  # a crash then prints its place
+
+
+def measure_stages(report: ProbeReport) -> dict[str, float]:
+    """Return the seconds of each stage: from its first begin to the next stage's begin, or to the last record.
+
+    The time in which an early import waited for its turn is not counted.
+    """
+    starts: dict[str, float] = {}
+    for r in report.all("begin"):
+        starts.setdefault(r["stage"], r["at"])
+    if not starts:
+        return {}  # it ended before its first stage, for example by a module on PYTHONPATH
+    ends = [*list(starts.values())[1:], report.records[-1]["at"]]
+    times = {stage: end - start for (stage, start), end in zip(starts.items(), ends, strict=True)}
+    if "framework" in times:
+        times["framework"] -= sum(r["seconds"] for r in report.all("waited"))
+    return times
+
+
+# --- extensions that are compiled against a framework --------------------------------------------
+#
+# The extensions of torchvision, flash-attn and others load beside one build of a framework only.
+
+# The framework's own library that its extensions are linked with
+_LINKED = {"torch": b"libc10.so", "tensorflow": b"libtensorflow_framework.so"}
+_MOST = 60  # more files than any known environment has
+
+
+def find_extensions(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (package and version, file) for each extension in an environment that is linked with a framework."""
+    if name not in _LINKED:
+        return []
+    required = re.compile(rf"^Requires-Dist:\s*{name}(?![\w.-])", re.MULTILINE)
+    extensions = [
+        (str(one), path)
+        for site in sites
+        for one in list_distributions(site)
+        if required.search(one.metadata)
+        for path in list_modules(one)
+        if _is_linked(path, _LINKED[name])
+    ]
+    return extensions[:_MOST]
+
+
+def list_modules(one: Distribution) -> Iterator[str]:
+    """Yield the compiled files of a distribution that lie in its site-packages folder."""
+    site = f"{one.root}{os.sep}"
+    for row in one.select_rows(".so"):
+        if row.path.endswith(".so") and ".libs" not in row.name and row.path.startswith(site):
+            yield row.path
+
+
+def _is_linked(path: str, library: bytes) -> bool:
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return data.find(library) >= 0
+    except (OSError, ValueError):  # removed meanwhile, or empty
+        return False
+
+
+# --- several frameworks in one process, in both import orders ------------------------------------
+
+
+def _run_together(run: Verification, names: tuple[str, ...]) -> None:
+    """Import the frameworks in one process, then grade one convolution in each: pass if both orders work, a warning if
+    one works, a failure if none does."""
+    run.say("progress", "in one process: " + ", ".join(names))
+    start = time.perf_counter()
+    orders = (names, names[::-1])
+    losers = {order: loser for order in orders if (loser := _find_loser(_ask_together(run, order)))}
+    judged = Judgement("pass", f"{' and '.join(names)} work in one process, whichever is imported first")
+    if losers:
+        order, (name, _) = next(iter(losers.items()))
+        good = next((order[0] for order in orders if order not in losers), None)
+        finding = make_finding(
+            "framework_order_matters" if good else "frameworks_conflict",
+            tuple(
+                Evidence(f"{name}: {how}", "imported in the order " + ", ".join(order))
+                for order, (name, how) in losers.items()
+            ),
+            confidence="certain",
+            framework=name,
+            other=order[0] if order[0] != name else order[-1],
+            order=", ".join(order),
+            first=good,
+        )
+        judged = replace(fail_with(finding), status="warn" if good else "fail")
+    run.add("framework", judged, time.perf_counter() - start, ", ".join(names))
+
+
+def _ask_together(run: Verification, order: Sequence[str]) -> ProbeReport:
+    request = {
+        "device": run.device,
+        "ordinals": _list_ordinals(run) or ([] if run.device == "cpu" else [0]),
+        "cases": ["conv2d"],
+        "order": list(order),
+        "pattern": PATTERN,
+    }
+    return run_probe(
+        run.env.python,
+        (*_COMMON, *(part for name in order for part in name_framework_probes(name)), "together"),
+        request,
+        environ={**run.environ, **_make_child_variables(run.device)},
+        timeout=run.options.timeout,
+    )
+
+
+def _find_loser(report: ProbeReport) -> tuple[str, str] | None:
+    """Return the framework that failed beside the others, and how; None if all are right."""
+    current = ""
+    for r in report.records:
+        if r["kind"] == "enter":
+            current = r["framework"]
+        elif r["kind"] == "failed":
+            return current, clean(str(r["text"]), 500)
+        elif r["kind"] == "convolution" and not r["ok"]:
+            return current, f"{r['case']} {r['dtype']} {r['which']} is wrong"
+    return (current, report.death) if report.death else None

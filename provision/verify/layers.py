@@ -1,0 +1,381 @@
+"""Stages 1 to 4: driver, runtime, libraries and cuDNN. Then several GPUs together.
+
+One child runs stages 1, 2 and 4. Stage 3 reads files in this process.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ..model import Event, Evidence, Finding, Machine
+from ..profiles.findings import make_finding
+from .causes import (
+    describe_call,
+    explain_cuda_call,
+    explain_cudnn_call,
+    explain_loader_message,
+    explain_memory,
+    list_memory,
+)
+from .disk import explain_unloaded, judge_libraries
+from .libraries import format_cudnn_version, is_inside, map_owners, pick_library, read_built_major
+from .probe import ProbeReport, Record, run_probe
+from .settings import find_suspects, search_settings
+from .state import Judgement, LibraryPaths, Verification, ask_driver, fail_with, find_low_memory
+
+STAGES = ("driver", "runtime", "libraries", "cudnn")
+_PROBED = ("driver", "runtime", "cudnn")
+
+
+def run_layers(run: Verification) -> None:
+    """Run stages 1 to 4, which need a GPU, and the stages of further MIG devices."""
+    if run.device == "cpu":
+        run.early_probes.drop()
+        run.early_probes.read_ahead()
+        return run.skip(STAGES, "not needed on the CPU")
+    text = "driver, runtime and cuDNN"
+    run.emit(Event(kind="progress", stage="verify", text=text, done=0, total=7, unit="stages"))
+    with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
+        if run.early_probes.driver_report is None:
+            pending = pool.submit(_ask, run, run.environ)
+        else:
+            run.early_probes.libraries.set_result(find_library_paths(run))
+            pending = run.early_probes.driver_report
+        start = time.perf_counter()
+        on_disk = judge_libraries(run)
+        disk_seconds = time.perf_counter() - start
+        run.early_probes.read_ahead()
+        if machine := run.early_probes.machine:
+            run.machine = machine.result()
+        elif run.baseline.read_machine:
+            run.machine = run.baseline.read_machine()
+        report = run.lowlevel = pending.result()
+    for number, stage in enumerate(STAGES, 1):
+        if stage == "libraries":
+            run.add(stage, on_disk, disk_seconds)
+        elif stage == "cudnn" and on_disk.status == "skip":
+            return run.skip([stage], on_disk.detail)
+        else:
+            run.add(stage, judged := _judge_layer(run, report, stage), _measure(report, stage))
+            run.wrong = run.wrong or (stage == "cudnn" and _is_wrong(report, judged))
+        if run.broken:
+            if stage != "libraries":
+                _search_layers(run, report, stage)
+            return run.skip_rest(STAGES[number:])
+    return _run_slices(run, report)
+
+
+def find_library_paths(run: Verification) -> LibraryPaths:
+    """Return the libraries that stages 2 and 4 load.
+
+    The loader's libcudart and libcudnn are used for a CUDA build in an environment that contains no libcudart.
+    """
+    files, major = run.installed.files, _find_major(run)
+    cudart = pick_library(files, "libcudart", major) or pick_library(files, "libcudart")
+    system = any(run.installed.builds.values()) and cudart is None
+    sonames = {"13": "libcudart.so.13", "12": "libcudart.so.12", "11": "libcudart.so.11.0"}
+    helpers = (pick_library(files, family, major) for family in ("libnvrtc", "libcublasLt", "libcublas"))
+    return {
+        "libcudart": [cudart] if cudart else [s for m, s in sonames.items() if system and major in (None, m)],
+        "libcudnn": pick_library(files, "libcudnn") or ("libcudnn.so.9" if system else None),
+        "helpers": [path for path in helpers if path],
+    }
+
+
+def _find_major(run: Verification) -> str | None:
+    """Return the CUDA major version of the environment's cuDNN.
+
+    It comes from the lock, else from the package's name, else from the build of the frameworks.
+    """
+    if run.lock and run.lock.plan.cuda_major:
+        return run.lock.plan.cuda_major
+    names = (re.search(r"-cu(\d+)$", p.name) for p in run.installed.packages if p.is_cudnn)
+    named = next((match[1] for match in names if match), None)
+    return named or read_built_major(run.paths)
+
+
+def _ask(run: Verification, environ: Mapping[str, str]) -> ProbeReport:
+    """Ask all again, in a child of its own, under other variables."""
+    paths = find_library_paths(run)
+    return ask_driver(run.env, environ, run.ordinal, run.options.timeout, lambda: paths)
+
+
+def _measure(report: ProbeReport, stage: str) -> float | None:
+    """Return the seconds of a stage of the low-level probe, from the end of the stage before it."""
+    ends = {r["stage"]: r["at"] for r in report.all("stage")}
+    if stage not in ends:
+        return None
+    before = {"runtime": "driver", "cudnn": "runtime"}.get(stage, "")
+    waited = report.last("paths")  # the time in which the driver's stage waited does not count
+    start = waited["at"] if waited and before == "driver" else ends.get(before, 0.0)
+    return float(ends[stage] - start)
+
+
+def _search_layers(run: Verification, report: ProbeReport, stage: str) -> None:
+    """Search for the setting that made stage 1, 2 or 4 fail. The stages below it must pass too."""
+
+    def cured(environ: Mapping[str, str]) -> bool:
+        again = _ask(run, environ)
+        upto = _PROBED[: _PROBED.index(stage) + 1]
+        return all(_judge_layer(run, again, s).status in ("pass", "warn") for s in upto)
+
+    mapped = [p for p, _ in report.values("cudnn").get("mapped", ())]
+    libcuda = report.values("driver").get("libcuda")
+    suspects = [s for s in find_suspects(run) if s.variable not in ("PYTHONPATH", "user site")]
+    search_settings(run, suspects, cured, [*mapped, libcuda] if libcuda else mapped)
+
+
+def _run_slices(run: Verification, report: ProbeReport) -> None:
+    """Run the stages for each further MIG device in its own child. CUDA shows a process only one MIG device."""
+    uuids = report.values("driver").get("mig", ())
+    if run.ordinal is not None or len(uuids) < 2:
+        return
+    run.slices = tuple(uuids)
+    for uuid in uuids[1:]:
+        again = _ask(run, {**run.environ, "CUDA_VISIBLE_DEVICES": uuid})
+        for stage in _PROBED:
+            run.add(stage, _judge_layer(run, again, stage), _measure(again, stage), device=uuid)
+            if run.broken:
+                return
+
+
+# --- the judgement of stages 1, 2 and 4 ----------------------------------------------------------
+
+_UNREACHED = {
+    "driver": "the test process reported nothing",
+    "cudnn": "cuDNN was not tested, because an earlier step failed",
+}
+
+
+def _judge_layer(run: Verification, report: ProbeReport, stage: str) -> Judgement:
+    record = report.stage_record(stage)
+    if record and stage == "driver":
+        return _judge_driver(run, record)
+    if record and stage == "runtime":
+        return _judge_runtime(run, report, record)
+    if record:
+        return _judge_cudnn(run, report, record)
+    if report.death and report.stage == stage:
+        return Judgement("fail", report.death, report.words(), _explain_death(report, stage))
+    if stage == "runtime" and not report.malformed:
+        return Judgement("skip", "the environment contains no CUDA runtime")
+    return Judgement("fail", report.death or _UNREACHED[stage], report.words())
+
+
+def _explain_death(report: ProbeReport, stage: str) -> Finding | None:
+    evidence = (Evidence(report.death or "", stage), *report.words(3))
+    if stage == "cudnn" and report.finished.signal == "SIGBUS":
+        return make_finding("cudnn_file_truncated", evidence)
+    if stage in ("driver", "runtime") and report.finished.timed_out:
+        return make_finding("driver_does_not_answer", evidence, confidence="possible")
+    return None
+
+
+def _judge_driver(run: Verification, record: Record) -> Judgement:
+    """Judge stage 1."""
+    saw, ordinal = record["values"], run.ordinal
+    rows = [
+        (saw.get("libcuda"), "libcuda.so.1"),
+        (saw.get("kernel_module"), "/proc/driver/nvidia/version"),
+    ]
+    if saw.get("visible") is not None:
+        rows.append((f"CUDA_VISIBLE_DEVICES={saw['visible']}", "environment"))
+    rows += [(f["problem"], f["path"]) for f in saw.get("files", ())]
+    evidence = tuple(Evidence(text, where) for text, where in rows if text)
+    if failed := record["failed"]:
+        return Judgement("fail", describe_call(failed), evidence, explain_cuda_call(failed, saw, saw))
+    devices = saw["devices"]
+    if ordinal is not None and ordinal not in [d["index"] for d in devices]:
+        many = len(devices)
+        return fail_with(
+            make_finding(
+                "device_not_visible", evidence, confidence="certain", device=ordinal, count=many,
+                choices=f"one of cuda:0 to cuda:{many - 1}" if many > 1 else "cuda:0",
+            )
+        )  # fmt: skip
+    if run.machine and (claim := check_driver_claims(saw, run.machine)):
+        return claim
+    library, module = _parse_libcuda_version(saw), saw.get("kernel_module")
+    mismatch = None
+    # A cuda-compat library differs on purpose.
+    if library and module and library != module and "compat" not in (saw.get("libcuda") or ""):
+        mismatch = make_finding(
+            "libcuda_differs_from_module", evidence, confidence="possible", library=library, module=module
+        )
+    names = ", ".join(f"{d['name']} ({d['capability']})" for d in devices)
+    detail = f"driver {module or library or 'of unknown version'}, CUDA {saw['cuda']}: {names}"
+    return Judgement("warn" if mismatch else "pass", detail, evidence, mismatch)
+
+
+def _parse_libcuda_version(saw: Mapping[str, Any]) -> str | None:
+    """Return the driver's version in the file name of libcuda."""
+    match = re.search(r"libcuda\.so\.(\d+\.\d+(\.\d+)?)$", os.path.realpath(saw.get("libcuda") or ""))
+    return match[1] if match else None
+
+
+def _judge_runtime(run: Verification, report: ProbeReport, record: Record) -> Judgement:
+    """Judge stage 2."""
+    saw, failed = record["values"], record["failed"]
+    memory = list_memory(saw)
+    if failed:
+        words = describe_call(failed)
+        finding = explain_cuda_call(failed, saw, report.values("driver"))
+        if finding is None and failed.get("code") is None:
+            finding = explain_unloaded(run, run.installed.cuda_framework, words) or explain_loader_message(
+                words, (Evidence(words, "libcudart"),)
+            )
+        return Judgement("fail", words, memory, finding)
+    free = ", ".join(f"{m['free_mib']} of {m['total_mib']} MiB free" for m in saw["memory"])
+    detail = f"CUDA runtime {saw['version']}: {free}"
+    evidence = (Evidence(saw["libcudart"], "libcudart"), *memory)
+    if find_low_memory(report) is None:
+        return Judgement("pass", detail, evidence)
+    finding = explain_memory(f"Little GPU memory is free: {free}", saw, memory, "possible")
+    return Judgement("warn", detail, evidence, finding)
+
+
+def _judge_cudnn(run: Verification, report: ProbeReport, record: Record) -> Judgement:
+    """Judge stage 4. uv can link the environment's libraries from its cache."""
+    saw, failed, owned = record["values"], record["failed"], map_owners(run.installed.packages)
+    files = [p for p, _ in saw["mapped"]]
+    evidence = tuple(Evidence(p, "mapped") for p in files if "libcudnn" in p)
+    foreign: tuple[str, ...] = ()
+    if pick_library(run.installed.files, "libcudnn"):
+        copies = (p for p in files if os.path.basename(p).startswith("libcudnn"))
+        outside = (p for p in copies if not is_inside(p, run.paths.roots))
+        foreign = tuple(p for p in outside if os.path.realpath(p) not in owned)
+    if failed:
+        finding = explain_cudnn_call(failed, report.complaints(), find_low_memory(report))
+        return Judgement("fail", describe_call(failed), report.complaints() + evidence, finding, foreign)
+    if foreign:
+        return fail_with(make_finding("cudnn_from_outside", evidence, library=foreign[0]), foreign)
+    version = format_cudnn_version(saw["number"])
+    return Judgement(
+        "pass", f"cuDNN {version}: a convolution through ctypes gives the correct result", evidence
+    )
+
+
+def _is_wrong(report: ProbeReport, judged: Judgement) -> bool:
+    """Return whether stage 4 computed wrong numbers, or used another cuDNN than the environment's."""
+    record = report.stage_record("cudnn")
+    if record is None or record["failed"] is None:
+        return record is not None and bool(judged.foreign)
+    return bool(record["failed"]["call"] == "cudnnConvolutionForward" and not record["failed"]["code"])
+
+
+# --- hardware that only the environment reports --------------------------------------------------
+
+
+def check_driver_claims(saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
+    """Return a failure if stage 1 reports other GPUs or another driver than gpuenv reads, else None.
+
+    A cuda-compat libcuda has another version than the kernel module on purpose.
+    """
+    uuids = [d["uuid"] for d in saw.get("devices", ())] + list(saw.get("mig", ()))
+    if judged := _check_uuids("the environment's Python", uuids, machine):
+        return judged
+    driver, module, library = machine.driver, saw.get("kernel_module"), _parse_libcuda_version(saw)
+    compat = any("compat" in (path or "") for path in (saw.get("libcuda"), driver.libcuda))
+    if (driver.kernel_module or module) and module != (driver.kernel_module or driver.library):
+        reported = f"the kernel module {module}" if module else "no kernel module"
+    elif library and driver.library and not compat and library not in (driver.library, driver.kernel_module):
+        reported = f"libcuda {library}"
+    else:
+        return None
+    read = driver.kernel_module or driver.library or "none"
+    title = f"The environment's Python reports {reported}; this machine's driver is {read}"
+    return _judge_contradiction(title, reported, f"driver {read}")
+
+
+def check_framework_claims(name: str, saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
+    """Return a failure if a framework reports GPUs that gpuenv does not read, else None.
+
+    JAX and TensorFlow report no UUIDs.
+    """
+    return _check_uuids(name, [d["uuid"] for d in saw.get("devices", ()) if d["uuid"]], machine)
+
+
+def _check_uuids(who: str, uuids: Collection[str], machine: Machine) -> Judgement | None:
+    known = {_strip_uuid(u) for g in machine.gpus for u in (g.uuid, *g.mig) if u}
+    unread = sum(g.uuid is None for g in machine.gpus)  # GPUs that gpuenv may not read
+    strange = [u for u in dict.fromkeys(uuids) if _strip_uuid(u) not in known]
+    if len(strange) <= unread:
+        return None
+    read = ", ".join(str(g.uuid) for g in machine.gpus) or machine.driver.problem or "no GPU"
+    title = f"{who[0].upper()}{who[1:]} reports the GPU {strange[0]}, which this machine does not have"
+    return _judge_contradiction(title, ", ".join(strange), read)
+
+
+def _strip_uuid(uuid: str) -> str:
+    """Return the digits of a UUID: CUDA and NVML write different prefixes.
+
+    Drivers before R470 name a MIG device by its card.
+    """
+    match = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid.lower())
+    return match[0] if match else uuid
+
+
+def _judge_contradiction(title: str, reported: str, read: str) -> Judgement:
+    evidence = (Evidence(reported, "reported"), Evidence(read, "read by gpuenv"))
+    return fail_with(
+        make_finding("hardware_not_of_machine", evidence, confidence="certain", difference=title)
+    )
+
+
+# --- several GPUs together: copies between them, and a sum by NCCL -------------------------------
+
+_SECONDS = 60.0
+# NCCL's NVLink multicast allocates in the switch, which other machines share. A sum of kilobytes needs none.
+_GENTLE = {"NCCL_NVLS_ENABLE": "0"}
+
+
+def run_peers(run: Verification) -> None:
+    """Add the stage where several GPUs are to be verified and the stages below it passed."""
+    if run.lowlevel is None or run.broken or run.ordinal is not None:
+        return
+    ordinals = [d["index"] for d in run.lowlevel.values("driver").get("devices", ())]
+    cudart = run.lowlevel.values("runtime").get("libcudart")
+    if len(ordinals) < 2 or not cudart:
+        return
+    nccl = [p for s in run.paths.sites for p in glob.glob(f"{glob.escape(s)}/nvidia/nccl/lib/libnccl.so.2")]
+    if os.path.isdir(os.path.join(run.paths.prefix, "conda-meta")):
+        nccl += glob.glob(f"{glob.escape(run.paths.prefix)}/lib/libnccl.so.2")
+    start = time.perf_counter()
+    report = run_probe(
+        run.env.python,
+        ("report", "driver", "runtime", "peers"),
+        {"libcudart": cudart, "libnccl": nccl[0] if nccl else None, "ordinals": ordinals},
+        environ={**_GENTLE, **run.environ},
+        timeout=min(run.options.timeout, _SECONDS),
+        options=("-I", "-S", "-B"),
+    )
+    run.add("peers", judge_peers(report, len(ordinals)), time.perf_counter() - start)
+
+
+def judge_peers(report: ProbeReport, many: int) -> Judgement:
+    """Pass where every copy and the sum are right; else a warning that says what did not work."""
+    copies, sums, failed = report.all("copy"), report.last("all_reduce"), report.last("failed")
+    named = [f"device {r['source']} to device {r['target']}" for r in copies]
+    evidence = tuple(
+        Evidence(
+            f"{name}, {'direct' if r['direct'] else 'through the host'}: {'right' if r['ok'] else 'wrong'}",
+            "cudaMemcpyPeer",
+        )
+        for name, r in zip(named, copies, strict=True)
+    )
+    wrong = [name for name, r in zip(named, copies, strict=True) if not r["ok"]]
+    if report.death or failed or wrong or (sums and not sums["ok"]):
+        what = report.death or (describe_call(failed) if failed else None)
+        what = what or ("wrong copies: " + ", ".join(wrong) if wrong else "NCCL's sum is wrong")
+        advice = "single GPUs work. For problems with several GPUs, check nvidia-smi topo -m and the IOMMU setting, and run with NCCL_DEBUG=INFO"
+        return Judgement("warn", f"{what}; {advice}", (*evidence, *report.words(4)))
+    direct = sum(bool(r["direct"]) for r in copies)
+    summed = "NCCL's all-reduce gives correct results" if sums else "the environment does not contain NCCL"
+    transfers = f"{len(copies)} data transfers between them are correct, {direct} of them direct"
+    return Judgement("pass", f"{many} GPUs: {transfers}; {summed}", evidence)

@@ -1,0 +1,404 @@
+"""The NVIDIA libraries of an environment: its packages, their files, and the commands that install them again.
+
+Only files of the environment are read. It needs no pip.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..environment.distributions import (
+    Distribution,
+    RecordRow,
+    find_distribution,
+    list_conda_records,
+    list_distributions,
+)
+from ..model import FRAMEWORKS, Environment, normalize_name
+from ..system import process, untrusted
+from ..system.file_digest import hash_readable
+
+CUDNN_PACKAGE = re.compile(r"^(nvidia-cudnn(-cu\d+)?|cudnn|libcudnn)$")
+_FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")
+_CONDA = re.compile(r"^(cudnn|libcudnn|cudatoolkit|cuda-|libcu|libnv)")
+_FRAMEWORKS = re.compile(r"(jax|jaxlib|tensorflow)(-|$)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PythonPaths:
+    """The folders that the target's Python searches, and its `version`.
+
+    `sites` are its site-packages folders in the order of sys.path. `roots` are the folders of the environment's
+    own files. `frameworks` is framework -> the file that this Python would import. `problems` are errors of the query.
+    """
+
+    prefix: str
+    version: str
+    sites: tuple[str, ...]
+    roots: tuple[str, ...]
+    user_site: str | None = None
+    frameworks: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LibraryPackage:
+    """An installed package that contains NVIDIA libraries, or that may require them."""
+
+    name: str
+    version: str
+    files: tuple[RecordRow, ...] = ()
+    requires: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    @property
+    def is_cudnn(self) -> bool:
+        return bool(CUDNN_PACKAGE.match(self.name))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstalledLibraries:
+    """The CUDA packages and libraries of an environment. `files` are paths of libraries. `builds` is framework ->
+    whether it is a CUDA build."""
+
+    paths: PythonPaths
+    packages: tuple[LibraryPackage, ...] = ()
+    files: tuple[str, ...] = ()
+    builds: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def cuda_framework(self) -> str:
+        """The first framework with a CUDA build, or ""."""
+        return next((name for name, cuda in self.builds.items() if cuda), "")
+
+
+def read_installed(paths: PythonPaths) -> InstalledLibraries:
+    """Read which CUDA packages and libraries an environment has, from dist-info folders and conda-meta."""
+    packages = (*(p for site in paths.sites for p in read_wheels(site)), *read_conda(Path(paths.prefix)))
+    sites = (glob.escape(site) for site in paths.sites)
+    folders = [f for s in sites for f in (*glob.glob(f"{s}/nvidia/*/lib"), *glob.glob(f"{s}/torch/lib"))]
+    if os.path.isdir(os.path.join(paths.prefix, "conda-meta")):
+        folders.append(os.path.join(paths.prefix, "lib"))
+    return InstalledLibraries(
+        paths=paths,
+        packages=packages,
+        files=tuple(path for folder in folders for path in list_libraries(folder)),
+        builds=_find_cuda_builds(paths, packages),
+    )
+
+
+def read_wheels(site: str) -> Iterable[LibraryPackage]:
+    for one in list_distributions(site):
+        if one.name.startswith("nvidia-") or one.name == "torch":
+            files = tuple(row for row in list_shared(one) if "/lib" in row.name)
+            if one.name == "torch":
+                files = tuple(row for row in files if _FAMILIES.match(os.path.basename(row.name)))
+        elif _FRAMEWORKS.match(one.name):
+            files = ()
+        else:
+            continue
+        requires = tuple(name for name in one.requires if name.startswith("nvidia-"))
+        yield LibraryPackage(name=one.name, version=one.version, files=files, requires=requires)
+
+
+def list_shared(one: Distribution) -> Iterable[RecordRow]:
+    """Yield the shared libraries that a wheel lists."""
+    for row in one.select_rows(".so"):
+        if re.search(r"\.so(\.\d+)*$", row.name):
+            yield row._replace(path=os.path.normpath(row.path))
+
+
+def read_conda(prefix: Path) -> Iterable[LibraryPackage]:
+    for record in list_conda_records(prefix):
+        if _CONDA.match(record.name):
+            files = tuple(
+                row
+                for row in record.rows
+                if re.search(r"/lib[^/]*\.so(\.\d+)*$", row.name) and (row.digest or row.size is not None)
+            )
+            yield LibraryPackage(name=record.name, version=record.version, files=files)
+
+
+def list_libraries(folder: str) -> list[str]:
+    """Return the CUDA and cuDNN libraries in a folder, by name; empty if the folder cannot be read."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    return [os.path.join(folder, n) for n in names if _FAMILIES.match(n) and ".so" in n]
+
+
+def pick_library(files: Sequence[str], family: str, major: str | None = None) -> str | None:
+    """Return the first file `lib<family>.so.<major>`, of any major version without `major`.
+
+    This is the name that the loader requests. The development link without a number is never returned.
+    """
+    number = re.escape(major) if major else r"\d+"
+    pattern = re.compile(rf"^{family}(-[0-9a-f]+)?\.so\.{number}(\.\d+)*$")
+    named = [f for f in files if pattern.match(os.path.basename(f))]
+    return min(named, key=lambda f: len(os.path.basename(f)), default=None)
+
+
+def find_other_cudnn(paths: PythonPaths, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the libcudnn files outside the environment that the loader would find.
+
+    It searches LD_LIBRARY_PATH and its cache.
+    """
+    folders = [folder for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    found = [f for d in folders for f in list_libraries(d) if os.path.basename(f).startswith("libcudnn.so")]
+    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
+        if os.access(program, os.X_OK):
+            cache = process.run([program, "-p"], timeout=10).stdout
+            found += re.findall(r"=> (\S*/libcudnn\.so\S*)$", cache, re.MULTILINE)
+            break
+    return tuple(dict.fromkeys(path for path in found if not is_inside(path, paths.roots)))
+
+
+def is_inside(path: str, roots: Sequence[str]) -> bool:
+    """Return whether a file is in one of the folders, as named or with links resolved."""
+    named = (path, os.path.realpath(path))
+    return any(p == root or p.startswith(root.rstrip("/") + "/") for p in named for root in roots)
+
+
+def map_owners(packages: Sequence[LibraryPackage]) -> dict[str, LibraryPackage]:
+    """Return resolved path -> package for each library file, because uv may link files into its cache."""
+    owned: dict[str, LibraryPackage] = {}
+    for package in packages:
+        for row in package.files:
+            owned.setdefault(os.path.realpath(row.path), package)
+    return owned
+
+
+# --- builds of frameworks ------------------------------------------------------------------------
+
+
+_TENSORFLOW = "python/platform/build_info.py"
+_CUDA_MAJOR = {
+    "torch": ("version.py", r"^cuda\b[^=]*= *['\"](\d+)\."),
+    "tensorflow": (_TENSORFLOW, r"['\"]cuda_version['\"]\s*[,:]\s*['\"](\d+)\."),
+    "onnxruntime": ("capi/build_and_package_info.py", r"^cuda_version *= *['\"](\d+)\."),
+}
+"""Where a framework states its CUDA. JAX does not."""
+
+
+def _find_cuda_builds(paths: PythonPaths, packages: Sequence[LibraryPackage]) -> dict[str, bool]:
+    """Return framework -> whether it is a CUDA build, without importing it."""
+    builds = {}
+    for name, origin in paths.frameworks.items():
+        package = Path(origin).parent
+        if name == "torch":
+            stated = re.search(r"^cuda\b[^=]*= *(.+)$", _read_text(package / "version.py"), re.MULTILINE)
+            builds[name] = stated is None or stated[1].strip() != "None"
+        elif name == "tensorflow":
+            text = _read_text(package / _TENSORFLOW)
+            builds[name] = not re.search(r"is_cuda_build['\"]\s*[,:]\s*False", text)
+        elif name == "onnxruntime":
+            builds[name] = any((package / "capi").glob("libonnxruntime_providers_cuda.*"))
+        else:
+            builds[name] = any(
+                re.match(r"jax-cuda\d+-(plugin|pjrt)$", p.name)
+                or (p.name == "jaxlib" and "cuda" in p.version)
+                for p in packages
+            )
+    return builds
+
+
+def read_built_major(paths: PythonPaths) -> str | None:
+    """Return the CUDA major version that the frameworks on disk were built with, or None if they differ."""
+    majors = set()
+    for name, origin in paths.frameworks.items():
+        if name in _CUDA_MAJOR:
+            file, pattern = _CUDA_MAJOR[name]
+            majors |= set(re.findall(pattern, _read_text(Path(origin).parent / file), re.MULTILINE)[:1])
+    return majors.pop() if len(majors) == 1 else None
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return untrusted.read_text(path)
+    except OSError:
+        return ""
+
+
+def read_requirements(sites: Sequence[str], package: str) -> tuple[str, ...]:
+    """Return the NVIDIA requirements of an installed wheel with versions, without markers."""
+    one = find_distribution(sites, normalize_name(package))
+    rows = [r.partition(";")[0] for r in one.requirements if r.startswith("nvidia-")] if one else []
+    return tuple(re.sub(r"[\s()]", "", row) for row in rows)
+
+
+# --- versions of cuDNN ---------------------------------------------------------------------------
+
+
+def format_cudnn_version(value: Any) -> str | None:
+    """Return cuDNN's version number in three parts: 8907 is 8.9.7, 91002 is 9.10.2.
+
+    Some frameworks report a list, [9, 19, 0], or a string.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (list, tuple)):
+        return ".".join(str(v) for v in value)
+    if value >= 90000:
+        return f"{value // 10000}.{value // 100 % 100}.{value % 100}"
+    return f"{value // 1000}.{value // 100 % 10}.{value % 100}"
+
+
+def shorten_version(version: str | None) -> str | None:
+    """Return the three parts of a cuDNN version on which plan and loaded library must agree."""
+    return None if version is None else ".".join(version.split(".")[:3])
+
+
+# --- files as their packages list them -----------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileProblem:
+    """A file that differs from its package's list. `kind` is missing, short, size or hash."""
+
+    kind: str
+    path: str
+    text: str
+
+
+DIFFERENCES = {
+    "missing": "is missing",
+    "short": "is truncated",
+    "size": "has the wrong size",
+    "hash": "has different content",
+}
+"""What the kinds of FileProblem are called."""
+
+
+def check_files(files: Sequence[RecordRow], hashes: bool) -> list[FileProblem]:
+    """Return the files that are missing or have the wrong size, and with `hashes` those with other bytes."""
+    problems = [p for row in files if (p := _check_size(row))]
+    bad = {p.path for p in problems}
+    rest = [row for row in files if hashes and row.digest and row.path not in bad]
+    rest.sort(key=lambda row: -(row.size or 0))
+    with ThreadPoolExecutor(max_workers=4) as pool:  # hashing releases the interpreter's lock
+        for row, digest in zip(rest, pool.map(hash_readable, (row.path for row in rest)), strict=True):
+            if digest != row.digest:
+                text = f"sha256 {digest or 'cannot be read'}, recorded {row.digest}"
+                problems.append(FileProblem(kind="hash", path=row.path, text=text))
+    return problems
+
+
+def _check_size(row: RecordRow) -> FileProblem | None:
+    try:
+        size = os.stat(row.path).st_size
+    except OSError as error:
+        return FileProblem(kind="missing", path=row.path, text=error.strerror or "missing")
+    if row.size is None or size == row.size:
+        return None
+    kind = "short" if size < row.size and _is_cut_short(row.path, size) else "size"
+    return FileProblem(kind=kind, path=row.path, text=f"{size} bytes, recorded {row.size}")
+
+
+def _is_cut_short(path: str, size: int) -> bool:
+    """Return whether an ELF file ends before its section headers, which linkers write last."""
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(64)
+    except OSError:
+        return True
+    if head[:5] != b"\x7fELF\x02":
+        return True
+    start = int.from_bytes(head[40:48], "little")
+    entry, count = int.from_bytes(head[58:60], "little"), int.from_bytes(head[60:62], "little")
+    return start + entry * count > size
+
+
+# --- commands that install packages --------------------------------------------------------------
+
+# The family of a library's name, and the wheel that brings it (nvidia-cublas-cu12, nvidia-cublas).
+_WHEELS = {
+    "cudart": "cuda-runtime", "cublas": "cublas", "cudnn": "cudnn", "cufft": "cufft", "curand": "curand",
+    "cusolver": "cusolver", "cusparseLt": "cusparselt", "cusparse": "cusparse", "cupti": "cuda-cupti",
+    "nvrtc": "cuda-nvrtc", "nvJitLink": "nvjitlink", "nccl": "nccl", "nvshmem": "nvshmem",
+    "cufile": "cufile", "nvjpeg": "nvjpeg", "npp": "npp",
+}  # fmt: skip
+
+
+def find_wheel_family(library: str) -> str | None:
+    """Return the part of a wheel's name that says which libraries it has: "cuda-runtime" for libcudart.so.12."""
+    stem = library[3:].partition(".so")[0]
+    return next((wheel for family, wheel in _WHEELS.items() if stem.startswith(family)), None)
+
+
+def name_nvidia_wheel(library: str) -> str | None:
+    """Return the NVIDIA wheel that contains a library, by its soname: "nvidia-cuda-runtime-cu12"."""
+    wheel, major = find_wheel_family(library), re.search(r"\.so\.(\d+)", library)
+    if wheel is None or not library.startswith("lib"):
+        return None
+    old = wheel == "cuda-runtime" and major and int(major[1]) < 13
+    return f"nvidia-{wheel}-cu{major[1]}" if old and major else f"nvidia-{wheel}"
+
+
+def list_needed(framework: str, wheels: Sequence[str], paths: PythonPaths) -> list[str]:
+    """Return the framework's requirements of some wheels, in pip's form."""
+    required = read_requirements(paths.sites, framework)
+    return [r for w in wheels for r in required if re.match(rf"nvidia-{w}(-cu\d+)?([^\w-]|$)", r)]
+
+
+def make_install_command(
+    framework: str, wheels: Sequence[str], env: Environment, installed: InstalledLibraries
+) -> str:
+    """Return the command that installs some NVIDIA wheels ("cudnn").
+
+    It installs the requirement itself, or TensorFlow's extra if more packages are missing.
+    """
+    if env.made_by_gpuenv:
+        return make_repair_command(env)
+    sites, packages = installed.paths.sites, installed.packages
+    needed = list_needed(framework, wheels, installed.paths)
+    if not needed:  # a release that does not state its wheels
+        named = framework or "|".join(FRAMEWORKS)
+        return f"gpuenv create NEW --framework {named}, a new environment with matching libraries"
+    version = next((p.version for p in packages if p.name == framework), None)
+    required = {re.split(r"[^\w-]", r)[0] for r in read_requirements(sites, framework)}
+    if framework == "tensorflow" and version and len(required - {p.name for p in packages}) > 1:
+        needed = [f"tensorflow[and-cuda]=={version}"]
+    return make_pip_command(env, sites, needed)
+
+
+def make_pip_command(
+    env: Environment, sites: Sequence[str], what: Sequence[str], *, again: bool = False
+) -> str:
+    """Return the command that installs packages into an environment, with pip if it is installed, else with uv.
+
+    `again` installs the packages again to restore their files.
+    """
+    python, names = shlex.quote(env.python), " ".join(map(shlex.quote, what))
+    if any((Path(s) / "pip").is_dir() for s in sites):
+        options = " --force-reinstall --no-deps --no-cache-dir" if again else ""
+        return f"{python} -m pip install{options} {names}"
+    options = " --reinstall --no-deps --refresh" if again else ""
+    return f"uv pip install --python {python}{options} {names}"
+
+
+def make_repair_command(env: Environment) -> str:
+    """Return the command that restores an environment of gpuenv from its lock."""
+    return f"gpuenv repair {shlex.quote(env.path)}"
+
+
+def make_reinstall_command(env: Environment, package: LibraryPackage) -> str:
+    """Return the command that restores the files of a package."""
+    if env.made_by_gpuenv:
+        return make_repair_command(env)
+    if env.manager == "conda" and not package.name.startswith("nvidia-"):
+        prefix = shlex.quote(env.path)
+        return f"conda install --prefix {prefix} --force-reinstall {package.name}={package.version}"
+    match = re.match(r".*/(site|dist)-packages(?=/)", package.files[0].path) if package.files else None
+    what = f"{package.name}=={package.version}"
+    return make_pip_command(env, [match[0]] if match else [], [what], again=True)

@@ -1,0 +1,361 @@
+"""Runs a probe in the environment's own Python, and reads its report and cuDNN's API log."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pkgutil
+import re
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..model import Evidence
+from ..system import process, scratch_folders
+from ..system.redaction import clean
+
+Record = dict[str, Any]
+NO_ANSWER = "no answer within"
+ENDED_BY = "the process was ended by"
+"""How the words begin that say how a probe's process ended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeReport:
+    """The records of a probe in order, and the end of its process.
+
+    `seconds` is the deadline that it ran under. `log` holds the kept lines of cuDNN's API log. `malformed` is what
+    is wrong with the first record that lacks what its kind must hold.
+    """
+
+    records: tuple[Record, ...]
+    finished: process.Finished
+    seconds: float
+    log: str = ""
+    malformed: str | None = None
+
+    def all(self, kind: str) -> list[Record]:
+        return [r for r in self.records if r["kind"] == kind]
+
+    def last(self, kind: str) -> Record | None:
+        return next((r for r in reversed(self.records) if r["kind"] == kind), None)
+
+    def stage_record(self, stage: str) -> Record | None:
+        """The record of a stage of the low-level probe, or None if it was not reached."""
+        return next((r for r in self.all("stage") if r["stage"] == stage), None)
+
+    def values(self, stage: str) -> Mapping[str, Any]:
+        """The values that a stage of the low-level probe reported; empty if it was not reached."""
+        record = self.stage_record(stage)
+        return record["values"] if record else {}
+
+    @property
+    def death(self) -> str | None:
+        """How the process ended, as a sentence, or None if it ended well."""
+        if self.finished.ok:
+            return f"its report is malformed: {self.malformed}" if self.malformed else None
+        last = self.last("begin")
+        doing = f" while {last['doing']}" if last else ""
+        if self.finished.timed_out:
+            return f"{NO_ANSWER} {self.seconds:g} s{doing}"
+        if self.finished.signal:
+            return f"{ENDED_BY} {self.finished.signal}{doing}"
+        return f"the process exited with status {self.finished.returncode}{doing}"
+
+    @property
+    def stage(self) -> str | None:
+        """The stage that the process was in when it ended."""
+        last = self.last("begin")
+        return None if last is None else str(last["stage"])
+
+    def complaints(self) -> tuple[Evidence, ...]:
+        """The reasons that cuDNN logged for its last errors. They say more than the status."""
+        reasons = re.findall(r"^e!\s+Error: (.+)$", clean(self.log), re.MULTILINE)
+        return tuple(Evidence(r[:500], "cuDNN's log") for r in dict.fromkeys(reasons[-20:]))[-3:]
+
+    def words(self, lines: int = 8) -> tuple[Evidence, ...]:
+        """The last lines of stderr, or those of Python's fault handler: the error, the stack, the loaded modules."""
+        text = [line.rstrip() for line in clean(self.finished.stderr).splitlines() if line.strip()]
+        crash = next((i for i, line in enumerate(text) if line.startswith("Fatal Python error: ")), None)
+        shown = text[-lines:]
+        if crash is not None:
+            stack = next((i for i in range(crash, len(text)) if text[i].startswith("Current thread ")), crash)
+            modules = [line for line in text[stack:] if line.startswith("Extension modules: ")]
+            shown = [text[crash], *(text[stack : stack + 7] if stack > crash else ()), *modules[:1]]
+        return tuple(Evidence(line[:500], "stderr") for line in shown)
+
+
+def join_sources(*names: str) -> str:
+    """Return the text of some probes as one program. They share code because they are in one file."""
+    parts = [pkgutil.get_data("provision", f"probes/{name}.py") or b"" for name in names]
+    return "\n".join(part.decode("utf-8") for part in parts)
+
+
+def run_probe(
+    python: str,
+    probes: Sequence[str],
+    request: Mapping[str, Any],
+    *,
+    environ: Mapping[str, str],
+    timeout: float,
+    options: Sequence[str] = (),
+    later_input: Callable[[], Mapping[str, Any] | None] | None = None,
+    on_start: Callable[[], None] | None = None,
+) -> ProbeReport:
+    """Run probes with the target's Python, and collect cuDNN's API log. `timeout` is in seconds.
+
+    `options` are options of Python. `later_input` returns the input that the probe reads when it needs it. None ends
+    the probe there. `on_start` is called when the process runs.
+
+    The working directory is an empty folder, because Python would import a file named torch.py from the user's folder.
+    Raise OSError if that Python cannot be started.
+
+    Code that runs before the probe (a sitecustomize, a .pth file) can write to the report's descriptor too. So each
+    record contains a random word of this run, and other records are dropped. This does not stop hostile code, which
+    can read that word.
+    """
+    from ..environment import interpreter  # only where it is used: commands that read do not load it
+
+    word = os.urandom(16).hex()
+    with scratch_folders.scratch("verify") as scratch:
+        empty = Path(scratch, "empty")
+        empty.mkdir()
+        with collect_log(Path(scratch)) as log:
+            finished = interpreter.start(
+                python,
+                [*options, "-c", join_sources(*probes), json.dumps({**request, "run": word})],
+                env={**environ, **log.environ},
+                cwd=empty,
+                timeout=timeout,
+                report="GPUENV_REPORT",
+                on_start=on_start,
+                stdin=None if later_input is None else lambda: json.dumps(later_input()) + "\n",
+            )
+    records = parse_records(finished.report, word)
+    wrong = [find_malformed(r) for r in records]
+    return ProbeReport(
+        records=tuple(r for r, problem in zip(records, wrong, strict=True) if problem is None),
+        finished=finished,
+        seconds=timeout,
+        log=log.text,
+        malformed=next(filter(None, wrong), None),
+    )
+
+
+def parse_records(report: bytes, word: str | None = None) -> tuple[Record, ...]:
+    """Return the records of a report that contain the run's word.
+
+    A crash may cut the last line short, and the size limit the first.
+    """
+    records = []
+    for line in report.split(b"\n"):
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            is_record = isinstance(record, dict) and isinstance(record.get("kind"), str)
+            if is_record and record.pop("run", None) == word:
+                records.append(record)
+    return tuple(records)
+
+
+# --- the form of a report ------------------------------------------------------------------------
+#
+# The environment's own Python writes the report, so a damaged or changed environment can write anything. A record
+# of another form is dropped and reported as malformed. A form is a tuple of classes, a list with the form of its
+# items, a dictionary with the forms of its values, or _PAIR.
+_TEXT = (str,)
+_MAYBE = (str, type(None))
+_NUMBER = (int, float)
+_PAIR = "a path and a version"
+
+_DEVICE = {"index": (int,), "name": _MAYBE, "capability": _MAYBE, "uuid": _MAYBE}
+_FAILED = ({"call": _TEXT}, type(None))
+_MEMORY = {"index": (int,), "free_mib": (int,), "total_mib": (int,)}
+_HOLDER = {
+    "gpu": (int, type(None)), "pid": (int,), "memory_mib": (int, type(None)), "name": _MAYBE, "framework": _MAYBE,
+}  # fmt: skip
+_KINDS: dict[str, dict[str, Any]] = {
+    "begin": {"stage": _TEXT, "doing": _TEXT},
+    "stage": {"stage": _TEXT, "failed": _FAILED, "values": {}},
+    "framework": {"version": _TEXT, "cuda": _MAYBE, "file": _TEXT, "devices": [_DEVICE]},
+    "failed": {"stage": _TEXT},
+    "convolution": {
+        "device": (int,), "case": _TEXT, "dtype": _TEXT, "which": _TEXT, "error": (*_NUMBER, type(None)),
+        "tolerance": _NUMBER, "reason": _TEXT, "ok": (bool,),
+    },
+    "unserved": {"case": _TEXT, "dtype": _TEXT, "reason": _TEXT},
+    "mapped": {"files": [_PAIR]},
+    "computed": {"files": [_TEXT]},
+    "waited": {"seconds": _NUMBER},
+    "extension": {"package": _TEXT, "path": _TEXT, "error": _MAYBE},
+    "needs": {
+        "device": _TEXT, "python": _TEXT, "compilers": [_TEXT], "compiler": _MAYBE, "include": _TEXT, "headers": (bool,),
+    },
+    "compiled": {"max_error": _NUMBER, "ok": (bool,)},
+    "required": {"module": _TEXT, "error": _MAYBE},
+    "imported": {"module": _TEXT, "error": _MAYBE},
+    "enter": {"framework": _TEXT},
+    "startup": {"what": _TEXT, "value": _MAYBE, "file": _TEXT, "line": (int,), "pth": (list, type(None))},
+    "copy": {"source": (int,), "target": (int,), "direct": (bool,), "ok": (bool,)},
+    "all_reduce": {"ok": (bool,)},
+    "where": {
+        "version": _TEXT, "executable": _TEXT, "prefix": _TEXT, "base_prefix": _TEXT, "path": [_TEXT],
+        "sites": [_TEXT], "user_site": _MAYBE, "frameworks": {},
+    },
+}  # fmt: skip
+_STAGES: dict[str, dict[str, Any]] = {
+    "driver": {
+        "kernel_module": _MAYBE, "files": [{"path": _TEXT, "problem": _MAYBE}], "mig": [_TEXT],
+        "devices": [{**_DEVICE, "uuid": _TEXT, "capability": _TEXT}],
+    },
+    "runtime": {"libcudart": _MAYBE, "memory": [_MEMORY], "holders": [_HOLDER]},
+    "cudnn": {"mapped": [_PAIR]},
+}  # fmt: skip
+_REACHED: dict[str, dict[str, Any]] = {
+    "driver": {"cuda": _TEXT},
+    "runtime": {"version": _TEXT, "libcudart": _TEXT},
+    "cudnn": {"number": (int,)},
+}
+"""What a stage reports that did not fail."""
+
+
+def find_malformed(record: Mapping[str, Any]) -> str | None:
+    """Return the first field of a record that is missing or of a wrong type, or None."""
+    kind = record["kind"]
+    if kind not in _KINDS:
+        return None
+    wrong = _check_fields(record, {"at": _NUMBER, **_KINDS[kind]})
+    if wrong is None and kind == "stage":
+        stage = record["stage"]
+        reached = _REACHED.get(stage, {}) if record["failed"] is None else {}
+        wrong = _check_fields(record["values"], {**_STAGES.get(stage, {}), **reached})
+    elif wrong is None and kind == "failed" and "call" not in record:
+        wrong = _check_fields(record, {"error": _TEXT, "text": _TEXT})
+    elif wrong is None and kind == "convolution" and record["tolerance"] <= 0:
+        wrong = "has a tolerance of 0 or less"
+    return f"a record {kind!r} {wrong}" if wrong else None
+
+
+def _check_fields(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    for name, form in wanted.items():
+        if name not in record:
+            return f"lacks {name!r}"
+        if not _has_form(record[name], form):
+            return f"has a wrong {name!r}"
+    return None
+
+
+def _has_form(value: Any, form: Any) -> bool:
+    if form is _PAIR:
+        return isinstance(value, list) and len(value) == 2 and all(map(_has_form, value, (_TEXT, _MAYBE)))
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_has_form(item, form[0]) for item in value)
+    if isinstance(form, dict):
+        return isinstance(value, dict) and _check_fields(value, form) is None
+    if isinstance(form, tuple):
+        return any(_has_form(value, one) for one in form)
+    return isinstance(value, form) and not (isinstance(value, bool) and form is not bool)
+
+
+# --- cuDNN's API log -----------------------------------------------------------------------------
+#
+# One JAX process writes about 400 MB of log. A pipe takes it, so it needs no disk space. Only two kinds of lines
+# are kept: calls that compute, and cuDNN's messages on its errors.
+
+_CHUNK = 1 << 20
+_KEPT = 1 << 25  # bytes of lines; some 500,000 calls
+# Calls that compute: the graph API of 8 and 9, the older one. Errors as cuDNN 9 writes them.
+_TELLING = re.compile(
+    rb"^I! CuDNN [^\n]* function cudnn(?:BackendExecute|Convolution\w+)\(\) called[^\n]*\n"
+    rb"|^e!\s+Error: [^\n]*\n",
+    re.MULTILINE,
+)
+
+
+class Log:
+    """The kept lines of a log. `environ` holds cuDNN's switches: LOGLEVEL for cuDNN 9 (3 logs every call),
+    LOGINFO for cuDNN 8."""
+
+    def __init__(self, path: Path) -> None:
+        self.environ = {
+            "CUDNN_LOGLEVEL_DBG": "3",
+            "CUDNN_LOGINFO_DBG": "1",
+            "CUDNN_LOGDEST_DBG": str(path),
+        }
+        self._first, self._lines, self._size, self._rest = b"", list[bytes](), 0, b""
+
+    def add(self, chunk: bytes) -> None:
+        """Add the next bytes of the log."""
+        self._first = self._first or chunk.lstrip()[:200]
+        text = self._rest + chunk
+        whole = text.rfind(b"\n") + 1
+        self._rest = text[whole:][-_CHUNK:]  # a line without an end does not belong to a log
+        for line in _TELLING.findall(text, 0, whole):
+            if self._size < _KEPT:
+                self._lines.append(line)
+                self._size += len(line)
+
+    @property
+    def text(self) -> str:
+        """The kept lines, else the first characters of the log, else ""."""
+        return (b"".join(self._lines) or self._first).decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def collect_log(folder: Path) -> Iterator[Log]:
+    """Collect the log of the processes that run within the block.
+
+    All of it is read at the end of the block. If the system has no pipes, a file in `folder` takes the log.
+    """
+    path = folder / "cudnn.log"
+    log = Log(path)
+    try:
+        os.mkfifo(path)
+    except (AttributeError, OSError):  # another system, or a disk without pipes
+        yield log
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                log.add(chunk)
+        return
+    with contextlib.ExitStack() as stack:
+        reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        stack.callback(os.close, reading)
+        # A writing end of gpuenv's own keeps the pipe open before cuDNN opens it, and after cuDNN closes it
+        stack.callback(os.close, os.open(path, os.O_WRONLY))
+        stopping, stop = os.pipe()
+        stack.callback(os.close, stopping)
+        reader = threading.Thread(target=_drain, args=(reading, stopping, log), daemon=True)
+        reader.start()
+        try:
+            yield log
+        finally:
+            os.close(stop)
+            reader.join()
+
+
+def _drain(reading: int, stopping: int, log: Log) -> None:
+    """Read the pipe until `stopping` is closed, then what is left in it.
+
+    cuDNN writes line by line, and each read slows the framework. So a pipe that holds a whole chunk collects lines
+    between two reads. Otherwise it holds 64 KiB.
+    """
+    import fcntl
+
+    try:
+        wide = fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, _CHUNK) == _CHUNK
+    except (AttributeError, OSError):  # not Linux; a user who has too many pipes
+        wide = False
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    poll.register(stopping, select.POLLIN)
+    ready: list[int] = []
+    while stopping not in ready:
+        ready = [descriptor for descriptor, _ in poll.poll()]
+        if reading in ready:
+            log.add(os.read(reading, _CHUNK))
+            if wide and stopping not in ready:
+                time.sleep(0.002)

@@ -1,0 +1,437 @@
+"""Judges stages 5 to 7 from the report of a framework's process: the import, the convolutions, and what it loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..environment.distributions import list_distributions
+from ..model import (
+    NVIDIA_LIBRARY_FAMILIES,
+    TORCH_COMPANIONS,
+    ConvolutionResult,
+    DeviceVerdict,
+    Evidence,
+    FrameworkVerdict,
+    LibraryFile,
+)
+from ..profiles.findings import make_finding
+from ..system.redaction import clean
+from .causes import (
+    explain_cudnn_call,
+    explain_loader_message,
+    explain_message,
+    explain_setting,
+    explain_signal,
+    explain_unseen_gpu,
+)
+from .disk import explain_unloaded
+from .libraries import (
+    CUDNN_PACKAGE,
+    LibraryPackage,
+    format_cudnn_version,
+    is_inside,
+    map_owners,
+    shorten_version,
+)
+from .probe import ProbeReport
+from .state import Judgement, Verification, fail_with
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkOutcome:
+    """The judgements of a framework's stages, and its verdict.
+
+    `wrong` is true if numbers were wrong, or another cuDNN than the environment's ran.
+    """
+
+    stages: Mapping[str, Judgement]
+    verdict: FrameworkVerdict
+    wrong: bool
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether a stage failed, or another library than the environment's was loaded."""
+        return any(j.status == "fail" or j.foreign for j in self.stages.values())
+
+
+def judge_framework(run: Verification, name: str, report: ProbeReport) -> FrameworkOutcome:
+    """Judge the three stages of one framework."""
+    libraries = list_mapped(report, run.paths.roots, map_owners(run.installed.packages), run.device)
+    first = judge_import(run, name, report)
+    second = _judge_failure(run, name, report, "convolution") or _judge_convolutions(run, report)
+    third = _judge_death(run, name, report, "loaded") or judge_loaded(run, name, report, libraries)
+    if first.status == "fail":
+        second = Judgement("skip", "the framework stage failed")
+    if "fail" in (first.status, second.status):
+        before = "framework" if first.status == "fail" else "convolution"
+        third = Judgement("skip", f"the {before} stage failed", foreign=third.foreign)
+    verdict = make_framework_verdict(run, name, report, libraries)
+    numbers = any(not c.ok for d in verdict.devices for c in d.convolutions)
+    ran = run.device != "cpu" and second.status == "pass" and any("libcudnn" in p for p in third.foreign)
+    return FrameworkOutcome(
+        {"framework": first, "convolution": second, "loaded": third}, verdict, numbers or ran
+    )
+
+
+def _judge_death(run: Verification, name: str, report: ProbeReport, stage: str) -> Judgement | None:
+    """Judge the stage in which the process ended badly. A process that reached no stage failed in `framework`."""
+    if report.death is None or (report.stage or "framework") != stage:
+        return None
+    evidence = (Evidence(report.death, stage), *report.complaints(), *report.words())
+    last, low = clean(report.finished.stderr)[-4000:], run.low_memory
+    finding = (
+        explain_setting(last, evidence[:1])
+        or explain_unloaded(run, name, f"{report.death}\n{last}")
+        or explain_loader_message(last, evidence[:1])
+        # some calls into CUDA end the process where they get no memory
+        or (explain_cudnn_call({"call": report.death}, report.complaints(), low) if low else None)
+        or explain_signal(report.finished, evidence)
+    )
+    return Judgement("fail", report.death, evidence, finding)
+
+
+def _judge_failure(run: Verification, name: str, report: ProbeReport, stage: str) -> Judgement | None:
+    """Judge the stage in which the process ended badly, or the framework raised an exception."""
+    failed = next((r for r in report.all("failed") if r["stage"] == stage), None)
+    if (died := _judge_death(run, name, report, stage)) or failed is None:
+        return died
+    text, stderr, low = failed["text"], report.finished.stderr, run.low_memory
+    evidence = (Evidence(clean(text, 2000), stage), *report.complaints(), *report.words(4))
+    saw = report.last("framework") or {}
+    finding = explain_unloaded(run, name, text) or explain_message(text, saw, evidence)
+    if finding is None or (finding.cause == "cpu_only_build" and saw.get("cuda")):
+        # JAX's exception only says that there is no GPU. The reason is in its log.
+        finding = explain_message(clean(stderr)[-8000:], saw, evidence)
+        if finding is None and stage == "framework" and saw.get("cuda") and not saw.get("devices"):
+            finding = explain_unseen_gpu(report, "The framework", explain_unloaded(run, name, stderr))
+    # With little free memory, any status of cuDNN and an invisible GPU mean that memory ran out.
+    if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
+        call = {"call": failed["error"], "text": text}
+        finding = explain_cudnn_call(call, report.complaints(), low) or explain_unloaded(run, name, stderr)
+    detail = clean(text.splitlines()[0], 300) if text else failed["error"]
+    return Judgement("fail", detail, evidence, finding)
+
+
+# --- stage 5: the import -------------------------------------------------------------------------
+
+
+def judge_import(run: Verification, name: str, report: ProbeReport) -> Judgement:
+    """Judge stage 5, and compare a framework that works with the lock.
+
+    Another version in the environment is a warning, but for a probe that only imported the framework: then it is
+    left to the stage `lock`. A framework that is imported from outside the environment is a failure.
+    """
+    if bad := _judge_failure(run, name, report, "framework"):
+        return bad
+    saw = report.last("framework")
+    if saw is None:
+        return Judgement("fail", f"{name} reported nothing", report.words())
+    named = f"{name} {saw['version']}"
+    evidence = (Evidence(saw["file"], "imported from"),)
+    if run.device == "cpu":
+        judged = Judgement("pass", named, evidence)
+    elif not saw["cuda"]:
+        return fail_with(make_finding("framework_for_cpu", evidence, confidence="certain", framework=named))
+    elif not saw["devices"]:
+        missing = explain_unloaded(run, name, report.finished.stderr)
+        return fail_with(explain_unseen_gpu(report, named, missing))
+    else:
+        cudnn = format_cudnn_version(saw.get("cudnn")) or "not reported"
+        gpus = f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}"
+        first = "; call onnxruntime.preload_dlls() before the first session" if saw.get("preloaded") else ""
+        judged = Judgement("pass", f"{named}, CUDA {saw['cuda']}, cuDNN {cudnn}, {gpus}{first}", evidence)
+    locked = None
+    if run.lock:  # its package can have another name, as onnxruntime-gpu
+        builds, packages = run.lock.plan.builds, run.lock.packages
+        package = next((b.package_name for b in builds if b.framework == name), name)
+        locked = next((p.version for p in packages if p.name == package), None)
+    if not locked or locked.split("+")[0] == saw["version"].split("+")[0]:
+        return judged
+    inside = is_inside(saw["file"], run.paths.roots)
+    if inside and run.options.quick:
+        return judged
+    detail = f"{named} was imported, but the lock has {locked}"
+    return replace(judged, status="warn" if inside else "fail", detail=detail)
+
+
+def judge_extensions(name: str, report: ProbeReport) -> Judgement | None:
+    """Judge the extensions that the probe loaded. Return None if there are none, or all load."""
+    refused = [(r["package"], r["path"], r["error"]) for r in report.all("extension") if r["error"]]
+    last = report.last("begin")
+    if report.death and last and last["stage"] == "extensions":
+        refused.append((last["package"], last["doing"].removeprefix("loading "), report.death))
+    if not refused:
+        return None
+    build = str((report.last("framework") or {}).get("version", name))
+    finding = make_finding(
+        "extension_does_not_load",
+        tuple(Evidence(error, path) for _, path, error in refused),
+        confidence="certain",
+        packages=", ".join(dict.fromkeys(package for package, _, _ in refused)),
+        framework=f"{name} {build}",
+        name=name,
+        package=refused[0][0].split()[0],
+    )
+    # Most users of torch import its companions, whose `_C` file holds their operators. A refused file of another
+    # package gives a warning, because the program may never import it.
+    needed = any(
+        package.split()[0] in TORCH_COMPANIONS and os.path.basename(path).startswith("_C")
+        for package, path, _ in refused
+    )
+    return replace(fail_with(finding), status="fail" if needed else "warn")
+
+
+# --- stage 6: the convolutions -------------------------------------------------------------------
+
+
+def _judge_convolutions(run: Verification, report: ProbeReport) -> Judgement:
+    rows = report.all("convolution")
+    if not rows:
+        return Judgement("fail", "no convolution was run", report.words())
+    if report.last("done") is None:  # code in it ended the process with status 0
+        detail = f"the process ended after {len(rows)} results, before the test was complete"
+        return Judgement("fail", detail, report.words())
+    reasons = {r["dtype"]: f"at most {r['tolerance']:g}: {r['reason']}" for r in rows}
+    evidence = tuple(Evidence(text, f"tolerance of {dtype}") for dtype, text in reasons.items())
+    if wrong := [r for r in rows if not r["ok"]]:
+        shown = tuple(Evidence(_describe_row(r), f"device {r['device']}") for r in wrong[:12])
+        gpus = None if run.device == "cpu" else "several GPUs"
+        finding = make_finding("framework_gives_wrong_numbers", shown, confidence="possible", gpus=gpus)
+        detail = f"{len(wrong)} of {len(rows)} results are wrong; first: {_describe_row(wrong[0])}"
+        return Judgement("fail", detail, (*shown, *evidence), finding)
+    unserved = (
+        Evidence(f"{r['case']} {r['dtype']}: {r['reason']}", "not checked") for r in report.all("unserved")
+    )
+    worst = max(rows, key=lambda r: r["error"] / r["tolerance"])
+    error, limit = worst["error"], worst["tolerance"]
+    detail = f"{len(rows)} convolutions correct; largest error {error:.2g} (limit {limit:.0e})"
+    return Judgement("pass", detail, (*evidence, *unserved))
+
+
+def _describe_row(r: Mapping[str, Any]) -> str:
+    error = "not a number" if r["error"] is None else f"off by {r['error']:.2g}"
+    return f"{r['case']} {r['dtype']} {r['which']}: {error}, at most {r['tolerance']:g}"
+
+
+# --- stage 7: the NVIDIA libraries that the framework loaded, and the calls of cuDNN --------------
+
+# Functions of cuDNN that compute, as its API log names them: the graph API of 8 and 9, the older one.
+_CALLED = re.compile(r"function (cudnnBackendExecute|cudnnConvolution\w+)\(\) called")
+# cuDNN's log writes "91900 56": four parts since cuDNN 9, three before.
+_ANSWERED = re.compile(r"^I! CuDNN \(v(\d+)(?: (\d+))?\)", re.MULTILINE)
+
+
+def list_mapped(
+    report: ProbeReport,
+    roots: Sequence[str],
+    owners: Mapping[str, LibraryPackage],
+    device: str = "cuda",
+) -> tuple[LibraryFile, ...]:
+    """Return the mapped NVIDIA libraries, with their versions, and whether they ran.
+
+    `owners` is resolved path -> package.
+    """
+    last = report.last("mapped")
+    libraries = []
+    for path, version in last["files"] if last else ():
+        owner = owners.get(os.path.realpath(path))
+        libraries.append(
+            LibraryFile(
+                soname=os.path.basename(path),
+                path=path,
+                version=_choose_version(path, version, owner),
+                owner=str(owner) if owner else None,
+                inside=is_inside(path, roots) or owner is not None,
+                ran=_has_run(path, report, device),
+            )
+        )
+    return tuple(libraries)
+
+
+def _has_run(path: str, report: ProbeReport, device: str) -> bool | None:
+    """Return whether a mapped library was used, or None if that is unknown.
+
+    The convolutions open the libraries that they need, and cuDNN logs its calls. A library that only gpuenv's
+    version query opened did not run.
+    """
+    if device == "cpu":
+        return False
+    computed = report.last("computed")
+    if computed is None:
+        return None
+    if path not in computed["files"]:
+        return False
+    if os.path.basename(path).startswith("libcudnn.so"):
+        return bool(_CALLED.search(report.log))
+    return None if path in (p for p, _ in report.all("mapped")[0]["files"]) else True
+
+
+def _choose_version(path: str, reported: str | None, owner: LibraryPackage | None) -> str | None:
+    """Return the package's version if it extends the reported one, else that one, else the file name's, else that of
+    the only cuDNN wheel beside the file."""
+    name = os.path.basename(path)
+    packaged = owner.version if owner and owner.name != "torch" else None  # old torch bundles libraries
+    extends = reported is None or (
+        not name.startswith("libcudnn.so") and str(packaged).startswith(reported + ".")
+    )
+    if packaged and extends:
+        return packaged
+    named = re.search(r"\.so\.(\d+\.\d+\.\d+)$", os.path.realpath(path))
+    if reported or named:
+        return reported or (named and named[1])
+    parents = Path(path).parents
+    if "libcudnn" not in name or len(parents) < 3:
+        return None
+    versions = [d.version for d in list_distributions(parents[2]) if d.name.startswith("nvidia-cudnn")]
+    return versions[0] if len(versions) == 1 else None
+
+
+def judge_loaded(
+    run: Verification, name: str, report: ProbeReport, libraries: Sequence[LibraryFile]
+) -> Judgement:
+    """Judge stage 7. `libraries` are the mapped NVIDIA libraries."""
+    if not libraries:
+        if run.device == "cpu":
+            return Judgement("skip", "on the CPU no NVIDIA library is loaded")
+        return Judgement("warn", f"{name} did not load an NVIDIA library, so cuDNN was not used")
+    evidence = tuple(
+        Evidence(
+            f"{_describe_library(lib)}{f' of {lib.owner}' if lib.owner else ', not part of a package'}",
+            lib.path,
+        )
+        for lib in libraries
+    )
+    if problem := _find_foreign(run, libraries, evidence) or _find_mixed(run, libraries, evidence):
+        return problem
+    if run.device == "cpu":
+        detail = f"{len(libraries)} NVIDIA libraries are loaded. On the CPU, none of them is used"
+        return Judgement("pass", detail, evidence)
+    calls = _CALLED.findall(report.log)
+    if not calls:
+        why = _explain_not_called(report, libraries)
+        shown = Evidence(why, "cuDNN's API log")
+        detail = f"{name} did not call cuDNN for its convolutions: {why}"
+        return Judgement("warn", detail, (shown, *evidence))
+    outside = [lib for lib in libraries if not lib.inside]
+    answered = _ANSWERED.findall(report.log)
+    versions = sorted({f"{format_cudnn_version(int(n))}{'.' + last if last else ''}" for n, last in answered})
+    names = ", ".join(sorted(set(calls)))
+    text = f"{len(calls)} calls of {names}, executed by cuDNN {' and '.join(versions)}"
+    where = f"{len(outside)} of them from the system" if outside else "all from the environment"
+    return Judgement(
+        "warn" if outside else "pass",
+        f"cuDNN was called {len(calls)} times; {len(libraries)} libraries, {where}",
+        (Evidence(text, "cuDNN's API log"), *evidence),
+    )
+
+
+def _describe_library(library: LibraryFile) -> str:
+    return f"{library.soname} {library.version}" if library.version else library.soname
+
+
+def _find_foreign(
+    run: Verification, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
+) -> Judgement | None:
+    """Judge libraries from elsewhere that were loaded in place of the environment's. libcublasLt belongs to the
+    family libcublas."""
+
+    def family(path: str) -> str | None:
+        return next((f for f in NVIDIA_LIBRARY_FAMILIES if os.path.basename(path).startswith(f)), None)
+
+    own = {name for path in run.installed.files if (name := family(path))}
+    foreign = [lib for lib in libraries if not lib.inside and family(lib.path) in own]
+    if not foreign:
+        return None
+    paths = tuple(lib.path for lib in foreign)
+    cudnn = next((lib for lib in foreign if lib.soname.startswith("libcudnn")), None)
+    first = cudnn or foreign[0]
+    finding = make_finding(
+        "cudnn_shadowed" if cudnn else "library_shadowed",
+        tuple(e for e in evidence if e.source in paths),
+        library=_describe_library(first),
+        folder=os.path.dirname(first.path),
+    )
+    return Judgement("fail" if cudnn else "warn", finding.title, tuple(evidence), finding, paths)
+
+
+def _find_main(libraries: Sequence[LibraryFile]) -> LibraryFile | None:
+    return next((x for x in libraries if x.soname.startswith("libcudnn.so")), None)
+
+
+def _find_mixed(
+    run: Verification, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
+) -> Judgement | None:
+    """Judge a process with more than one copy of cuDNN, by folder, or with another one than the lock's."""
+    paths = (os.path.realpath(x.path) for x in libraries if x.soname.startswith("libcudnn"))
+    folders = {os.path.dirname(path) for path in paths}
+    if len(folders) > 1:
+        shown = tuple(e for e in evidence if "libcudnn" in (e.source or ""))
+        named = ", ".join(sorted(folders))
+        return fail_with(make_finding("two_cudnn_loaded", shown, confidence="certain", folders=named))
+    packages, main = run.lock.packages if run.lock else (), _find_main(libraries)
+    locked = next((p for p in packages if CUDNN_PACKAGE.match(p.name)), None)
+    if locked is None or main is None or shorten_version(main.version) == shorten_version(locked.version):
+        return None
+    finding = make_finding(
+        "loaded_cudnn_not_as_locked", tuple(evidence[:4]), confidence="certain", loaded=main.version,
+        locked=f"{locked.name} {locked.version}",
+    )  # fmt: skip
+    return fail_with(finding, foreign=(main.path,))
+
+
+def _explain_not_called(report: ProbeReport, libraries: Sequence[LibraryFile]) -> str:
+    if (report.last("framework") or {}).get("cudnn_enabled") is False:
+        return (
+            "torch.backends.cudnn.enabled is False, so torch used its own kernels. Remove the line that sets it "
+            "from your program, or from the sitecustomize or usercustomize module that Python runs at startup"
+        )
+    if not any(x.soname.startswith("libcudnn") for x in libraries):
+        return "no libcudnn was loaded"
+    return "its API log contains no compute calls" if report.log else "cuDNN wrote no API log"
+
+
+# --- the verdict on one framework ----------------------------------------------------------------
+
+
+def make_framework_verdict(
+    run: Verification, name: str, report: ProbeReport, libraries: tuple[LibraryFile, ...] = ()
+) -> FrameworkVerdict:
+    saw = report.last("framework") or {}
+    reported = {d["index"]: d for d in saw.get("devices", ())}
+    if run.device == "cpu":
+        reported = {-1: reported.get(-1, {})}
+    read = {d["index"]: d for d in run.lowlevel.values("driver").get("devices", ())} if run.lowlevel else {}
+    rows = report.all("convolution")
+    devices = []
+    for index, device in reported.items():
+        known = {**read.get(index, {}), **{k: v for k, v in device.items() if v}}
+        results = tuple(
+            ConvolutionResult(
+                case=r["case"], dtype=r["dtype"], pass_=r["which"], max_error=r["error"], tolerance=r["tolerance"],
+                ok=r["ok"],
+            )
+            for r in rows
+            if r["device"] == index
+        )  # fmt: skip
+        devices.append(
+            DeviceVerdict(
+                index=index, uuid=known.get("uuid"), name=known.get("name"), capability=known.get("capability"),
+                convolutions=results,
+            )
+        )  # fmt: skip
+    main = _find_main(libraries)
+    return FrameworkVerdict(
+        name=name,
+        version=saw.get("version"),
+        cuda=saw.get("cuda"),
+        cudnn_built=format_cudnn_version(saw.get("cudnn_built")),
+        cudnn_loaded=shorten_version(main.version if main else None)
+        or format_cudnn_version(saw.get("cudnn")),
+        devices=tuple(devices),
+        libraries=libraries,
+    )

@@ -1,0 +1,444 @@
+"""One verification: its options, the two probes that it starts early, and the stages judged so far.
+
+The early probes run while gpuenv still reads the lock. One reads the search paths of the target's Python. The other
+asks the driver, which needs no path. It then waits for the paths of the libraries, and continues with stages 2 and 4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..environment import bytecode_outside_environment
+from ..errors import UsageError
+from ..model import (
+    FRAMEWORKS,
+    CudnnRelease,
+    Emit,
+    Environment,
+    EnvironmentChange,
+    Event,
+    Evidence,
+    Finding,
+    FrameworkVerdict,
+    Lock,
+    Machine,
+    StageResult,
+    Status,
+    Target,
+)
+from ..system import process
+from ..system.redaction import clean
+from .libraries import InstalledLibraries, PythonPaths, read_installed
+from .probe import ProbeReport, Record, run_probe
+
+if TYPE_CHECKING:
+    from .drift import WrongSizes
+
+# cuDNN and cuBLAS workspaces of one framework take about this much. With less, any cuDNN status can
+# mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
+LOW_MEMORY_MIB = 1024
+SECONDS = 120.0
+PROBES = ("report", "driver", "runtime", "cudnn", "lowlevel")
+PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
+
+LibraryPaths = Mapping[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Options of a verification. `timeout` is in seconds, for each child.
+
+    `device` is cpu, all, cuda:N, or None for the lock's device (cuda without a lock). Empty `frameworks` means
+    all installed ones. `cache_dir` takes bytecode that must not be written into the target. With `locked` every
+    difference from the lock is a failure.
+    """
+
+    quick: bool = False
+    deep: bool = False
+    device: str | None = None
+    frameworks: tuple[str, ...] = ()
+    timeout: float = 300.0
+    strict: bool = False
+    locked: bool = False
+    cache_dir: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Baseline:
+    """The values that an environment is compared with.
+
+    `releases` are the known cuDNN releases. `target` is this machine, for the comparison with the lock's target.
+    `read_machine` reads the driver and the GPUs that the environment's reports must agree with.
+    """
+
+    lock: Lock | None = None
+    releases: Sequence[CudnnRelease] = ()
+    target: Target | None = None
+    read_machine: Callable[[], Machine] | None = None
+
+
+def device_of(options: Options, lock: Lock | None) -> tuple[str, int | None]:
+    """Return ("cpu" | "cuda" | "cuda:N", N): the requested device, else the lock's.
+
+    Raise UsageError for an unknown device.
+    """
+    device = options.device or (lock.plan.device if lock else "cuda")
+    if device == "cpu":
+        return "cpu", None
+    if device in ("all", "cuda", "auto"):
+        return "cuda", None
+    match = re.fullmatch(r"cuda:(\d+)", device)
+    if not match:
+        raise UsageError(f"unknown device {device!r}", hint="Use cpu, all, or cuda:N. N starts at 0.")
+    return device, int(match[1])
+
+
+# --- the early probes ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyProbes:
+    """The first reports of a verification, which may still be under way.
+
+    `driver_report` is None if the driver is not queried. `libraries` are the paths that its probe waits for.
+    `machine` is this machine as gpuenv reads it. `reading` and `sizes` start work for the time in which gpuenv
+    waits for children.
+    """
+
+    env: Environment
+    environ: dict[str, str]
+    python_paths: Future[PythonPaths]
+    libraries: Future[LibraryPaths | None]
+    driver_report: Future[ProbeReport] | None
+    machine: Future[Machine] | None = None
+    reading: Callable[[], Future[Any]] | None = None
+    sizes: Callable[[], Future[WrongSizes]] | None = None
+
+    def read_ahead(self) -> None:
+        """Start what is to be read while children are waited for."""
+        for start in (self.sizes, self.reading):
+            if start:
+                start()
+
+    def drop(self) -> None:
+        """End the driver's probe after stage 1, because no library will be loaded."""
+        if not self.libraries.done():
+            self.libraries.set_result(None)
+
+
+@contextlib.contextmanager
+def begin(
+    env: Environment,
+    options: Options,
+    *,
+    driver: bool = True,
+    machine: Callable[[], Machine] | None = None,
+    meanwhile: Callable[[PythonPaths], Any] | None = None,
+) -> Iterator[EarlyProbes]:
+    """Start the first two probes. They run when the block begins, and no child is left at its end.
+
+    Without `driver` only the search paths are read. `machine` reads the driver and the GPUs while the driver's
+    probe runs. `meanwhile` is called while gpuenv waits for children. Raise UsageError for an unknown device.
+    """
+    _, ordinal = device_of(options, None)
+    environ, libraries = process.environ(), Future[LibraryPaths | None]()
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # gpuenv decides where bytecode is written
+    pool, report, read = ThreadPoolExecutor(5), None, None
+
+    def once(call: Callable[[], Any]) -> Callable[[], Future[Any]]:
+        return functools.cache(lambda: pool.submit(call))
+
+    def read_sizes() -> WrongSizes:
+        from .drift import read_wrong_sizes
+
+        return read_wrong_sizes(Path(env.path))
+
+    paths, path_child = start_in_thread(
+        pool, lambda on_start: read_python_paths(env, environ, options.timeout, on_start)
+    )
+    try:
+        if driver and options.device != "cpu":
+            report, driver_child = start_in_thread(
+                pool,
+                lambda on_start: ask_driver(
+                    env, environ, ordinal, options.timeout, libraries.result, on_start
+                ),
+            )
+            driver_child.wait()
+        # Imports in this thread would delay the start of these two children.
+        path_child.wait()
+        read = pool.submit(machine) if report and machine else None
+        yield EarlyProbes(
+            env=env, environ=environ, python_paths=paths, libraries=libraries, driver_report=report, machine=read,
+            reading=once(lambda: meanwhile(paths.result())) if meanwhile else None,
+            sizes=once(read_sizes) if env.made_by_gpuenv else None,
+        )  # fmt: skip
+    finally:
+        if not libraries.done():
+            libraries.set_result(None)
+        if not paths.done() or (report and not report.done()):
+            process.end_children()
+        pool.shutdown()
+
+
+def start_in_thread(
+    pool: ThreadPoolExecutor, call: Callable[[Callable[[], None]], T]
+) -> tuple[Future[T], threading.Event]:
+    """Start a call in another thread. Return its future, and an event that is set once its child runs or cannot
+    run."""
+    runs = threading.Event()
+
+    def work() -> T:
+        try:
+            return call(runs.set)
+        finally:
+            runs.set()
+
+    return pool.submit(work), runs
+
+
+def ask_driver(
+    env: Environment,
+    environ: Mapping[str, str],
+    ordinal: int | None,
+    timeout: float,
+    libraries: Callable[[], LibraryPaths | None],
+    on_start: Callable[[], None] | None = None,
+) -> ProbeReport:
+    """Run stages 1, 2 and 4 in one child. It waits for the paths of the `libraries` after stage 1."""
+    return run_probe(
+        env.python,
+        PROBES,
+        {"ordinal": ordinal, "low_memory_mib": LOW_MEMORY_MIB, "pattern": PATTERN},
+        environ=environ,
+        timeout=min(timeout, SECONDS),
+        options=("-I", "-S", "-B"),  # only the standard library is imported, and its bytecode exists
+        later_input=libraries,
+        on_start=on_start,
+    )
+
+
+def read_python_paths(
+    env: Environment,
+    environ: Mapping[str, str],
+    timeout: float,
+    on_start: Callable[[], None] | None = None,
+) -> PythonPaths:
+    """Read where the target's Python looks for packages and frameworks, with the user's settings.
+
+    If these settings stop that Python (a broken sitecustomize), it is started again without them, and the
+    problem is reported. Raise UsageError if it cannot be started at all.
+    """
+    from ..environment import interpreter
+
+    problems: list[str] = []
+    for options in ((), ("-I",)):
+        try:
+            report = run_probe(
+                env.python,
+                ("report", "python_search_paths"),
+                {"frameworks": list(FRAMEWORKS)},
+                environ={**environ, "PYTHONDONTWRITEBYTECODE": "1"},
+                timeout=min(timeout, 60.0),
+                options=options,
+                on_start=on_start,
+            )
+        except OSError:
+            interpreter.ask_version(env)  # the same error, with a hint
+            raise
+        if where := report.last("where"):
+            python_path = [os.path.abspath(p) for p in environ.get("PYTHONPATH", "").split(":") if p]
+            return _make_python_paths(env, where, python_path, problems)
+        words = "".join(f": {e.text}" for e in report.words(1))
+        problems.append(f"{report.death or 'it reported nothing'}{words}")
+    interpreter.ask_version(env)  # raises a clearer error for a file that is no Python
+    raise UsageError(
+        f"the search path of {env.python} cannot be read: {problems[-1]}",
+        hint="The Python of the environment does not work. Create the environment again.",
+        log=clean(report.finished.stderr)[-4000:] or None,
+    )
+
+
+def _make_python_paths(
+    env: Environment, where: Record, python_path: Sequence[str], problems: list[str]
+) -> PythonPaths:
+    """Return the paths in a report. `python_path` are the entries of PYTHONPATH, which belong to the user."""
+    frameworks, user = {}, where["user_site"]
+    for name, spec in where["frameworks"].items():
+        if spec and (origin := spec.get("origin")) and "error" not in spec:
+            frameworks[name] = origin
+        elif spec:
+            problems.append(f"{name}: {spec.get('error') or 'a folder without a package in it'}")
+    sites = [
+        s
+        for s in where["path"]
+        if s in where["sites"]
+        # a .pth file can add folders of packages too
+        or (os.path.basename(s) in ("site-packages", "dist-packages") and s not in (user, *python_path))
+    ]
+    # Where the frameworks themselves were installed with --user, that folder is the environment's.
+    folders = (Path(origin).parent for origin in frameworks.values())
+    installed = {str(f.parent if f.name in frameworks else f) for f in folders}
+    if env.manager is None and user in where["path"] and user in installed:
+        sites.append(user)
+    own = [] if env.manager is None else [env.path, os.path.realpath(env.path)]
+    return PythonPaths(
+        prefix=where["prefix"],
+        version=where["version"],
+        sites=tuple(dict.fromkeys(sites)),
+        roots=tuple(dict.fromkeys((*own, *sites, *map(os.path.realpath, sites)))),
+        user_site=user,
+        frameworks=frameworks,
+        problems=tuple(problems),
+    )
+
+
+def child_environ(early_probes: EarlyProbes, options: Options) -> dict[str, str]:
+    """Return the variables of children that import packages: the user's, and a folder for bytecode."""
+    origins = [str(Path(o).parent) for o in early_probes.python_paths.result().frameworks.values()]
+    bytecode = bytecode_outside_environment.choose_bytecode_folder(origins, options.cache_dir)
+    return {**bytecode, **early_probes.environ}
+
+
+# --- a verification in progress ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The result of a stage. `foreign` are libraries from outside that would be or were used."""
+
+    status: Status
+    detail: str
+    evidence: tuple[Evidence, ...] = ()
+    finding: Finding | None = None
+    foreign: tuple[str, ...] = ()
+
+
+def fail_with(finding: Finding, foreign: tuple[str, ...] = ()) -> Judgement:
+    """Return a failed stage with the title and the evidence of a finding."""
+    return Judgement("fail", finding.title, finding.evidence, finding, foreign)
+
+
+@dataclass(kw_only=True, slots=True)
+class Verification:
+    """One verification in progress: its fixed values, and its stages so far.
+
+    `machine` is set once stage 1 is judged. `blamed` is true if a variable was found guilty. `slices` are the
+    UUIDs of MIG devices, each of which needs its own process. `imported` lets a framework's probe that was started
+    before its turn continue, and returns its report.
+    """
+
+    early_probes: EarlyProbes
+    env: Environment
+    options: Options
+    baseline: Baseline
+    emit: Emit
+    device: str
+    ordinal: int | None
+    environ: dict[str, str]
+    installed: InstalledLibraries
+    stages: list[StageResult] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    verdicts: list[FrameworkVerdict] = field(default_factory=list)
+    wrong: bool = False
+    lowlevel: ProbeReport | None = None
+    machine: Machine | None = None
+    drift: tuple[EnvironmentChange, ...] = ()
+    blamed: bool = False
+    imported: dict[str, Callable[[], ProbeReport]] = field(default_factory=dict)
+    slices: tuple[str, ...] = ()
+
+    @property
+    def lock(self) -> Lock | None:
+        return self.baseline.lock
+
+    @property
+    def paths(self) -> PythonPaths:
+        return self.installed.paths
+
+    @property
+    def broken(self) -> str | None:
+        """The first stage that failed."""
+        return next((s.stage for s in self.stages if s.status == "fail"), None)
+
+    @property
+    def low_memory(self) -> Mapping[str, Any] | None:
+        """The values of stage 2 if little GPU memory is free, else None."""
+        return find_low_memory(self.lowlevel) if self.lowlevel else None
+
+    def say(self, kind: str, text: str) -> None:
+        self.emit(Event(kind=kind, stage="verify", text=text))
+
+    def add(
+        self,
+        stage: str,
+        judged: Judgement,
+        seconds: float | None = None,
+        framework: str | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.stages.append(
+            StageResult(
+                stage=stage,
+                status=judged.status,
+                detail=judged.detail,
+                framework=framework,
+                device=device or self.device,
+                seconds=None if seconds is None else round(seconds, 3),
+                evidence=judged.evidence,
+            )
+        )
+        self.findings += [judged.finding] if judged.finding else []
+        self.say("done", f"{stage}: {judged.status}: {judged.detail}")
+
+    def skip(self, stages: Sequence[str], why: str, framework: str | None = None) -> None:
+        for stage in stages:
+            self.add(stage, Judgement("skip", why), None, framework)
+
+    def skip_rest(self, stages: Sequence[str], framework: str | None = None) -> None:
+        self.skip(stages, f"the {self.broken} stage failed", framework)
+
+
+def find_low_memory(report: ProbeReport) -> Mapping[str, Any] | None:
+    """Return the values of stage 2 if little GPU memory is free, else None."""
+    saw = report.values("runtime")
+    return saw if any(m["free_mib"] < LOW_MEMORY_MIB for m in saw.get("memory", ())) else None
+
+
+def prepare(early_probes: EarlyProbes, options: Options, baseline: Baseline, emit: Emit) -> Verification:
+    """Return a verification without stages.
+
+    Raise UsageError for an unknown framework, and if the environment's Python does not start.
+    """
+    env = early_probes.env
+    device, ordinal = device_of(options, baseline.lock)
+    unknown = [f for f in options.frameworks if f not in FRAMEWORKS]
+    if unknown:
+        raise UsageError(
+            f"unknown framework: {', '.join(unknown)}", hint=f"Supported frameworks: {', '.join(FRAMEWORKS)}."
+        )
+    emit(Event(kind="start", stage="verify", text=f"verifying {env.path}"))
+    paths = early_probes.python_paths.result()
+    for problem in paths.problems:
+        emit(Event(kind="warning", stage="verify", text=problem))
+    return Verification(
+        early_probes=early_probes,
+        env=replace(env, python_version=paths.version),
+        options=options,
+        baseline=baseline,
+        emit=emit,
+        device=device,
+        ordinal=ordinal,
+        environ=child_environ(early_probes, options),
+        installed=read_installed(paths),
+    )
