@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..model import PROJECT_FRAMEWORKS, FrameworkRequest, RequestContext
+from ..model import PROJECT_FRAMEWORKS, FrameworkRequest, RequestContext, RequirementLine
 from ..resolve.question import major, version
 from .builds import Fitting
 from .known import Known
 from .named import name_of
 from .pinned import CompanionError
 from .solution import Solution
+
+_CPU = "tensorflow-cpu"
 
 
 def for_cpu(one: Known, why: str) -> RequestContext | None:
@@ -44,15 +48,30 @@ def _cpu_lines(one: Known, wanted: FrameworkRequest) -> list[str]:
     return lines
 
 
-def without_framework(one: Known, name: str, error: LockError) -> RequestContext | None:
-    """Return the request without a framework whose CPU build the packages require, or None if it is the only one."""
-    request = one.context.request
-    frameworks = tuple(w for w in request.frameworks if w.name != name)
-    if not frameworks:
+def with_one_tensorflow(one: Known, error: LockError) -> RequestContext | None:
+    """Return the request with one of tensorflow and tensorflow-cpu, which install the same files.
+
+    Where tensorflow is planned, and other packages require the CPU build, that one stays. Otherwise packages require
+    both: tensorflow stays, which runs on the CPU as well.
+    """
+    request, demands = one.context.request, one.context.demands
+    frameworks = tuple(w for w in request.frameworks if w.name != "tensorflow")
+    if frameworks and frameworks != request.frameworks:
+        text = "the packages require the CPU build of tensorflow: it is not planned for the GPU"
+        one.note(f"{text} ({error.message})", "warning")
+        return one.asking(frameworks=frameworks)
+    if frameworks != request.frameworks or any(n.name == _CPU and n.override for n in demands.needs):
         return None
-    text = f"the packages require the CPU build of {name}: it is not planned for the GPU ({error.message})"
-    one.note(text, "warning")
-    return one.asking(frameworks=frameworks)
+    one.note(f"{_CPU} is left out: {error.message}, and tensorflow runs on the CPU as well", "warning")
+    needs = (
+        n
+        if n.name != _CPU
+        else dataclasses.replace(n, name="tensorflow", text=n.text.replace(_CPU, "tensorflow", 1))
+        for n in demands.needs
+    )
+    never = RequirementLine(text=f"{_CPU} ; python_version < '0'", name=_CPU, origin="gpuenv", override=True)
+    context = one.asking(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
+    return dataclasses.replace(context, demands=dataclasses.replace(demands, needs=(*needs, never)))
 
 
 def with_companion(one: Known, error: CompanionError) -> RequestContext | None:

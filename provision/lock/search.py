@@ -534,7 +534,7 @@ class _Search(Known):
     def after(self, error: LockError) -> RequestContext | None:
         """Return the request to try after a failed one, or None."""
         if isinstance(error, TwoBuildsError):
-            return retry.without_framework(self, "tensorflow", error)
+            return retry.with_one_tensorflow(self, error)
         if isinstance(error, TwoCudasError):
             return retry.with_other_cuda(self)
         if isinstance(error, CompanionError):

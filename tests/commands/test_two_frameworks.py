@@ -89,3 +89,16 @@ def test_the_index_of_one_framework_is_no_cuda_of_the_other(both, index):
         found = versions(ran)
         assert found["tensorflow"] == both.plans[BOTH]["tensorflow"]["version"], ran.err
         assert builds(ran.json["plan"])["torch"][1].startswith("12.")
+
+
+def test_tensorflow_and_its_cpu_build_are_one_package_where_packages_require_both(both, index):
+    version = both.plans["--framework", "tensorflow"]["tensorflow"]["version"]
+    for name in ("tensorflow", "tensorflow-cpu"):
+        index.add(name, version)
+    index.add("texts", "1.0", requires=("tensorflow",))
+    (both.work / "asked.txt").write_text("tensorflow-cpu\ntexts\n")
+    ran = both("lock", "--json", "--framework", "torch", "-r", "asked.txt", *TAIL)
+    found = versions(ran)
+    assert found["tensorflow"] == version and "tensorflow-cpu" not in found
+    assert found["torch"] == both.plans["--framework", "torch"]["torch"]["version"]
+    assert "warning: tensorflow-cpu is left out: " in " ".join(ran.err.split())
