@@ -7,12 +7,12 @@ CMD [ARG...]`, `run [OPTION...] ENV CMD [ARG...]` with the path of an environmen
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ..lazy import dataclass
 from ..model import declare
 from .command_table import COMMANDS, GROUPS, load_command
 
@@ -29,7 +29,7 @@ class CommandWords(NamedTuple):
     note: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _RunFlags:
     """The options of `run`: those with a value, and the others."""
 

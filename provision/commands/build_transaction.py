@@ -15,6 +15,7 @@ from typing import Any
 
 from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError, GpuenvError
+from ..lazy import dataclass
 from ..managers.protocol import Building, manager
 from ..model import (
     CreateResult,
@@ -48,7 +49,7 @@ from .verdict_inputs import can_prove, get_planned_device, is_expected, machine_
 from .verify_packages import Examination, add_later_stages
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BuildJob:
     """An environment, the lock to install in it, and the settings of the build.
 
@@ -133,7 +134,7 @@ class FailedProofError(Exception):
         self.verdict = verdict
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BuildStep:
     """The work of a transaction.
 

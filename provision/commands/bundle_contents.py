@@ -15,6 +15,7 @@ from ..bundle.wheels import build_requires, wheel_of_unhashed
 from ..detect import find_python
 from ..errors import BuildError, LockError
 from ..index.download_files import digests
+from ..lazy import dataclass
 from ..lock.archives import without_builds
 from ..lock.pinned import lock_plan
 from ..managers.conda import engine as conda
@@ -26,7 +27,7 @@ from .bundle_lock import LockForBundle
 from .package_paths_and_download_addresses import BundledPackages, get_bundle_path
 
 
-@dataclasses.dataclass
+@dataclass
 class BundleContents:
     """The files of one lock. All locks of the bundle share `notes`."""
 
@@ -134,7 +135,7 @@ def merge_items(items: Iterable[Item]) -> list[Item]:
     return list(merged.values())
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BundlePythons:
     """The Python archives of a bundle, each once. `before` is the existing bundle in the folder."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..bundle import is_whole, locks_of
+from ..lazy import dataclass
 from ..model import (
     Bundle,
     Emit,
@@ -36,7 +37,7 @@ _BESIDE = (
 )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LockForBundle:
     """A lock with the package sources and options for its bundle.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from provision.fleet.classes import is_same_class
@@ -10,6 +9,7 @@ from provision.fleet.classes import is_same_class
 from .. import detect
 from ..bundle import find_newer_glibc
 from ..errors import LockError
+from ..lazy import dataclass
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Target
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices
@@ -21,7 +21,7 @@ from .read_request import described_target
 _PARTS = ("driver", "gpus", "context", "hardware", "environment")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _InstallPlace:
     """The machine to install on, and its device. `machine` is None if the options describe another one."""
 

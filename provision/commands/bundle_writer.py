@@ -12,6 +12,7 @@ from .. import __version__, bundle as stage, profiles
 from ..bundle import wheels
 from ..bundle.files import Item, bytes_there, collect, needed
 from ..errors import BuildError
+from ..lazy import dataclass
 from ..managers.protocol import locking
 from ..model import (
     Bundle,
@@ -35,7 +36,7 @@ _PYTHON_ROOM = 250_000_000
 _EMIT_SECONDS = 0.2
 
 
-@dataclasses.dataclass
+@dataclass
 class BundleWriter:
     """An unfinished bundle. Its manifest lists the files from the start."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..lazy import dataclass
 from ..model import Emit, Machine, drop_event
 
 

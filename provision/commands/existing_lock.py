@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..environment import draft_and_replace_folder, state
 from ..errors import LockError, OtherPlatformError, ResolveError
+from ..lazy import dataclass
 from ..lock.update import solve_like
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
@@ -132,7 +133,7 @@ def list_watched_files(choices: Choices, context: RequestContext) -> list[str]:
     return [*files, str(find_project_folder() / lock_name(choices))] if choices.config else files
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SolvedRequest:
     """A solved lock that is not written yet, because the project's file must be written first.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 from provision.model.declare import REQUIRED, argument, group, option
@@ -12,6 +11,7 @@ from provision.model.declare import REQUIRED, argument, group, option
 from .. import export as stage
 from ..environment import draft_and_replace_folder, state
 from ..errors import LockError, UsageError
+from ..lazy import dataclass
 from ..managers.protocol import locking
 from ..model import (
     CONDA_LOCK,
@@ -144,7 +144,7 @@ def _describe_subject(
     return subject, drift
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ExportSource:
     """A lock without credentials, the path of its file for other users, and the path of its environment.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import LockError
+from ..lazy import dataclass
 from ..lock.update import Upgrade, solve_like
 from ..model import (
     VENV_CLASS_LOCKS,
@@ -64,7 +65,7 @@ def _with_locked_plans(fleet: Fleet, locks: Sequence[FleetLock]) -> Fleet:
     return dataclasses.replace(fleet, plans=tuple(plans))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class PlanTask:
     """One plan of a fleet: its position, request and classes (most hosts first), and its lock if it is solved."""
 
@@ -85,7 +86,7 @@ class PlanTask:
         return self.solver.path(self.classes)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class LockSolver:
     """Solves locks of a fleet, each near to the one that exists."""
 

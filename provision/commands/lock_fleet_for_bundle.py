@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..bundle import locks_of
+from ..lazy import dataclass
 from ..lock.update import Upgrade
 from ..model import Bundle, Emit, Event, Fleet, Lock, UnservedHosts, as_plain
 from ..request.shared_options import Choices
@@ -15,7 +16,7 @@ from .fleet_lock import PlanTask, plan_locks, solve_lock
 from .lock_acceptance import read_lock, virtual_packages
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class LocksForBundle:
     """The locks of a bundle, and the hosts that have none."""
 

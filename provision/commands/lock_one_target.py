@@ -10,6 +10,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
+from ..lazy import dataclass
 from ..lock.update import Upgrade, solve_like
 from ..model import Emit, Event, Lock, Plan, make_lock_name
 from ..request import project_options as inproject
@@ -25,7 +26,7 @@ from .read_request import get_locking, judge_request
 from .resolve import add_notes, explain_cpu_choice
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LockTask:
     """What to lock, and where. `choices` include those of the project. With `check` nothing is written."""
 

@@ -6,13 +6,14 @@ Measured are wheels with code for CUDA or a framework.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..environment.distributions import find_distribution, find_sites
+from ..lazy import dataclass
 from ..model import Emit, Event, Lock, LockedPackage, Satellite, normalize_name
 from ..request import load_profiles, paths_of_environment_and_cache
 from ..request.shared_options import Choices
@@ -49,7 +50,9 @@ class Measuring:
         plan = self.lock.plan
         for package, info in folders.items():
             wheel = InstalledWheel(package.name, package.version, info, plan.platform, plan.python or "")
-            if wheel.needs_measuring() and not self._has_row(package):
+            if not wheel.needs_measuring():
+                kept.keep(str(package.sha256), [])  # so that its libraries are not read again
+            elif not self._has_row(package):
                 text = f"measuring which libraries {package.name} {package.version} needs"
                 self.emit(Event(kind="start", stage="build", text=text))
                 kept.keep(str(package.sha256), wheel.rows())
@@ -68,7 +71,7 @@ class Measuring:
         return any(
             row.package == package.name and row.platform == self.lock.plan.platform
             and _series(row.version) == _series(package.version)
-            for row in load_profiles.load_for_fixes(self.choices).satellites
+            for row in load_profiles.load_all(self.choices).satellites
         )  # fmt: skip
 
 

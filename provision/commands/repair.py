@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from provision.model.declare import argument, group, option
 
 from ..environment import draft_and_replace_folder, packages_to_replace as repairs, state
 from ..errors import BuildError, UsageError
+from ..lazy import dataclass
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
 from ..request import package_sources, paths_of_environment_and_cache as where, project_options as inproject
@@ -148,7 +148,7 @@ def _repaired(job: BuildJob, check: Check) -> RepairResult:
     )
 
 
-@dataclasses.dataclass
+@dataclass
 class _Rounds:
     """The repeated repair of an environment.
 

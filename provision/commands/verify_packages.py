@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import verify
+from ..lazy import dataclass
 from ..model import Emit, Event, StageResult
 from ..request import load_profiles
 from ..request.shared_options import Choices
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ..model import Environment, Finding, Lock, Profiles, Verdict
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Examination:
     """An environment to verify, its lock, and the options of the command and of the stage.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
+from ..lazy import dataclass
 from ..model import Driver, Evidence, Finding, Gpu
 from .causes import (
     NVML_GPU_LOST,
@@ -30,7 +31,7 @@ from .host import read_context, read_hardware
 from .query import NOT_THERE, DriverAnswer, Trouble, ask_libcuda, ask_nvml, ask_smi
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DriverReading:
     """The driver, its GPUs, the CUDA version of a cuda-compat libcuda in use, and the findings."""
 

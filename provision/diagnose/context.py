@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from ..lazy import dataclass
 from ..model import Device, Evidence, GpuMemoryHolder, Machine, Plan, Request, Target, Verdict
 from .facts import Facts
 from .lines import Line
@@ -26,7 +27,7 @@ _SHOWN = 4
 _NO_GPU_HERE = ("driver_missing", "driver_module_not_loaded", "container_without_gpu", "wsl_driver_missing")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Ran:
     """The end of a program that gpuenv ran, and its environment. None means unknown. All sizes are in bytes.
 
@@ -50,7 +51,7 @@ class Ran:
     has_module: Callable[[str], bool] = lambda _: False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Installed:
     """The environment at `path`: the versions of its distributions, its Python, and the device it was made for.
 
@@ -64,7 +65,7 @@ class Installed:
     device: Device | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Circumstances:
     """The machine, the environment and the program of a failure, as far as they are known.
 
@@ -94,7 +95,7 @@ class Circumstances:
         return self.here or self.is_named
 
 
-@dataclass(slots=True)
+@dataclass
 class Remarks:
     """Texts of notes that are no findings. `crash` describes a crash without a finding, with the next command.
 

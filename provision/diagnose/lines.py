@@ -17,8 +17,9 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ..lazy import dataclass
 from ..model import Evidence
 from ..system.redaction import clean, mask_secrets, remove_controls
 
@@ -41,7 +42,7 @@ _SHOWN = 300  # characters of a line that evidence shows
 _PRINTABLE = re.compile(rb"[\x20-\x7e\t\r\x1b]{6,}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """One line of a log with its number (from 1), without escapes and control characters."""
 
@@ -59,7 +60,7 @@ def _make_evidence(line: Line) -> Evidence:
     return Evidence(text=clean(line.text.strip(), _SHOWN), source=line.source, line=line.number)
 
 
-@dataclass(slots=True)
+@dataclass
 class _Kept:
     """The lines kept of one log so far."""
 
@@ -327,7 +328,7 @@ _FRAME = re.compile(r"^.{0,80}?File [\"']([^\"']{1,400})[\"'], line (\d{1,7})(?:
 _SITE = re.compile(r"/(?:site|dist)-packages/([^/]{1,120})")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Raised:
     """An exception in a text: its type without modules, message, line, and the file of the frame before it."""
 
@@ -392,7 +393,7 @@ _LISTS = re.compile(rf"(?:sudo )?(?:\S{{0,200}}[/\\])?(?:{_PROGRAMS})(?:\.exe)? 
 _OUTPUT = 400  # lines of one output
 
 
-@dataclass(slots=True)
+@dataclass
 class ShellCommand:
     """A typed command, its line and its output. `ended`: a later prompt proves that the output is complete."""
 

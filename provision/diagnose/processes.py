@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ..lazy import dataclass
 from ..model import Evidence
 from .context import Ran
 from .lines import Line, package_of, read_frame
@@ -163,7 +164,7 @@ _GDB = "`gpuenv run -- gdb -batch -ex run -ex bt --args python PROGRAM`"
 _STACK = f"{_GDB} names the libraries on the stack"
 
 
-@dataclass(slots=True)
+@dataclass
 class Crash:
     """A crash of a process ("Segmentation fault"), and the line with it.
 

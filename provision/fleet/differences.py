@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
+from ..lazy import dataclass
 from ..model import HostClass, PlanDifference, Target
 from ..resolve.objections import objections
 from ..resolve.question import version
@@ -15,7 +16,7 @@ from .kinds import Fitting, Packages, PlannedGroup, joint_request
 _MOST_REASONS = 2
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Side:
     """A plan by its position, with its classes (most hosts first) and its builds as (framework, version, CUDA,
     index)."""

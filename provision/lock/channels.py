@@ -18,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 from ..errors import LockError, ResolveError
 from ..index.build_addresses import name_locked
 from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
+from ..lazy import dataclass
 from ..managers.conda import solve as solver, solver_question
 from ..managers.conda.specs import SolverQuestion
 from ..model import (
@@ -57,7 +58,7 @@ def search(
     return plan, dataclasses.replace(lock, plan=plan, held_back=plan.held_back)
 
 
-@dataclasses.dataclass
+@dataclass
 class _Search:
     """A search in which the solver chooses the builds. It keeps the bounds that a solution exceeded."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
+from ..lazy import dataclass
 from ..model import FRAMEWORKS, RequestContext
 
 
@@ -27,7 +28,7 @@ def name_of(text: str) -> str:
     return str(canonicalize_name(need.name)) if need else ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class NamedPackage:
     """A named package with its bounds. `index` is the only index that has it, or None for the configured ones."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from ..errors import UsageError
+from ..lazy import dataclass
 from ..model import Emit, Lock, Plan, RequestContext
 from ..request import upload_limits
 from ..request.paths_of_environment_and_cache import get_cache_dir
 from ..request.shared_options import Choices
-from .search import search
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Upgrade:
     """The packages of an existing lock that may change: all, or those named."""
 
@@ -25,7 +25,7 @@ def solve_like(
     choices: Choices,
     emit: Emit,
     lock: Lock | None = None,
-    upgrade: Upgrade = Upgrade(),
+    upgrade: Upgrade = Upgrade(),  # noqa: B008  # frozen
 ) -> tuple[Plan, Lock | None]:
     """Return the plan of a request and its lock, or no lock if no build fits.
 
@@ -43,5 +43,7 @@ def solve_like(
 
         plan, new_lock = channels.search(context, emit, near, moving)
     else:
+        from .search import search  # most runs of `create` have a lock already
+
         plan, new_lock = search(context, emit, cache=get_cache_dir(choices), near=near, moving=moving)
     return plan, dataclasses.replace(new_lock, exclude_newer=limit) if new_lock else None

@@ -7,19 +7,20 @@ environments from locks. Steps that are the same for both managers are in `comma
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+from ..lazy import dataclass
+
 if TYPE_CHECKING:
     from ..environment.packages_to_replace import RepairWork
     from ..model import Emit, Lock, LockedPackage, PackageSources, Profiles, RequestContext
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Building:
     """The inputs of building an environment.
 

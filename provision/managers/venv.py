@@ -1,11 +1,9 @@
-"""Builds venvs from locks with virtualenv. The result can be moved."""
+"""Builds venvs from locks with uv. The result can be moved."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from ..environment.packages_to_replace import RepairWork, compare_locks
 from ..errors import BuildError
 from ..index import uv
 from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources
-from ..system import process, untrusted
+from ..system import untrusted
 from ..system.write_inside_folder import write_file
 from ..wheels import pylock
 from ..wheels.install import install_wheels
@@ -27,13 +25,7 @@ transaction = transactions.beside
 
 
 def begin() -> None:
-    """Import virtualenv in the background while other programs run."""
-
-    def load() -> None:
-        import virtualenv  # noqa: F401
-
-    uv.program()  # first and in this thread: the first use of sysconfig is not thread-safe
-    threading.Thread(target=load, daemon=True).start()
+    """Do nothing: uv is always there."""
 
 
 def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
@@ -42,7 +34,7 @@ def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
 
 def install(lock: Lock, prefix: Path, how: Building) -> None:
     """Create an environment with the wheels of a lock in a draft. Raises BuildError."""
-    create(prefix, how.python(), prompt=how.env.name)
+    create(prefix, how.python(), how.sources, prompt=how.env.name)
     _name_place(prefix, how.env)
     make_relocatable(prefix)
     install_wheels(UvInstall(lock, prefix, how.sources, fetched=how.fetched), how.emit)
@@ -73,66 +65,22 @@ def settle(env: Path) -> None:
     """Do nothing: after the rename of the draft a venv is complete."""
 
 
-def create(path: Path, python: str, *, prompt: str) -> None:
+def create(path: Path, python: str, sources: PackageSources, *, prompt: str) -> None:
     """Create an empty environment without pip. Raises BuildError."""
-    from virtualenv import cli_run
-
     name = prompt if not prompt.startswith(".") else Path.cwd().name
-    argv = [str(path), "--no-seed", "--python", python, f"--prompt={name}", "--no-periodic-update"]
-    # Beside a pyproject.toml virtualenv would write a .venv file that points to the draft (PEP 832). conda-lock
-    # requires virtualenv below 21, which writes no such file and does not know the option.
-    older = _is_older_virtualenv()
-    argv += [] if older else ["--no-venv-redirect"]
     try:
-        cli_run(argv, setup_logging=False, env=_filter_environ())
-    except (OSError, RuntimeError, ValueError) as error:  # ValueError: an invalid pyvenv.cfg
-        if isinstance(error, OSError) and error.errno:
-            raise not_writable(path, error) from error
+        path.mkdir(exist_ok=True)
+        done = uv.run_uv(
+            ["venv", "--quiet", "--no-project", "--allow-existing", f"--prompt={name}", str(path.absolute())],
+            sources, python=python,
+        )  # fmt: skip
+    except OSError as error:
+        raise not_writable(path, error) from error
+    if not done.ok:
         raise BuildError(
-            f"virtualenv cannot create an environment with {python}: {error}",
-            hint="choose another interpreter with --python VERSION",
-        ) from error
-    except SystemExit as error:
-        if error.code == process.TERMINATED:
-            raise
-        raise BuildError(
-            f"virtualenv rejected {python} (exit {error.code})",
-            hint="choose another interpreter with --python VERSION",
-        ) from error
-    if older:
-        _fix_activate(path)
-
-
-def _filter_environ() -> dict[str, str]:
-    """Return the variables without those of virtualenv and its configuration file, except for its data folder.
-
-    Every user gets the same environment. For example VIRTUALENV_SYSTEM_SITE_PACKAGES would add system packages.
-    """
-    kept = {
-        k: v
-        for k, v in process.environ().items()
-        if not k.startswith("VIRTUALENV_") or k == "VIRTUALENV_OVERRIDE_APP_DATA"
-    }
-    return {**kept, "VIRTUALENV_CONFIG_FILE": os.devnull}
-
-
-def _is_older_virtualenv() -> bool:
-    from virtualenv import __version__
-
-    return int(__version__.partition(".")[0]) < 21
-
-
-def _fix_activate(path: Path) -> None:
-    """Replace a message of virtualenv before 21, whose quoting fails for a path with an apostrophe."""
-    script = path / "bin" / "activate"
-    if script.exists():
-        message = r'echo "Virtual environment directory .* does not exist!" >&2'
-        text = re.sub(
-            message,
-            'echo "The folder of this environment does not exist." >&2',
-            script.read_text(encoding="utf-8"),
-        )
-        write_file(script, text, root=path)
+            f"no environment can be created with {python}",
+            log=uv.redacted(done.stderr), hint="choose another interpreter with --python VERSION",
+        )  # fmt: skip
 
 
 _FIND_PLACE = """\
@@ -152,16 +100,14 @@ _PLACE_IN_FISH = "(realpath -s (dirname (status filename))/..)"
 
 
 def _name_place(path: Path, final: Path) -> None:
-    """Write where the environment will be into its files, in which virtualenv wrote the draft's path.
+    """Write where the environment will be into its files, in which uv wrote the draft's path.
 
     Scripts for bash, zsh and fish look for themselves, and PowerShell's does so anyway. Shells that cannot (sh, csh,
     nu) get the final path.
     """
     if path.name != f".{final.name}.gpuenv-new":
         return
-    from virtualenv.activation.via_template import ViaTemplateActivator
-
-    quoted, final_quoted = (ViaTemplateActivator.quote(str(p)) for p in (path, final))
+    quoted, final_quoted = (_quote(p) for p in (path, final))
     for script in (path / "pyvenv.cfg", *path.glob("bin/activate*"), *path.glob("Scripts/activate*")):
         text = script.read_bytes().decode("utf-8", "surrogateescape")
         if script.name == "activate":
@@ -171,6 +117,11 @@ def _name_place(path: Path, final: Path) -> None:
             text = text.replace(quoted, _PLACE_IN_FISH)
         text = re.sub(r"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", r"\1", text)
         write_file(script, text.encode("utf-8", "surrogateescape"), root=path)
+
+
+def _quote(path: Path) -> str:
+    """Return a path as uv writes it into scripts for shells."""
+    return "'" + str(path.absolute()).replace("'", "'\"'\"'") + "'"
 
 
 def make_relocatable(path: Path) -> None:

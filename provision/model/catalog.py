@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from provision.lazy import dataclass
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@dataclass(frozen=True, kw_only=True)
 class WheelPage:
     """A page of wheels compiled against builds of a framework, and the rule for their file names.
 
@@ -32,7 +33,7 @@ class WheelPage:
         return "{release}" in self.url
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CxxAbi:
     """The C++11 string ABI ("1" or "0") of the builds of a framework.
 
@@ -47,7 +48,7 @@ class CxxAbi:
     platform: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class WheelGlibc:
     """The oldest glibc for the prebuilt wheels of a package, by versions (a PEP 440 specifier). Their names do not have
     it: the tag linux_x86_64 allows every glibc."""
@@ -57,7 +58,7 @@ class WheelGlibc:
     glibc: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class BuiltFor:
     """The builds that a wheel is compiled for, by its file name.
 
@@ -72,7 +73,7 @@ class BuiltFor:
     cxx11: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PrebuiltWheel:
     """A wheel of a page.
 
@@ -88,7 +89,7 @@ class PrebuiltWheel:
     sha256: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Satellite:
     """One release of a package with compiled code, on one platform.
 
@@ -133,7 +134,7 @@ class Satellite:
     bytes: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PackageTrap:
     """A package whose content differs from its name.
 
@@ -150,7 +151,7 @@ class PackageTrap:
     action: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ImportName:
     """The distribution of a module: `package` "opencv-python" for `module` "cv2".
 
@@ -165,7 +166,7 @@ class ImportName:
     common: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CondaName:
     """The equivalent of a conda package outside conda: the wheel `package`, or `means`.
 
@@ -178,7 +179,7 @@ class CondaName:
     means: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SystemLibrary:
     """The packages of Linux distributions that have a library, by its soname.
 
@@ -192,7 +193,7 @@ class SystemLibrary:
     rpm: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DlopenedLibrary:
     """A library that a package opens by name at import: its sonames, one of which is enough.
 
@@ -204,7 +205,7 @@ class DlopenedLibrary:
     bundled: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class OptionalLibraries:
     """Libraries that only optional modules of a package need, by name without "lib" and ".so"."""
 
@@ -212,7 +213,7 @@ class OptionalLibraries:
     libraries: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Replacement:
     """A package with the same modules that needs fewer libraries of the system."""
 
@@ -221,7 +222,7 @@ class Replacement:
     without: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FailureCause:
     """A root cause of failures: its layer ("1" is the lowest, the driver), title and fix.
 
@@ -242,7 +243,7 @@ class FailureCause:
     of_jobs: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FailureMessage:
     """Patterns (`says`) of texts with the same meaning. One of them must match.
 
@@ -255,7 +256,7 @@ class FailureMessage:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CatalogueMessage:
     """A message from the source code of a program.
 
@@ -279,7 +280,7 @@ class CatalogueMessage:
     lacks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FailureRule:
     """A rule from a text to a cause. Any of `says` must match (patterns, or "@name" of a message).
 
@@ -301,7 +302,7 @@ class FailureRule:
     fix: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FindingText:
     """A situation that `detect` or `verify` finds, and its cause. A text of None means that of the cause.
 
@@ -314,7 +315,7 @@ class FindingText:
     fix: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Build:
     """One framework build on one index for one platform. The key is (framework, version, cuda, platform, index).
 
@@ -355,7 +356,7 @@ class Build:
         return self.package or self.framework
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CondaBuild:
     """The packages of a framework in a conda channel, for one device ("cuda" or "cpu").
 
@@ -375,7 +376,7 @@ class CondaBuild:
     along: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CudnnRelease:
     """One cuDNN release for one CUDA major on one platform.
 
@@ -397,7 +398,7 @@ class CudnnRelease:
     bytes: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolkitRelease:
     """A release of NVIDIA's package `cuda-toolkit`.
 
@@ -408,7 +409,7 @@ class ToolkitRelease:
     parts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CudaCompiler:
     """The compiler nvcc of a CUDA release ("13.2").
 
@@ -421,7 +422,7 @@ class CudaCompiler:
     extras: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class GpuModel:
     """A compute capability: its generation, boards, CUDA releases and driver branches.
 
@@ -439,7 +440,7 @@ class GpuModel:
     tegra: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CudaRelease:
     """A CUDA release ("12.8") and the oldest driver that supports it natively, per driver OS."""
 
@@ -448,7 +449,7 @@ class CudaRelease:
     windows: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CudaMajor:
     """A CUDA major with minor-version compatibility, and the oldest driver for all of its releases."""
 
@@ -457,7 +458,7 @@ class CudaMajor:
     windows: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DriverBranch:
     """A driver branch ("580") and the CUDA that its libcuda supports ("13.0")."""
 
@@ -465,7 +466,7 @@ class DriverBranch:
     cuda: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class KnownBadRelease:
     """A release with a public issue against it.
 
@@ -480,7 +481,7 @@ class KnownBadRelease:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class BaseImage:
     """The base of an export.
 
@@ -500,7 +501,7 @@ class BaseImage:
     user: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class IndexAddress:
     """The address of an index: "pypi" (the default index) or "pytorch"."""
 
@@ -508,7 +509,7 @@ class IndexAddress:
     url: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PythonRelease:
     """A minor version of Python ("3.13"), and the day of its first release."""
 
@@ -516,7 +517,7 @@ class PythonRelease:
     released: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Profiles:
     """All rows of the profiles."""
 
@@ -551,7 +552,7 @@ class Profiles:
     traps: tuple[PackageTrap, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ProfileTable:
     """A table of a profile file, unchanged. `count` is the number of its rows."""
 
@@ -568,7 +569,7 @@ class ProfileTable:
         return dataclasses.replace(self, rows=(), count=len(self.rows))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ProfileTables:
     """The tables that `gpuenv profiles` shows."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from provision.lazy import dataclass
 from provision.model.machine import Target
 from provision.model.words import Device, Manager
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FleetHost:
     """A host by its name, with the target and the device of its plan."""
 
@@ -20,7 +21,7 @@ class FleetHost:
     device: Device
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class HostClass:
     """Hosts for which every plan is the same: one platform, glibc, driver, set of capabilities and device.
 
@@ -35,7 +36,7 @@ class HostClass:
     hosts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PassedOverBuild:
     """A build that fits the target, and was not chosen because it conflicts with a named package."""
 
@@ -46,7 +47,7 @@ class PassedOverBuild:
     because: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class HeldBackPackage:
     """A named package that is not locked in the newest release within its bounds.
 
@@ -60,7 +61,7 @@ class HeldBackPackage:
     alternative: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PackageSet:
     """A solution that was compared.
 
@@ -77,7 +78,7 @@ class PackageSet:
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RejectionReason:
     """An objection to a build: its code, and a sentence with both numbers."""
 
@@ -85,7 +86,7 @@ class RejectionReason:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RejectedBuild:
     """A rejected build, with all objections to it."""
 
@@ -96,7 +97,7 @@ class RejectedBuild:
     reasons: tuple[RejectionReason, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PlannedBuild:
     """One framework's build in a plan.
 
@@ -124,7 +125,7 @@ class PlannedBuild:
         return named[0] if named else self.framework
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The result of `resolve`. If no build fits, `builds` is empty and `hint` says what would help.
 
@@ -154,7 +155,7 @@ class Plan:
     uv: tuple[str, ...] = field(default=(), metadata={"optional": True})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LockedPackage:
     """One locked file.
 
@@ -186,7 +187,7 @@ class LockedPackage:
         return self.url.endswith((".conda", ".tar.bz2"))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ExcludeNewer:
     """A limit on upload times: later files than `cutoff` (UTC) are ignored.
 
@@ -201,7 +202,7 @@ class ExcludeNewer:
     excepted: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Lock:
     """The exact files to install, and the hardware that they were chosen for.
 

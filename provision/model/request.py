@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from provision.lazy import dataclass
 from provision.model.catalog import Profiles
 from provision.model.machine import Machine, Target
 from provision.model.plan import PassedOverBuild
@@ -12,7 +13,7 @@ from provision.model.verdict import Check
 from provision.model.words import Device, Manager
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FrameworkRequest:
     """A requested framework, with its version bounds in PEP 440 form ("" for any)."""
 
@@ -20,7 +21,7 @@ class FrameworkRequest:
     specifier: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class VersionBound:
     """A bound on a framework from a project's file: PEP 440, without local labels.
 
@@ -42,7 +43,7 @@ PROJECT_FOLDER = "the project's folder"
 """The origin of the requirement of the project itself."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RequirementLine:
     """A requirement of a project's file that the solver handles.
 
@@ -65,7 +66,7 @@ class RequirementLine:
     index: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CpuOnlyFramework:
     """A framework of which a project's files name only the CPU build, such as jax without extras.
 
@@ -79,7 +80,7 @@ class CpuOnlyFramework:
     as_framework: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ProjectRequirements:
     """The requirements of a project's files.
 
@@ -108,7 +109,7 @@ class ProjectRequirements:
     stack: tuple[RequirementLine, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ProjectTarget:
     """A named target of gpuenv.yaml: `file` (the JSON of detect), or a description of the machine.
 
@@ -127,7 +128,7 @@ class ProjectTarget:
     manager: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ProjectConfig:
     """The content of gpuenv.yaml. Paths are as written, relative to the file's folder.
 
@@ -155,7 +156,7 @@ class ProjectConfig:
     checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """A user's request.
 
@@ -188,7 +189,7 @@ class Request:
     pins: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class AvailableWheel:
     """An available wheel file. `tags` are its expanded tags ("cp312-cp312-manylinux_2_28_x86_64")."""
 
@@ -198,7 +199,7 @@ class AvailableWheel:
     tags: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class AvailableWheels:
     """The wheels that are available.
 
@@ -211,7 +212,7 @@ class AvailableWheels:
     unreachable: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PackageSources:
     """The sources of packages: the user's pip and uv configuration, with the options on top.
 
@@ -252,7 +253,7 @@ class PackageSources:
 _NO_DEMANDS = ProjectRequirements()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TransitiveFrameworks:
     """The frameworks that a project's packages require.
 
@@ -263,7 +264,7 @@ class TransitiveFrameworks:
     unread: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RequestContext:
     """The input of the stages: the request, its target, and the sources of packages.
 

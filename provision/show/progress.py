@@ -11,8 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ..lazy import dataclass
 from ..model import Event
 from .sizes import format_bytes
 

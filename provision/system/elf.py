@@ -11,8 +11,9 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from ..lazy import dataclass
 
 Read = Callable[[int, int], bytes]
 """Returns a number of bytes from an offset, fewer only at the end of the file."""
@@ -50,7 +51,7 @@ class ElfError(Exception):
         self.foreign = foreign
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Version:
     """A symbol version that a file requires from a library: ("libc.so.6", "GLIBC_2.34")."""
 
@@ -58,7 +59,7 @@ class Version:
     name: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Elf:
     """The dynamic section of a file.
 

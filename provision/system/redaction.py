@@ -15,11 +15,11 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..lazy import dataclass
 from . import grants, process
 
 STARS = "***"
@@ -31,7 +31,7 @@ _CONTROL = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Secret:
     """A secret in a text, [start, end), and the range to remove with it, [first, last).
 
@@ -332,6 +332,8 @@ def _read_own(variables: frozenset[tuple[str, str]]) -> re.Pattern[str] | None:
 
 def _find_own(text: str) -> Iterator[Secret]:
     """Find the values of this process's own variables whose names are those of secrets."""
+    if len(text) < _LEAST:
+        return iter(())
     own = _read_own(frozenset(process.environ().items()))
     return (_make(*match.span()) for match in own.finditer(text)) if own else iter(())
 
@@ -405,7 +407,7 @@ def _find_said(text: str) -> Iterator[Secret]:
             yield _make(start, end)
 
 
-@dataclass(slots=True)
+@dataclass
 class _Values:
     """Finds the ends of values. It keeps the end of the last word and line: a long one may hold thousands of names."""
 

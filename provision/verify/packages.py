@@ -12,8 +12,9 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from ..lazy import dataclass
 from ..model import (
     FRAMEWORKS,
     PROJECT_FRAMEWORKS,
@@ -48,7 +49,7 @@ from .state import Options
 _FRAMEWORK_PACKAGES = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Nominated:
     """A package that may not load. `modules` are the extension modules concerned.
 
@@ -61,7 +62,7 @@ class Nominated:
     frameworks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """The packages, the number of files read, and the nominated packages. `unread` says why nothing was read."""
 
@@ -163,7 +164,7 @@ _PRELOADED = re.compile(
 """What torch loads, whichever package installed it: see _preload_cuda_deps in torch/__init__.py."""
 
 
-@dataclass(slots=True)
+@dataclass
 class _Files:
     """The compiled files of a package: modules by name, other libraries, and damaged files with their modules."""
 
@@ -337,7 +338,7 @@ _NAMES_LIBRARY = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Attempt:
     """The import of a nominated package. `top` are its top-level modules, `errors` the errors by module.
 

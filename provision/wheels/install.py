@@ -15,7 +15,6 @@ from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from . import cache_and_disk
 from .bytecode import is_compiling, note_compiled
 from .cache_and_disk import check_disk, installer_cache, size
-from .compare_built_metadata import check_built
 from .tensorflow_library_links import link_unfound
 from .uv_install import UvInstall, format_unhashed, is_wheel
 from .uv_log import (
@@ -131,6 +130,8 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
     A package that is compiled against a framework without requiring it (flash-attn imports torch in its setup.py) is
     built with the packages of the environment.
     """
+    from .compare_built_metadata import check_built  # it needs an HTTP client, and few locks need it
+
     (package,) = wanted.lock.packages
     text = f"building {package.name} {package.version} from its source"
     emit(

@@ -17,16 +17,16 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..environment.distributions import Distribution, read_distributions
 from ..environment.gpuenv_cache import cache_folder
-from ..index.download_files import digests
+from ..lazy import dataclass
 from ..model import LockedPackage, PackageSources, as_plain, from_plain, normalize_name
 from ..system import trust
 from ..system.elf import Elf, ElfError, parse, read_elf
+from ..system.file_digest import hash_readable
 from .cache_and_disk import file_name, installer_cache, own_cache
 
 _SHARED = re.compile(r"\.so(?:\.\d+)*$")
@@ -38,7 +38,7 @@ _MOST_LIBRARY = 400 << 20
 _MOST_FILES = 20_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SystemNeeds:
     """The needs of a wheel's compiled modules that the wheel does not contain.
 
@@ -133,10 +133,7 @@ def _read(package: LockedPackage, places: Sequence[Path], unpacked: Sequence[Pat
 
 def _is_locked(path: Path, package: LockedPackage) -> bool:
     """Return whether a file is the lock's, and not another one of the same name."""
-    try:
-        return digests(path, ["sha256"])["sha256"] == package.sha256
-    except OSError:
-        return False
+    return hash_readable(path) == package.sha256
 
 
 def _find_cached_folders(sources: PackageSources) -> list[Path]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 HEAVY = (
     "asyncio", "conda_lock", "http.client", "multiprocessing", "pydantic", "rattler", "requests", "rich.live",
-    "ssl", "urllib.request", "urllib3", "virtualenv", "numpy", "torch", "jax", "tensorflow",
+    "ssl", "urllib.request", "urllib3", "numpy", "torch", "jax", "tensorflow",
 )  # fmt: skip
 _AUDITED = """
 import json, sys

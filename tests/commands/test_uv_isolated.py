@@ -179,10 +179,9 @@ def test_relative_paths_of_the_user_are_those_of_the_current_folder(stack, gpuen
 
 MAY_NAME_IT = {
     "index/uv.py": 2,
-    "managers/venv.py": 1,
     "index/pip_config.py": 1,
 }
-"""Where the program's path is asked for: by what starts it, once ahead of threads, and for its size and date."""
+"""Where the program's path is asked for: by what starts it, and for its size and date."""
 
 
 def test_only_one_module_starts_uv():

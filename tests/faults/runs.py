@@ -24,8 +24,7 @@ MARK = "building"
 """The file of `.gpuenv/` by which the next run knows an environment as unfinished."""
 # The last is a folder that was killed before it had its name: a later run sweeps it once it is old.
 NOT_OURS = ("tmp", "conda-lock-", "TmP", ".gpuenv-scratch-")
-"""Temporary folders of libraries, empty or nearly: rattler's and conda-lock's own, and the file by which
-virtualenv looks whether names may differ by case."""
+"""Temporary folders of libraries, empty or nearly: rattler's and conda-lock's own."""
 
 
 def is_pythons_own(path: Path) -> bool:

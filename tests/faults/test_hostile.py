@@ -143,7 +143,7 @@ def test_the_root_is_no_place_for_an_environment():
 
 
 def test_a_name_that_looks_like_an_option_is_a_name(tmp_path):
-    venv.create(tmp_path / "-rf", sys.executable, prompt="-rf")
+    venv.create(tmp_path / "-rf", sys.executable, PackageSources(), prompt="-rf")
     assert (tmp_path / "-rf" / "bin" / "python").exists()
 
 
@@ -324,13 +324,14 @@ def test_with_another_users_rights_nothing_is_done(tmp_path):
     assert ended.returncode == 2 and "another user's rights" in ended.stderr
 
 
-def test_virtualenvs_own_settings_do_not_change_what_is_built(tmp_path, monkeypatch):
-    broken = tmp_path / "virtualenv.ini"
-    broken.write_text("no section\n")
-    monkeypatch.setenv("VIRTUALENV_CONFIG_FILE", str(broken))
-    monkeypatch.setenv("VIRTUALENV_SYSTEM_SITE_PACKAGES", "1")
-    venv.create(tmp_path / "env", sys.executable, prompt="env")
-    assert "include-system-site-packages = false" in (tmp_path / "env" / "pyvenv.cfg").read_text()
+def test_uvs_own_settings_do_not_change_the_new_environment(tmp_path, monkeypatch):
+    for name in ("UV_SYSTEM_SITE_PACKAGES", "UV_VENV_SEED", "UV_VENV_RELOCATABLE"):
+        monkeypatch.setenv(name, "1")
+    venv.create(tmp_path / "env", sys.executable, PackageSources(), prompt="env")
+    config = (tmp_path / "env" / "pyvenv.cfg").read_text()
+    assert "include-system-site-packages = false" in config
+    assert "seed" not in config
+    assert not list((tmp_path / "env").glob("lib/python3*/site-packages/pip"))
 
 
 def test_an_activate_line_takes_a_name_for_no_option(tmp_path, monkeypatch):

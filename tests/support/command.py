@@ -118,7 +118,7 @@ def _warm_cache():
         made.env["PIP_INDEX_URL"] = index.url
         ran = made("create", *ask, "--no-verify")
         assert ran.code == 0, ran.err
-    for kept in ("virtualenv", "gpuenv/pythons.json", "gpuenv/uv-help"):
+    for kept in ("gpuenv/pythons.json", "gpuenv/uv-help"):
         target = folder / "warm" / kept
         target.parent.mkdir(parents=True, exist_ok=True)
         (folder / "cache" / kept).rename(target)

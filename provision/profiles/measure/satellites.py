@@ -10,7 +10,6 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -28,6 +27,7 @@ from provision.index.simple_api import File
 from provision.system import untrusted
 from provision.system.elf import ElfError, read_elf
 
+from ...lazy import dataclass
 from .libraries import (
     LIBRARY,
     NVIDIA,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from provision.model import FRAMEWORKS, CondaName, ImportName
 
+from ...lazy import dataclass
 from ..quote_for_messages_and_parse_requirement import quote_text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PackageFacts:
     """Facts about packages, and the rows of profiles/package_names.yaml by name.
 
@@ -33,7 +34,7 @@ class PackageFacts:
         return frozenset(map(canonicalize_name, [*packages, *FRAMEWORKS, *self.companions]))
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(kw_only=True)
 class FolderFindings:
     """The findings in a folder.
 
