@@ -10,6 +10,7 @@ from packaging.utils import canonicalize_name
 from provision.resolve.question import meets, version
 from provision.resolve.satellites import lone_companions
 
+from ..errors import LockError
 from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, Plan
 from ..resolve.objections import objections
 from ..wheels.cache_and_disk import size
@@ -277,20 +278,25 @@ def notes(one: Known, chosen: Solution) -> Iterator[str]:
             yield f"{name} {package.version} contains compiled code whose requirements are unknown"
 
 
+def refuse_cuda_on_cpu(one: Known, chosen: Solution) -> None:
+    """Raise LockError if a CPU environment would get CUDA because the index with the CPU builds does not answer."""
+    cuda = [b for b in chosen.builds if b.cuda and b.framework == "torch"]
+    if one.context.request.device != "cpu" or not cuda or not one.context.supply.unreachable:
+        return
+    own = {b.package_name for b in cuda} | {name_of(r) for b in cuda for r in b.requires}
+    total = sum(p.size or 0 for p in chosen.answer.packages if p.name in own or p.name.startswith("nvidia-"))
+    raise LockError(
+        f"the PyTorch index, which has the CPU builds of torch, does not respond; torch {cuda[0].version} of the "
+        f"default index includes CUDA ({size(total)})",
+        hint="set GPUENV_INDEX_PYTORCH to a mirror, or use --find-links FOLDER with a CPU wheel, or accept CUDA's "
+        "wheels with --index pypi",
+        unreachable="pytorch",
+    )
+
+
 def warnings(one: Known, chosen: Solution) -> Iterator[str]:
-    """Yield a warning for a CUDA build on the CPU, and for each named package that is years older than its newest one."""
+    """Yield a warning for each named package that is years older than its newest one."""
     by_name = {p.name: p for p in chosen.answer.packages}
-    cuda = [b for b in chosen.builds if b.cuda]
-    if one.context.request.device == "cpu" and cuda and one.context.supply.unreachable:
-        own = {b.package_name for b in cuda} | {name_of(r) for b in cuda for r in b.requires}
-        total = sum(
-            p.size or 0 for p in chosen.answer.packages if p.name in own or p.name.startswith("nvidia-")
-        )
-        builds = " and ".join(f"{b.framework} {b.version}" for b in cuda)
-        yield (
-            f"the PyTorch index does not respond, so the wheels of {builds} include CUDA ({size(total)}). To avoid this "
-            "download, use --find-links FOLDER with a CPU wheel. Or set GPUENV_INDEX_PYTORCH to a mirror"
-        )
     for named in one.named:
         package = by_name.get(named.name)
         if package is None or not package.version:

@@ -113,6 +113,7 @@ class _Search(Known):
 
     def lock_of(self, solution: Solution) -> tuple[Plan, Lock]:
         """Return the plan and the lock of a solution, with the reasons why others were not chosen."""
+        reasons.refuse_cuda_on_cpu(self, solution)
         held_back = reasons.held_back(self, solution)
         because = {h.package: h.because for h in held_back}
         locked = solution.answer.versions
