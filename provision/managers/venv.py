@@ -68,6 +68,7 @@ def settle(env: Path) -> None:
 def create(path: Path, python: str, sources: PackageSources, *, prompt: str) -> None:
     """Create an empty environment without pip. Raises BuildError."""
     name = prompt if not prompt.startswith(".") else Path.cwd().name
+    name = re.sub(r"[^\w .+-]", "_", name)  # uv writes it into scripts without an escape
     try:
         path.mkdir(exist_ok=True)
         done = uv.run_uv(
