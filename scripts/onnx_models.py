@@ -99,7 +99,7 @@ def models(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
 
 def module() -> str:
     """Return the text of the module."""
-    cases = runpy.run_path(str(ROOT / "provision/probes/grade.py"))["CASES"]
+    cases = runpy.run_path(str(ROOT / "provision/probes/framework.py"))["CASES"]
     rows = [f'    "{name}": "{base64.b64encode(data).decode()}",' for name, data in models(cases).items()]
     head = '"""ONNX models of the graded convolutions by "case operator dtype", in base64. scripts/onnx_models.py wrote them."""'
     return "\n".join([head, "", "# fmt: off", "ONNX_MODELS = {", *rows, "}", "# fmt: on", ""])

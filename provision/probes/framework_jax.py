@@ -87,6 +87,3 @@ def prepare_jax(jax):
         return [choose_types(float(getattr(d, "compute_capability", "0"))) for d in jax.devices("gpu")]
 
     return convolve, round_with_numpy(kinds), numpy.zeros, list_types
-
-
-STAGES["jax"] = lambda: run_stages(import_jax, prepare_jax)

@@ -143,6 +143,3 @@ def _list_types(onnxruntime):
         else:  # older releases use TF32 without a switch
             types.append(["tf32", "float16"])
     return types
-
-
-STAGES["onnxruntime"] = lambda: run_stages(import_onnxruntime, prepare_onnxruntime)

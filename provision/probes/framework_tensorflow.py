@@ -30,7 +30,6 @@ def import_tensorflow():
     return tensorflow
 
 
-# Longer than 36 lines, because the functions that it returns share its values.
 def prepare_tensorflow(tf):
     import numpy
 
@@ -74,6 +73,3 @@ def prepare_tensorflow(tf):
         return [choose_types(capability[0] if capability else 0) for capability in found]
 
     return convolve, round_with_numpy(kinds), numpy.zeros, list_types
-
-
-STAGES["tensorflow"] = lambda: run_stages(import_tensorflow, prepare_tensorflow)

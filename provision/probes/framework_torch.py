@@ -36,7 +36,6 @@ def _torch_device(torch, index):
     }
 
 
-# Longer than 36 lines, because the functions that it returns share its values.
 def prepare_torch(torch):
     functions = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
     kinds = {
@@ -89,6 +88,3 @@ def prepare_torch(torch):
         return [choose_types(cuda.get_device_capability(i)[0]) for i in range(cuda.device_count())]
 
     return convolve, array, zeros, list_types
-
-
-STAGES["torch"] = lambda: run_stages(import_torch, prepare_torch)

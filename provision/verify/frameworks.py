@@ -35,7 +35,6 @@ from .settings import explain_startup_files, find_suspects, search_settings
 from .state import PATTERN, Judgement, Verification, fail_with, start_in_thread
 
 _STAGES = ("framework", "convolution", "loaded")
-_COMMON = ("report", "grade", "stages_of_every_framework")
 _CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
 _DEEP = {
     "torch": ("conv2d_channels_last", "conv2d_autotuned", "conv2d_depthwise"),
@@ -263,7 +262,7 @@ def ask_framework(
     talkative = _TALKATIVE if name == "tensorflow" else {}
     return run_probe(
         run.env.python,
-        (*_COMMON, *name_framework_probes(name), "alone"),
+        ("report", *name_framework_probes(name), "framework"),
         request,
         environ={**environ, **_make_child_variables(device), **talkative},
         timeout=run.options.timeout,
@@ -391,7 +390,7 @@ def _ask_together(run: Verification, order: Sequence[str]) -> ProbeReport:
     }
     return run_probe(
         run.env.python,
-        (*_COMMON, *(part for name in order for part in name_framework_probes(name)), "together"),
+        ("report", *(part for name in order for part in name_framework_probes(name)), "framework"),
         request,
         environ={**run.environ, **_make_child_variables(run.device)},
         timeout=run.options.timeout,

@@ -349,7 +349,7 @@ def run_peers(run: Verification) -> None:
     start = time.perf_counter()
     report = run_probe(
         run.env.python,
-        ("report", "driver", "runtime", "peers"),
+        ("report", "gpu"),
         {"libcudart": cudart, "libnccl": nccl[0] if nccl else None, "ordinals": ordinals},
         environ={**_GENTLE, **run.environ},
         timeout=min(run.options.timeout, _SECONDS),

@@ -91,7 +91,7 @@ def test_the_gpuenv_wheel_in_a_bundle_holds_the_running_code(bundle, tmp_path):
         names = set(archive.namelist())
         about = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
     root = Path(__file__).resolve().parents[2]
-    assert "provision/profiles_data/torch.yaml" in names and "provision/probes/driver.py" in names
+    assert "provision/profiles_data/torch.yaml" in names and "provision/probes/gpu.py" in names
     assert {
         f"provision/{p.relative_to(root / 'provision').as_posix()}"
         for p in (root / "provision").rglob("*.py")

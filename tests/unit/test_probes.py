@@ -37,7 +37,7 @@ def test_a_probe_is_python_3_8_and_imports_only_the_library_and_frameworks(path)
 def test_probes_are_never_imported_and_come_with_the_package():
     assert not (FOLDER / "__init__.py").exists()
     assert "def tell(" in probe.join_sources("report")
-    assert probe.join_sources("report", "grade").count('"""Begins every probe') == 1
+    assert probe.join_sources("report", "framework").count('"""Begins every probe') == 1
 
 
 def pythons():
@@ -226,7 +226,7 @@ def zeros(shape):
 @pytest.fixture(scope="module")
 def grade():
     names = {"ASKED": {}, "tell": lambda *a, **k: None, "begin": lambda *a, **k: None}
-    exec(compile(probe.join_sources("grade"), "grade.py", "exec"), names)
+    exec(compile(probe.join_sources("framework"), "framework.py", "exec"), names)
     return names
 
 
@@ -326,7 +326,7 @@ def test_every_tolerance_has_its_reason(grade):
 
 def test_the_low_level_probe_s_own_convolution_is_the_definition(grade):
     """Stage 4 compares with integers; held against the grading probe's reference."""
-    text = probe.join_sources("driver", "runtime", "cudnn")
+    text = probe.join_sources("gpu")
     names = {"os": os, "sys": sys, "ASKED": {}}
     exec(compile(text, "cudnn.py", "exec"), names)
     c, h, wd, k = 3, 4, 5, 2

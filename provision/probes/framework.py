@@ -1,4 +1,8 @@
-"""Graded convolutions: the cases, the inputs, the reference, the tolerances.
+"""Ends the probe of one framework or of several: stages 5 to 7, the same for all, with graded convolutions.
+
+The probes of the frameworks come before this one in the same text. `import_NAME()` returns the framework.
+`prepare_NAME(framework)` returns four functions: `convolve`, `array` and `zeros` for `sweep`, and one that returns a
+list of types for each GPU.
 
 Arrays are channels-last: x (N, *S, Cin), w (*K, Cin/groups, Cout), y (N, *T, Cout). They are float64 on the
 CPU, from NumPy or torch. The reference uses only slices, `@` and `+=`, which both have. For each offset of the
@@ -6,7 +10,6 @@ kernel, one strided view of the padded input is multiplied by one matrix. No fra
 that way, and no framework is used.
 """
 
-import collections
 import itertools
 import math
 import random
@@ -86,57 +89,44 @@ def numbers(name):
     return drawn
 
 
-def _views(case, size, out):
+def _views(case, out):
     """Yield each offset of the kernel, and the slices of the padded input that it meets."""
     for offset in itertools.product(*map(range, case["kernel"])):
-        yield (
-            offset,
-            (slice(None),)
-            + tuple(slice(o, o + s * (n - 1) + 1, s) for o, s, n in zip(offset, case["stride"], out)),
-        )
+        steps = zip(offset, case["stride"], out)
+        yield offset, (slice(None),) + tuple(slice(o, o + s * (n - 1) + 1, s) for o, s, n in steps)
 
 
-def _inner(case, size):
-    """Return the slices that remove the padding."""
-    return (slice(None),) + tuple(slice(p, p + n) for p, n in zip(case["padding"], size))
+def _pad(case, size, x, channels, zeros):
+    """Return zeros in the shape of the padded input, and the slices of it without the padding."""
+    inner = (slice(None),) + tuple(slice(p, p + n) for p, n in zip(case["padding"], size))
+    return zeros((x.shape[0],) + tuple(n + 2 * p for n, p in zip(size, case["padding"])) + (channels,)), inner
 
 
-_Sizes = collections.namedtuple("_Sizes", "case size out")  # a case, and the spatial sizes of both sides
-
-
-def _pad(sizes, x, channels, zeros):
-    padding = sizes.case["padding"]
-    return zeros((x.shape[0],) + tuple(n + 2 * p for n, p in zip(sizes.size, padding)) + (channels,))
-
-
-def _convolve(sizes, x, w, zeros):
+def _convolve(case, size, out, x, w, zeros):
     """Correlate x with w, for one group."""
-    case, size, out = sizes
-    padded = _pad(sizes, x, x.shape[-1], zeros)
-    padded[_inner(case, size)] = x
+    padded, inner = _pad(case, size, x, x.shape[-1], zeros)
+    padded[inner] = x
     y = zeros((x.shape[0],) + out + (w.shape[-1],))
-    for offset, view in _views(case, size, out):
+    for offset, view in _views(case, out):
         y += padded[view] @ w[offset]
     return y
 
 
-def _spread(sizes, gy, w, zeros):
+def _spread(case, size, out, gy, w, zeros):
     """Return the gradient of `_convolve` with respect to x. Each output's share returns to its inputs."""
-    case, size, out = sizes
-    padded = _pad(sizes, gy, w.shape[-2], zeros)
-    for offset, view in _views(case, size, out):
+    padded, inner = _pad(case, size, gy, w.shape[-2], zeros)
+    for offset, view in _views(case, out):
         padded[view] += gy @ w[offset].T
-    return padded[_inner(case, size)]
+    return padded[inner]
 
 
-def _weigh(sizes, x, gy, zeros):
+def _weigh(case, size, out, x, gy, zeros):
     """Return the gradient of `_convolve` with respect to w."""
-    case, size, out = sizes
-    padded = _pad(sizes, x, x.shape[-1], zeros)
-    padded[_inner(case, size)] = x
+    padded, inner = _pad(case, size, x, x.shape[-1], zeros)
+    padded[inner] = x
     gw = zeros(case["kernel"] + (x.shape[-1], gy.shape[-1]))
     flat = gy.reshape(-1, gy.shape[-1])
-    for offset, view in _views(case, size, out):
+    for offset, view in _views(case, out):
         gw[offset] = padded[view].reshape(-1, x.shape[-1]).T @ flat
     return gw
 
@@ -146,16 +136,16 @@ def reference(case, x, w, gy, zeros):
     size, out = case["size"], spatial(case)
     if case.get("transposed"):
         # forward is the gradient of the convolution from (out) to (size); so the roles change places
-        sizes = _Sizes(case, out, size)
-        return _spread(sizes, x, w, zeros), _convolve(sizes, gy, w, zeros), _weigh(sizes, gy, x, zeros)
-    sizes, groups = _Sizes(case, size, out), case.get("groups", 1)
+        sizes = case, out, size
+        return _spread(*sizes, x, w, zeros), _convolve(*sizes, gy, w, zeros), _weigh(*sizes, gy, x, zeros)
+    sizes, groups = (case, size, out), case.get("groups", 1)
     y, gx, gw = zeros(gy.shape), zeros(x.shape), zeros(w.shape)
     ci, co = case["cin"] // groups, case["cout"] // groups
     for g in range(groups):
         i, o = (Ellipsis, slice(g * ci, (g + 1) * ci)), (Ellipsis, slice(g * co, (g + 1) * co))
-        y[o] = _convolve(sizes, x[i], w[o], zeros)
-        gx[i] = _spread(sizes, gy[o], w[o], zeros)
-        gw[o] = _weigh(sizes, x[i], gy[o], zeros)
+        y[o] = _convolve(*sizes, x[i], w[o], zeros)
+        gx[i] = _spread(*sizes, gy[o], w[o], zeros)
+        gw[o] = _weigh(*sizes, x[i], gy[o], zeros)
     return y, gx, gw
 
 
@@ -212,3 +202,116 @@ def sweep(device, dtypes, convolve, array, zeros):
                 tell("unserved", device=device, case=name, dtype=dtype, reason=str(reason))
                 continue
             grade(device, name, dtype, results, reference(case, *arrays, zeros))
+
+
+# --- the stages ------------------------------------------------------------------------------
+
+
+def run_stages(name):
+    """Run stages 5 to 7 of one framework."""
+    try:
+        framework = globals()["import_" + name]()
+    except Exception as error:
+        failed("framework", error)
+        return
+    if ASKED.get("import_only"):
+        tell("done")
+        return
+    tell("mapped", files=[[p, None] for p in mapped(ASKED["pattern"])])
+    try:
+        convolve, array, zeros, list_types = globals()["prepare_" + name](framework)
+        if ASKED["device"] == "cpu":
+            sweep(-1, ["float32"], convolve, array, zeros)
+        else:
+            types = list_types()
+            for index in ASKED["ordinals"] or range(len(types)):
+                sweep(index, types[index], convolve, array, zeros)
+    except Exception as error:
+        failed("convolution", error)
+    begin("loaded", "reading what was mapped")
+    tell("computed", files=mapped(ASKED["pattern"]))  # first, because the version query opens more libraries
+    tell("mapped", files=libraries())
+    load_extensions()
+    tell("done")
+
+
+def wait_for_turn():
+    """Wait for input if ASKED says so. End the process if the input is null.
+
+    A framework is imported before its turn. Nothing touches the GPU before the stages below have passed.
+    """
+    if ASKED.get("waits"):
+        began = time.perf_counter()
+        if json.loads(sys.stdin.readline() or "null") is None:
+            finish()
+        tell("waited", seconds=time.perf_counter() - began)
+
+
+def choose_types(capability):
+    """Return the types of a GPU. TF32 and bfloat16 came with compute capability 8.0."""
+    return ["float32", "tf32", "float16", "bfloat16"] if capability >= 8 else ["float32", "float16"]
+
+
+def round_with_numpy(kinds):
+    """Return the function `array` of `sweep` for a framework without float64. `kinds` is name -> NumPy type."""
+    import numpy
+
+    def array(flat, shape, dtype):
+        exact = numpy.array(flat, dtype=numpy.float64).reshape(shape)
+        return exact.astype(kinds[dtype]).astype(numpy.float64)
+
+    return array
+
+
+def failed(stage, error):
+    """Report that the framework raised an exception. People search for the last line of its message."""
+    import traceback
+
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    if len(text) > 4000:  # a word that was cut may be the rest of a secret
+        text = text[-4000:].split(None, 1)[-1]
+    tell("failed", stage=stage, error=type(error).__name__, text=text)
+    tell("mapped", files=libraries())
+
+
+def load_extensions():
+    """Load the extensions that are compiled against the framework, with all their symbols at once.
+
+    The loader then names a missing library or symbol in its own words.
+    """
+    import ctypes
+
+    for package, path in ASKED.get("extensions", ()):
+        tell("begin", stage="extensions", doing="loading " + path, package=package)
+        error = None
+        try:
+            ctypes.CDLL(path, mode=os.RTLD_NOW)
+        except OSError as refused:
+            error = str(refused)
+        tell("extension", package=package, path=path, error=error)
+
+
+def run_together(order):
+    """Import several frameworks in one process, in the requested order, and run the stages of each.
+
+    Two frameworks that each work alone can conflict over one cuDNN or one protobuf. The one imported first loads
+    the libraries, and the other must use them.
+    """
+    for name in order:
+        tell("enter", framework=name)
+        begin("framework", "importing %s" % name)
+        try:
+            __import__(name)
+        except Exception as error:
+            failed("framework", error)
+    for name in order:
+        tell("enter", framework=name)
+        run_stages(name)
+
+
+if __name__ == "__main__":
+    if "order" in ASKED:
+        run_together(ASKED["order"])
+    else:
+        run_stages(ASKED["framework"])
+    finish()

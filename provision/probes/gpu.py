@@ -1,0 +1,594 @@
+"""Stages 1, 2 and 4 by ctypes alone: libcuda, libcudart and libcudnn of the environment; and copies between GPUs.
+
+One process runs the three stages, because each CUDA context takes a quarter of a second. They are reported one by one,
+and the first that fails ends the probe. Python runs it with -I -S. The driver needs no path of the environment, so its
+stage runs while gpuenv searches the paths. They arrive on stdin.
+
+If ASKED names libnccl, the probe is over several GPUs instead: copies of a few kilobytes between each pair, and one
+all-reduce by NCCL. It tests whether the GPUs can communicate, not how fast. Its stage only warns.
+"""
+
+import ctypes
+import glob
+import signal
+import stat
+
+
+class Failed(Exception):
+    """A stage failed: `call` returned `code`, called `name` by the library."""
+
+    def __init__(self, call, code=None, name=None, text=None):
+        Exception.__init__(self, call)
+        self.record = {"call": call, "code": code, "name": name, "text": text}
+
+
+def driver_call(cuda, call, *arguments):
+    code = getattr(cuda, call)(*arguments)
+    if code:
+        name = ctypes.c_char_p()
+        if hasattr(cuda, "cuGetErrorName"):
+            cuda.cuGetErrorName(code, ctypes.byref(name))
+        raise Failed(call, code, name.value.decode() if name.value else None)
+
+
+def runtime_call(cudart, call, *arguments):
+    code = getattr(cudart, call)(*arguments)
+    if code:
+        cudart.cudaGetErrorName.restype = ctypes.c_char_p
+        name = cudart.cudaGetErrorName(code)
+        raise Failed(call, code, name.decode() if name else None)
+
+
+def put(cudart, numbers):
+    """Return float32 numbers on the current device."""
+    host, device = (ctypes.c_float * len(numbers))(*numbers), ctypes.c_void_p()
+    size = ctypes.c_size_t(ctypes.sizeof(host))
+    runtime_call(cudart, "cudaMalloc", ctypes.byref(device), size)
+    runtime_call(cudart, "cudaMemcpy", device, host, size, 1)
+    return device
+
+
+def read_back(cudart, device, count):
+    host = (ctypes.c_float * count)()
+    runtime_call(cudart, "cudaDeviceSynchronize")
+    runtime_call(cudart, "cudaMemcpy", host, device, ctypes.c_size_t(ctypes.sizeof(host)), 2)
+    return list(host)
+
+
+def open_nvml():
+    """Return NVML and the handles of its GPUs, or (None, ())."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None, ()
+    if nvml.nvmlInit_v2():
+        return None, ()
+    count, handles = ctypes.c_uint(), []
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    for index in range(count.value):
+        handle = ctypes.c_void_p()
+        if not nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)):
+            handles.append((index, handle))
+    return nvml, handles
+
+
+# --- stage 1: libcuda, its devices, the kernel module and the device files ---------------------
+
+
+def driver():
+    """Run stage 1. Return the values of each device, or None."""
+    begin("driver", "reading /proc and /dev")
+    values = {"kernel_module": kernel_module(), "files": device_files(), "devices": []}
+    values["visible"], values["mig"] = os.environ.get("CUDA_VISIBLE_DEVICES"), []
+    try:
+        begin("driver", "loading libcuda.so.1")
+        try:
+            cuda = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise Failed("dlopen libcuda.so.1", text=str(error))
+        paths = mapped(r"^libcuda\.so")
+        values["libcuda"] = paths[0] if paths else None
+        begin("driver", "calling cuInit")
+        driver_call(cuda, "cuInit", 0)
+        number = ctypes.c_int()
+        driver_call(cuda, "cuDriverGetVersion", ctypes.byref(number))
+        values["cuda"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+        driver_call(cuda, "cuDeviceGetCount", ctypes.byref(number))
+        for ordinal in range(number.value):
+            values["devices"].append(_device(cuda, ordinal))
+        if not values["devices"]:
+            raise Failed("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE", "no device is visible")
+        if any(d["uuid"].startswith("MIG-") for d in values["devices"]):
+            values["mig"] = _mig_devices(values["visible"])
+    except Failed as failed:
+        tell("stage", stage="driver", failed=failed.record, values=values)
+        return None
+    tell("stage", stage="driver", failed=None, values=values)
+    return values["devices"]
+
+
+def kernel_module():
+    """Return the version of the loaded kernel module, from the driver's own file."""
+    import re
+
+    try:
+        with open("/proc/driver/nvidia/version") as stream:
+            text = stream.read()
+    except OSError:
+        return None
+    match = re.search(r"Kernel Module(?: for \S+)?\s+(\d+\.\d+(?:\.\d+)?)", text)
+    return match.group(1) if match else None
+
+
+def device_files():
+    """Return every /dev/nvidia* with the problem that keeps this process from opening it.
+
+    Opening shows more than access(2), as a container's device cgroup. It changes nothing on either control
+    device. A different device at the path (a sandbox binds /dev/null there) is a problem too.
+    """
+    found, uvm = [], _major_of("nvidia-uvm")
+    for path in sorted(glob.glob("/dev/nvidia*")) + glob.glob("/dev/dxg"):
+        try:
+            status = os.stat(path)
+            if stat.S_ISDIR(status.st_mode):
+                continue
+            os.close(os.open(path, os.O_RDWR))
+            name = os.path.basename(path)
+            numbered = name == "nvidiactl" or name[6:].isdigit()  # after "nvidia"
+            # 195: the kernel's devices.txt
+            right = 195 if numbered else uvm if name == "nvidia-uvm" else None
+            problem = None
+            if right and (not stat.S_ISCHR(status.st_mode) or os.major(status.st_rdev) != right):
+                problem = "another device stands in its place"
+        except OSError as error:
+            problem = error.strerror
+        found.append({"path": path, "problem": problem})
+    return found
+
+
+def _major_of(name):
+    """Return the major number that the kernel gave a driver's character devices, or None."""
+    try:
+        with open("/proc/devices") as stream:
+            rows = [line.split() for line in stream]
+    except OSError:
+        return None
+    return next((int(r[0]) for r in rows if len(r) == 2 and r[1] == name and r[0].isdigit()), None)
+
+
+def _device(cuda, ordinal):
+    device, name, uuid = ctypes.c_int(), ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
+    driver_call(cuda, "cuDeviceGet", ctypes.byref(device), ordinal)
+    driver_call(cuda, "cuDeviceGetName", name, 256, device)
+    values = []
+    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR, _COMPUTE_MODE of cuda.h
+    for attribute in (75, 76, 20):
+        value = ctypes.c_int()
+        driver_call(cuda, "cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+        values.append(value.value)
+    # the _v2 form names a MIG instance, not the card around it; drivers before R470 lack it
+    call = "cuDeviceGetUuid_v2" if hasattr(cuda, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
+    driver_call(cuda, call, uuid, device)
+    total = ctypes.c_size_t()
+    driver_call(cuda, "cuDeviceTotalMem_v2", ctypes.byref(total), device)
+    text = bytes(uuid).hex()
+    return {
+        "index": ordinal,
+        "name": name.value.decode("utf-8", "replace"),
+        "capability": "%d.%d" % tuple(values[:2]),
+        "compute_mode": values[2],
+        # CUDA names a MIG device by its card and its profile: "NVIDIA H200 MIG 1g.18gb"
+        "uuid": ("MIG-" if b" MIG " in name.value else "GPU-")
+        + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])),
+        "memory_mib": total.value >> 20,
+    }
+
+
+def _mig_devices(visible):
+    """Return the UUIDs of the MIG devices that this process may use.
+
+    These are the devices in CUDA_VISIBLE_DEVICES, or all if it is not set. CUDA shows a process only the first.
+    """
+    if visible is not None:
+        return [entry.strip() for entry in visible.split(",") if entry.strip().startswith("MIG-")]
+    (nvml, cards), found = open_nvml(), []
+    for _, card in cards:
+        part, most = ctypes.c_void_p(), ctypes.c_uint()
+        if nvml.nvmlDeviceGetMaxMigDeviceCount(card, ctypes.byref(most)):
+            continue
+        for number in range(most.value):
+            uuid = ctypes.create_string_buffer(96)
+            if nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, number, ctypes.byref(part)):
+                continue
+            if not nvml.nvmlDeviceGetUUID(part, uuid, 96):
+                found.append(uuid.value.decode())
+    return found
+
+
+# --- stage 2: libcudart, and a context on each device ------------------------------------------
+
+
+def runtime(paths, ordinals):
+    """Run stage 2. Return the library and the least free memory in MiB.
+
+    The first of `paths` is the environment's libcudart. The others are tried if it does not load.
+    """
+    values = {"libcudart": None, "memory": [], "holders": []}
+    try:
+        cudart, path = _load_cudart(paths)
+        values["libcudart"] = (mapped(r"^libcudart") or [path])[0]
+        number = ctypes.c_int()
+        runtime_call(cudart, "cudaRuntimeGetVersion", ctypes.byref(number))
+        values["version"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+        begin("runtime", "calling cudaGetDeviceCount")
+        runtime_call(cudart, "cudaGetDeviceCount", ctypes.byref(number))
+        for ordinal in ordinals:
+            begin("runtime", "making a context on device %d" % ordinal)
+            values["device"] = ordinal
+            runtime_call(cudart, "cudaSetDevice", ordinal)
+            runtime_call(cudart, "cudaFree", None)
+            free, total = ctypes.c_size_t(), ctypes.c_size_t()
+            runtime_call(cudart, "cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+            values["memory"].append(
+                {"index": ordinal, "free_mib": free.value >> 20, "total_mib": total.value >> 20}
+            )
+    except Failed as failed:
+        values["holders"] = holders()
+        tell("stage", stage="runtime", failed=failed.record, values=values)
+        return None, 0
+    free = min(m["free_mib"] for m in values["memory"])
+    if free < ASKED["low_memory_mib"]:
+        values["holders"] = holders()
+    tell("stage", stage="runtime", failed=None, values=values)
+    return cudart, free
+
+
+def _load_cudart(paths):
+    """Return the first of the libraries that loads, and its path. Raise Failed if none does."""
+    problem = None
+    for path in paths:
+        begin("runtime", "loading " + path)
+        try:
+            return ctypes.CDLL(path), path
+        except OSError as error:
+            problem = str(error)
+    raise Failed("dlopen " + (paths[0] if paths else "libcudart"), text=problem)
+
+
+class _NvmlProcess(ctypes.Structure):
+    """nvmlProcessInfo_t of nvml.h, as nvmlDeviceGetComputeRunningProcesses_v3 fills it."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("memory", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+def holders():
+    """Return the processes that use GPU memory, by NVML.
+
+    If NVML names none, as in a container, the processes with an open device file of a GPU are returned.
+    `framework` is one that reserves nearly the whole GPU.
+    """
+    found = _nvml_holders() or [{"gpu": None, "pid": p, "memory_mib": None} for p in _openers()]
+    for row in found:
+        row["name"], row["framework"] = _who(row["pid"])
+    return found
+
+
+def _nvml_holders():
+    (nvml, cards), found = open_nvml(), []
+    if not hasattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3"):
+        return []
+    for index, card in cards:
+        many, rows = ctypes.c_uint(64), (_NvmlProcess * 64)()
+        if nvml.nvmlDeviceGetComputeRunningProcesses_v3(card, ctypes.byref(many), rows):
+            continue
+        for row in rows[: many.value]:
+            if row.pid != os.getpid():
+                unknown = row.memory == ctypes.c_ulonglong(-1).value
+                amount = None if unknown else row.memory >> 20
+                found.append({"gpu": index, "pid": row.pid, "memory_mib": amount})
+    return found
+
+
+def _openers():
+    """Return the processes of this user (for root: of all users) with an open device file of a GPU."""
+    found = set()
+    for link in glob.glob("/proc/[0-9]*/fd/*"):
+        try:
+            path = os.readlink(link)
+        except OSError:
+            continue
+        if path.startswith("/dev/nvidia") and path[11:].isdigit():
+            found.add(int(link.split("/")[2]))
+    return sorted(found - {os.getpid()})
+
+
+def _who(pid):
+    """Return a process's name, and the framework that it runs if that one reserves GPU memory."""
+    try:
+        with open("/proc/%d/comm" % pid) as stream:
+            name = stream.read().strip()
+    except OSError:
+        return None, None
+    try:
+        with open("/proc/%d/maps" % pid, "rb") as stream:
+            text = stream.read()
+    except OSError:
+        return name, None
+    if b"/xla_cuda_plugin.so" in text or b"/jaxlib/" in text:
+        return name, "jax"
+    return name, "tensorflow" if b"libtensorflow_framework.so" in text else None
+
+
+# --- stage 4: libcudnn (8 or 9), and one small convolution -------------------------------------
+
+
+def cudnn_call(library, call, *arguments):
+    code = getattr(library, call)(*arguments)
+    if code:
+        library.cudnnGetErrorString.restype = ctypes.c_char_p
+        name, text = library.cudnnGetErrorString(code), None
+        if hasattr(library, "cudnnGetLastErrorString"):  # cuDNN 9
+            words = ctypes.create_string_buffer(2048)
+            library.cudnnGetLastErrorString(words, ctypes.c_size_t(2048))
+            text = words.value.decode("utf-8", "replace") or None
+        raise Failed(call, code, name.decode() if name else None, text)
+
+
+def cudnn(cudart, path, helpers, ordinals):
+    """Run stage 4: cudnnCreate, one convolution with exact sums, cudnnDestroy. Return whether it succeeded.
+
+    `helpers` are libraries of the same environment that cuDNN opens by name. cuDNN 9 finds them alone, and
+    loading them takes a tenth of a second. So they are loaded for cuDNN 9 only after a failure.
+    """
+    values, failure = {"libcudnn": path, "mapped": []}, None
+    try:
+        if not path.endswith(".so.9"):
+            _load_all(helpers, values)
+        begin("cudnn", "loading " + path)
+        try:
+            library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise Failed("dlopen " + path, text=str(error))
+        library.cudnnGetVersion.restype = ctypes.c_size_t
+        values["number"] = library.cudnnGetVersion()
+        try:
+            _try_all(library, cudart, ordinals, values)
+        except Failed:
+            if "helpers" in values:
+                raise
+            _load_all(helpers, values)
+            _try_all(library, cudart, ordinals, values)
+    except Failed as failed:
+        failure = failed.record
+    values["mapped"] = libraries()
+    tell("stage", stage="cudnn", failed=failure, values=values)
+    return failure is None
+
+
+def _load_all(helpers, values):
+    values["helpers"] = helpers
+    for helper in helpers:
+        begin("cudnn", "loading " + helper)
+        try:
+            ctypes.CDLL(helper, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            values.setdefault("problems", []).append(str(error))
+
+
+def _try_all(library, cudart, ordinals, values):
+    for ordinal in ordinals:
+        values["device"] = ordinal
+        runtime_call(cudart, "cudaSetDevice", ordinal)
+        handle = ctypes.c_void_p()
+        begin("cudnn", "calling cudnnCreate on device %d" % ordinal)
+        cudnn_call(library, "cudnnCreate", ctypes.byref(handle))
+        begin("cudnn", "running a convolution on device %d" % ordinal)
+        wrong = _convolve(library, cudart, handle)
+        if wrong:
+            raise Failed("cudnnConvolutionForward", text=wrong)
+        cudnn_call(library, "cudnnDestroy", handle)
+
+
+def _expected(x, w, shape):
+    """Return the same convolution (3x3, padding 1, stride 1) in Python's integers. `shape` is (c, h, width, k)."""
+    c, h, wd, k = shape
+    y = []
+    for o in range(k):
+        for i in range(h):
+            for j in range(wd):
+                total = 0
+                for ch in range(c):
+                    for a in range(3):
+                        for b in range(3):
+                            r, s = i + a - 1, j + b - 1
+                            if 0 <= r < h and 0 <= s < wd:
+                                total += x[(ch * h + r) * wd + s] * w[((o * c + ch) * 3 + a) * 3 + b]
+                y.append(total)
+    return y
+
+
+_KINDS = ("Tensor", "Filter", "Tensor", "Convolution")  # of the descriptors of x, w, y and the convolution
+
+
+def _convolve(library, cudart, handle):
+    """Run a convolution of small integers. Return what is wrong, or None.
+
+    Each product and sum is exact in float32 and in TF32, so results must be equal.
+    """
+    shape = c, h, wd, k = 3, 7, 9, 4
+    x = [(i * 7 + 3) % 11 - 5 for i in range(c * h * wd)]
+    w = [(i * 5 + 1) % 7 - 3 for i in range(k * c * 9)]
+    outcome = [float("nan")] * (k * h * wd)
+    descriptors = [ctypes.c_void_p() for _ in _KINDS]
+    for kind, descriptor in zip(_KINDS, descriptors):
+        cudnn_call(library, "cudnnCreate%sDescriptor" % kind, ctypes.byref(descriptor))
+    dx, dw, dy, dc = descriptors
+    # CUDNN_TENSOR_NCHW 0, CUDNN_DATA_FLOAT 0, CUDNN_CROSS_CORRELATION 1 of cudnn.h (8 and 9)
+    cudnn_call(library, "cudnnSetTensor4dDescriptor", dx, 0, 0, 1, c, h, wd)
+    cudnn_call(library, "cudnnSetFilter4dDescriptor", dw, 0, 0, k, c, 3, 3)
+    cudnn_call(library, "cudnnSetTensor4dDescriptor", dy, 0, 0, 1, k, h, wd)
+    cudnn_call(library, "cudnnSetConvolution2dDescriptor", dc, 1, 1, 1, 1, 1, 1, 1, 0)
+    memory = mx, mw, my, space = [*(put(cudart, numbers) for numbers in (x, w, outcome)), ctypes.c_void_p()]
+    one, zero, size = ctypes.c_float(1), ctypes.c_float(0), ctypes.c_size_t()
+    # CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM 1, _IMPLICIT_GEMM 0: each release has them for each GPU
+    # that it serves. One of them may be unsupported, so both are tried.
+    for algorithm in (1, 0):
+        try:
+            ask = "cudnnGetConvolutionForwardWorkspaceSize"
+            cudnn_call(library, ask, handle, dx, dw, dc, dy, algorithm, ctypes.byref(size))
+            if size.value:
+                runtime_call(cudart, "cudaMalloc", ctypes.byref(space), size)
+            inputs = (ctypes.byref(one), dx, mx, dw, mw, dc, algorithm, space, size)
+            cudnn_call(library, "cudnnConvolutionForward", handle, *inputs, ctypes.byref(zero), dy, my)
+            break
+        except Failed as failed:
+            if "NOT_SUPPORTED" not in str(failed.record["name"]) or algorithm == 0:
+                raise
+    y = read_back(cudart, my, len(outcome))
+    for pointer in memory:
+        if pointer.value:
+            runtime_call(cudart, "cudaFree", pointer)
+    for kind, descriptor in zip(reversed(_KINDS), reversed(descriptors)):
+        cudnn_call(library, "cudnnDestroy%sDescriptor" % kind, descriptor)
+    for i, (result, want) in enumerate(zip(y, _expected(x, w, shape))):
+        if result != want:
+            return "element %d is %r, right is %d" % (i, result, want)
+    return None
+
+
+# --- several GPUs ------------------------------------------------------------------------------
+
+_WORDS = 1 << 10
+
+
+def _numbers(cudart, ordinal, numbers):
+    """Return a device array with these numbers on one device."""
+    runtime_call(cudart, "cudaSetDevice", ordinal)
+    return put(cudart, numbers)
+
+
+def copies(cudart, ordinals):
+    """Copy between each ordered pair of GPUs. Report whether the numbers are right."""
+    sent = {o: [float(o * _WORDS + i) for i in range(_WORDS)] for o in ordinals}
+    arrays = {o: _numbers(cudart, o, numbers) for o, numbers in sent.items()}
+    size = ctypes.c_size_t(_WORDS * 4)
+    for one in ordinals:
+        for other in ordinals:
+            if one == other:
+                continue
+            begin("peers", "copying from device %d to device %d" % (one, other))
+            can = ctypes.c_int()
+            runtime_call(cudart, "cudaDeviceCanAccessPeer", ctypes.byref(can), other, one)
+            target = _numbers(cudart, other, [0.0] * _WORDS)
+            runtime_call(cudart, "cudaMemcpyPeer", target, other, arrays[one], one, size)
+            right = read_back(cudart, target, _WORDS) == sent[one]
+            runtime_call(cudart, "cudaFree", target)
+            tell("copy", source=one, target=other, direct=bool(can.value), ok=right)
+
+
+def _nccl_call(nccl, call, *arguments):
+    code = getattr(nccl, call)(*arguments)
+    if code:
+        nccl.ncclGetErrorString.restype = ctypes.c_char_p
+        raise Failed(call, code, nccl.ncclGetErrorString(code).decode("utf-8", "replace"))
+
+
+def all_reduce(cudart, path, ordinals):
+    """Compute one sum over all GPUs. The numbers are integers, so the order of additions does not matter."""
+    begin("peers", "loading " + path)
+    nccl = ctypes.CDLL(path)
+    many = len(ordinals)
+    comms, devices = (ctypes.c_void_p * many)(), (ctypes.c_int * many)(*ordinals)
+    begin("peers", "making NCCL's communicators")
+    _nccl_call(nccl, "ncclCommInitAll", comms, many, devices)
+    arrays = [_numbers(cudart, o, [o + 1 + i % 7 for i in range(_WORDS)]) for o in ordinals]
+    begin("peers", "running NCCL's all-reduce")
+    _nccl_call(nccl, "ncclGroupStart")
+    for ordinal, array, comm in zip(ordinals, arrays, comms):
+        runtime_call(cudart, "cudaSetDevice", ordinal)
+        # ncclFloat32 is 7, ncclSum is 0 in nccl.h
+        count, comm = ctypes.c_size_t(_WORDS), ctypes.c_void_p(comm)
+        _nccl_call(nccl, "ncclAllReduce", array, array, count, 7, 0, comm, None)
+    _nccl_call(nccl, "ncclGroupEnd")
+    want, right = [float(sum(o + 1 + i % 7 for o in ordinals)) for i in range(_WORDS)], []
+    for ordinal, array in zip(ordinals, arrays):
+        runtime_call(cudart, "cudaSetDevice", ordinal)
+        right.append(read_back(cudart, array, _WORDS) == want)
+    tell("all_reduce", ok=all(right))
+
+
+def peers():
+    try:
+        cudart = ctypes.CDLL(ASKED["libcudart"])
+        copies(cudart, ASKED["ordinals"])
+        if ASKED["libnccl"]:
+            all_reduce(cudart, ASKED["libnccl"], ASKED["ordinals"])
+    except Failed as failed:
+        tell("failed", stage="peers", **failed.record)
+    except (OSError, AttributeError) as error:
+        tell("failed", stage="peers", call=str(error), code=None, name=None, text=None)
+
+
+# --- the order of the stages -------------------------------------------------------------------
+
+
+def stages():
+    """Run the stages. Return whether this process may end slowly."""
+    devices = driver()
+    if devices is None:
+        return False
+    paths = json.loads(sys.stdin.readline() or "null")
+    if paths is None:
+        return False
+    ASKED.update(paths)
+    tell("paths")
+    # In exclusive mode, or on a full GPU, what comes next needs this process to be gone.
+    shared = all(d["compute_mode"] == 0 for d in devices)
+    ordinals = [d["index"] for d in devices]
+    if ASKED.get("ordinal") is not None:
+        if ASKED["ordinal"] not in ordinals:
+            return False
+        ordinals = [ASKED["ordinal"]]
+    if not ASKED["libcudart"]:
+        return False
+    cudart, free = runtime(ASKED["libcudart"], ordinals)
+    if cudart is None or not ASKED["libcudnn"]:
+        return False
+    right = cudnn(cudart, ASKED["libcudnn"], ASKED["helpers"], ordinals)
+    return right and shared and free >= ASKED["low_memory_mib"]
+
+
+def main():
+    """Run the stages in a child of this process.
+
+    A process that used CUDA ends slowly, because the driver closes its context. After a complete and correct report
+    nobody waits for that.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        if stages():
+            leave_alone()
+            os.write(writing, b"told")
+        finish()
+    os.close(writing)
+    if os.read(reading, 4):
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):  # a crash there is a crash here
+        signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
+
+
+if __name__ == "__main__":
+    if "libnccl" in ASKED:
+        peers()
+        finish()
+    main()
