@@ -75,7 +75,7 @@ class Facts:
         """Return the lines of the first facts of these names."""
         return tuple(dict.fromkeys(self.seen[n][0].evidence for n in names if self.seen.get(n)))
 
-    def said(self, name: str, pattern: re.Pattern[str]) -> tuple[Evidence, ...]:
+    def matching(self, name: str, pattern: re.Pattern[str]) -> tuple[Evidence, ...]:
         """Return the first lines of a fact's values that match the pattern."""
         lines = (f.evidence for f in self.seen.get(name, ()) if pattern.match(f.value))
         return tuple(dict.fromkeys(lines))[:3]

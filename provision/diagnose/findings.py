@@ -32,7 +32,7 @@ _RANK = {"certain": 0, "likely": 1, "possible": 2}
 _COMMAND = re.compile(r"`[^`]+`")
 _SHOWN = 5
 _EVIDENCE = 6
-_BESIDE = frozenset(
+_WITHOUT_GPU = frozenset(
     ("system_library_missing", "python_package_missing", "package_files_damaged", "process_limit_reached",
      "variable_breaks_framework")
 )  # fmt: skip
@@ -59,7 +59,7 @@ def allow_for_cpu(candidates: Iterable[Candidate], case: Case) -> list[Candidate
     another = "create an environment for the GPU: `gpuenv create --recreate --device cuda`."
     missing = next((name for name in case.facts.all("missing") if _CUDA_LIBRARY.match(name)), None)
     if missing:
-        shows = case.facts.said("missing", re.compile(re.escape(missing)))[:1]
+        shows = case.facts.matching("missing", re.compile(re.escape(missing)))[:1]
         title = f"This environment is for the CPU, but a package in it requires {missing}"
         fix = f"Install the CPU build of the package that the traceback names, or {another}"
         found.append(candidate("nvidia_libs_not_installed", 85, shows, title, fix))
@@ -133,10 +133,11 @@ def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, Failur
     """
     machine, verdict = case.place.machine, case.place.verdict
     found = list(_confirm(verdict.findings, case, best)) if verdict else []
-    beside = bool(best) and (
-        (best[0].confidence != "possible" and not causes[best[0].cause].about_gpu) or best[0].cause in _BESIDE
+    unrelated = bool(best) and (
+        (best[0].confidence != "possible" and not causes[best[0].cause].about_gpu)
+        or best[0].cause in _WITHOUT_GPU
     )
-    if machine and not beside:
+    if machine and not unrelated:
         said = case.facts.first("driver")
         agreed = {c.cause for c in best} if machine.gpus else set()
         if case.place.here or not case.lines:

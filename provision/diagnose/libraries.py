@@ -98,7 +98,7 @@ def _is_at_least(version: str, bound: str) -> bool:
 def judge_missing_cudnn(case: Case) -> list[Candidate]:
     """Judge a missing cuDNN file: not installed, or another major is installed."""
     facts = case.facts
-    shows = case.said("cudnn_missing") or facts.said("missing", _CUDNN)
+    shows = case.said("cudnn_missing") or facts.matching("missing", _CUDNN)
     # these say why it did not load
     if not shows or case.said("cudnn_symbol", "nvidia_symbol", "paging_file"):
         return []
@@ -152,7 +152,7 @@ def _list_cudnn_majors(case: Case) -> set[str]:
 def judge_missing_cuda(case: Case) -> list[Candidate]:
     """Judge a missing CUDA library: not installed, not on the path, or another version."""
     facts, names = case.facts, _list_missing_cuda(case)
-    shows = case.said("lib_missing") or facts.said("missing", _CUDA)
+    shows = case.said("lib_missing") or facts.matching("missing", _CUDA)
     if not shows or not names or case.said("paging_file"):
         return []
     mismatch, absent, unseen = (
@@ -197,8 +197,8 @@ def judge_listed(case: Case) -> list[Candidate]:
     name = next((n for n in facts.all("missing") if _OTHER.match(n) and n.lower() in files), None)
     if name is None:
         return []
-    missing = facts.said("missing", re.compile(re.escape(name)))
-    present = facts.said("present", re.compile(re.escape(files[name.lower()])))
+    missing = facts.matching("missing", re.compile(re.escape(name)))
+    present = facts.matching("present", re.compile(re.escape(files[name.lower()])))
     return [candidate("nvidia_libs_not_on_loader_path", 88, (*missing, *present))]
 
 

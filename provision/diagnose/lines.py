@@ -159,9 +159,9 @@ def _keep_stems(kept: _Kept, number: int, block: bytes) -> None:
         else:
             _by_shape(kept, number, block)
             return
-    line, done = number, 0
+    line, counted = number, 0
     for start in sorted(starts):
-        line, done = line + block.count(b"\n", done, start), start
+        line, counted = line + block.count(b"\n", counted, start), start
         end = block.find(b"\n", start, start + WIDTH)
         _keep_unseen_shape(kept, line, block[start:end] if end >= 0 else _cut(block, start))
 
