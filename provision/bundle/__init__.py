@@ -18,10 +18,11 @@ from packaging.utils import parse_wheel_filename
 
 from ..errors import BuildError, LockError, UsageError
 from ..index.download_files import digests, is_right, part
-from ..model import Bundle, BundleFile, BundlePlan, BundlePython, HostClass, Target, as_document, from_plain
+from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain
 from ..system import trust, write_inside_folder
 from ..system.redaction import redact_value
 from ..system.untrusted import UnsafeNameError, check_relative
+from ..templates import fill
 
 MANIFEST = "gpuenv-bundle.json"
 README = "README.txt"
@@ -76,17 +77,15 @@ def read(folder: Path) -> Bundle:
         raise LockError(
             f"{path} is damaged: {error}", hint="copy it again, or create it again: gpuenv bundle DIR"
         ) from error
-    for name in [
-        *locks_of(manifest),
-        *(f.path for f in manifest.files),
-        *(a.path for a in archives_of(manifest)),
-    ]:
-        try:
+    try:
+        for name in (
+            *locks_of(manifest), *(f.path for f in manifest.files), *(a.path for a in archives_of(manifest)),
+        ):  # fmt: skip
             check_relative(name)
-        except UnsafeNameError as error:
-            raise LockError(
-                f"{path} is damaged: {error.message}", hint="create it again: gpuenv bundle DIR"
-            ) from error
+    except UnsafeNameError as error:
+        raise LockError(
+            f"{path} is damaged: {error.message}", hint="create it again: gpuenv bundle DIR"
+        ) from error
     return manifest
 
 
@@ -106,7 +105,7 @@ def is_archive_for(archive: BundlePython, minor: str, platform: str) -> bool:
     return archive.version.startswith(f"{minor}.") and archive.key.split("-")[2:4] == platform.split("-")
 
 
-def settle(folder: Path, bundle: Bundle) -> None:
+def write_manifest(folder: Path, bundle: Bundle) -> None:
     """Write the manifest atomically. Raises BuildError."""
     text = json.dumps(redact_value(as_document(bundle)), indent=1) + "\n"
     try:
@@ -136,7 +135,7 @@ def remove_old(folder: Path, before: Bundle | None, files: Iterable[BundleFile])
         raise not_writable(folder, error) from error
 
 
-def items_of(folder: Path, paths: Sequence[str]) -> tuple[BundleFile, ...]:
+def list_files(folder: Path, paths: Sequence[str]) -> tuple[BundleFile, ...]:
     """Return existing files with their sizes and hashes."""
     return tuple(
         BundleFile(path=p, size=(folder / p).stat().st_size, sha256=digests(folder / p, ["sha256"])["sha256"])
@@ -156,15 +155,15 @@ def verify(folder: Path, files: Sequence[BundleFile], on_progress: Callable[[int
     `on_progress` receives the bytes read. Raises BuildError with the names of wrong files.
     """
     missing = [f.path for f in files if not (folder / f.path).is_file()]
-    short = [f.path for f in files
-             if f.path not in missing and f.size != (folder / f.path).stat().st_size]  # fmt: skip
-    if missing or short:
-        problems = [f"{_few(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
-        problems += [f"{_few(short)} {'has' if len(short) == 1 else 'have'} the wrong size"] if short else []
+    sizes = {f.path: (folder / f.path).stat().st_size for f in files if f.path not in missing}
+    short = [f.path for f in files if f.size != sizes.get(f.path, f.size)]
+    problems = [f"{_few(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
+    problems += [f"{_few(short)} {'has' if len(short) == 1 else 'have'} the wrong size"] if short else []
+    if problems:
         raise BuildError(f"the bundle {folder} is incomplete: {'; '.join(problems)}", hint=_AGAIN)
 
     def right(file: BundleFile) -> bool:
-        good = is_right(folder / file.path, {"sha256": file.sha256 or ""})
+        good = is_whole(folder, file)
         on_progress(file.size or 0)
         return good
 
@@ -225,49 +224,40 @@ _MOST_HOSTS = 20
 
 def readme(bundle: Bundle) -> str:
     """Return README.txt with the commands and their requirements."""
-    lines = [
-        *(_plans(bundle) if bundle.plans else _one_plan(bundle)),
-        "",
-        *_commands(bundle),
-        "",
-        "The commands use no network, and compare every file with gpuenv-bundle.json first.",
-    ]
-    for python, archive in _pythons(bundle).items():
-        if archive:
-            said = f"Python {archive.version} is included, and is used if the machine has no Python {_minor(archive.version)}."
-            lines += ["", said, *_without_python(bundle, archive)]
-        else:
-            lines += ["", f"Python is not included: the machine needs Python {python}."]
-    return "\n".join([*lines, *(f"Note: {n}." for n in bundle.notes)]) + "\n"
-
-
-def _one_plan(bundle: Bundle) -> list[str]:
-    return [
-        f"{', '.join(bundle.frameworks)} for {bundle.device}, for machines without a network:",
-        f"{_describe(bundle.target)}, Python {bundle.python}. Created by gpuenv {bundle.gpuenv}.",
-    ]
-
-
-def _plans(bundle: Bundle) -> list[str]:
-    """Return what `create` installs on the machines of each class."""
-    count = sum(len(c.hosts) for p in bundle.plans for c in p.classes)
-    lines = [
-        f"For {count} machines without a network. Created by gpuenv {bundle.gpuenv}.",
-        "`gpuenv create` chooses the lock of the machine's class:",
-    ]
+    windows = bundle.target.platform.startswith("windows")
+    plans: list[str] = []
     for plan in bundle.plans:
-        lines += ["", f"{plan.lock}: {', '.join(plan.frameworks)} for {plan.device}, Python {plan.python}"]
-        lines += [row for one in plan.classes for row in _class_rows(one)]
-    for missing in bundle.unserved:
-        name = missing.host or ", ".join(missing.classes)
-        lines += ["", f"Nothing for {name}: {missing.reason}"]
-    return lines
+        plans += ["", f"{plan.lock}: {', '.join(plan.frameworks)} for {plan.device}, Python {plan.python}"]
+        for one in plan.classes:
+            more = len(one.hosts) - _MOST_HOSTS
+            hosts = ", ".join(one.hosts[:_MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")
+            plans += [f"  class {one.id}: {_describe(one.target)}", f"    {hosts}"]
+    for missing in bundle.unserved if plans else ():
+        plans += ["", f"Nothing for {missing.host or ', '.join(missing.classes)}: {missing.reason}"]
+    every: tuple[Bundle | BundlePlan, ...] = bundle.plans or (bundle,)
+    pythons: list[str] = []
+    for python, archive in {plan.python: plan.archive for plan in every}.items():
+        if archive is None:
+            pythons += ["", f"Python is not included: the machine needs Python {python}."]
+            continue
+        major, minor = archive.version.split(".")[:2]
+        said = (
+            f"Python {archive.version} is included, and is used if the machine has no Python {major}.{minor}."
+        )
+        pythons += ["", said]
+        if not windows and (int(major), int(minor)) >= (3, 10):
+            pythons.append(_WITHOUT_PYTHON)
+    values = {
+        "plans": "\n".join(plans), "count": str(sum(len(c.hosts) for p in bundle.plans for c in p.classes)),
+        "gpuenv": bundle.gpuenv, "frameworks": ", ".join(bundle.frameworks), "device": bundle.device,
+        "machine": _describe(bundle.target), "python": str(bundle.python), "windows": windows,
+        "wanted": "'gpuenv[conda]'" if bundle.manager == "conda" else "gpuenv",
+        "pythons": "\n".join(pythons), "notes": bundle.notes,
+    }  # fmt: skip
+    return fill("bundle.txt", values)
 
 
-def _class_rows(one: HostClass) -> list[str]:
-    more = len(one.hosts) - _MOST_HOSTS
-    hosts = ", ".join(one.hosts[:_MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")
-    return [f"  class {one.id}: {_describe(one.target)}", f"    {hosts}"]
+_WITHOUT_PYTHON = "Without any Python on the machine, unpack the archive with tar xzf, and use python/bin/python3 instead of python3."
 
 
 def _describe(target: Target) -> str:
@@ -275,37 +265,3 @@ def _describe(target: Target) -> str:
     gpus = ", ".join(f"{g.name or 'GPU'} ({g.capability})" for g in target.gpus)
     driver = f"driver {target.driver}" if target.driver else ""
     return ", ".join(filter(None, (target.platform, driver, gpus)))
-
-
-def _pythons(bundle: Bundle) -> dict[str | None, BundlePython | None]:
-    """Return the archives by the Python that a plan needs."""
-    plans: tuple[Bundle | BundlePlan, ...] = bundle.plans or (bundle,)
-    return {plan.python: plan.archive for plan in plans}
-
-
-def _commands(bundle: Bundle) -> list[str]:
-    windows = bundle.target.platform.startswith("windows")
-    python, folder = ("py", r"gpuenv-tool\Scripts") if windows else ("python3", "gpuenv-tool/bin")
-    slash = "\\" if windows else "/"
-    wanted = "'gpuenv[conda]'" if bundle.manager == "conda" else "gpuenv"
-    return [
-        "In this folder, with any Python 3.10 or newer:",
-        "",
-        f"  {python} -m venv gpuenv-tool && {folder}{slash}pip install --no-index --find-links gpuenv {wanted}",
-        f"  {folder}{slash}gpuenv create ENV --bundle .",
-        "",
-        "ENV is the path of the new environment.",
-    ]
-
-
-def _without_python(bundle: Bundle, archive: BundlePython) -> list[str]:
-    major, minor = (int(n) for n in archive.version.split(".")[:2])
-    if bundle.target.platform.startswith("windows") or (major, minor) < (3, 10):
-        return []
-    return [
-        "Without any Python on the machine, unpack the archive with tar xzf, and use python/bin/python3 instead of python3."
-    ]
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])

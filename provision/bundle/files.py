@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from ..environment import bundled_pythons
 from ..errors import BuildError
@@ -48,9 +47,11 @@ class MissingFiles:
 def needed(folder: Path, items: Sequence[Item]) -> MissingFiles:
     """Return the items that are missing or have another hash. Partial downloads reduce the bytes."""
     with ThreadPoolExecutor(_READERS) as pool:
-        there = list(pool.map(_is_there, items))
+        there = list(
+            pool.map(lambda i: i.wanted.path.is_file() and is_right(i.wanted.path, i.wanted.hashes), items)
+        )
     missing = tuple(item for item, good in zip(items, there, strict=True) if not good)
-    total = sum(max(0, (item.wanted.size or 0) - _begun(item)) for item in missing)
+    total = sum(max(0, (item.wanted.size or 0) - _size(part(item.wanted.path))) for item in missing)
     place = folder
     while not place.exists():
         place = place.parent
@@ -59,22 +60,12 @@ def needed(folder: Path, items: Sequence[Item]) -> MissingFiles:
 
 def bytes_there(items: Sequence[Item]) -> int:
     """Return the existing bytes of items, complete and partial, regardless of their hashes."""
-    return sum(min(_there(item), item.wanted.size or 0) for item in items)
+    paths = ((i.wanted.path, i.wanted.size or 0) for i in items)
+    return sum(min(_size(path if path.is_file() else part(path)), whole) for path, whole in paths)
 
 
-def _there(item: Item) -> int:
-    path = item.wanted.path
-    return path.stat().st_size if path.is_file() else _begun(item)
-
-
-def _is_there(item: Item) -> bool:
-    path = item.wanted.path
-    return path.is_file() and is_right(path, item.wanted.hashes)
-
-
-def _begun(item: Item) -> int:
-    half = part(item.wanted.path)
-    return half.stat().st_size if half.exists() else 0
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 class _StoppedError(Exception):
@@ -90,7 +81,7 @@ def collect(http: Http, items: Sequence[Item], on_progress: Callable[[int, str],
     todo: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stop, lock = threading.Event(), threading.Lock()
-    done = -sum(map(_begun, items))  # existing parts are reported first
+    done = -sum(_size(part(i.wanted.path)) for i in items)  # existing parts are reported first
     under_way: dict[str, int] = {}
 
     def count(more: int) -> None:
@@ -105,12 +96,12 @@ def collect(http: Http, items: Sequence[Item], on_progress: Callable[[int, str],
         while (item := todo.get()) is not None:
             with lock:
                 under_way[item.path] = item.wanted.size or 0
+            failed: BaseException | None = None
             try:
                 download(http, item.wanted, count)
             except BaseException as error:  # noqa: BLE001  # raised in the waiting thread
-                ended.put(error)
-            else:
-                ended.put(None)
+                failed = error
+            ended.put(failed)
             with lock:
                 del under_way[item.path]
 
@@ -127,7 +118,7 @@ def collect(http: Http, items: Sequence[Item], on_progress: Callable[[int, str],
         stop.set()
 
 
-_OF = {
+_BUILDS = {
     "linux-x86_64": ("linux", "x86_64", "gnu"),
     "linux-aarch64": ("linux", "aarch64", "gnu"),
     "windows-x86_64": ("windows", "x86_64", "none"),
@@ -135,27 +126,26 @@ _OF = {
 _TIMEOUT = 1800.0
 
 
-def offered(minor: str, platform: str) -> dict[str, Any] | None:
-    """Return key, version and address of uv's newest build of a Python for a platform, or None."""
-    wanted = _OF[platform]
-    words = ["python", "list", "--only-downloads", "--all-platforms", "--all-arches", "--output-format", "json",
-             minor]  # fmt: skip
-    done = _run(words, timeout=60)
-    try:
-        rows = json.loads(done.stdout or "[]")
-    except ValueError:
-        return None
-    for row in rows:
-        plain = row["implementation"] == "cpython" and row["variant"] == "default"
-        if plain and (row["os"], row["arch"], row["libc"]) == wanted:
-            return dict(row)
-    return None
-
-
 def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython | None, str]:
     """Put a Python archive into a bundle, or return None and the reason. Raises BuildError for a disk error."""
-    row = offered(minor, platform)
-    if row is None:
+    words = [
+        "python",
+        "list",
+        "--only-downloads",
+        "--all-platforms",
+        "--all-arches",
+        "--output-format",
+        "json",
+    ]
+    try:
+        rows = json.loads(_run([*words, minor], timeout=60).stdout or "[]")
+    except ValueError:
+        rows = []
+    wanted = ("cpython", "default", *_BUILDS[platform])
+    fitting = (
+        r for r in rows if tuple(r[k] for k in ("implementation", "variant", "os", "arch", "libc")) == wanted
+    )
+    if (row := next(fitting, None)) is None:
         return None, f"uv has no Python {minor} for {platform}"
     work = folder / WORK
     shutil.rmtree(work, ignore_errors=True)

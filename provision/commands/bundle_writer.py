@@ -53,7 +53,7 @@ class BundleWriter:
         own_items, minors = self._own_packages()
         contents = [BundleContents(self.folder, one, self.emit, self.notes) for one in self.locks]
         if self.before is None:
-            stage.settle(self.folder, self._manifest(()))  # the manifest marks the folder as a bundle
+            stage.write_manifest(self.folder, self._manifest(()))  # the manifest marks the folder as a bundle
         items = merge_items([*chain.from_iterable(one.items() for one in contents), *own_items])
         begun = self._begin(contents, items)
         self._fetch(items)
@@ -110,13 +110,13 @@ class BundleWriter:
         ]
         new = {f.path for f in planned}
         if self.before:
-            stage.settle(self.folder, dataclasses.replace(self.before, complete=False))
+            stage.write_manifest(self.folder, dataclasses.replace(self.before, complete=False))
             planned += [f for f in self.before.files if f.path not in (*new, *names)]  # removed at the end
         for one in contents:
             path, way = self.folder / one.locked.file_name, locking(one.lock.manager)
             way.write_lock(path, one.lock, one.locked.virtual, alone=True)
-        begun = self._manifest((*stage.items_of(self.folder, names), *planned))
-        stage.settle(self.folder, begun)
+        begun = self._manifest((*stage.list_files(self.folder, names), *planned))
+        stage.write_manifest(self.folder, begun)
         return begun
 
     def _manifest(self, files: Sequence[BundleFile]) -> Bundle:
@@ -145,9 +145,11 @@ class BundleWriter:
         names = [locked.file_name for locked in self.locks]
         pythons = [archive.path for archive in archives if archive]
         listed = dict.fromkeys([*names, *paths, *pythons, stage.README])
-        finished = dataclasses.replace(bundle, files=stage.items_of(self.folder, list(listed)), complete=True)
+        finished = dataclasses.replace(
+            bundle, files=stage.list_files(self.folder, list(listed)), complete=True
+        )
         stage.remove_old(self.folder, bundle, finished.files)
-        stage.settle(self.folder, finished)
+        stage.write_manifest(self.folder, finished)
         return finished
 
     # --- downloads -----------------------------------------------------------------------------------
