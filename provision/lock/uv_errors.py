@@ -35,7 +35,7 @@ _ABSENT = re.compile(
 _DISABLED = re.compile(r"Building source distributions(?: for `([^`]+)`)? is disabled")
 _BUILD = re.compile(r"Failed to (?:\w+ and )?build `([^`]+)`")
 _OTHER_PYTHONS = re.compile(
-    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})[<>=!~]\S{0,200} has no wheels with a matching Python \w{1,20} tag"
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})(?:[<>=!~]\S{0,200})? ha(?:s|ve) no wheels with a matching Python \w{1,20} tag"
 )
 """A package that has wheels for other Pythons only, and no source archive."""
 _NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")

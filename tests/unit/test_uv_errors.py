@@ -2,7 +2,7 @@
 
 from rows import rows
 
-from provision.lock.uv_errors import explain, find_unusable
+from provision.lock.uv_errors import explain, find_missing_wheel, find_unusable
 from provision.model import PackageSources, RequirementLine
 from provision.system.process import Finished
 from provision.wheels.read_source_archives import SourceArchives
@@ -46,3 +46,10 @@ def test_a_repository_that_uv_names_only_in_a_command_is_named_with_its_line():
     assert error.message.startswith(
         "git cannot fetch the repository https://code.example/lab/parts.git (requirements.txt line 3)"
     )
+
+
+def test_a_package_with_wheels_for_other_pythons_only_is_found():
+    archives = SourceArchives(PackageSources())
+    for subject in ("all versions of tensorflow-addons have", "tensorflow-addons>=0.20 has"):
+        log = f"Because {subject} no wheels with a matching Python ABI tag (e.g., `cp313`) and the request"
+        assert find_missing_wheel(log, archives) == "tensorflow-addons"
