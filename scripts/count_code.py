@@ -1,9 +1,10 @@
 """Count the code of a package: files, lines, tokens, and what makes a house hard to walk through.
 
     python scripts/count_code.py [FOLDER ...] [--by-package]
+    python scripts/count_code.py --write
 
 Counted are the tokens of the source without comments, docstrings and imports. An f-string is one token with every Python.
-For a comparison name the folders of other programs: `python scripts/count_code.py provision .../site-packages/pdm`.
+`--write` renews the numbers in docs/architecture.md. For a comparison name the folders of other programs: `python scripts/count_code.py provision .../site-packages/pdm`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import re
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -119,6 +121,15 @@ def count_folder(folder: Path) -> dict[str, Counter[str]]:
     return counts
 
 
+def renew_page() -> None:
+    """Write the numbers of provision/ into docs/architecture.md."""
+    counts = sum(count_folder(ROOT / "provision").values(), Counter())
+    page = ROOT / "docs" / "architecture.md"
+    said = f"`provision/` has {counts['files']} files with {counts['lines']:,} lines and {counts['tokens']:,} tokens"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(re.sub(r"`provision/` has .* tokens", said, text), encoding="utf-8")
+
+
 def main() -> None:
     """Print a table with a row for each folder, or for each of its packages."""
     parser = argparse.ArgumentParser(
@@ -126,7 +137,10 @@ def main() -> None:
     )
     parser.add_argument("folders", nargs="*", type=Path, default=[ROOT / "provision"], metavar="FOLDER")
     parser.add_argument("--by-package", action="store_true", help="a row for each package too")
+    parser.add_argument("--write", action="store_true", help="write the numbers into docs/architecture.md")
     options = parser.parse_args()
+    if options.write:
+        renew_page()
     print(f"{'':24}" + "".join(f"{name:>{max(len(name), 7) + 2}}" for name in COLUMNS))
     for folder in options.folders:
         packages = count_folder(folder.resolve())
