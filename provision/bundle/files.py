@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..environment import bundled_pythons
@@ -17,7 +18,6 @@ from ..errors import BuildError
 from ..index import uv
 from ..index.download_files import FileRequest, download, is_right, part
 from ..index.http import AT_ONCE, Http
-from ..lazy import dataclass
 from ..model import BundlePython, LockedPackage, PackageSources
 from ..system import process, scratch_folders, write_inside_folder
 from ..system.untrusted import file_name_of_url, last_segments

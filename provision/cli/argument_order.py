@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..lazy import dataclass
 from ..model import declare
 from .command_table import COMMANDS, GROUPS, load_command
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from provision.model.declare import OUTPUT, option
-
-from ..lazy import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -11,7 +12,6 @@ from packaging.utils import canonicalize_name
 from provision.model.declare import argument
 
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
 from ..project.config.edit_packages import add_packages, merge_packages
 from ..project.config.key_forms import CONFIG_NAME

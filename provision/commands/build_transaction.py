@@ -10,12 +10,12 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..environment import draft_and_replace_folder, state
 from ..errors import BuildError, GpuenvError
-from ..lazy import dataclass
 from ..managers.protocol import Building, manager
 from ..model import (
     CreateResult,

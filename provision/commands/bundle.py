@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from provision.model.declare import argument, group, option
@@ -9,7 +10,6 @@ from provision.model.declare import argument, group, option
 from .. import bundle as stage
 from ..environment import draft_and_replace_folder
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..model import Bundle, Emit, Event, Fleet, Plan, Preview, drop_event
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import bundle as stage
@@ -15,7 +16,6 @@ from ..bundle.wheels import build_requires, wheel_of_unhashed
 from ..detect import find_python
 from ..errors import BuildError, LockError
 from ..index.download_files import digests
-from ..lazy import dataclass
 from ..lock.archives import without_builds
 from ..lock.pinned import lock_plan
 from ..managers.conda import engine as conda

@@ -6,10 +6,10 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..bundle import is_whole, locks_of
-from ..lazy import dataclass
 from ..model import (
     Bundle,
     Emit,

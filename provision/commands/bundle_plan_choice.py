@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from provision.fleet.classes import is_same_class
@@ -9,7 +10,6 @@ from provision.fleet.classes import is_same_class
 from .. import detect
 from ..bundle import find_newer_glibc
 from ..errors import LockError
-from ..lazy import dataclass
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Target
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices

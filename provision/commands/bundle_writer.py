@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from .. import __version__, bundle as stage, profiles
 from ..bundle import wheels
 from ..bundle.files import Item, bytes_there, collect, needed
 from ..errors import BuildError
-from ..lazy import dataclass
 from ..managers.protocol import locking
 from ..model import (
     Bundle,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from provision.model.declare import group
 
 from ..environment import gpuenv_cache
-from ..lazy import dataclass
 from ..model import CacheUsage, Emit, Event, drop_event
 from ..request.paths_of_environment_and_cache import get_cache_dir
 from ..request.shared_options import Choices

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 
 from provision.model.declare import BUILD, SOURCES, argument, group, option
 
-from ..lazy import dataclass
 from ..request.shared_options import Choices
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..lazy import dataclass
+from dataclasses import dataclass
+
 from ..model import Emit, Machine, drop_event
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from provision.model.declare import argument, group, option
 
 from .. import detect
 from ..errors import GpuenvError, LockError, UsageError
-from ..lazy import dataclass
 from ..model import (
     Device,
     Emit,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from provision.model.declare import argument
 
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event, normalize_name
 from ..project.config.edit_packages import drop_packages, parse_package_name
 from .package_edit import EditOptions, PackageEdit, apply_edit

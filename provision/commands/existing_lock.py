@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..environment import draft_and_replace_folder, state
 from ..errors import LockError, OtherPlatformError, ResolveError
-from ..lazy import dataclass
 from ..lock.update import solve_like
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 from provision.model.declare import REQUIRED, argument, group, option
@@ -11,7 +12,6 @@ from provision.model.declare import REQUIRED, argument, group, option
 from .. import export as stage
 from ..environment import draft_and_replace_folder, state
 from ..errors import LockError, UsageError
-from ..lazy import dataclass
 from ..managers.protocol import locking
 from ..model import (
     CONDA_LOCK,

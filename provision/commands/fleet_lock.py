@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import LockError
-from ..lazy import dataclass
 from ..lock.update import Upgrade, solve_like
 from ..model import (
     VENV_CLASS_LOCKS,

@@ -6,12 +6,12 @@ import hashlib
 import importlib.metadata
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..system import scratch_folders, untrusted
 from ..system.redaction import redact
 from ..system.write_inside_folder import suggest_fix, write_file
@@ -41,7 +41,7 @@ def check_address(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuenvWheel:
     """The wheel of the running gpuenv, and its place beside an export."""
 

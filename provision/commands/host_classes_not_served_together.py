@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from ..errors import LockError, ResolveError
 from ..fleet import Ask
-from ..lazy import dataclass
 from ..lock.named import read_named_packages
 from ..lock.update import solve_like
 from ..lock.uv_errors import first_reason, is_named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -9,7 +10,6 @@ from packaging.utils import canonicalize_name
 
 from provision.model.declare import group, option
 
-from ..lazy import dataclass
 from ..model import VENV_LOCK, Emit, Event, InitResult, Profiles, drop_event
 from ..request.shared_options import Choices
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..environment import draft_and_replace_folder
-from ..lazy import dataclass
 from ..system.file_digest import hash_readable
 
 _AGAIN = "run the same command again"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ..environment import draft_and_replace_folder, host_verdicts, registry, state
 from ..errors import GpuenvError
-from ..lazy import dataclass
 from ..model import Emit, EnvironmentList, ListedEnvironment, ListedFramework, drop_event
 
 _SECONDS = 3.0  # time for measuring: the 25000 files of a torch environment take 0.2 s if they are cached

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.model.declare import argument, group, option
 
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..model import Emit, drop_event
 from ..request.project_options import apply_project
 from ..request.shared_options import Choices

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..bundle import locks_of
-from ..lazy import dataclass
 from ..lock.update import Upgrade
 from ..model import Bundle, Emit, Event, Fleet, Lock, UnservedHosts, as_plain
 from ..request.shared_options import Choices

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..lazy import dataclass
 from ..lock.update import Upgrade, solve_like
 from ..model import Emit, Event, Lock, Plan, make_lock_name
 from ..request import project_options as inproject

@@ -6,14 +6,13 @@ Measured are wheels with code for CUDA or a framework.
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..environment.distributions import find_distribution, find_sites
-from ..lazy import dataclass
 from ..model import Emit, Event, Lock, LockedPackage, Satellite, normalize_name
 from ..request import load_profiles, paths_of_environment_and_cache
 from ..request.shared_options import Choices

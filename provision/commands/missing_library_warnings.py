@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..lazy import dataclass
 from ..model import Emit, Event, Lock, LockedPackage, PackageSources
 from ..request import load_profiles
 from ..request.shared_options import Choices

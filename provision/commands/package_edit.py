@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -14,7 +15,6 @@ from provision.model.declare import BUILD, group, option
 
 from ..environment import draft_and_replace_folder, state
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..managers.protocol import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..project.config.edit_packages import write_files

@@ -9,6 +9,7 @@ import functools
 import importlib.metadata
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -23,7 +24,6 @@ from ..index.http import Http
 from ..index.locked_file_addresses import Addresses, add_credentials
 from ..index.pip_config import default_index, pip_configuration
 from ..index.wheel_folders import expand_address
-from ..lazy import dataclass
 from ..lock import pythons
 from ..lock.archives import without_builds
 from ..lock.compile import Answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from ..environment.gpuenv_cache import cache_folder
 from ..errors import DataError, UsageError
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
-from ..lazy import dataclass
 from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
 from ..profiles import measure
 from ..profiles.files import check_table, difference, documents, dump, read_file

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..model import Check, Emit, Event
 from ..request import load_profiles
 from ..request.recorded_project import OwnProject, read_own_project

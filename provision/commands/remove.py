@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from provision.model.declare import argument, group, option
 
 from ..environment import bundled_pythons, draft_and_replace_folder, kernel, registry, removal
 from ..errors import GpuenvError, UsageError
-from ..lazy import dataclass
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..request import paths_of_environment_and_cache as where
 from ..request.shared_options import Choices

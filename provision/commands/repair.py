@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ from provision.model.declare import argument, group, option
 
 from ..environment import draft_and_replace_folder, packages_to_replace as repairs, state
 from ..errors import BuildError, UsageError
-from ..lazy import dataclass
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
 from ..request import package_sources, paths_of_environment_and_cache as where, project_options as inproject

@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +17,6 @@ from .. import __version__, detect, report as stage
 from ..environment import draft_and_replace_folder, state
 from ..environment.locate import locate_environment
 from ..errors import GpuenvError, UsageError
-from ..lazy import dataclass
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
 from ..request import package_sources, paths_of_environment_and_cache as where, shared_options as o
 from ..request.project_folder import find_project_env

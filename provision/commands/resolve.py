@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -13,7 +14,6 @@ from provision.model.declare import group, option
 from .. import detect
 from ..errors import ResolveError, UsageError
 from ..index.build_addresses import name_configured
-from ..lazy import dataclass
 from ..model import Emit, Event, Fleet, Lock, Plan, Profiles, RequestContext, drop_event, normalize_name
 from ..request import (
     package_sources,

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from provision.model.declare import argument, group, option
 
 from .. import detect
 from ..errors import BuildError, UsageError
-from ..lazy import dataclass
 from ..model import Emit, Event, Finding, RunResult, drop_event
 from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..request.project_folder import find_project_env, locate_project_file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from provision.model.declare import argument, group, option
 from ..environment import draft_and_replace_folder, state
 from ..environment.locate import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
-from ..lazy import dataclass
 from ..model import (
     FRAMEWORKS,
     Emit,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import verify
-from ..lazy import dataclass
 from ..model import Emit, Event, StageResult
 from ..request import load_profiles
 from ..request.shared_options import Choices

@@ -10,10 +10,9 @@ import errno
 import os
 import re
 import stat
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..lazy import dataclass
 from ..model import Confidence, Evidence, Finding, HardwareDevice, HostContext
 from .files import DeviceFile, read_text, under
 from .query import DriverAnswer
@@ -36,7 +35,7 @@ def make_finding(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DriverFacts:
     """The facts about a driver that does not work.
 
@@ -101,7 +100,7 @@ _DENIED = (errno.EACCES, errno.EPERM)
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Uvm:
     """The state of nvidia_uvm. `major` is its device number in /proc/devices, or None if it is not listed.
 

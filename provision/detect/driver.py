@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from ..lazy import dataclass
 from ..model import Driver, Evidence, Finding, Gpu
 from .causes import (
     NVML_GPU_LOST,
@@ -31,7 +30,7 @@ from .host import read_context, read_hardware
 from .query import NOT_THERE, DriverAnswer, Trouble, ask_libcuda, ask_nvml, ask_smi
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DriverReading:
     """The driver, its GPUs, the CUDA version of a cuda-compat libcuda in use, and the findings."""
 

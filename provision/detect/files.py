@@ -10,9 +10,9 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..lazy import dataclass
 from ..model import NVIDIA_LIBRARY_FAMILIES, Gpu, LibraryFile
 from ..system import trust, untrusted
 from ..system.loader_cache import loader_cache
@@ -51,7 +51,7 @@ def is_there(path: Path) -> bool:
 SMI_FIELDS = ("index", "name", "compute_cap", "uuid", "memory.total", "driver_version")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceFile:
     """A device file of the driver, and whether this process may read and write it."""
 

@@ -9,10 +9,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..lazy import dataclass
 from ..model import PythonInstallation
 from ..system import process, trust
 from .files import is_there, list_entries, read_text, under
@@ -28,7 +28,7 @@ ASK = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _PythonCandidate:
     """A program that may be a CPython. `version` is set if its folder's name states it."""
 

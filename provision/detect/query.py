@@ -13,10 +13,10 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..lazy import dataclass
 from ..model import Gpu, GpuMemoryHolder
 from ..system import process, trust
 from ..system.redaction import clean
@@ -30,7 +30,7 @@ from .files import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
     """A GPU that could not be read: its index, the NVML code, and its text."""
 
@@ -39,7 +39,7 @@ class Trouble:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DriverAnswer:
     """The answer of one source.
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..lazy import dataclass
 from ..model import Device, Evidence, GpuMemoryHolder, Machine, Plan, Request, Target, Verdict
 from .facts import Facts
 from .lines import Line
@@ -27,7 +26,7 @@ _SHOWN = 4
 _NO_GPU_HERE = ("driver_missing", "driver_module_not_loaded", "container_without_gpu", "wsl_driver_missing")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Ran:
     """The end of a program that gpuenv ran, and its environment. None means unknown. All sizes are in bytes.
 
@@ -51,7 +50,7 @@ class Ran:
     has_module: Callable[[str], bool] = lambda _: False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
     """The environment at `path`: the versions of its distributions, its Python, and the device it was made for.
 
@@ -65,7 +64,7 @@ class Installed:
     device: Device | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Circumstances:
     """The machine, the environment and the program of a failure, as far as they are known.
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from ..lazy import dataclass
 from ..model import FRAMEWORK_ALIASES, Evidence, GpuModel, normalize_name
 from .lines import Line, ShellCommand, read_commands
 
@@ -27,7 +26,7 @@ CONDITIONS = frozenset(
 _MOST = 40  # values of one fact
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fact:
     """A value in the text, and its line."""
 

@@ -17,9 +17,8 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ..lazy import dataclass
 from ..model import Evidence
 from ..system.redaction import clean, mask_secrets, remove_controls
 
@@ -42,7 +41,7 @@ _SHOWN = 300  # characters of a line that evidence shows
 _PRINTABLE = re.compile(rb"[\x20-\x7e\t\r\x1b]{6,}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """One line of a log with its number (from 1), without escapes and control characters."""
 
@@ -328,7 +327,7 @@ _FRAME = re.compile(r"^.{0,80}?File [\"']([^\"']{1,400})[\"'], line (\d{1,7})(?:
 _SITE = re.compile(r"/(?:site|dist)-packages/([^/]{1,120})")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Raised:
     """An exception in a text: its type without modules, message, line, and the file of the frame before it."""
 

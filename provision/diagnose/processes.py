@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ..lazy import dataclass
 from ..model import Evidence
 from .context import Ran
 from .lines import Line, package_of, read_frame

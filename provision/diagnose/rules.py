@@ -14,13 +14,12 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import cast
 
 from packaging.version import Version
 
 from ..errors import DataError
-from ..lazy import dataclass
 from ..model import CatalogueMessage, Confidence, Evidence, FailureMessage, FailureRule, Profiles
 from .context import Circumstances
 from .facts import CONDITIONS, Facts
@@ -209,7 +208,7 @@ def without_optional_parts(lines: list[Line], profiles: Profiles) -> list[Line]:
 # --- cases and candidates ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A cause that a text allows, and its evidence. `weight` (1 to 100) orders candidates of one confidence.
 

@@ -15,11 +15,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-
-from ..lazy import dataclass
 
 BEAT = 20.0
 STALE = 180.0

@@ -13,11 +13,11 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..lazy import dataclass
 from ..model import normalize_name
 from ..system import untrusted
 from ..system.file_digest import hash_readable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ..lazy import dataclass
 from ..model import (
     Drift,
     EnvironmentChange,

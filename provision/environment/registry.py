@@ -14,10 +14,10 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BuildError
-from ..lazy import dataclass
 from ..system import trust, untrusted, write_inside_folder
 
 _MARK = ".gpuenv"
@@ -173,7 +173,7 @@ def _drop(entry: Path) -> None:
 # --- disk usage --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
     """Bytes on disk, with each file counted once.
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..model import BaseImage, Lock, LockedPackage
 from ..templates import fill, oneline
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledPart:
     """A distribution in an environment's site-packages, for its bill of materials.
 
@@ -35,7 +34,7 @@ class InstalledPart:
     license_names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuenvSource:
     """The source of gpuenv for an image, a dev container or a workflow.
 
@@ -57,7 +56,7 @@ class GpuenvSource:
         return f"{lock_file} and {self.wheel}" if self.wheel else lock_file
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
     """A lock without credentials, and the other values that exports need.
 

@@ -7,9 +7,9 @@ fewest, and splits those that no set of the named packages serves. `differences`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
-from ..lazy import dataclass
 from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
 from .classes import group as group
 from .cover import MOST_QUESTIONS as MOST_QUESTIONS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
-from ..lazy import dataclass
 from ..model import HostClass, PlanDifference, Target
 from ..resolve.objections import objections
 from ..resolve.question import version

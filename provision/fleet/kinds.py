@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 from packaging.version import Version
 
-from ..lazy import dataclass
 from ..model import (
     AvailableWheels,
     Build,

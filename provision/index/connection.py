@@ -19,11 +19,10 @@ import urllib.parse
 import urllib.request
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from email.message import Message
 from typing import Any
 
-from ..lazy import dataclass
 from ..system.redaction import clean_line, redact
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -9,14 +9,13 @@ import urllib.error
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from http import client as http_client
 from pathlib import Path
 
 from provision.system.write_inside_folder import open_part, rename, suggest_fix
 
 from ..errors import BuildError, LockError
-from ..lazy import dataclass
 from ..system.file_digest import hash_file
 from .http import PASSING, TRIES, Http, Stream
 from .refusals import is_permanent, read_error, unreadable
@@ -30,7 +29,7 @@ _MOST_TRIES = 200
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FileRequest:
     """A file to download to `path`.
 

@@ -14,13 +14,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from provision.errors import LockError
 from provision.model import PackageSources
 from provision.system import scratch_folders, trust
 
-from ..lazy import dataclass
 from . import uv_config
 
 _KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy", "no-index", "timeout",
@@ -28,7 +28,7 @@ _KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "
 _TRUE = ("1", "true", "yes", "on", "y", "t")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PipConfig:
     """pip's settings for the sources of packages.
 

@@ -14,12 +14,11 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
 from ..errors import LockError
-from ..lazy import dataclass
 from ..system.redaction import clean_line, redact
 from .connection import AnswerError, DeadlineError, read_retry_after
 
@@ -29,7 +28,7 @@ Cause = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ServerKind:
     """A kind of server: its name in messages, and the hints that differ from the table."""
 
@@ -37,7 +36,7 @@ class ServerKind:
     hints: Mapping[Cause, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
     """The cause of a failed request. `words` follow the name of the server in a message."""
 
@@ -46,7 +45,7 @@ class Refusal:
     hint: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Row:
     """`words` follow the name of the server. {item} is the file or the package that was requested.
 

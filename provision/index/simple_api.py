@@ -9,6 +9,7 @@ import json
 import re
 import urllib.parse
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import (
@@ -23,14 +24,13 @@ from packaging.version import InvalidVersion, Version
 from provision.system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
 
 from ..errors import LockError
-from ..lazy import dataclass
 from ..system.redaction import clean_line, redact
 from .http import Http, Response
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class File:
     """A file on an index.
 

@@ -16,12 +16,11 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..lazy import dataclass
 from ..model import PackageSources
 from ..system import process, scratch_folders, trust
 from ..system.redaction import clean

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from ..lazy import dataclass
 from ..model import normalize_name
 from ..system.redaction import redact
 from .refusals import (
@@ -19,7 +19,7 @@ from .refusals import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class UvFailure:
     """A failure of uv with its cause. `address` is the requested URL, or None if uv does not name it.
 

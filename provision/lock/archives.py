@@ -7,7 +7,7 @@ that archives state. They are also the way out where uv cannot build the metadat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -18,7 +18,6 @@ from packaging.version import Version
 from ..errors import LockError
 from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.simple_api import allows_python, version_of
-from ..lazy import dataclass
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
 from ..system.redaction import clean
 from ..wheels.pylock import is_source

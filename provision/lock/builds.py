@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from provision.resolve.choice import against, candidates
 from provision.resolve.question import major, meets, version
 
-from ..lazy import dataclass
 from ..model import Build, FrameworkRequest, PassedOverBuild, Plan, RequestContext
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS

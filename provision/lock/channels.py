@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName, default_environment
 from packaging.requirements import InvalidRequirement, Requirement
@@ -18,7 +19,6 @@ from packaging.version import InvalidVersion, Version
 from ..errors import LockError, ResolveError
 from ..index.build_addresses import name_locked
 from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
-from ..lazy import dataclass
 from ..managers.conda import solve as solver, solver_question
 from ..managers.conda.specs import SolverQuestion
 from ..model import (

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -29,7 +29,6 @@ from ..index.http import Http
 from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.uv import without_credentials
 from ..index.wheel_folders import expand_address
-from ..lazy import dataclass
 from ..model import (
     UV_LOCK_FORMAT,
     VENV_LOCK,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
@@ -16,7 +17,6 @@ from provision.resolve.satellites import (
     without_kernels,
 )
 
-from ..lazy import dataclass
 from ..model import FRAMEWORKS, PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
 from ..resolve.question import Question
 from .named import requirement

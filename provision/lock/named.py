@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
-from ..lazy import dataclass
 from ..model import FRAMEWORKS, RequestContext
 
 
@@ -28,7 +27,7 @@ def name_of(text: str) -> str:
     return str(canonicalize_name(need.name)) if need else ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NamedPackage:
     """A named package with its bounds. `index` is the only index that has it, or None for the configured ones."""
 

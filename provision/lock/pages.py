@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import unquote
 
@@ -17,7 +17,6 @@ from packaging.version import Version
 from ..errors import LockError
 from ..index.prebuilt_names import find_cxx11, label_of, serves
 from ..index.simple_api import version_of
-from ..lazy import dataclass
 from ..model import (
     Build,
     Emit,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from ..errors import LockError
-from ..lazy import dataclass
 from ..model import Build, Plan
 from .compile import Answer
 from .facts import Conflict

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tomli_w
@@ -20,7 +20,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
-from ..lazy import dataclass
 from ..model import Emit, LockedPackage, Plan, RequirementLine
 from ..wheels.compare_built_metadata import applying
 from ..wheels.read_source_archives import SourceArchive, SourceArchives

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..model import Emit, Lock, Plan, RequestContext
 from ..request import upload_limits
 from ..request.paths_of_environment_and_cache import get_cache_dir
@@ -25,7 +25,7 @@ def solve_like(
     choices: Choices,
     emit: Emit,
     lock: Lock | None = None,
-    upgrade: Upgrade = Upgrade(),  # noqa: B008  # frozen
+    upgrade: Upgrade = Upgrade(),  # frozen
 ) -> tuple[Plan, Lock | None]:
     """Return the plan of a request and its lock, or no lock if no build fits.
 

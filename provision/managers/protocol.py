@@ -10,10 +10,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
-
-from ..lazy import dataclass
 
 if TYPE_CHECKING:
     from ..environment.packages_to_replace import RepairWork

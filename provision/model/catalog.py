@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from provision.lazy import dataclass
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WheelPage:
     """A page of wheels compiled against builds of a framework, and the rule for their file names.
 
@@ -33,7 +32,7 @@ class WheelPage:
         return "{release}" in self.url
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CxxAbi:
     """The C++11 string ABI ("1" or "0") of the builds of a framework.
 
@@ -48,7 +47,7 @@ class CxxAbi:
     platform: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WheelGlibc:
     """The oldest glibc for the prebuilt wheels of a package, by versions (a PEP 440 specifier). Their names do not have
     it: the tag linux_x86_64 allows every glibc."""
@@ -58,7 +57,7 @@ class WheelGlibc:
     glibc: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltFor:
     """The builds that a wheel is compiled for, by its file name.
 
@@ -73,7 +72,7 @@ class BuiltFor:
     cxx11: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PrebuiltWheel:
     """A wheel of a page.
 
@@ -89,7 +88,7 @@ class PrebuiltWheel:
     sha256: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Satellite:
     """One release of a package with compiled code, on one platform.
 
@@ -134,7 +133,7 @@ class Satellite:
     bytes: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PackageTrap:
     """A package whose content differs from its name.
 
@@ -151,7 +150,7 @@ class PackageTrap:
     action: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ImportName:
     """The distribution of a module: `package` "opencv-python" for `module` "cv2".
 
@@ -166,7 +165,7 @@ class ImportName:
     common: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CondaName:
     """The equivalent of a conda package outside conda: the wheel `package`, or `means`.
 
@@ -179,7 +178,7 @@ class CondaName:
     means: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SystemLibrary:
     """The packages of Linux distributions that have a library, by its soname.
 
@@ -193,7 +192,7 @@ class SystemLibrary:
     rpm: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DlopenedLibrary:
     """A library that a package opens by name at import: its sonames, one of which is enough.
 
@@ -205,7 +204,7 @@ class DlopenedLibrary:
     bundled: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OptionalLibraries:
     """Libraries that only optional modules of a package need, by name without "lib" and ".so"."""
 
@@ -213,7 +212,7 @@ class OptionalLibraries:
     libraries: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Replacement:
     """A package with the same modules that needs fewer libraries of the system."""
 
@@ -222,7 +221,7 @@ class Replacement:
     without: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FailureCause:
     """A root cause of failures: its layer ("1" is the lowest, the driver), title and fix.
 
@@ -243,7 +242,7 @@ class FailureCause:
     of_jobs: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FailureMessage:
     """Patterns (`says`) of texts with the same meaning. One of them must match.
 
@@ -256,7 +255,7 @@ class FailureMessage:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CatalogueMessage:
     """A message from the source code of a program.
 
@@ -280,7 +279,7 @@ class CatalogueMessage:
     lacks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FailureRule:
     """A rule from a text to a cause. Any of `says` must match (patterns, or "@name" of a message).
 
@@ -302,7 +301,7 @@ class FailureRule:
     fix: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FindingText:
     """A situation that `detect` or `verify` finds, and its cause. A text of None means that of the cause.
 
@@ -315,7 +314,7 @@ class FindingText:
     fix: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
     """One framework build on one index for one platform. The key is (framework, version, cuda, platform, index).
 
@@ -356,7 +355,7 @@ class Build:
         return self.package or self.framework
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CondaBuild:
     """The packages of a framework in a conda channel, for one device ("cuda" or "cpu").
 
@@ -376,7 +375,7 @@ class CondaBuild:
     along: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CudnnRelease:
     """One cuDNN release for one CUDA major on one platform.
 
@@ -398,7 +397,7 @@ class CudnnRelease:
     bytes: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ToolkitRelease:
     """A release of NVIDIA's package `cuda-toolkit`.
 
@@ -409,7 +408,7 @@ class ToolkitRelease:
     parts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CudaCompiler:
     """The compiler nvcc of a CUDA release ("13.2").
 
@@ -422,7 +421,7 @@ class CudaCompiler:
     extras: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuModel:
     """A compute capability: its generation, boards, CUDA releases and driver branches.
 
@@ -440,7 +439,7 @@ class GpuModel:
     tegra: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CudaRelease:
     """A CUDA release ("12.8") and the oldest driver that supports it natively, per driver OS."""
 
@@ -449,7 +448,7 @@ class CudaRelease:
     windows: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CudaMajor:
     """A CUDA major with minor-version compatibility, and the oldest driver for all of its releases."""
 
@@ -458,7 +457,7 @@ class CudaMajor:
     windows: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DriverBranch:
     """A driver branch ("580") and the CUDA that its libcuda supports ("13.0")."""
 
@@ -466,7 +465,7 @@ class DriverBranch:
     cuda: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class KnownBadRelease:
     """A release with a public issue against it.
 
@@ -481,7 +480,7 @@ class KnownBadRelease:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BaseImage:
     """The base of an export.
 
@@ -501,7 +500,7 @@ class BaseImage:
     user: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class IndexAddress:
     """The address of an index: "pypi" (the default index) or "pytorch"."""
 
@@ -509,7 +508,7 @@ class IndexAddress:
     url: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PythonRelease:
     """A minor version of Python ("3.13"), and the day of its first release."""
 
@@ -517,7 +516,7 @@ class PythonRelease:
     released: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profiles:
     """All rows of the profiles."""
 
@@ -552,7 +551,7 @@ class Profiles:
     traps: tuple[PackageTrap, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileTable:
     """A table of a profile file, unchanged. `count` is the number of its rows."""
 
@@ -569,7 +568,7 @@ class ProfileTable:
         return dataclasses.replace(self, rows=(), count=len(self.rows))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileTables:
     """The tables that `gpuenv profiles` shows."""
 

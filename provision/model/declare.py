@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
-
-from provision.lazy import dataclass
 
 TARGET = "Target machine"
 CHOICE = "Frameworks and packages"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
-
-from provision.lazy import dataclass
 
 ChangeKind = Literal["replaced", "removed", "modified", "overwritten", "python", "driver", "gpu", "cudnn"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentChange:
     """One difference from the lock, as a sentence in `text`.
 
@@ -27,7 +26,7 @@ class EnvironmentChange:
     paths: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class UnlockedPackage:
     """An installed package that the lock does not name.
 
@@ -42,7 +41,7 @@ class UnlockedPackage:
     conda: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Drift:
     """All differences between an environment and its lock."""
 
@@ -50,7 +49,7 @@ class Drift:
     strangers: tuple[UnlockedPackage, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
     """A built environment: absolute `path`, its `python` executable, and whether it was `changed`.
 
@@ -68,7 +67,7 @@ class Environment:
     drift: tuple[EnvironmentChange, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledPackage:
     """A distribution when it was installed: the sha256 of its RECORD, or None without a RECORD."""
 
@@ -77,7 +76,7 @@ class InstalledPackage:
     record: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InstallRecord:
     """The packages that a lock installed, written when the environment was built: `.gpuenv/installed.json`."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from provision.lazy import dataclass
 from provision.model.machine import Target
 from provision.model.plan import HostClass, Lock, Plan
 from provision.model.words import Device, Manager
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FleetPlan:
     """One plan and the ids of its host classes, those with most hosts first. `hosts` counts their hosts.
 
@@ -22,7 +22,7 @@ class FleetPlan:
     hosts: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlanDifference:
     """The reason why two plans cannot be one.
 
@@ -36,7 +36,7 @@ class PlanDifference:
     would_merge: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class UnservedHosts:
     """Hosts without a plan: classes that no build fits, or one host (`host`) whose driver cannot be used."""
 
@@ -47,7 +47,7 @@ class UnservedHosts:
     host: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet:
     """The fewest plans for many hosts.
 
@@ -65,7 +65,7 @@ class Fleet:
     at_least: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FleetLock:
     """The lock of one plan of a fleet, and its file."""
 
@@ -74,7 +74,7 @@ class FleetLock:
     lock: Lock
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FleetLocks:
     """The locks of a fleet, one for each plan."""
 
@@ -94,7 +94,7 @@ These are `planned` (a dry run), `no_plan` (no build fits the host), `error` (a 
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HostResult:
     """The result of one host.
 
@@ -112,7 +112,7 @@ class HostResult:
     seconds: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FleetResults:
     """The results of all hosts, failures first."""
 
@@ -121,7 +121,7 @@ class FleetResults:
     hosts: tuple[HostResult, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BundleFile:
     """A file of a bundle: its path in it (with /), its bytes and hash (None until the file exists)."""
 
@@ -130,7 +130,7 @@ class BundleFile:
     sha256: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BundlePython:
     """An archive of a standalone Python: uv's name for it ("cpython-3.12.16-linux-x86_64-gnu"), version and path."""
 
@@ -144,7 +144,7 @@ class BundlePython:
     path: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BundlePlan:
     """One plan of a bundle for several machines: the file of its lock and the classes of hosts that it serves. The
     other fields are those of Bundle, for this plan."""
@@ -158,7 +158,7 @@ class BundlePlan:
     archive: BundlePython | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
     """The manifest of a bundle for machines without a network: gpuenv-bundle.json.
 

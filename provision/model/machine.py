@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.lazy import dataclass
 from provision.model.words import Confidence
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TargetGpu:
     """A GPU that a plan must support: its compute capability ("9.0"), and the name of the board if known."""
 
@@ -20,7 +19,7 @@ class TargetGpu:
     name: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
     """The properties of a machine that a plan depends on.
 
@@ -46,7 +45,7 @@ class Target:
     driver_branch: str | None = field(default=None, metadata={"internal": True})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
     """One physical GPU. `index` is NVML's, and `memory_mib` the whole memory in MiB.
 
@@ -61,7 +60,7 @@ class Gpu:
     mig: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Driver:
     """Versions of the user-mode driver library and of the kernel module, which must be equal.
 
@@ -77,7 +76,7 @@ class Driver:
     problem: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HostContext:
     """The surroundings of this process.
 
@@ -90,7 +89,7 @@ class HostContext:
     slurm: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HardwareDevice:
     """A display or accelerator device on the PCI bus, or a board recognized in another way."""
 
@@ -99,7 +98,7 @@ class HardwareDevice:
     device: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PythonInstallation:
     """A CPython on this machine. `source` is path, pyenv, uv, conda or system."""
 
@@ -108,7 +107,7 @@ class PythonInstallation:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryFile:
     """A cuDNN or CUDA file. `owner` is its distribution.
 
@@ -124,7 +123,7 @@ class LibraryFile:
     ran: bool | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """A quotation that shows something: its `source`, and its line (from 1)."""
 
@@ -133,7 +132,7 @@ class Evidence:
     line: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
     """A cause (a label of the taxonomy), its evidence, and its fix."""
 
@@ -144,7 +143,7 @@ class Finding:
     confidence: Confidence = "likely"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """The result of `detect`. Parts that were not read are empty."""
 
@@ -161,7 +160,7 @@ class Machine:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuMemoryHolder:
     """A process that uses GPU memory.
 

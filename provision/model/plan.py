@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.lazy import dataclass
 from provision.model.machine import Target
 from provision.model.words import Device, Manager
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FleetHost:
     """A host by its name, with the target and the device of its plan."""
 
@@ -21,7 +20,7 @@ class FleetHost:
     device: Device
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HostClass:
     """Hosts for which every plan is the same: one platform, glibc, driver, set of capabilities and device.
 
@@ -36,7 +35,7 @@ class HostClass:
     hosts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PassedOverBuild:
     """A build that fits the target, and was not chosen because it conflicts with a named package."""
 
@@ -47,7 +46,7 @@ class PassedOverBuild:
     because: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HeldBackPackage:
     """A named package that is not locked in the newest release within its bounds.
 
@@ -61,7 +60,7 @@ class HeldBackPackage:
     alternative: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PackageSet:
     """A solution that was compared.
 
@@ -78,7 +77,7 @@ class PackageSet:
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RejectionReason:
     """An objection to a build: its code, and a sentence with both numbers."""
 
@@ -86,7 +85,7 @@ class RejectionReason:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RejectedBuild:
     """A rejected build, with all objections to it."""
 
@@ -97,7 +96,7 @@ class RejectedBuild:
     reasons: tuple[RejectionReason, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedBuild:
     """One framework's build in a plan.
 
@@ -125,7 +124,7 @@ class PlannedBuild:
         return named[0] if named else self.framework
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """The result of `resolve`. If no build fits, `builds` is empty and `hint` says what would help.
 
@@ -155,7 +154,7 @@ class Plan:
     uv: tuple[str, ...] = field(default=(), metadata={"optional": True})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LockedPackage:
     """One locked file.
 
@@ -187,7 +186,7 @@ class LockedPackage:
         return self.url.endswith((".conda", ".tar.bz2"))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ExcludeNewer:
     """A limit on upload times: later files than `cutoff` (UTC) are ignored.
 
@@ -202,7 +201,7 @@ class ExcludeNewer:
     excepted: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
     """The exact files to install, and the hardware that they were chosen for.
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from provision.lazy import dataclass
 from provision.model.catalog import Profiles
 from provision.model.machine import Machine, Target
 from provision.model.plan import PassedOverBuild
@@ -13,7 +12,7 @@ from provision.model.verdict import Check
 from provision.model.words import Device, Manager
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkRequest:
     """A requested framework, with its version bounds in PEP 440 form ("" for any)."""
 
@@ -21,7 +20,7 @@ class FrameworkRequest:
     specifier: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class VersionBound:
     """A bound on a framework from a project's file: PEP 440, without local labels.
 
@@ -43,7 +42,7 @@ PROJECT_FOLDER = "the project's folder"
 """The origin of the requirement of the project itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RequirementLine:
     """A requirement of a project's file that the solver handles.
 
@@ -66,7 +65,7 @@ class RequirementLine:
     index: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CpuOnlyFramework:
     """A framework of which a project's files name only the CPU build, such as jax without extras.
 
@@ -80,7 +79,7 @@ class CpuOnlyFramework:
     as_framework: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectRequirements:
     """The requirements of a project's files.
 
@@ -109,7 +108,7 @@ class ProjectRequirements:
     stack: tuple[RequirementLine, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectTarget:
     """A named target of gpuenv.yaml: `file` (the JSON of detect), or a description of the machine.
 
@@ -128,7 +127,7 @@ class ProjectTarget:
     manager: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectConfig:
     """The content of gpuenv.yaml. Paths are as written, relative to the file's folder.
 
@@ -156,7 +155,7 @@ class ProjectConfig:
     checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
     """A user's request.
 
@@ -189,7 +188,7 @@ class Request:
     pins: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AvailableWheel:
     """An available wheel file. `tags` are its expanded tags ("cp312-cp312-manylinux_2_28_x86_64")."""
 
@@ -199,7 +198,7 @@ class AvailableWheel:
     tags: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AvailableWheels:
     """The wheels that are available.
 
@@ -212,7 +211,7 @@ class AvailableWheels:
     unreachable: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PackageSources:
     """The sources of packages: the user's pip and uv configuration, with the options on top.
 
@@ -253,7 +252,7 @@ class PackageSources:
 _NO_DEMANDS = ProjectRequirements()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TransitiveFrameworks:
     """The frameworks that a project's packages require.
 
@@ -264,7 +263,7 @@ class TransitiveFrameworks:
     unread: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RequestContext:
     """The input of the stages: the request, its target, and the sources of packages.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.lazy import dataclass
 from provision.model.environment import Environment
 from provision.model.machine import Finding, Machine
 from provision.model.plan import Lock, Plan
 from provision.model.verdict import Verdict
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RestoredPackage:
     """A restored package: the version it `had` (None if it was missing), and has `now`."""
 
@@ -22,7 +22,7 @@ class RestoredPackage:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RemovedPackage:
     """A removed package that the lock does not name."""
 
@@ -31,7 +31,7 @@ class RemovedPackage:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class KeptPackage:
     """A package that the lock does not name, and that was kept."""
 
@@ -39,7 +39,7 @@ class KeptPackage:
     version: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RepairResult:
     """The result of `repair`. `packages` and `removed` are empty if the environment equalled its lock."""
 
@@ -52,7 +52,7 @@ class RepairResult:
     verdict: Verdict | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StepFailure:
     """The failure of a last step, with the name of the error's class ("usage", "build")."""
 
@@ -61,7 +61,7 @@ class StepFailure:
     hint: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CreateResult:
     """The result of `create`, with the values of all stages that ran.
 
@@ -79,7 +79,7 @@ class CreateResult:
     kernel_error: StepFailure | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ListedFramework:
     """A framework that an environment was created for."""
 
@@ -88,7 +88,7 @@ class ListedFramework:
     cuda: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ListedEnvironment:
     """An environment that gpuenv made, as `list` shows it.
 
@@ -108,7 +108,7 @@ class ListedEnvironment:
     shared_bytes: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentList:
     """The environments that gpuenv made on this machine."""
 
@@ -117,7 +117,7 @@ class EnvironmentList:
     environments: tuple[ListedEnvironment, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RemovedEnvironment:
     """A removed environment: its size, the space that was freed, and its removed Jupyter kernels."""
 
@@ -127,7 +127,7 @@ class RemovedEnvironment:
     kernels: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveResult:
     """The result of `remove`."""
 
@@ -136,7 +136,7 @@ class RemoveResult:
     removed: tuple[RemovedEnvironment, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PackageChange:
     """A package before and after a command, None if it is missing. `size` is that of the file to download, in bytes."""
 
@@ -146,7 +146,7 @@ class PackageChange:
     size: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
     """The effects that a command with `--dry-run` would have.
 
@@ -167,7 +167,7 @@ class Preview:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CacheUsage:
     """The folder of gpuenv's cache. The counts are None for a command that only shows the folder."""
 
@@ -178,7 +178,7 @@ class CacheUsage:
     freed_bytes: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class IssueReport:
     """A text for an issue. `hidden` counts the parts that were removed from it, by kind."""
 
@@ -189,7 +189,7 @@ class IssueReport:
     hidden: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ExportResult:
     """A lock in another tool's format: its `text`, and its file if one was written."""
 
@@ -200,7 +200,7 @@ class ExportResult:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
     """The result of `gpuenv run`: the program's exit code, and the diagnosis of its failure.
 
@@ -216,7 +216,7 @@ class RunResult:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenFile:
     """A file of `init`. `done` is written, changed or kept."""
 
@@ -225,7 +225,7 @@ class WrittenFile:
     detail: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InitResult:
     """The result of `gpuenv init` in a folder: the frameworks of its gpuenv.yaml, and each file."""
 

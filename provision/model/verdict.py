@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from provision.lazy import dataclass
 from provision.model.environment import EnvironmentChange
 from provision.model.machine import Evidence, Finding, LibraryFile
 from provision.model.words import Device, Outcome, Status
@@ -13,7 +13,7 @@ from provision.model.words import Device, Outcome, Status
 CheckKind = Literal["import", "run", "compile"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
     """A module to import, a command to run, or a built-in check.
 
@@ -37,7 +37,7 @@ class Check:
         return tuple(shlex.split(self.subject))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult:
     """The result of a check.
 
@@ -56,7 +56,7 @@ class CheckResult:
     output: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StageResult:
     """The result of one stage: driver, runtime, libraries, cudnn, framework, convolution, loaded; checks are last."""
 
@@ -69,7 +69,7 @@ class StageResult:
     evidence: tuple[Evidence, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ConvolutionResult:
     """One graded convolution. `max_error` is relative, by norm, against a float64 reference.
 
@@ -84,7 +84,7 @@ class ConvolutionResult:
     ok: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceVerdict:
     """A device as the framework sees it: `index` is the CUDA ordinal (-1 for the CPU)."""
 
@@ -95,7 +95,7 @@ class DeviceVerdict:
     convolutions: tuple[ConvolutionResult, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkVerdict:
     """The results of one framework. cuDNN versions here have three parts, as cuDNN reports them."""
 
@@ -108,7 +108,7 @@ class FrameworkVerdict:
     libraries: tuple[LibraryFile, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """The verdict on an environment: the worst of its stages.
 
@@ -132,7 +132,7 @@ class Verdict:
     checks: tuple[CheckResult, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NodeVerdict:
     """The answer whether a machine has a fault, from the verdict on one environment.
 
@@ -148,7 +148,7 @@ class NodeVerdict:
     verdict: Verdict | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
     """The findings of `diagnose`, the likeliest first."""
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal, get_args
-
-from provision.lazy import dataclass
 
 Device = Literal["auto", "cuda", "cpu"]
 
@@ -34,7 +33,7 @@ PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64")
 NVIDIA_LIBRARY_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
     """A message of a stage while it works.
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from provision import model
-
-from ..lazy import dataclass
 
 Row = dict[str, Any]
 TABLE_KEYS = ("table", "framework", "source", "read", "kept", "note")
@@ -243,7 +241,7 @@ FILES: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
     """A table of a file: `head` are its scalars, `rows` its rows as plain data.
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ..lazy import dataclass
 from ..model import (
     Evidence,
     Finding,
@@ -35,7 +34,7 @@ _LIBRARIES = re.compile(
 _LINES, _LONG = 12, 400
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReportFacts:
     """The facts of a report. `sources` are the package sources, `problems` the unreadable files.
 

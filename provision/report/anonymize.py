@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from ..lazy import dataclass
 from ..model import FRAMEWORKS
 from ..system.redaction import STARS, redact_text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PersonalData:
     """The data that identifies a machine and its user: home folders, user and real names, host names."""
 

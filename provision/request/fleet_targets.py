@@ -6,12 +6,11 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import MachineError, UsageError
-from ..lazy import dataclass
 from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts, from_plain
 from ..system import trust
 from . import project_options

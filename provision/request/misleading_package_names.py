@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..model import FRAMEWORKS, AvailableWheels, PackageSources, PackageTrap, Profiles, ProjectRequirements
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NamedRequirement:
     """A package that is required by name, and its origin. The origin is None for an option."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..environment import draft_and_replace_folder, registry, state
 from ..errors import DataError
-from ..lazy import dataclass
 from ..model import Check, as_plain
 from ..project.config.digests_and_cached_config import read_cached_config
 from ..project.config.key_forms import PYPROJECT, YAML_NAMES

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.model.declare import CHOICE, SOURCES, TARGET, option
-
-from ..lazy import dataclass
 
 if TYPE_CHECKING:
     from ..model import Target

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..lazy import dataclass
 from ..model import CPU_PACKAGES, CpuOnlyFramework, ProjectRequirements, RequirementLine, is_cpu_build
 
 # Packages for the CPU whose GPU build has another name, and is no framework of a plan
 _OTHER_GPU_NAME = {"onnxruntime": "onnxruntime-gpu"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SortedBuilds:
     """The requirements of a project with its CPU builds sorted.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from provision.resolve.question import has_prefix, version
 
 from ..errors import ResolveError, UsageError
-from ..lazy import dataclass
 from ..model import (
     PLATFORMS,
     CudaMajor,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..lazy import dataclass
 from ..model import Lock, Plan, Profiles, RequestContext, RequirementLine, Satellite
 from .question import is_exact, major, meets, specifiers, version
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NamedExtras:
     """A requested package: all requirements and constraints on it, merged."""
 
@@ -22,7 +22,7 @@ class NamedExtras:
     bounds: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ExtraRows:
     """The rows that apply to a plan: those of its platform, and its CUDA major."""
 

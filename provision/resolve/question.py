@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from ..lazy import dataclass
 from ..model import (
     AvailableWheels,
     Build,

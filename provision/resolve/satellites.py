@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from ..lazy import dataclass
 from ..model import Build, LockedPackage, Profiles, Satellite, ToolkitRelease
 from .kernels import how_they_run, named
 from .objections import floor_of

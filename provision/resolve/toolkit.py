@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..lazy import dataclass
 from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease
 from .question import Question, major, meets, version
 
@@ -20,7 +20,7 @@ _META = "cuda-toolkit"
 _SUFFIX = re.compile(r"-cu\d+$")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RequestedPart:
     """A requested part: the requirement, and its place in a file, or None for an option."""
 

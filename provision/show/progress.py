@@ -11,9 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ..lazy import dataclass
 from ..model import Event
 from .sizes import format_bytes
 

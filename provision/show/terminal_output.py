@@ -13,10 +13,9 @@ import re
 import sys
 import textwrap
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..lazy import dataclass
 from ..system.redaction import clean, redact_value
 
 if TYPE_CHECKING:

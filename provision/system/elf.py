@@ -11,9 +11,8 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from ..lazy import dataclass
 
 Read = Callable[[int, int], bytes]
 """Returns a number of bytes from an offset, fewer only at the end of the file."""
@@ -51,7 +50,7 @@ class ElfError(Exception):
         self.foreign = foreign
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Version:
     """A symbol version that a file requires from a library: ("libc.so.6", "GLIBC_2.34")."""
 
@@ -59,7 +58,7 @@ class Version:
     name: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Elf:
     """The dynamic section of a file.
 

@@ -15,11 +15,11 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..lazy import dataclass
 from . import grants, process
 
 STARS = "***"
@@ -31,7 +31,7 @@ _CONTROL = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Secret:
     """A secret in a text, [start, end), and the range to remove with it, [first, last).
 

@@ -12,9 +12,9 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..lazy import dataclass
 from ..model import Check, CheckResult, Emit, Environment, Event, Evidence, Finding, StageResult, Verdict
 from ..system import process, scratch_folders
 from ..system.process import read_limits_and_oom_kills
@@ -28,7 +28,7 @@ _SEARCHED = 100  # lines in which the error is searched
 _LONGEST = 500  # characters of a line that is shown
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedCheck:
     """A check and its working directory. None means an empty folder."""
 
@@ -36,7 +36,7 @@ class PlacedCheck:
     folder: Path | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MissingTool:
     """A tool that a compiler needs and the system lacks. `rule` is the rule of profiles/failures.yaml with the fix,
     `python` the version."""
@@ -47,7 +47,7 @@ class MissingTool:
     evidence: Evidence
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckOutcome:
     """How a check ended: its result, its output, and the system tools that it misses.
 

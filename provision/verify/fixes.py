@@ -10,13 +10,12 @@ import platform
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
-from ..lazy import dataclass
 from ..model import PROJECT_FRAMEWORKS, Environment, Profiles, Satellite, SystemLibrary, ToolkitRelease
 from ..system import untrusted
 from ..system.loader_cache import loader_cache
@@ -34,7 +33,7 @@ _T64 = {"debian": 13.0, "ubuntu": 24.04}
 """The first releases with packages named after a 64-bit time_t."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LinuxDistribution:
     """A Linux distribution. `family` is "deb", "rpm", or None if /etc/os-release does not show it.
 
@@ -127,7 +126,7 @@ def describe_unsearched(folders: Sequence[str]) -> str:
 # --- packages that were built for another framework or CUDA ---------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
     """The contents of an environment: its Python ("3.12"), the versions of its packages, and the names of its
     libraries.

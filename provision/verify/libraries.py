@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from ..environment.distributions import (
     list_conda_records,
     list_distributions,
 )
-from ..lazy import dataclass
 from ..model import FRAMEWORKS, Environment, normalize_name
 from ..system import process, untrusted
 from ..system.file_digest import hash_readable
@@ -33,7 +32,7 @@ _CONDA = re.compile(r"^(cudnn|libcudnn|cudatoolkit|cuda-|libcu|libnv)")
 _FRAMEWORKS = re.compile(r"(jax|jaxlib|tensorflow)(-|$)")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PythonPaths:
     """The folders that the target's Python searches, and its `version`.
 
@@ -50,7 +49,7 @@ class PythonPaths:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryPackage:
     """An installed package that contains NVIDIA libraries, or that may require them."""
 
@@ -67,7 +66,7 @@ class LibraryPackage:
         return bool(CUDNN_PACKAGE.match(self.name))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledLibraries:
     """The CUDA packages and libraries of an environment. `files` are paths of libraries. `builds` is framework ->
     whether it is a CUDA build."""
@@ -263,7 +262,7 @@ def shorten_version(version: str | None) -> str | None:
 # --- files as their packages list them -----------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FileProblem:
     """A file that differs from its package's list. `kind` is missing, short, size or hash."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ..environment.distributions import Distribution, list_conda_records, list_distributions
-from ..lazy import dataclass
 from ..model import WHEEL_NAMES, normalize_name
 from ..system.elf import MACHINES, Elf, ElfError, read_elf
 from ..system.elf_symbols import list_unexported
@@ -135,7 +134,7 @@ FRAMEWORK_KINDS = ("framework", "symbol")
 """The kinds of problems of files that were built for another release of a framework."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
     """Why the loader refuses a file. `file` needs `library`. `kind` is missing, unsearched, version, damaged,
     framework, or symbol.
@@ -154,7 +153,7 @@ class Problem:
     any_of: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class LoadedFile:
     """A file as the loader would map it. `inherited` are the RPATH folders of the file that loads it."""
 

@@ -12,9 +12,8 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from ..lazy import dataclass
 from ..model import (
     FRAMEWORKS,
     PROJECT_FRAMEWORKS,
@@ -49,7 +48,7 @@ from .state import Options
 _FRAMEWORK_PACKAGES = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Nominated:
     """A package that may not load. `modules` are the extension modules concerned.
 
@@ -62,7 +61,7 @@ class Nominated:
     frameworks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
     """The packages, the number of files read, and the nominated packages. `unread` says why nothing was read."""
 
@@ -338,7 +337,7 @@ _NAMES_LIBRARY = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
     """The import of a nominated package. `top` are its top-level modules, `errors` the errors by module.
 

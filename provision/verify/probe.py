@@ -11,10 +11,10 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..lazy import dataclass
 from ..model import Evidence
 from ..system import process, scratch_folders
 from ..system.redaction import clean
@@ -25,7 +25,7 @@ ENDED_BY = "the process was ended by"
 """How the words begin that say how a probe's process ended."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeReport:
     """The records of a probe in order, and the end of its process.
 

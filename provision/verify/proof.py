@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..environment.distributions import list_distributions
-from ..lazy import dataclass
 from ..model import (
     NVIDIA_LIBRARY_FAMILIES,
     TORCH_COMPANIONS,
@@ -43,7 +42,7 @@ from .probe import ProbeReport
 from .state import Judgement, Verification, fail_with
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FrameworkOutcome:
     """The judgements of a framework's stages, and its verdict.
 

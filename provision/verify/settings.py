@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from ..lazy import dataclass
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
 from ..profiles.findings import make_finding
 from ..system import process
@@ -40,7 +40,7 @@ _KEPT = (
 """Causes that a variable only brings about: they stay the cause where it is guilty."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Suspect:
     """A setting that can be removed: a variable, or one part of its value.
 

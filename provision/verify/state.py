@@ -13,13 +13,12 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..environment import bytecode_outside_environment
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..model import (
     FRAMEWORKS,
     CudnnRelease,
@@ -55,7 +54,7 @@ LibraryPaths = Mapping[str, Any]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """Options of a verification. `timeout` is in seconds, for each child.
 
@@ -74,7 +73,7 @@ class Options:
     cache_dir: Path | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Baseline:
     """The values that an environment is compared with.
 
@@ -314,7 +313,7 @@ def child_environ(early_probes: EarlyProbes, options: Options) -> dict[str, str]
 # --- a verification in progress ------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """The result of a stage. `foreign` are libraries from outside that would be or were used."""
 
@@ -330,7 +329,7 @@ def fail_with(finding: Finding, foreign: tuple[str, ...] = ()) -> Judgement:
     return Judgement("fail", finding.title, finding.evidence, finding, foreign)
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class Verification:
     """One verification in progress: its fixed values, and its stages so far.
 

@@ -8,7 +8,7 @@ solve. If the user excepted that index, its packages have no limit.
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from packaging.utils import (
     InvalidSdistFilename,
@@ -23,7 +23,6 @@ from ..index import pytorch_index, uv_config
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import project_files
-from ..lazy import dataclass
 from ..model import PackageSources, Plan
 from ..system import process
 from ..system.redaction import redact

@@ -7,13 +7,13 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
 from ..errors import BuildError, LockError
-from ..lazy import dataclass
 from ..model import FRAMEWORKS, PROJECT_FOLDER, LockedPackage, RequirementLine
 from ..system.redaction import clean
 
@@ -30,7 +30,7 @@ _NEEDS_TO_BUILD = re.compile(
 _IMPORTED = re.compile(rf"ModuleNotFoundError: No module named '({'|'.join(FRAMEWORKS)})'")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """A failed build. `what` is the source in uv's words, or "" if uv does not know its name yet."""
 

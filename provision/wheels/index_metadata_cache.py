@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import time
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -22,7 +23,6 @@ from ..index.http import Http, Response
 from ..index.pip_config import default_index, pip_configuration
 from ..index.remote_wheels import metadata, read_local_metadata
 from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url
-from ..lazy import dataclass
 from ..model import PackageSources
 from ..system import process, trust
 from .cache_and_disk import own_cache

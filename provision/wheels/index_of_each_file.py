@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,7 +17,6 @@ from ..index import uv, uv_config
 from ..index.http import Http
 from ..index.pip_config import default_index
 from ..index.simple_api import project_files
-from ..lazy import dataclass
 from ..model import LockedPackage, PackageSources
 from ..system import process
 from ..system.redaction import redact

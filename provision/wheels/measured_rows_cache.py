@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from ..environment.gpuenv_cache import cache_folder
-from ..lazy import dataclass
 from ..model import Satellite, as_plain, from_plain
 from ..system import trust
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ..lazy import dataclass
 from .requirements_stated_in_source import find_setup_calls, last_name, parse_python, read_toml
 
 _LANGUAGES = {
@@ -53,7 +53,7 @@ _RUST_REQUIRES = ("setuptools-rust", "maturin")
 _BUILD_COMMAND = re.compile(r"""["'](?:cmake|make|cargo|go|nvcc|ninja|gcc|g\+\+|bazel)["' ]""")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledCode:
     """The code that a build compiles.
 

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import unquote, urlsplit
 
@@ -19,7 +19,6 @@ from ..index.http import AT_ONCE
 from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.prebuilt_names import FrameworkBuild, find_glibc, label_of, read_name
 from ..index.simple_api import File
-from ..lazy import dataclass
 from ..model import PackageSources, PrebuiltWheel, Target, WheelGlibc, WheelPage
 from .index_metadata_cache import IndexMetadata
 

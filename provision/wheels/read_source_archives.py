@@ -17,7 +17,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
@@ -32,7 +32,6 @@ from ..index.http import AT_ONCE, Http
 from ..index.locked_file_addresses import Addresses
 from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import File, project_url, version_of
-from ..lazy import dataclass
 from ..model import LockedPackage, PackageSources, as_plain, from_plain
 from ..system import process, scratch_folders, trust
 from ..system.redaction import redact
@@ -49,7 +48,7 @@ _TRIES, _SECONDS = 2, 30.0
 _FORMAT = 1  # format of the cache; files of another format are ignored
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SourceArchive:
     """A source archive, described by its files.
 

@@ -10,6 +10,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tomli
@@ -19,7 +20,6 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from ..errors import UsageError
-from ..lazy import dataclass
 from ..system import untrusted
 
 _MOST_PYTHON = 1 << 20
@@ -31,7 +31,7 @@ _EGG_INFO = re.compile(r"(?:[^/]+/)?[^/]+\.egg-info/(?:PKG-INFO|requires\.txt)")
 _OF_SETUPTOOLS = ("setuptools.build_meta", "setuptools.build_meta:__legacy__", "")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Stated:
     """The stated metadata of a source archive.
 

@@ -17,12 +17,12 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..environment.distributions import Distribution, read_distributions
 from ..environment.gpuenv_cache import cache_folder
-from ..lazy import dataclass
 from ..model import LockedPackage, PackageSources, as_plain, from_plain, normalize_name
 from ..system import trust
 from ..system.elf import Elf, ElfError, parse, read_elf
@@ -38,7 +38,7 @@ _MOST_LIBRARY = 400 << 20
 _MOST_FILES = 20_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SystemNeeds:
     """The needs of a wheel's compiled modules that the wheel does not contain.
 

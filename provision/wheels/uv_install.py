@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -20,7 +21,6 @@ from ..errors import BuildError
 from ..index import pytorch_index, uv
 from ..index.uv import without_credentials
 from ..index.wheel_folders import expand_address
-from ..lazy import dataclass
 from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from ..system import process, scratch_folders, untrusted, write_inside_folder
 from ..system.redaction import redact_value

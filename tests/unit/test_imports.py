@@ -11,7 +11,7 @@ from rows import rows
 
 ROOT = Path(__file__).resolve().parents[2] / "provision"
 STAGES = {"detect", "resolve", "verify", "diagnose"}
-EVERYONE = {"model", "errors", "system", "lazy"}
+EVERYONE = {"model", "errors", "system"}
 """What any package may import, but `system` and what is below it."""
 BELOW = {"environment", "index", "profiles"}
 MAY = {
@@ -35,7 +35,6 @@ MAY = {
     "show": set(),
     "system": set(),
     "errors": set(),
-    "lazy": set(),
     "model": set(),
 }  # fmt: skip
 """Who may import whom, beside EVERYONE. No name stands above one that imports it."""
@@ -84,7 +83,7 @@ def test_a_module_imports_only_what_it_may_know():
     offenders = []
     for path, parts in modules():
         mine = parts[0]
-        below = {"model", "errors", "lazy"} if mine in ("system", "model", "errors") else EVERYONE
+        below = {"model", "errors"} if mine in ("system", "model", "errors") else EVERYONE
         may = {*MAY[mine], *below, mine, "__version__", None}
         for name in imported(path, parts):
             homes = [places for foreign, places in ONLY_IN.items() if f"{name}.".startswith(f"{foreign}.")]

@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ...lazy import dataclass
 from ...system import trust
 from ...system.redaction import clean_line
 
@@ -31,7 +30,7 @@ _UNSERVED = ("allowlist_channels", "channel_settings", "client_ssl_cert", "clien
              "denylist_channels", "whitelist_channels")  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
     """The configuration. `said` are notes about keys that gpuenv ignores."""
 

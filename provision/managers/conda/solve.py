@@ -6,11 +6,11 @@ import dataclasses
 import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import LockError, ResolveError
 from ...index.refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
-from ...lazy import dataclass
 from ...model import CondaBuild, Event, FrameworkRequest, Lock, LockedPackage, Plan, PlannedBuild
 from ...system.redaction import clean, redact
 from ...wheels import pylock
@@ -22,7 +22,7 @@ _ASKED = "asked"
 Record = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Solution:
     """The records of a solution, and what no channel has: frameworks (`lacking`) and other packages (`wheels`)."""
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ...errors import UsageError
-from ...lazy import dataclass
 from ...model import CondaBuild, FrameworkRequest, Request, Target, TargetGpu, VersionBound
 
 # All packages, past and present, whose version is the CUDA release of an environment
@@ -29,7 +29,7 @@ _ANY_KERNEL = "4.18"
 _VERSION = r"(\d+(?:\.\d+)*)"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Bounds:
     """The limits of the target's driver and GPUs.
 
@@ -43,7 +43,7 @@ class Bounds:
     cudnn: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SolverQuestion:
     """The inputs of a solve.
 
@@ -63,7 +63,7 @@ class SolverQuestion:
     cache_dir: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
     """One way to request a framework: a package of a channel, and the specs of its build."""
 
@@ -72,7 +72,7 @@ class Way:
     specs: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
     """One question to the solver.
 

@@ -9,6 +9,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -28,8 +29,6 @@ from provision.model import PLATFORMS
 from provision.system import trust
 from provision.system.redaction import redact
 
-from ...lazy import dataclass
-
 Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
 Documents = dict[str, list[dict[str, Any]]]
 """The hand-kept tables of a profile file by name, for what no wheel tells."""
@@ -38,7 +37,7 @@ LEGACY_TAGS = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2
 """PEP 513, 571 and 599: the glibc behind the tags that do not say it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WheelFile:
     """A wheel that an index lists. `platform` is one of model.PLATFORMS or "any".
 

@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -27,7 +28,6 @@ from provision.index.simple_api import File
 from provision.system import untrusted
 from provision.system.elf import ElfError, read_elf
 
-from ...lazy import dataclass
 from .libraries import (
     LIBRARY,
     NVIDIA,

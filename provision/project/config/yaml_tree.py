@@ -7,18 +7,16 @@ YAML gives it, so that the reader can reject it with a message.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from provision.system.untrusted import find_conflict
-
-from ...lazy import dataclass
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class YamlNode:
     """A scalar (`text`), a list (`items`) or a mapping (`pairs`, in the order of the file).
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
-
-from ...lazy import dataclass
 
 BEGIN = "# >>> gpuenv >>> (written by `gpuenv init`, up to the end mark)"
 END = "# <<< gpuenv <<<"
@@ -46,7 +44,7 @@ _OF_ONE_MACHINE = (
 _MOST_INCLUDED = 50
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class MakefilePart:
     """A Makefile with gpuenv's part (`data` is None if it had the part already), and remarks."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from provision.model import FRAMEWORKS, CondaName, ImportName
 
-from ...lazy import dataclass
 from ..quote_for_messages_and_parse_requirement import quote_text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PackageFacts:
     """Facts about packages, and the rows of profiles/package_names.yaml by name.
 
@@ -34,7 +33,7 @@ class PackageFacts:
         return frozenset(map(canonicalize_name, [*packages, *FRAMEWORKS, *self.companions]))
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class FolderFindings:
     """The findings in a folder.
 

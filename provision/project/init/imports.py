@@ -8,12 +8,11 @@ import os
 import re
 import sys
 import warnings
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
-from ...lazy import dataclass
 from ...system import untrusted
 from .main_programs import Layout, find_secondary_programs
 
@@ -42,7 +41,7 @@ _DEVELOPMENT = {"test", "tests", "testing", "doc", "docs", ".github"}
 _DEVELOPMENT_FILE = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py|setup\.py|noxfile\.py|tasks\.py")
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class ImportedModule:
     """A module and the relative paths of the programs that import it.
 

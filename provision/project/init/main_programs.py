@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from provision.model import PROJECT_FRAMEWORKS
 from provision.system import untrusted
-
-from ...lazy import dataclass
 
 _DOCUMENTS = re.compile(
     r"(?!(?:change|history|contrib|code_of|security|licen[sc]e)).*\.(?:md|rst)|readme.*", re.IGNORECASE
@@ -30,7 +29,7 @@ _MOST_DOCUMENTS = 20
 _MOST_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """The relative paths of secondary programs.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from provision.errors import UsageError
 from provision.model import PROJECT_FRAMEWORKS
 from provision.system import trust
 
-from ...lazy import dataclass
 from ..quote_for_messages_and_parse_requirement import quote_text
 from ..requirements.read_project_toml_and_setup_files import read_toml, table_at
 
@@ -29,7 +28,7 @@ _LINUX = {
 }
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class UvProject:
     """The findings in a uv project.
 

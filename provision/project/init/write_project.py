@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORK_ALIASES, FRAMEWORKS, InitResult, WrittenFile
 from provision.system.write_inside_folder import suggest_fix
 
-from ...lazy import dataclass
 from ..config.edit_packages import write_files
 from ..config.gpuenv_yaml import read_config
 from ..config.key_forms import CONFIG_NAME, LISTS

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from provision.errors import UsageError
 from provision.model import CondaName, normalize_name
 
-from ...lazy import dataclass
 from ..config.yaml_tree import NotReadError, YamlNode, decode_yaml, parse_yaml
 from ..quote_for_messages_and_parse_requirement import parse_requirement, quote_text
 from ..tree import find_root, refuse_outside
@@ -24,7 +23,7 @@ _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*(\S+)")
 _CARRIED_KEYS = ("name", "dependencies", "prefix")
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class CondaEnvironment:
     """The requirements of an environment.yml.
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from provision.errors import UsageError
 
-from ...lazy import dataclass
 from ..quote_for_messages_and_parse_requirement import quote_text
 from .read_project_toml_and_setup_files import TomlLocations
 
 _LONGEST = 1_000
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class PoetryDependencies:
     """Requirements as (text, origin, whether optional), and the bounds on Python."""
 

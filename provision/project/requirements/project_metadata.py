@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from provision.errors import UsageError
 from provision.model import normalize_name
 
-from ...lazy import dataclass
 from ..tree import find_root, refuse_outside
 from . import poetry, uv_keys
 from .dependency_groups import collect_extras, collect_groups, leading_name
@@ -32,7 +31,7 @@ _RUN_IT = (
 )
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class StatedRequirements:
     """The texts that a project's files state, with their origins. `extras` are all of the project's."""
 
@@ -224,7 +223,7 @@ def _read_texts(value: Any, at: str, places: TomlLocations) -> list[str]:
     return value
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class SetupRequirements:
     """Requirements with their origins. A text that begins with "file:" names files.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from provision.errors import UsageError
 from provision.model import PROJECT_FOLDER, ProjectRequirements, RequirementLine, normalize_name
 
-from ...lazy import dataclass
 from ..quote_for_messages_and_parse_requirement import quote_text
 from ..tree import BUILDABLE, find_root
 from .cpu_packages import find_cpu_frameworks
@@ -18,7 +18,7 @@ from .requirements_files import ReadingState, find_common_folder, read_requireme
 from .sorted_requirements import SortedRequirements, SortingRules, sort_requirements
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectFiles:
     """The files and packages that state a project's requirements.
 

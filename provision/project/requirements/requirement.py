@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import urllib.parse
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.markers import Marker
@@ -14,7 +15,6 @@ from provision.model import RequirementLine
 from provision.system import grants
 from provision.system.untrusted import file_name_of_url
 
-from ...lazy import dataclass
 from .. import quote_for_messages_and_parse_requirement
 from ..tree import BUILDABLE, refuse_outside
 
@@ -26,7 +26,7 @@ _EXTRAS = re.compile(r"[A-Za-z0-9._,\s-]*")
 _MARKED = re.compile(r"\s;|;\s")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SourceLine:
     """A requirement as written in a file. A relative path may start from any of `folders`.
 
@@ -50,7 +50,7 @@ class SourceLine:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ParsedRequirement:
     """The parts of a requirement. `url` is an absolute address, `local` the folder that it names."""
 

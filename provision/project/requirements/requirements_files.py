@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from optparse import Values
 from pathlib import Path
 
 from provision.errors import UsageError
 from provision.system import grants, untrusted
 
-from ...lazy import dataclass
 from ...model import CONDA_LOCK, is_venv_lock
 from ..quote_for_messages_and_parse_requirement import quote_text
 from ..tree import find_root, refuse_outside
@@ -24,7 +23,7 @@ _MOST_DEEP = 40
 _MOST_LINES = 100_000
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class ReadingState:
     """The state of reading requirements files.
 

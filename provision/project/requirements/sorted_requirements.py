@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from provision.errors import UsageError
 from provision.model import (
@@ -16,7 +16,6 @@ from provision.model import (
     normalize_name,
 )
 
-from ...lazy import dataclass
 from ..quote_for_messages_and_parse_requirement import quote_text
 from .markers import may_apply, pythons_of
 from .requirement import ParsedRequirement, parse_archive_name
@@ -27,7 +26,7 @@ _BUILD_LABEL = re.compile(r"(cpu|cu\d+|cuda\d+|rocm[\d.]+|xpu)([._-].*)?")
 _BUILD_EXTRA = re.compile(r"(and-)?cuda.*|cudnn.*|cpu|gpu|tpu|rocm.*|minimum-jaxlib|.*-cuda|.*cudnn.*")
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class SortedRequirements:
     """Requirements by who decides them. `left_out` are sentences, `stack` the lines for packages of the plan."""
 
@@ -39,7 +38,7 @@ class SortedRequirements:
     stack: list[RequirementLine] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SortingRules:
     """What decides where a requirement goes.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -18,7 +18,6 @@ from urllib.parse import unquote
 from provision.errors import UsageError
 from provision.model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name
 
-from ...lazy import dataclass
 from ..quote_for_messages_and_parse_requirement import parse_requirement, quote_text
 from ..tree import refuse_outside
 from .dependency_groups import leading_name
@@ -41,7 +40,7 @@ _IRRELEVANT_KEYS = {
 }  # fmt: skip
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class UvKeys:
     """The keys as lines. `indexes` maps the name of an index to its address."""
 

@@ -15,9 +15,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO
 
-from ...lazy import dataclass
 from .borrowed_rights import has_borrowed_rights
 from .child_cleanup import (
     ENDING,
@@ -56,7 +56,7 @@ _GRACE = 5.0  # seconds to read the pipes of a child that has ended
 _ALIVE: set[subprocess.Popen[bytes]] = set()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
     """The result of a program.
 
@@ -162,7 +162,7 @@ def run(
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Channels:
     """The channels of a child: whether it has `stdin`, the variable of its `report`, whether stderr is a terminal."""
 
@@ -171,7 +171,7 @@ class _Channels:
     terminal: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Started:
     """A child that was started, with the streams to read."""
 

@@ -10,13 +10,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ...lazy import dataclass
 from .child_cleanup import die_with_parent, signal_name
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ForegroundResult:
     """The result of a foreground program, with the start and end of its stderr."""
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import dataclass
 from pathlib import Path
-
-from ...lazy import dataclass
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 _NO_LIMIT = 1 << 60  # without a limit cgroup v1 writes the largest multiple of a page
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OomKills:
     """The number of out-of-memory kills by file. The machine's count includes other containers, the cgroup's does not."""
 
