@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import bundled_pythons
+from ..environment import registry
 from ..errors import BuildError
 from ..index import uv
 from ..index.download_files import FileRequest, download, is_right, part
@@ -194,7 +194,7 @@ def install(folder: Path, archive: BundlePython, sha256: str, env: Path) -> str:
         "major": int(parts[1]), "minor": int(parts[2]), "patch": int(parts[3]), "prerelease": parts[4],
         "url": (folder / archive.path).resolve().as_uri(), "sha256": sha256, "variant": None, "build": None,
     }  # fmt: skip
-    home = bundled_pythons.claim(env, sha256)
+    home = registry.claim_python(env, sha256)
     with scratch_folders.scratch("python") as scratch:
         listed = scratch / "listed.json"
         listed.write_text(json.dumps({archive.key: entry}), encoding="utf-8")

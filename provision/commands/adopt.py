@@ -11,10 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
-from ..environment import draft_and_replace_folder as places, state
+from ..environment import place as places, state
 from ..environment.distributions import Distribution, read_distributions
 from ..environment.interpreter import ask_version
-from ..environment.locate import locate_environment
+from ..environment.place import locate_environment
 from ..errors import BuildError, LockError, ResolveError, UsageError
 from ..lock.update import solve_like
 from ..managers import venv

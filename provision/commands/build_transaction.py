@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..environment import draft_and_replace_folder, state
+from ..environment import place, state
 from ..errors import BuildError, GpuenvError
 from ..managers.protocol import Building, manager
 from ..model import (
@@ -116,7 +116,7 @@ class BuildJob:
 
     def created(self, verdict: Verdict | None, *, changed: bool) -> CreateResult:
         """Return the environment in its final place as the command's result."""
-        environment = state.environment(self.env, changed=changed)
+        environment = state.read_environment(self.env, changed=changed)
         return CreateResult(
             machine=self.machine,
             plan=self.lock.plan,
@@ -155,7 +155,7 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
     unchanged.
     """
     device, way = job.lock.plan.device, manager(job.lock.manager)
-    stays = work.stays or not draft_and_replace_folder.made_by_gpuenv(job.env)
+    stays = work.stays or not place.made_by_gpuenv(job.env)
     proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
     verdict = None
     create_from_bundle.check_files(job.choices, job.emit)
@@ -216,7 +216,7 @@ def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
     Return None if verification is off or this machine cannot prove it.
     """
     checks = planned_checks(job).digest
-    under = state.circumstances(job.env, state.lock_digest(job.lock), machine, checks)
+    under = state.list_circumstances(job.env, state.lock_digest(job.lock), machine, checks)
     kept = None if job.verify else state.find_valid_verdict(job.env, under)
     if kept is not None or job.verify is False or not can_prove(job.lock, job.machine, job.emit):
         return kept
@@ -233,7 +233,7 @@ def planned_checks(job: BuildJob) -> project_checks.PlannedChecks:
 def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     """Add the stages after the commit to a verdict, and keep it in the environment. They roll nothing back."""
     planned, options = planned_checks(job), make_options(job.choices, {})
-    env = state.environment(job.env, changed=True)
+    env = state.read_environment(job.env, changed=True)
     examined = Examination(env=env, lock=job.lock, choices=job.choices, options=options)
     whole = add_later_stages(examined, verdict, job.emit)
     whole = project_checks.run_project_checks(examined, whole, planned, job.emit)
@@ -243,7 +243,9 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
             f"{job.env} was kept: its frameworks passed. A failure in stage {stage} does not cause a rollback"
         )
         job.emit(Event(kind="warning", stage="verify", text=text))
-    under = state.circumstances(job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest)
+    under = state.list_circumstances(
+        job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest
+    )
     state.keep_verdict(job.env, whole, under)
     return whole
 
@@ -253,7 +255,7 @@ def prove_and_keep(job: BuildJob, prefix: Path) -> Verdict:
 
     `prefix` may be a draft of the environment. Everything shown and kept names the final place.
     """
-    from ..environment.bytecode_outside_environment import move_bytecode
+    from ..system.cache import move_bytecode
 
     def settled(text: str) -> str:
         return text.replace(str(prefix), str(job.env))
@@ -263,12 +265,14 @@ def prove_and_keep(job: BuildJob, prefix: Path) -> Verdict:
 
     try:
         with move_bytecode(where.get_cache_dir(job.choices), job.env, prefix):
-            verdict = run_verification(emit, state.environment(prefix, changed=True), job.lock, job.choices)
+            verdict = run_verification(
+                emit, state.read_environment(prefix, changed=True), job.lock, job.choices
+            )
     except GpuenvError as error:
         error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
         raise
     verdict = _at_place(verdict, prefix, job.env)
-    under = state.circumstances(prefix, state.lock_digest(job.lock), machine_for_verdict())
+    under = state.list_circumstances(prefix, state.lock_digest(job.lock), machine_for_verdict())
     state.keep_verdict(prefix, verdict, under)
     return verdict
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from provision.model.declare import argument, group, option
 
 from .. import bundle as stage
-from ..environment import draft_and_replace_folder
+from ..environment import place
 from ..errors import UsageError
 from ..model import Bundle, Emit, Event, Fleet, Plan, Preview, drop_event
 from ..request import paths_of_environment_and_cache as where
@@ -45,7 +45,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
         locks = _find_locks(options, folder, stage.claim(folder), emit)
         return preview(folder, locks.locks, emit) if isinstance(locks, LocksForBundle) else locks
     stage.claim(folder)
-    with draft_and_replace_folder.lock_place(folder, emit):
+    with place.lock_place(folder, emit):
         before = stage.claim(folder)
         stage.assert_writable(folder)
         if before and not options.force:

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from provision.model.declare import group
 
-from ..environment import gpuenv_cache
 from ..model import CacheUsage, Emit, Event, drop_event
 from ..request.paths_of_environment_and_cache import get_cache_dir
 from ..request.shared_options import Choices
+from ..system import cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +46,17 @@ def dir(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:  # noq
 
 def prune(options: CachePruneOptions, emit: Emit = drop_event) -> CacheUsage:
     """Remove files unused for a month, and bytecode of removed folders."""
-    return _removed(emit, options.choices, gpuenv_cache.outdated(get_cache_dir(options.choices)))
+    return _removed(emit, options.choices, cache.list_outdated(get_cache_dir(options.choices)))
 
 
 def clean(options: CacheCleanOptions, emit: Emit = drop_event) -> CacheUsage:
     """Remove everything that gpuenv keeps. Later runs create it again."""
     folder = get_cache_dir(options.choices)
-    return _removed(emit, options.choices, gpuenv_cache.entries(folder))
+    return _removed(emit, options.choices, cache.list_entries(folder))
 
 
 def _removed(emit: Emit, choices: Choices, entries: list[Path]) -> CacheUsage:
-    files, freed = gpuenv_cache.remove(entries)
+    files, freed = cache.remove_entries(entries)
     if choices.cache_dir is None:
         text = "packages are in the caches of uv and rattler, which other tools share: uv cache clean, pixi clean cache"
         emit(Event(kind="note", stage="cache", text=text))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..environment import draft_and_replace_folder
-from ..environment.locate import locate_environment
+from ..environment import place
+from ..environment.place import locate_environment
 from ..errors import UsageError
 from ..model import Emit, NodeVerdict
 from ..request import load_profiles, paths_of_environment_and_cache as where
@@ -38,7 +38,7 @@ def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit
     env_path = where.make_absolute(choose_env_to_read(emit, named))
     _assert_own(env_path)
     env = locate_environment(env_path)
-    lock = read_in(Path(env.path) / draft_and_replace_folder.MARK) if env.made_by_gpuenv else None
+    lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
     if lock and lock.plan.device == "cpu":
         return NodeVerdict(fault=False, text=shorten_line(f"{env.path} is for the CPU: no GPU was examined"))
     settings: dict[str, Any] = {"quick": True, "timeout": timeout, "device": "all"}

@@ -10,7 +10,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from .. import detect
-from ..environment import bundled_pythons, draft_and_replace_folder, state
+from ..environment import place, registry, state
 from ..environment.packages_to_replace import compare_locks, describe_changes
 from ..errors import BuildError, ResolveError, UsageError
 from ..index.build_addresses import name_configured
@@ -59,7 +59,7 @@ _MOVES = {
 def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
     """Run all stages of `create`, or report that the environment is up to date."""
     env = where.make_absolute(env)
-    draft_and_replace_folder.check_place(env)
+    place.check_place(env)
     read_user_grants(choices)
     if how.lock is None or choices.target:
         choices = inproject.apply_project(choices)
@@ -67,10 +67,10 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
     read_request.get_locking(choices).require()
     if how.dry_run:
         return _preview(emit, env, choices, how)
-    with draft_and_replace_folder.lock_place(env, emit, wait=True):
-        draft_and_replace_folder.recover(env)
+    with place.lock_place(env, emit, wait=True):
+        place.recover(env)
         with interruption_message.describe_by(interruption_message.remember_state(env).look):
-            if how.recreate or not draft_and_replace_folder.made_by_gpuenv(env):
+            if how.recreate or not place.made_by_gpuenv(env):
                 return _build_new(emit, env, choices, how)
             lock = require_lock(env, choices, how, emit)
             return in_place(emit, env, choices, how, lock)
@@ -108,11 +108,11 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
         # An invalid option is reported before a damaged environment.
         options_to_request.read_named(choices, load_profiles.load_all(choices))
         matches = recall_and_record_options.is_same(before, wanted)
-    if state.interpreter(env) is None or not matches:
-        if state.interpreter(env) is not None and _can_change_in_place(env, choices, before, wanted):
+    if state.find_python(env) is None or not matches:
+        if state.find_python(env) is not None and _can_change_in_place(env, choices, before, wanted):
             return change_in_place(emit, env, choices, how, lock)
         raise _refuse_other_options(env, before, wanted)
-    if lock is None and (why := is_outdated(state.plan_of(env), choices)):
+    if lock is None and (why := is_outdated(state.read_plan(env), choices)):
         raise UsageError(
             f"{env} was created for the CPU, because no GPU was found. {why}",
             hint="rebuild the environment for the GPU with --recreate. The old environment is kept until the new one works",
@@ -124,7 +124,7 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
 
 def _reuse_or_build(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult:
     """Return the existing environment with its verdict."""
-    machine, built = machine_for_verdict(), pylock.read_in(env / draft_and_replace_folder.MARK)
+    machine, built = machine_for_verdict(), pylock.read_in(env / place.MARK)
     settle(built.manager, env, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
         env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit, verify=how.verify,
@@ -132,19 +132,19 @@ def _reuse_or_build(emit: Emit, env: Path, choices: Choices, how: CreateOptions)
         machine=None if choices.elsewhere else machine,
     )  # fmt: skip
     verdict = read_kept_verdict(job, machine)
-    environment = state.environment(env, changed=False)
+    environment = state.read_environment(env, changed=False)
     if verdict is None:
         from provision.verify import drift
 
         environment = dataclasses.replace(environment, drift=drift.find_drift(env, built).changes)
-    plan = state.plan_of(env)
+    plan = state.read_plan(env)
     value = CreateResult(machine=machine, plan=plan, lock=built, environment=environment, verdict=verdict)
     return finish_creation(emit, value, env)
 
 
 def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -> UsageError:
     """Return the error for an existing environment with other options. It lists the options that differ."""
-    have = state.plan_of(env)
+    have = state.read_plan(env)
     words = ", ".join(f"{b.framework} {b.version}" for b in have.builds) if have else "unfinished"
     old, new = before.get("choices") or {}, wanted["choices"]
     differ = [
@@ -178,7 +178,7 @@ def _build_new(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> C
         return _renewed(job, result)
     finally:
         with contextlib.suppress(BuildError):  # the next run at this path tries again
-            bundled_pythons.settle(env)
+            registry.remove_unused_pythons(env)
 
 
 # Six parameters: `fixed_lock` and `old` exclude each other, and the other four are those of every step here.
@@ -267,7 +267,7 @@ def _can_change_in_place(env: Path, choices: Choices, before: dict[str, Any], wa
     """
     if not before.get("choices"):
         return False
-    old, new, plan = before["choices"], wanted["choices"], state.plan_of(env)
+    old, new, plan = before["choices"], wanted["choices"], state.read_plan(env)
     differs = recall_and_record_options.list_differing(before, wanted)
     differs -= {
         k for k in ("device", "cuda", "python") if keep_device_cuda_and_python.is_kept(plan, k, new.get(k))
@@ -286,7 +286,7 @@ def change_in_place(
 ) -> CreateResult:
     """Solve again, as similar to the environment's lock as possible, and change only what differs."""
     state.require_vouched(env)
-    old = pylock.read_in(env / draft_and_replace_folder.MARK)
+    old = pylock.read_in(env / place.MARK)
     job = _job(emit, env, choices, how, lock, old)
     if isinstance(job, CreateResult):
         return job
@@ -328,7 +328,7 @@ def _renewed(job: BuildJob, result: CreateResult) -> CreateResult:
 def _record_options(job: BuildJob) -> CreateResult:
     """Record the options of this run. The packages stay as they are."""
     with scratch_folders.scratch("record") as draft:
-        (draft / draft_and_replace_folder.MARK).mkdir()
+        (draft / place.MARK).mkdir()
         job.write_record(draft)
         state.vouch(job.env.resolve(), state.digest_record(draft))
     job.record(job.env)

@@ -218,8 +218,7 @@ def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Findi
 
 def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
-    from ..environment.draft_and_replace_folder import MARK
-    from ..environment.locate import locate_environment
+    from ..environment.place import MARK, locate_environment
     from ..wheels import pylock
     from .run_verification import make_options, run_verification
     from .verify_packages import Examination, add_later_stages

@@ -55,7 +55,7 @@ def read_device(env: Path) -> Device | None:
     from ..environment import state
 
     try:
-        plan = state.plan_of(env)
+        plan = state.read_plan(env)
     except BuildError:
         return None
     return plan.device if plan else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import draft_and_replace_folder, state
+from ..environment import place, state
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..lock.update import solve_like
 from ..managers.protocol import locking
@@ -223,7 +223,7 @@ def require_lock(env: Path, choices: Choices, how: CreateOptions, emit: Emit) ->
     if not (how.lock or how.locked or how.frozen):
         # The environment's own lock is compared with what is there. It is installed only if it counts.
         own = _names_nothing(env, choices) and (not how.recreate or state.is_vouched(env))
-        return pylock.read_in(env / draft_and_replace_folder.MARK) if own else None
+        return pylock.read_in(env / place.MARK) if own else None
     path = how.lock or find_project_folder() / lock_name(choices)
     if not how.lock:
         _require(path, env, choices, how)
@@ -240,11 +240,7 @@ def _names_nothing(env: Path, choices: Choices) -> bool:
     named = (
         choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
     )  # fmt: skip
-    return (
-        not any(named)
-        and draft_and_replace_folder.is_settled(env)
-        and draft_and_replace_folder.made_by_gpuenv(env)
-    )
+    return not any(named) and place.is_undisturbed(env) and place.made_by_gpuenv(env)
 
 
 def _require(path: Path, env: Path, choices: Choices, how: CreateOptions) -> None:
@@ -253,7 +249,7 @@ def _require(path: Path, env: Path, choices: Choices, how: CreateOptions) -> Non
         return
     option = "--locked" if how.locked else "--frozen"
     hint = "write it: gpuenv lock"
-    env_lock = env / draft_and_replace_folder.MARK / make_lock_name(choices.manager)
+    env_lock = env / place.MARK / make_lock_name(choices.manager)
     if env_lock.exists() and state.is_vouched(env):
         hint += f"; or install the environment's own: --lock {env_lock}"
     raise LockError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from provision.model.declare import REQUIRED, argument, group, option
 
 from .. import export as stage
-from ..environment import draft_and_replace_folder, state
+from ..environment import place, state
 from ..errors import LockError, UsageError
 from ..managers.protocol import locking
 from ..model import (
@@ -164,14 +164,14 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
     path = where.make_absolute(env or projects.find_project_env())
     if file is not None:
         return _read_file_source(file, path, choices)
-    if (path / draft_and_replace_folder.MARK).is_dir():
+    if (path / place.MARK).is_dir():
         return _read_env_source(path)
     for name in LOCK_NAMES.values() if env is None else ():
         if (projects.find_project_folder() / name).is_file():
             return _read_file_source(projects.find_project_folder() / name, path, choices)
     if env is None:
         active = projects.find_active_env()
-        if active and draft_and_replace_folder.made_by_gpuenv(active[1]):
+        if active and place.made_by_gpuenv(active[1]):
             return _read_env_source(choose_env_to_read(emit, None))
         raise UsageError(
             f"there is no environment {projects.find_project_env()} made by gpuenv, and no pylock.toml here",
@@ -183,7 +183,7 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
 
 def _read_env_source(path: Path) -> ExportSource:
     """Return the lock of an environment that gpuenv made. Raises LockError."""
-    lock = _public(pylock.read_in(path / draft_and_replace_folder.MARK))
+    lock = _public(pylock.read_in(path / place.MARK))
     return ExportSource(lock=lock, file=_choose_lock_file(lock), env=path, built=True)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import draft_and_replace_folder
+from ..environment import place
 from ..system.file_digest import hash_readable
 
 _AGAIN = "run the same command again"
@@ -72,9 +72,9 @@ class StateBefore:
         return RunRemains(text=text, hint=hint)
 
     def _environment(self, *, changed: bool) -> str:
-        if not draft_and_replace_folder.is_settled(self.env):
+        if not place.is_undisturbed(self.env):
             return f"{self.env} is unfinished; the next command rolls it back"
-        if not draft_and_replace_folder.made_by_gpuenv(self.env):
+        if not place.made_by_gpuenv(self.env):
             return f"there is no environment at {self.env}"
         if not changed:
             return f"{self.env} was not changed"
@@ -92,6 +92,6 @@ def _seen(env: Path, files: Sequence[Path]) -> tuple[str | None, ...]:
 
 def _environment(env: Path) -> str | None:
     """Return a text that differs between an environment and its replacement, or None if there is none."""
-    if not draft_and_replace_folder.made_by_gpuenv(env):
+    if not place.made_by_gpuenv(env):
         return None
-    return f"{env.stat().st_ino} {hash_readable(env / draft_and_replace_folder.MARK / 'lock.json')}"
+    return f"{env.stat().st_ino} {hash_readable(env / place.MARK / 'lock.json')}"

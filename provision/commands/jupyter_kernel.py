@@ -49,9 +49,9 @@ def create_with_kernel(emit: Emit, path: Path, choices: Choices, how: CreateOpti
 
 
 def _registered(env: Path) -> str:
-    plan = state.plan_of(env)
+    plan = state.read_plan(env)
     made_of = ", ".join(f"{b.framework} {b.version}" for b in plan.builds) if plan else ""
-    name = kernel.register(env, str(state.interpreter(env)), made_of, [*_ourselves(), "run", "--exec"])
+    name = kernel.register(env, str(state.find_python(env)), made_of, [*_ourselves(), "run", "--exec"])
     state.write_vouched(env, recall_and_record_options.KERNEL, {"name": name})
     return name
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from ..environment import draft_and_replace_folder, state
+from ..environment import place, state
 from ..errors import BuildError, MachineError, ResolveError, UsageError
 from ..managers.protocol import locking
 from ..model import Plan, RequestContext
@@ -107,14 +107,10 @@ def refuse_cuda_for_cpu(old: Plan, new: Plan, change: str) -> None:
 
 def refuse_idle_gpu(env: Path, choices: Choices, context: RequestContext) -> None:
     """Raise UsageError if --recreate would replace a GPU environment by a CPU one without a request."""
-    if (
-        choices.device != "auto"
-        or context.request.device != "cpu"
-        or not draft_and_replace_folder.made_by_gpuenv(env)
-    ):
+    if choices.device != "auto" or context.request.device != "cpu" or not place.made_by_gpuenv(env):
         return
     try:
-        plan = state.plan_of(env)
+        plan = state.read_plan(env)
     except BuildError:
         return  # --recreate replaces a damaged environment
     if plan is not None and plan.device == "cuda":

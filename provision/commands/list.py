@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..environment import draft_and_replace_folder, host_verdicts, registry, state
+from ..environment import place, registry, state
 from ..errors import GpuenvError
 from ..model import Emit, EnvironmentList, ListedEnvironment, ListedFramework, drop_event
 
@@ -59,7 +59,7 @@ def _read(env: Path, name: str) -> dict[str, Any]:
 
 def _verdict(env: Path) -> dict[str, Any]:
     try:
-        return host_verdicts.read(env) or {}
+        return state.read_last_verdict(env) or {}
     except GpuenvError:
         return {}
 
@@ -67,7 +67,7 @@ def _verdict(env: Path) -> dict[str, Any]:
 def verified(env: Path) -> str | None:
     """Return the time of this host's verdict, otherwise of the last one of another host, or None."""
     try:
-        seconds = (env / draft_and_replace_folder.MARK / host_verdicts.find(env)).stat().st_mtime
+        seconds = (env / place.MARK / state.find_verdict_file(env)).stat().st_mtime
     except (OSError, GpuenvError):
         return None
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")

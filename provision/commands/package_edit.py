@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from provision.model.declare import BUILD, group, option
 
-from ..environment import draft_and_replace_folder, state
+from ..environment import place, state
 from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
@@ -84,21 +84,21 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     from .create_steps import change_in_place  # imported late, for fast shell completion of ENV
 
     path, file = where.make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
-    draft_and_replace_folder.check_place(path)
+    place.check_place(path)
     names = [make_lock_name(name, options.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
     with (
         interruption_message.describe_by(interruption_message.remember_state(path, kept).look),
-        draft_and_replace_folder.lock_place(path, emit, wait=True),
+        place.lock_place(path, emit, wait=True),
     ):
-        draft_and_replace_folder.recover(path)
+        place.recover(path)
         choices = _as_made(path, options.choices)
         how = CreateOptions(verify=options.verify, checks=options.checks)
         if file is None:
             return change_in_place(emit, path, _remembered(choices, path, edit), how, None)
         with _restored_unless_changed(kept, emit) as done:
             choices, lock = _in_project(emit, choices, file, edit, path)
-            if draft_and_replace_folder.made_by_gpuenv(path):
+            if place.made_by_gpuenv(path):
                 result = change_in_place(emit, path, choices, how, None)
                 done.append(result.environment is not None)
                 return result
@@ -132,7 +132,7 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
     from .lock_one_target import lock_name
 
     path, file = where.make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
-    draft_and_replace_folder.check_place(path)
+    place.check_place(path)
     choices, env_lock = _as_made(path, options.choices), preview_changes.read_lock_inside(path)
     command = edit.description.partition(" ")[0].replace("without", "drop").replace("with", "add")
     if file is None:
@@ -172,11 +172,7 @@ def _in_project(
     """
     from . import existing_lock
 
-    env_lock = (
-        pylock.read_in(env / draft_and_replace_folder.MARK)
-        if draft_and_replace_folder.made_by_gpuenv(env)
-        else None
-    )
+    env_lock = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
     edit.check(inproject.apply_project(choices).with_, file)
     solved = existing_lock.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
     near = solved.project_lock or env_lock
@@ -191,13 +187,13 @@ def _in_project(
 def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
     """Return the recorded options of the environment, with the change. Raises UsageError if there is no
     environment."""
-    if not draft_and_replace_folder.made_by_gpuenv(env):
+    if not place.made_by_gpuenv(env):
         raise UsageError(
             f"no {CONFIG_NAME} here, and no environment of gpuenv at {env}",
             hint="write one with gpuenv init, or build an environment with gpuenv create",
         )
     if not (choices.framework or choices.requirement or choices.project):
-        choices = _of_its_lock(choices, pylock.read_in(env / draft_and_replace_folder.MARK))
+        choices = _of_its_lock(choices, pylock.read_in(env / place.MARK))
     edit.check(choices.with_, None)
     changed = dataclasses.replace(choices, with_=edit.chosen(choices.with_))
     return dataclasses.replace(changed, typed=recall_and_record_options.record(changed))

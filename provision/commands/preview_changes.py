@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..environment import draft_and_replace_folder
+from ..environment import place
 from ..model import Emit, Event, Lock, LockedPackage, PackageChange, Preview
 from ..wheels import pylock
 from ..wheels.cache_and_disk import size
@@ -14,11 +14,7 @@ from ..wheels.cache_and_disk import size
 
 def read_lock_inside(env: Path) -> Lock | None:
     """Return the lock inside an environment, or None if gpuenv did not make it."""
-    return (
-        pylock.read_in(env / draft_and_replace_folder.MARK)
-        if draft_and_replace_folder.made_by_gpuenv(env)
-        else None
-    )
+    return pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
 
 
 def list_changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:

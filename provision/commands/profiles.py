@@ -11,7 +11,6 @@ from typing import Any
 from provision.model.declare import argument, group, option
 
 from .. import profiles
-from ..environment.gpuenv_cache import cache_folder
 from ..errors import DataError, UsageError
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
@@ -24,6 +23,7 @@ from ..request import load_profiles
 from ..request.paths_of_environment_and_cache import get_cache_dir
 from ..request.shared_options import Choices
 from ..system import process, write_inside_folder
+from ..system.cache import cache_folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..diagnose import Ran
-from ..environment import owner_of_missing_module
-from ..environment.draft_and_replace_folder import MARK
+from ..environment import distributions
+from ..environment.place import MARK
 from ..system import process
 from ..system.process import read_limits_and_oom_kills
 from ..system.process.child_cleanup import signal_name
@@ -40,8 +40,8 @@ def describe_exit(
         open_files=read_limits_and_oom_kills.limit("RLIMIT_NOFILE"),
         memory=read_limits_and_oom_kills.memory(),
         made_by_gpuenv=(root / MARK).is_dir(),
-        files_of=lambda module: owner_of_missing_module.find_owner_of_missing(root, module),
-        has_module=lambda module: owner_of_missing_module.is_there(root, module),
+        files_of=lambda module: distributions.find_owner_of_missing(root, module),
+        has_module=lambda module: distributions.has_module(root, module),
         own_module=lambda module: find_own_module(folders, module),
     )
 

@@ -115,15 +115,13 @@ def _with_checks(examined: Examination, verdict: Verdict, planned: PlannedChecks
 def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -> dict[str, str]:
     """Return the variables of `gpuenv run`. Bytecode is written outside of the environment, as in all stages
     of verify."""
-    from ..environment import bytecode_outside_environment
+    from ..system import cache
     from .run import find_programs, prepare_variables
 
     root, programs = find_programs(Path(env.python))
     environ = prepare_variables(emit, root, programs, process.environ(), choices)
     sites = [str(p) for p in root.glob("lib*/python3*/site-packages/*/__init__.py")]
-    return environ | bytecode_outside_environment.choose_bytecode_folder(
-        [str(Path(p).parent) for p in sites], options.cache_dir
-    )
+    return environ | cache.choose_bytecode_folder([str(Path(p).parent) for p in sites], options.cache_dir)
 
 
 def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Finding, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from provision.model.declare import argument, group, option
 
-from ..environment import bundled_pythons, draft_and_replace_folder, kernel, registry, removal
+from ..environment import kernel, place, registry, transaction
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..request import paths_of_environment_and_cache as where
@@ -59,7 +59,7 @@ def _preview(envs: list[Path]) -> Preview:
     folders = [
         f
         for env in envs
-        for f in (env, *removal.list_leftovers(env), *bundled_pythons.list_own(env))
+        for f in (env, *transaction.list_leftovers(env), *registry.list_own_pythons(env))
         if os.path.lexists(f)
     ]
     sizes = [size for f in folders if (size := registry.measure(f))]
@@ -74,7 +74,7 @@ def _preview(envs: list[Path]) -> Preview:
 def _refuse_package(env: Path, path: Path) -> None:
     """Raise UsageError for the name of a package where nothing of that name is there."""
     if _PACKAGE.fullmatch(str(env)) and not (
-        os.path.lexists(path) or [*removal.list_leftovers(path)] or kernel.registered(path)
+        os.path.lexists(path) or [*transaction.list_leftovers(path)] or kernel.registered(path)
     ):
         raise UsageError(
             f"{path} does not exist",
@@ -86,7 +86,7 @@ def _check(env: Path) -> None:
     """Raise UsageError for a path that must not be removed. A deleted environment may still have kernels
     here."""
     if os.path.lexists(env) or not kernel.registered(env):
-        removal.check(env)
+        transaction.check_removal(env)
 
 
 def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
@@ -100,19 +100,19 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
                 kind="note", stage="remove", text=f"{env} is active in this shell; leave it with: deactivate"
             )
         )
-    with draft_and_replace_folder.lock_place(env, emit):
+    with place.lock_place(env, emit):
         _check(env)
-        folders = [env, *removal.list_leftovers(env), *bundled_pythons.list_own(env)]
+        folders = [env, *transaction.list_leftovers(env), *registry.list_own_pythons(env)]
         sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]
         kernels: list[str] = []
 
         def forget() -> None:
-            _tried(emit, lambda: bundled_pythons.settle(env))
+            _tried(emit, lambda: registry.remove_unused_pythons(env))
             _tried(emit, lambda: registry.forget(env))
             _tried(emit, lambda: conda_scripts.unregister(env))
             kernels.extend(kernel.forget(env))
 
-        removal.remove(env, forget)
+        transaction.remove(env, forget)
     taken, shared = sum(s.bytes for s in sizes), sum(s.shared for s in sizes)
     return RemovedEnvironment(path=str(env), bytes=taken, freed_bytes=taken - shared, kernels=tuple(kernels))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from provision.model.declare import argument, group, option
 
-from ..environment import draft_and_replace_folder, packages_to_replace as repairs, state
+from ..environment import packages_to_replace as repairs, place, state
 from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
@@ -66,8 +66,8 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
             path,
             repairs.find_work(lock, drift.find_drift(path, lock, thorough=True, deep=options.deep)),
         )
-    with draft_and_replace_folder.lock_place(path, emit, wait=True):
-        draft_and_replace_folder.recover(path)
+    with place.lock_place(path, emit, wait=True):
+        place.recover(path)
         state.require_vouched(path)
         choices = _as_created(path, options.choices)
         lock = _lock_of(path)
@@ -103,10 +103,10 @@ def _preview(env: Path, work: repairs.RepairWork) -> Preview:
 
 def _lock_of(env: Path) -> Lock:
     """Return the lock inside an environment. Raises UsageError if gpuenv did not make it."""
-    if not draft_and_replace_folder.made_by_gpuenv(env):
+    if not place.made_by_gpuenv(env):
         problem = "does not exist" if not env.exists() else "was not made by gpuenv and has no lock"
         raise UsageError(f"{env} {problem}", hint="build one with a lock: gpuenv create")
-    return pylock.read_in(env / draft_and_replace_folder.MARK)
+    return pylock.read_in(env / place.MARK)
 
 
 def _as_created(env: Path, choices: Choices) -> Choices:
@@ -143,7 +143,7 @@ def _repaired(job: BuildJob, check: Check) -> RepairResult:
         packages=done.restored,
         removed=done.removed,
         left=done.left,
-        environment=state.environment(job.env, changed=changed),
+        environment=state.read_environment(job.env, changed=changed),
         verdict=verdict,
     )
 
@@ -183,7 +183,7 @@ def _check_python(env: Path, lock: Lock) -> None:
     """Raise BuildError if the environment's Python is missing or has another version. Packages cannot be
     restored then."""
     from ..environment.interpreter import ask_version
-    from ..environment.locate import locate_environment
+    from ..environment.place import locate_environment
 
     wanted = lock.plan.python
     hint = "rebuild it: gpuenv create --recreate"

@@ -14,8 +14,8 @@ from typing import TypeVar
 from provision.model.declare import argument, option
 
 from .. import __version__, detect, report as stage
-from ..environment import draft_and_replace_folder, state
-from ..environment.locate import locate_environment
+from ..environment import place, state
+from ..environment.place import locate_environment
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
 from ..request import package_sources, paths_of_environment_and_cache as where, shared_options as o
@@ -72,7 +72,7 @@ def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> stage.Repor
     """Return the facts for the report. Raises UsageError if ENV is not an environment."""
     problems: list[str] = []
     path = where.make_absolute(choose_env_to_read(emit, env))
-    ours = draft_and_replace_folder.made_by_gpuenv(path)
+    ours = place.made_by_gpuenv(path)
     is_active = env is None and path != where.make_absolute(find_project_env())
     there = ours or env is not None or is_active or path.is_dir()
 
@@ -94,8 +94,8 @@ def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> stage.Repor
         machine=detect.detect(),
         env=str(path) if there else None,
         ours=ours,
-        plan=tried(lambda: state.plan_of(path)) if ours else None,
-        lock=tried(lambda: pylock.read_in(path / draft_and_replace_folder.MARK)) if ours else None,
+        plan=tried(lambda: state.read_plan(path)) if ours else None,
+        lock=tried(lambda: pylock.read_in(path / place.MARK)) if ours else None,
         verdict=tried(lambda: state.read_verdict(path)) if ours else None,
         verified=verified(path) if ours else None,
         sources=_words(sources) if sources else (),

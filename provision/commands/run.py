@@ -141,7 +141,7 @@ def find_programs(env: Path) -> tuple[Path, Path]:
         hint = "give the folder of an environment or its Python"
     if env.name == str(env) and not path.exists() and shutil.which(str(env)):
         hint += f"; to run the program {env} in the project's environment: gpuenv run -- {env}"
-    from ..environment.locate import describe_missing_python  # only needed for a wrong path
+    from ..environment.place import describe_missing_python  # only needed for a wrong path
 
     raise UsageError(describe_missing_python(path), hint=hint)
 

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..environment import draft_and_replace_folder, registry, state
+from ..environment import place, registry, state
 from ..errors import BuildError
 from ..model import CreateResult, Emit, Event, Lock
 from ..project.config.digests_and_cached_config import digest_files
@@ -29,12 +29,12 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
     """Return the result if everything is up to date, or None if it is not certain. A `brief` result has no
     lock."""
     env = make_absolute(env)
-    if not draft_and_replace_folder.made_by_gpuenv(env) or not draft_and_replace_folder.is_settled(env):
+    if not place.made_by_gpuenv(env) or not place.is_undisturbed(env):
         return None
-    if state.interpreter(env) is None or not state.is_vouched(env):
+    if state.find_python(env) is None or not state.is_vouched(env):
         return None
     before = state.read(env, "request.json") or {}
-    if not before or (env / draft_and_replace_folder.MARK / recall_and_record_options.KERNEL).exists():
+    if not before or (env / place.MARK / recall_and_record_options.KERNEL).exists():
         return None  # a kernel may have to be registered again
     choices = inproject.apply_project(choices)
     wanted = make_record(choices, None, (before.get("files") or {}).get("names", []))
@@ -44,16 +44,16 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
     digest = (state.read(env, "lock.json") or {}).get("digest")
     project = read_own_project(env, get_cache_dir(choices))
     checks = project.digest if project else None
-    verdict = state.find_valid_verdict(env, state.circumstances(env, digest, machine, checks))
-    plan = state.plan_of(env)
+    verdict = state.find_valid_verdict(env, state.list_circumstances(env, digest, machine, checks))
+    plan = state.read_plan(env)
     if verdict is None or plan is None or not _scripts_settled(env) or is_outdated(plan, choices):
         return None
-    environment = state.environment(env, changed=False)
+    environment = state.read_environment(env, changed=False)
     lock = None
     if not brief:
         from ..wheels import pylock
 
-        lock = pylock.read_in(env / draft_and_replace_folder.MARK)
+        lock = pylock.read_in(env / place.MARK)
     value = CreateResult(machine=machine, plan=plan, lock=lock, environment=environment, verdict=verdict)
     return finish_creation(emit, value, env)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from provision.model.declare import argument, group, option
 
-from ..environment import draft_and_replace_folder, state
-from ..environment.locate import locate_environment
+from ..environment import place, state
+from ..environment.place import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import (
     FRAMEWORKS,
@@ -180,7 +180,7 @@ def _lock_of(env: Environment, *, locked: bool, choices: Choices) -> Lock | None
             from .lock_acceptance import read_lock
 
             return read_lock(file, dataclasses.replace(choices, manager=find_lock_manager(file, "venv")))
-        return pylock.read_in(Path(env.path) / draft_and_replace_folder.MARK)
+        return pylock.read_in(Path(env.path) / place.MARK)
     if locked:
         raise UsageError(
             f"{env.path} was not created by gpuenv and has no lock to compare with",
@@ -217,7 +217,7 @@ def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
 
 def _keep(path: Path, lock: Lock | None, verdict: Verdict, emit: Emit, checks: str | None) -> None:
     try:
-        under = state.circumstances(path, state.lock_digest(lock), machine_for_verdict(), checks)
+        under = state.list_circumstances(path, state.lock_digest(lock), machine_for_verdict(), checks)
         state.keep_verdict(path, verdict, under)
     except GpuenvError as error:
         # A read-only environment can be verified, but cannot keep its verdict.

@@ -18,9 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..model import normalize_name
-from ..system import untrusted
-from ..system.file_digest import hash_readable
+from provision.model import normalize_name
+from provision.system import untrusted
+from provision.system.file_digest import hash_readable
 
 _SUFFIX = ".dist-info"
 _CONDA_LIBRARIES = ("cudnn",)
@@ -312,3 +312,31 @@ def list_conda_infos(prefix: Path) -> frozenset[str]:
     """Return the names of the dist-info folders of conda packages."""
     texts = (record.text for record in list_conda_records(prefix))
     return frozenset(n for text in texts for n in re.findall(r'site-packages/([^/"]+\.dist-info)/', text))
+
+
+def find_owner_of_missing(env: Path, module: str) -> str | None:
+    """Return the installed package ("numpy 2.1.0") whose RECORD lists missing files of a module.
+
+    Returns None if no package lists the module, or if its files exist.
+    """
+    start = module.replace(".", "/")
+    row = re.compile(rf'^"?({re.escape(start)}(?:\.py|/__init__\.py|\.[\w-]{{1,80}}\.so|\.so|/[^,]{{1,300}}\.(?:py|so)))"?,', re.MULTILINE)  # fmt: skip
+    for one in (d for site in find_sites(env) for d in list_distributions(site)):
+        listed = row.findall(one.record_text)
+        if any(not (one.folder.parent / name).exists() for name in _select_opened(start, listed)):
+            return str(one)
+    return None
+
+
+def has_module(env: Path, module: str) -> bool:
+    """Return whether site-packages has a module, as a folder with an __init__.py or as a file."""
+    start = module.replace(".", "/")
+    return any(
+        (site / start / "__init__.py").exists() or (site / f"{start}.py").exists() for site in find_sites(env)
+    )
+
+
+def _select_opened(start: str, listed: list[str]) -> list[str]:
+    """Return the files that an import of the module opens. For a package without __init__ these are all of its files."""
+    opened = [n for n in listed if n == f"{start}/__init__.py" or not n.startswith(f"{start}/")]
+    return opened or listed

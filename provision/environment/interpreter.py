@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..model import Environment
 from ..system import process, trust
 from ..system.redaction import clean
-from .locate import suggest_environment
+from .place import suggest_environment
 
 _OF_THE_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _ASK = "import sys; sys.stdout.write('gpuenv %d.%d.%d' % sys.version_info[:3])"

@@ -2,7 +2,7 @@
 
 The lock is a file beside the folder, because all processes share its parent. The kernel unlocks it when the process
 ends. It is removed at the end, and a file of a killed run locks nothing. If the parent is not writable, the
-environment's folder itself is locked. For other hosts the file names its process (`claim_across_hosts.py`).
+environment's folder itself is locked. For other hosts the file names its process.
 
 filelock's lock truncates the file and needs write permission, which fails for a file of another user. Its soft lock
 is used on file systems without locks.
@@ -12,14 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
+import platform
 import stat
+import tempfile
+import threading
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
-from ..errors import BuildError
-from . import claim_across_hosts
+from provision.errors import BuildError
 
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -57,16 +62,16 @@ def locked(place: Path) -> Iterator[list[str]]:
             yield notes
     except BusyError as error:
         raise InUseError(f"another gpuenv process is using {place}", hint=_HINT) from error
-    except claim_across_hosts.ClaimedError as error:
+    except ClaimedError as error:
         raise InUseError(
             f"another gpuenv process is using {place}: {error.claim.words}",
-            hint=f"{_HINT}. If that host is no longer available, the lock expires after {claim_across_hosts.STALE:g} s without activity",
+            hint=f"{_HINT}. If that host is no longer available, the lock expires after {STALE:g} s without activity",
         ) from error
 
 
 def assert_held(place: Path) -> None:
     """Raise BuildError if another host took the lock over because this process was stopped for too long."""
-    if claim := claim_across_hosts.read_takeover(lock_file(place)):
+    if claim := read_takeover(lock_file(place)):
         raise BuildError(
             f"this process was paused, and another process took over the lock on {place}: {claim.words}",
             hint="run the command again",
@@ -114,9 +119,7 @@ def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> 
             if not _is_still(opened.descriptor, path):
                 continue
             if void:
-                notes.append(
-                    f"taking over the lock on {place}, inactive for {claim_across_hosts.STALE:g} s: {void.words}"
-                )
+                notes.append(f"taking over the lock on {place}, inactive for {STALE:g} s: {void.words}")
             if not has_locks:
                 _lock_softly(path, stack, void=void is not None)
             stack.push(on_exit.pop_all())
@@ -134,28 +137,26 @@ def _has_locked(descriptor: int) -> bool:
     return True
 
 
-def _claim(
-    opened: _Opened, path: Path, on_exit: contextlib.ExitStack, *, has_locks: bool
-) -> claim_across_hosts.Claim | None:
+def _claim(opened: _Opened, path: Path, on_exit: contextlib.ExitStack, *, has_locks: bool) -> Claim | None:
     """Claim the folder for this host until the end. Return the claim that was void. Raises ClaimedError."""
     void = None
     if not opened.is_writable:
         on_exit.callback(_remove, path)
         return None  # another user's file, or a full disk that a removal is to free: this kernel's lock must be enough
     if opened.is_new:
-        claim = claim_across_hosts.read(opened.descriptor)
+        claim = read_claim(opened.descriptor)
         if claim and not claim.is_of_this_process:
-            raise claim_across_hosts.ClaimedError(claim)
+            raise ClaimedError(claim)
     else:
         try:
-            void = claim_across_hosts.take(opened.descriptor, path, has_locks=has_locks)
+            void = take_claim(opened.descriptor, path, has_locks=has_locks)
         except OSError as error:
             if error.errno not in _FULL:
                 raise
             on_exit.callback(_remove, path)
             return None
     on_exit.callback(_remove_own, path)
-    on_exit.enter_context(claim_across_hosts.keep_alive(opened.descriptor))
+    on_exit.enter_context(keep_alive(opened.descriptor))
     return void
 
 
@@ -191,7 +192,7 @@ def _open(path: Path) -> _Opened:
         return _open_existing(path, flags)
     try:
         os.fchmod(descriptor, 0o644)  # independent of the umask, as other users lock it too
-        claim_across_hosts.write(descriptor)
+        write_claim(descriptor)
     except OSError as error:
         if error.errno in _FULL:
             return _Opened(descriptor, is_new=True, is_writable=False)
@@ -260,7 +261,7 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 def _remove_own(path: Path) -> None:
     """Remove the lock's file, unless another host has taken it over."""
-    if claim_across_hosts.read_takeover(path) is None:
+    if read_takeover(path) is None:
         _remove(path)
 
 
@@ -268,3 +269,170 @@ def _remove(path: Path) -> None:
     """Remove the lock's file while it is locked. Another user's file stays in a folder such as /tmp."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+BEAT = 20.0
+STALE = 180.0
+"""`BEAT` is the number of seconds between two updates. After `STALE` seconds without one, a claim of another host is
+void."""
+_EMPTY = 0.2
+"""The seconds to wait for the claim in an empty file, which another host may be about to write."""
+_MOST_BYTES = 4096
+
+
+class ClaimedError(Exception):
+    """Another host has the lock. `claim` names it."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(claim)
+        self.claim = claim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A process of a host. `boot` is the id of the kernel's start, which is different on every machine."""
+
+    host: str
+    boot: str
+    pid: int
+    since: float
+
+    @property
+    def words(self) -> str:
+        """The process and host as text."""
+        since = datetime.fromtimestamp(self.since, timezone.utc)
+        return f"process {self.pid} of host {self.host}, since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+    @property
+    def is_of_this_host(self) -> bool:
+        """Whether this kernel runs the process, or ran it."""
+        return self.boot == _read_boot_id()
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether this process made the claim."""
+        return self.is_of_this_host and self.pid == os.getpid()
+
+
+def make_claim() -> Claim:
+    """Return the claim of this process."""
+    return Claim(host=platform.node() or "unknown", boot=_read_boot_id(), pid=os.getpid(), since=time.time())
+
+
+def _read_boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    except OSError:
+        return platform.node()
+
+
+def read_claim(descriptor: int) -> Claim | None:
+    """Return the claim in a file, or None without one. Older versions wrote none."""
+    try:
+        data = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        return Claim(
+            host=str(data["host"]), boot=str(data["boot"]), pid=int(data["pid"]), since=float(data["since"])
+        )
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+def write_claim(descriptor: int) -> None:
+    """Write this process's claim into a file. Raises OSError."""
+    data = json.dumps(asdict(make_claim())).encode()
+    os.pwrite(descriptor, data, 0)
+    os.ftruncate(descriptor, len(data))
+
+
+def take_claim(descriptor: int, path: Path, *, has_locks: bool) -> Claim | None:
+    """Claim a file that another process made, and return the void claim of another host.
+
+    `has_locks` says that this kernel locked the file. Raises ClaimedError, OSError.
+    """
+    with _exclude_other_hosts(path):
+        claim = _read_late(descriptor)
+        if claim and not claim.is_of_this_process and _is_alive(claim, descriptor, path, has_locks=has_locks):
+            raise ClaimedError(claim)
+        write_claim(descriptor)
+    return None if claim is None or claim.is_of_this_host else claim
+
+
+def _read_late(descriptor: int) -> Claim | None:
+    """Return the claim in a file, after waiting for the process that may be about to write it."""
+    end = time.monotonic() + _EMPTY
+    while (claim := read_claim(descriptor)) is None and time.monotonic() < end:
+        time.sleep(0.01)
+    return claim
+
+
+def _is_alive(claim: Claim, descriptor: int, path: Path, *, has_locks: bool) -> bool:
+    if not claim.is_of_this_host:
+        return _read_disk_clock(path) - os.fstat(descriptor).st_mtime < STALE
+    # The kernel unlocks the files of an ended process. So a file that this process could lock has no owner.
+    return not has_locks and Path(f"/proc/{claim.pid}").exists()
+
+
+def _read_disk_clock(path: Path) -> float:
+    """Return the time by the clock of the disk, because the clocks of two hosts differ."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.") as probe:
+        os.utime(probe.fileno())
+        return os.fstat(probe.fileno()).st_mtime
+
+
+@contextlib.contextmanager
+def _exclude_other_hosts(path: Path) -> Iterator[None]:
+    """Exclude other hosts from judging the same claim. Creating a folder is atomic on every shared disk."""
+    folder = path.with_name(f"{path.name}.judged")
+    end = time.monotonic() + 5
+    while True:
+        try:
+            folder.mkdir()
+            break
+        except FileExistsError:
+            if time.monotonic() > end:
+                _discard_old(folder, path)
+                end = time.monotonic() + 5
+            time.sleep(0.01)
+    try:
+        yield
+    finally:
+        folder.rmdir()
+
+
+def _discard_old(folder: Path, path: Path) -> None:
+    """Remove the folder of a process that was killed while it judged a claim. That takes far less than a second."""
+    with contextlib.suppress(FileNotFoundError):
+        if _read_disk_clock(path) - folder.stat().st_mtime > STALE:
+            folder.rmdir()
+
+
+@contextlib.contextmanager
+def keep_alive(descriptor: int) -> Iterator[None]:
+    """Update the file's modification time regularly within the block."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(BEAT):
+            with contextlib.suppress(OSError):  # the disk is gone, and the work itself reports it
+                os.utime(descriptor)
+
+    thread = threading.Thread(target=beat, name="gpuenv lock", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def read_takeover(path: Path) -> Claim | None:
+    """Return the claim of a process that took the lock over, or None if this process still has it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        claim = read_claim(descriptor)
+    finally:
+        os.close(descriptor)
+    return None if claim is None or claim.is_of_this_process else claim

@@ -12,13 +12,17 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import BuildError
-from ..system import trust, untrusted, write_inside_folder
+from provision.errors import BuildError
+from provision.system import trust, untrusted, write_inside_folder
+
+from .place import made_by_gpuenv, not_writable
 
 _MARK = ".gpuenv"
 _MOST = 1 << 16  # bytes of an entry
@@ -223,3 +227,59 @@ def _scan_folder(folder: str) -> Iterator[tuple[os.DirEntry[str], os.stat_result
                     yield entry, entry.stat(follow_symlinks=False)
     except OSError:
         return
+
+
+_PYTHONS = "pythons"
+
+
+def _python_folder(sha256: str) -> Path:
+    if not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        raise BuildError(f"{sha256!r} is not a SHA-256 of a Python archive", hint="copy the bundle again")
+    return folder().with_name("pythons") / sha256
+
+
+def claim_python(env: Path, sha256: str) -> Path:
+    """Return the folder to unpack the Python of an environment into. Raises BuildError.
+
+    It is entered in the registry first: a run that is killed leaves what the next one at this path removes.
+    """
+    folder = _python_folder(sha256)
+    add(env, pythons=read(env, _PYTHONS) | {sha256})
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+    return folder
+
+
+def list_own_pythons(env: Path) -> list[Path]:
+    """Return the folders that go with an environment: those that no other one uses."""
+    return [_python_folder(p) for p in sorted(read(env, _PYTHONS)) if not is_used(_PYTHONS, p, env)]
+
+
+def remove_unused_pythons(env: Path) -> None:
+    """Remove the Pythons that the environment at a path does not use any more, unless another one does.
+
+    Raises BuildError.
+    """
+    claimed = read(env, _PYTHONS)
+    used = frozenset(p for p in claimed if p in _read_home(env))
+    if used == claimed:
+        return
+    for folder in list_own_pythons(env):
+        if folder.name not in used:
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # others are there
+                folder.parent.rmdir()
+    if made_by_gpuenv(env):
+        add(env, pythons=used)
+    else:
+        forget(env)
+
+
+def _read_home(env: Path) -> str:
+    """Return the settings of a venv, which name the folder of its Python."""
+    try:
+        return untrusted.read_text(env / "pyvenv.cfg")
+    except OSError:
+        return ""

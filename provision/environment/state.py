@@ -10,24 +10,33 @@ another RECORD. Packages that the user adds are not stored.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import platform
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BuildError, UsageError
-from ..model import VENV_LOCK, InstalledPackage, InstallRecord, Lock, as_document, from_plain, normalize_name
-from ..system import untrusted, write_inside_folder
-from ..system.redaction import redact_value
-from . import host_verdicts, read_state_files, registry
+from provision.errors import BuildError, UsageError
+from provision.model import (
+    VENV_LOCK,
+    InstalledPackage,
+    InstallRecord,
+    Lock,
+    as_document,
+    from_plain,
+    normalize_name,
+)
+from provision.system import trust, untrusted, write_inside_folder
+from provision.system.redaction import redact_value
+
+from . import registry
 from .distributions import list_info_folders, read_distributions
-from .draft_and_replace_folder import MARK, aside, made_by_gpuenv, not_writable
+from .place import MARK, get_old_path, made_by_gpuenv, not_writable
 
 if TYPE_CHECKING:
-    from ..model import Environment, Lock, Machine, Plan, Verdict
-
-
-read = read_state_files.read
+    from provision.model import Environment, Lock, Machine, Plan, Verdict
 
 
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
@@ -75,7 +84,7 @@ def vouch(env: Path, record: frozenset[str]) -> None:
     A run that is killed before or after it writes leaves a record that counts. Without a writable registry no
     record counts, which `registry.add` reports.
     """
-    there = digest_record(env) | digest_record(aside(env))
+    there = digest_record(env) | digest_record(get_old_path(env))
     with contextlib.suppress(BuildError):
         registry.add(env, record=(registry.read(env, "record") & there) | record)
 
@@ -119,8 +128,8 @@ def require_vouched(env: Path) -> None:
 # --- values ----------------------------------------------------------------------------------------
 
 
-def plan_of(env: Path) -> Plan | None:
-    from ..model import Plan
+def read_plan(env: Path) -> Plan | None:
+    from provision.model import Plan
 
     data = read(env, "plan.json")
     return _parse(env, Plan, data) if data else None
@@ -128,9 +137,9 @@ def plan_of(env: Path) -> Plan | None:
 
 def read_verdict(env: Path) -> Verdict | None:
     """Return the verdict of this host, else the last one of another. Raises BuildError."""
-    from ..model import Verdict
+    from provision.model import Verdict
 
-    data = host_verdicts.read(env)
+    data = read_last_verdict(env)
     return _parse(env, Verdict, data.get("verdict")) if data else None
 
 
@@ -143,7 +152,7 @@ def _parse(env: Path, cls: Any, data: Any) -> Any:
         ) from error
 
 
-def interpreter(env: Path) -> Path | None:
+def find_python(env: Path) -> Path | None:
     """Return the environment's python, or None without one."""
     for name in ("bin/python", "Scripts/python.exe"):
         if (env / name).exists():
@@ -151,7 +160,7 @@ def interpreter(env: Path) -> Path | None:
     return None
 
 
-def circumstances(
+def list_circumstances(
     env: Path, digest: str | None, machine: Machine, checks: str | None = None
 ) -> dict[str, Any]:
     """Return the conditions of a verdict. While they are unchanged, the verdict is valid.
@@ -201,16 +210,16 @@ def digest_installed(env: Path) -> str:
 def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
     """Store a verdict as this host's, and as the last one. Raises BuildError."""
     document = {"verdict": as_document(verdict), "under": under}
-    for name, content in host_verdicts.files_for(env, document).items():
+    for name, content in list_verdict_files(env, document).items():
         write(env, name, content)
-    host_verdicts.discard_oldest(env)
+    discard_oldest_verdicts(env)
 
 
 def find_valid_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
     """Return the last passing verdict of this host if its conditions are unchanged, else None."""
-    from ..model import Verdict
+    from provision.model import Verdict
 
-    data = host_verdicts.read(env)
+    data = read_last_verdict(env)
     kept = data.get("under") if data else None
     if (
         isinstance(kept, dict) and "checks" not in under
@@ -222,12 +231,12 @@ def find_valid_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
     return verdict if verdict.verdict in ("works", "cpu") else None
 
 
-def environment(path: Path, *, changed: bool) -> Environment:
+def read_environment(path: Path, *, changed: bool) -> Environment:
     """Return the built environment as a value."""
-    from ..model import Environment
+    from provision.model import Environment
 
-    python = interpreter(path)
-    plan = plan_of(path)
+    python = find_python(path)
+    plan = read_plan(path)
     return Environment(
         path=str(path),
         manager=plan.manager if plan else None,
@@ -251,3 +260,78 @@ def note_installed(env: Path, lock: Lock) -> None:
         if one.name in wanted
     ]
     write(env, INSTALLED, as_document(InstallRecord(packages=tuple(packages))))
+
+
+def read(env: Path, name: str) -> dict[str, Any] | None:
+    """Return a file of `.gpuenv/`, or None if it is missing. Raises BuildError if it is damaged."""
+    path = env / MARK / name
+    try:
+        data = json.loads(trust.read_project(path, env=env))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BuildError(
+            f"{path} cannot be read: {error}", hint="build it again: gpuenv create --recreate"
+        ) from error
+    if not isinstance(data, dict):
+        raise BuildError(f"{path} is not a table", hint="build it again: gpuenv create --recreate")
+    return data
+
+
+LAST_VERDICT = "verdict.json"
+VERDICTS = "verdicts"
+"""The folder in MARK with a file for each host. A changed copy of an environment does not get it."""
+MOST_VERDICTS = 20_000
+"""The most verdicts to keep. Containers have a new host name each time."""
+
+
+def host_name() -> str:
+    """Return the name of this host."""
+    return platform.node() or "unknown"
+
+
+def name_verdict_file(name: str) -> str:
+    """Return the file name of a host's verdict, relative to MARK."""
+    plain = re.sub(r"[^A-Za-z0-9.-]", "_", name).strip(".")[:100]
+    if plain != name or not name:  # two hosts must not share a file
+        plain = (
+            f"{plain or 'host'}-{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
+        )
+    return f"{VERDICTS}/{plain}.json"
+
+
+def find_verdict_file(env: Path) -> str:
+    """Return the file name of this host's verdict, or else of the last one. Raises BuildError."""
+    last, this_host = read(env, LAST_VERDICT), name_verdict_file(host_name())
+    is_own = last is None or last.get("host") in (None, host_name())
+    return LAST_VERDICT if is_own or not (env / MARK / this_host).is_file() else this_host
+
+
+def read_last_verdict(env: Path) -> dict[str, Any] | None:
+    """Return the document of this host's verdict, else of the last one, or None without any. Raises BuildError."""
+    return read(env, find_verdict_file(env))
+
+
+def list_verdict_files(env: Path, document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the files of MARK to write for this host's verdict, with their documents. No other verdict is lost."""
+    document = {"host": host_name(), **document}
+    files = {LAST_VERDICT: document}
+    try:
+        last = read(env, LAST_VERDICT)
+    except BuildError:
+        last = None  # the file is damaged, and is replaced
+    other = last.get("host") if last else None
+    if last and isinstance(other, str) and other != host_name():
+        files = {name_verdict_file(other): last, name_verdict_file(host_name()): document, **files}
+    elif (env / MARK / VERDICTS).is_dir():
+        files = {name_verdict_file(host_name()): document, **files}
+    return files
+
+
+def discard_oldest_verdicts(env: Path) -> None:
+    """Remove the oldest verdicts beyond the limit `MOST`."""
+    with contextlib.suppress(OSError):  # no folder, or another host removes them too
+        files = list((env / MARK / VERDICTS).iterdir())
+        if len(files) > MOST_VERDICTS:
+            for old in sorted(files, key=lambda f: f.stat().st_mtime)[: len(files) - MOST_VERDICTS]:
+                old.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Changes an environment completely or not at all.
 
 A new environment replaces the old one when the block ends. If the block raises or the run is killed, the old
-environment remains, or none if there was none. `draft_and_replace_folder.recover` removes what an interrupted run left.
+environment remains, or none if there was none. `place.recover` removes what an interrupted run left.
 
 `beside` builds in a hidden folder beside the environment and renames it, which works for a venv. `at_its_path` builds
 at the final path, because conda writes its prefix into files. The old environment is renamed, and a marker file
@@ -20,76 +20,78 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import BuildError
-from ..system.write_inside_folder import TooDeepError, find_links_out, write_file
-from . import draft_and_replace_folder, host_verdicts
-from .draft_and_replace_folder import MARK, not_writable, refuse_mounts
+from provision.errors import BuildError, UsageError
+from provision.system.write_inside_folder import TooDeepError, find_links_out, write_file
+
+from . import place, state
+from .place import MARK, not_writable, refuse_mounts
 
 
 @contextmanager
 def beside(env: Path, *, copied: bool) -> Iterator[Path]:
     """Yield a draft beside the environment: empty, or a copy of it. Raises BuildError."""
     if copied:
-        _check(env)
-    with draft_and_replace_folder.draft(env) as draft:
+        _check_copyable(env)
+    with place.draft(env) as draft:
         if copied:
-            copy(env, draft)
+            copy_environment(env, draft)
         yield draft
-        draft_and_replace_folder.settle(draft, env)
+        place.replace(draft, env)
 
 
 @contextmanager
 def at_its_path(env: Path, *, copied: bool) -> Iterator[Path]:
     """Yield the final path: empty, or a copy of the environment, which is renamed meanwhile. Raises BuildError."""
     if copied:
-        _check(env)
+        _check_copyable(env)
     begun = _set_aside(env)
     try:
         if copied:
-            copy(draft_and_replace_folder.aside(env), env)
+            copy_environment(place.get_old_path(env), env)
         yield env
-        (env / draft_and_replace_folder.MARK / draft_and_replace_folder.UNFINISHED).unlink()
+        (env / place.MARK / place.UNFINISHED).unlink()
     except BaseException as error:
-        vanished = not (env / draft_and_replace_folder.MARK / draft_and_replace_folder.UNFINISHED).exists()
+        vanished = not (env / place.MARK / place.UNFINISHED).exists()
         if vanished:
             _claim(env, begun)
-        draft_and_replace_folder.recover(env)
+        place.recover(env)
         if vanished and isinstance(error, (OSError, BuildError)):
             raise _explain_removed(env) from error
-        if isinstance(error, OSError) and (failure := draft_and_replace_folder.disturbed(env, error)):
+        if isinstance(error, OSError) and (failure := place.explain_failure(env, error)):
             raise failure from error
         raise
-    draft_and_replace_folder.cleared(draft_and_replace_folder.aside(env))
+    place.clear(place.get_old_path(env))
 
 
-def _check(env: Path) -> None:
+def _check_copyable(env: Path) -> None:
     """Raise BuildError for an environment that cannot be copied and removed afterwards."""
     check_writable(env)
-    check(env)
+    check_links(env)
 
 
 def _set_aside(env: Path) -> int:
     """Rename the environment, and put an empty, marked one at its path. Return the time of its creation in ns."""
-    with draft_and_replace_folder.draft(env) as draft:
-        marker = draft / draft_and_replace_folder.MARK / draft_and_replace_folder.UNFINISHED
+    with place.draft(env) as draft:
+        marker = draft / place.MARK / place.UNFINISHED
         marker.touch()
         begun = marker.stat().st_ctime_ns
-        aside = draft_and_replace_folder.aside(env)
-        draft_and_replace_folder.discard(aside)
+        aside = place.get_old_path(env)
+        place.discard(aside)
         try:
-            if draft_and_replace_folder.made_by_gpuenv(env):
+            if place.made_by_gpuenv(env):
                 refuse_mounts(env)
                 env.rename(aside)
             elif env.is_dir():
                 env.rmdir()
             draft.rename(env)
         except OSError as error:
-            draft_and_replace_folder.recover(env)
-            raise draft_and_replace_folder.not_writable(env.parent, error) from error
+            place.recover(env)
+            raise place.not_writable(env.parent, error) from error
     return begun
 
 
@@ -101,8 +103,8 @@ def _claim(env: Path, begun: int) -> None:
     if not env.is_dir() or env.is_symlink() or _find_oldest_change(env) < begun:
         return
     try:
-        (env / draft_and_replace_folder.MARK).mkdir(exist_ok=True)
-        (env / draft_and_replace_folder.MARK / draft_and_replace_folder.UNFINISHED).touch()
+        (env / place.MARK).mkdir(exist_ok=True)
+        (env / place.MARK / place.UNFINISHED).touch()
     except FileNotFoundError:
         return  # it is being removed meanwhile
 
@@ -120,14 +122,14 @@ def _find_oldest_change(env: Path) -> float:
 
 
 def _explain_removed(env: Path) -> BuildError:
-    if draft_and_replace_folder.made_by_gpuenv(draft_and_replace_folder.aside(env)):
-        hint = f"another folder now exists at this path. The previous environment was moved to {draft_and_replace_folder.aside(env)}"
+    if place.made_by_gpuenv(place.get_old_path(env)):
+        hint = f"another folder now exists at this path. The previous environment was moved to {place.get_old_path(env)}"
     else:
         hint = "run the command again"
     return BuildError(f"{env} was removed by another process while gpuenv used it", hint=hint)
 
 
-_WRITTEN = (draft_and_replace_folder.MARK, "conda-meta", "pyvenv.cfg")
+_WRITTEN = (place.MARK, "conda-meta", "pyvenv.cfg")
 
 
 def check_writable(env: Path) -> None:
@@ -140,12 +142,12 @@ def check_writable(env: Path) -> None:
             )
 
 
-def copy(source: Path, target: Path) -> None:
+def copy_environment(source: Path, target: Path) -> None:
     """Copy an environment into a folder. Raises BuildError."""
     try:
         _copy_folder(source, target, written=False)
     except OSError as error:
-        raise draft_and_replace_folder.not_writable(target, error) from error
+        raise place.not_writable(target, error) from error
 
 
 def _copy_folder(source: Path, target: Path, *, written: bool) -> None:
@@ -153,7 +155,7 @@ def _copy_folder(source: Path, target: Path, *, written: bool) -> None:
     with os.scandir(source) as entries:
         for entry in entries:
             old, new = Path(entry.path), target / entry.name
-            if written and entry.name == host_verdicts.FOLDER:
+            if written and entry.name == state.VERDICTS:
                 continue  # verdicts on the environment before the change
             ours = written or entry.name in _WRITTEN
             if entry.is_symlink():
@@ -175,7 +177,7 @@ def _link_file(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def check(env: Path) -> None:
+def check_links(env: Path) -> None:
     """Raise BuildError for a link that leads out of an environment and would be written through.
 
     These are links of folders, and links of files that gpuenv or an installer writes. A link of `bin/python` leads
@@ -225,3 +227,108 @@ def break_hard_links(path: Path) -> None:
             write_file(path, path.read_bytes())
     except OSError as error:
         raise not_writable(path, error) from error
+
+
+_LISTED = "`gpuenv list` shows the environments that gpuenv made"
+
+
+def check_removal(env: Path) -> None:
+    """Refuse a folder that must not be removed. Raises UsageError, and BuildError if it cannot be read."""
+    try:
+        _check_is_ours(env)
+        if os.path.lexists(env):
+            _check_nobody_needs(env)
+    except OSError as error:
+        raise place.not_writable(env, error) from error
+
+
+def _check_is_ours(env: Path) -> None:
+    if os.path.lexists(env) and not place.made_by_gpuenv(env) and place.holds_more_than_an_environment(env):
+        raise UsageError(f"{env} {_explain_refusal(env)}; gpuenv never removes it", hint=_LISTED)
+    if env.is_symlink():
+        raise UsageError(
+            f"{env} is a symbolic link to {env.readlink()}; it is left alone",
+            hint="pass the path of the environment itself, or remove the link with rm",
+        )
+    if not os.path.lexists(env):
+        if not list(list_leftovers(env)):
+            raise UsageError(f"{env} does not exist", hint=_LISTED)
+    elif not env.is_dir():
+        raise UsageError(f"{env} is a file, not an environment")
+    elif not place.made_by_gpuenv(env):
+        raise UsageError(
+            f"{env} is a folder that gpuenv did not make; it is left alone",
+            hint="to delete it anyway, remove the folder yourself",
+        )
+    elif not place.has_been_made(env):
+        raise UsageError(
+            f"{env} contains a folder {place.MARK}, but is not an environment. It was not removed"
+        )
+
+
+def _explain_refusal(env: Path) -> str:
+    """Return why a folder that holds more than an environment is never removed."""
+    home, real = place.home_folder(), env.resolve()
+    if home and home.resolve() == real:
+        return "is your home folder"
+    return (
+        "contains your home folder"
+        if home and home.resolve().is_relative_to(real)
+        else "is not an environment of gpuenv"
+    )
+
+
+def _check_nobody_needs(env: Path) -> None:
+    real = env.resolve()
+    if any(Path(p).resolve().is_relative_to(real) for p in (sys.prefix, __file__)):
+        raise UsageError(f"this gpuenv runs from {env}", hint="remove it with another gpuenv, or with rm")
+    for folder, whose in (
+        (_get_current_folder(), "you are inside"),
+        (place.home_folder(), "your home folder is inside"),
+    ):
+        if folder and folder.is_relative_to(real):
+            raise UsageError(f"{whose} {env}; it is left alone", hint="cd out of it first")
+    if mounted := place.find_mount(env):
+        raise UsageError(
+            f"another disk is mounted at {mounted}; {env} is left alone", hint="unmount it first"
+        )
+    if not os.access(env, os.W_OK) or not os.access(env.parent, os.W_OK):
+        raise BuildError(f"{env} is write-protected", hint=f"chmod -R u+w {env}")
+
+
+def _get_current_folder() -> Path | None:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None  # the current folder was removed
+
+
+def list_leftovers(env: Path) -> Iterator[Path]:
+    """Yield the folders that interrupted runs left beside the environment."""
+    for path in (place.get_draft_path(env), place.get_old_path(env)):
+        if (
+            path.is_dir()
+            and not path.is_symlink()
+            and (place.made_by_gpuenv(path) or not any(path.iterdir()))
+        ):
+            yield path
+
+
+def remove(env: Path, forget: Callable[[], None]) -> None:
+    """Remove an environment that `check` allowed, and the remains of interrupted runs beside it. Raises BuildError.
+
+    It is renamed first, so that its path is free at once. The next removal or build there completes an interrupted
+    removal. `forget` removes it from the lists of environments and kernels before its files are removed.
+    """
+    half = place.get_draft_path(env)
+    try:
+        place.discard(half)
+        if env.is_dir():
+            env.rename(half)
+        forget()
+        for path in list_leftovers(env):
+            place.discard(path)
+    except OSError as error:
+        failure = place.not_writable(env.parent, error)
+        failure.hint = f"to remove the remaining files, run again: gpuenv remove {env}"
+        raise failure from error

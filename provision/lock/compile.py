@@ -22,7 +22,6 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from ..environment.gpuenv_cache import cache_folder
 from ..errors import LockError
 from ..index import pytorch_index, uv
 from ..index.http import Http
@@ -40,6 +39,7 @@ from ..model import (
     RequirementLine,
 )
 from ..system import grants, scratch_folders, trust
+from ..system.cache import cache_folder
 from ..system.file_digest import hash_file
 from ..system.grants import escape_references
 from ..system.redaction import clean, redact

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..environment import state, transaction as transactions
-from ..environment.draft_and_replace_folder import MARK, not_writable
 from ..environment.packages_to_replace import RepairWork, compare_locks
+from ..environment.place import MARK, not_writable
 from ..errors import BuildError
 from ..index import uv
 from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..environment import draft_and_replace_folder
+from ..environment import place
 from ..project.config.project_file import find_project_file
 from ..system import process
 from .paths_of_environment_and_cache import make_absolute
@@ -45,7 +45,7 @@ def find_active_env() -> tuple[str, Path] | None:
 def is_present(env: Path) -> bool:
     """Return whether an environment exists at a path, or an interrupted run left one beside it."""
     path = make_absolute(env)
-    return path.exists() or path.is_symlink() or not draft_and_replace_folder.is_settled(path)
+    return path.exists() or path.is_symlink() or not place.is_undisturbed(path)
 
 
 def holds_python(path: Path) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..environment import draft_and_replace_folder, state
+from ..environment import place, state
 from ..errors import BuildError
 from ..model import Emit, Event
 from . import project_options as inproject
@@ -63,7 +63,7 @@ def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, re
 
     A record that this version cannot read is ignored with --recreate, which replaces it.
     """
-    if draft_and_replace_folder.made_by_gpuenv(env) and not state.is_vouched(env):
+    if place.made_by_gpuenv(env) and not state.is_vouched(env):
         text = f"{state.explain_unvouched(env)}. Its recorded options are not used: give them again, and --recreate to replace it"
         emit(Event(kind="warning", stage="env", text=text))
     try:

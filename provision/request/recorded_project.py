@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import draft_and_replace_folder, registry, state
+from ..environment import place, registry, state
 from ..errors import DataError
 from ..model import Check, as_plain
 from ..project.config.digests_and_cached_config import read_cached_config
@@ -45,11 +45,7 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     belong to this user, to the environment's owner or to root, and nobody else may write to it. Raises DataError
     for an invalid file, BuildError for an unreadable record.
     """
-    recorded = (
-        (state.read(env, "request.json") or {}).get("choices")
-        if draft_and_replace_folder.made_by_gpuenv(env)
-        else None
-    )
+    recorded = (state.read(env, "request.json") or {}).get("choices") if place.made_by_gpuenv(env) else None
     named = recorded.get("config") if isinstance(recorded, dict) else None
     if (
         not isinstance(named, str)

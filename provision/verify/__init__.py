@@ -15,7 +15,7 @@ import resource
 import shlex
 from collections.abc import Collection, Sequence
 
-from ..environment.locate import locate_environment
+from ..environment.place import locate_environment
 from ..model import Emit, Environment, Evidence, Finding, NodeVerdict, Outcome, StageResult, Verdict
 from ..system.redaction import clean, clean_line
 from .probe import ENDED_BY, NO_ANSWER

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..environment import bytecode_outside_environment
 from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
@@ -35,7 +34,7 @@ from ..model import (
     Status,
     Target,
 )
-from ..system import process
+from ..system import cache, process
 from ..system.redaction import clean
 from .libraries import InstalledLibraries, PythonPaths, read_installed
 from .probe import ProbeReport, Record, run_probe
@@ -306,7 +305,7 @@ def _make_python_paths(
 def child_environ(early_probes: EarlyProbes, options: Options) -> dict[str, str]:
     """Return the variables of children that import packages: the user's, and a folder for bytecode."""
     origins = [str(Path(o).parent) for o in early_probes.python_paths.result().frameworks.values()]
-    bytecode = bytecode_outside_environment.choose_bytecode_folder(origins, options.cache_dir)
+    bytecode = cache.choose_bytecode_folder(origins, options.cache_dir)
     return {**bytecode, **early_probes.environ}
 
 

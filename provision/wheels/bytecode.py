@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..environment import state
 from ..environment.distributions import read_distributions
-from ..environment.draft_and_replace_folder import MARK
+from ..environment.place import MARK
 from ..index import uv_config
 from ..model import LockedPackage, normalize_name
 from ..system import process, untrusted

@@ -16,7 +16,6 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.metadata import parse_email
 
-from ..environment.gpuenv_cache import cache_folder
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
 from ..index.http import Http, Response
@@ -25,6 +24,7 @@ from ..index.remote_wheels import metadata, read_local_metadata
 from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url
 from ..model import PackageSources
 from ..system import process, trust
+from ..system.cache import cache_folder
 from .cache_and_disk import own_cache
 
 _LONGEST = 600.0

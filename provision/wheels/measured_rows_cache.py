@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ..environment.gpuenv_cache import cache_folder
 from ..model import Satellite, as_plain, from_plain
 from ..system import trust
+from ..system.cache import cache_folder
 
 
 @dataclass

@@ -23,7 +23,6 @@ from pathlib import Path
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
 
-from ..environment.gpuenv_cache import cache_folder
 from ..errors import BuildError, LockError
 from ..index import uv_config
 from ..index.bounded_archive import DAMAGED, list_sdist
@@ -34,6 +33,7 @@ from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import File, project_url, version_of
 from ..model import LockedPackage, PackageSources, as_plain, from_plain
 from ..system import process, scratch_folders, trust
+from ..system.cache import cache_folder
 from ..system.redaction import redact
 from ..system.untrusted import UnsafeNameError
 from .cache_and_disk import file_name, own_cache

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from ..environment.distributions import read_distributions
-from ..environment.draft_and_replace_folder import MARK
+from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name

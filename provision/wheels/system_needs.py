@@ -22,9 +22,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..environment.distributions import Distribution, read_distributions
-from ..environment.gpuenv_cache import cache_folder
 from ..model import LockedPackage, PackageSources, as_plain, from_plain, normalize_name
 from ..system import trust
+from ..system.cache import cache_folder
 from ..system.elf import Elf, ElfError, parse, read_elf
 from ..system.file_digest import hash_readable
 from .cache_and_disk import file_name, installer_cache, own_cache

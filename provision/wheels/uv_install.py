@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..environment.draft_and_replace_folder import MARK
+from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import pytorch_index, uv
 from ..index.uv import without_credentials

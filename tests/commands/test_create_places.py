@@ -9,7 +9,7 @@ import sys
 import pytest
 from torch_project import GPU, HERE, installed, torch  # noqa: F401
 
-from provision.environment import draft_and_replace_folder
+from provision.environment import place
 
 
 def test_create_refuses_a_file_in_the_place_of_the_environment(torch, gpuenv):
@@ -85,7 +85,7 @@ def test_a_second_create_of_the_same_environment_waits_and_says_so(torch, gpuenv
     argv = [sys.executable, "-m", "provision", "create", "--framework", "torch", "--python", HERE, "--index", "pypi", *GPU,
             "--no-verify", "--cache-dir", "other"]  # fmt: skip
     env = gpuenv.work / ".venv"
-    with draft_and_replace_folder.lock_place(env):
+    with place.lock_place(env):
         second = subprocess.Popen(argv, env=gpuenv.env, cwd=gpuenv.work, stderr=subprocess.PIPE, text=True)
         said = next((line for line in second.stderr if "waiting" in line), None)
         assert said == f"note: waiting: another gpuenv process is using {env}\n"

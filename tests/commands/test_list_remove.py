@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from framework_envs import venv
 
-from provision.environment import draft_and_replace_folder, registry
+from provision.environment import place, registry
 from provision.show import environment_list as shown
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -205,9 +205,9 @@ def test_what_was_deleted_by_hand_leaves_the_list_and_the_registry(gpuenv, made,
 
 
 def test_an_environment_that_is_being_swapped_is_not_forgotten(gpuenv, made, data):
-    made[0].rename(draft_and_replace_folder.aside(made[0]))
+    made[0].rename(place.get_old_path(made[0]))
     assert set(listed(gpuenv)) == {str(made[1])}
-    draft_and_replace_folder.aside(made[0]).rename(made[0])
+    place.get_old_path(made[0]).rename(made[0])
     assert set(listed(gpuenv)) == {str(e) for e in made}
 
 
@@ -395,7 +395,7 @@ def test_remove_refuses_the_environment_that_gpuenv_runs_from(gpuenv):
 
 
 def test_remove_refuses_an_environment_that_another_gpuenv_holds(gpuenv, made):
-    with draft_and_replace_folder.lock_place(made[0]):
+    with place.lock_place(made[0]):
         assert "another gpuenv" in refused(gpuenv, ".venv", code=7)
     assert gpuenv("remove", ".venv").code == 0
 
@@ -414,7 +414,7 @@ def test_remove_refuses_an_environment_with_a_mounted_disk_inside(gpuenv, made):
 
 
 def test_what_interrupted_runs_left_goes_too(gpuenv, made):
-    for path in (draft_and_replace_folder.get_draft_path(made[0]), draft_and_replace_folder.aside(made[0])):
+    for path in (place.get_draft_path(made[0]), place.get_old_path(made[0])):
         pretended(path)
     mine = gpuenv.work / "..venv.gpuenv-mine"
     mine.mkdir()
@@ -454,9 +454,7 @@ def test_an_interrupted_removal_is_finished_by_the_next(gpuenv, made, sent):
     )
     err = child.stderr
     assert child.returncode != 0 and not env.exists()
-    assert draft_and_replace_folder.made_by_gpuenv(draft_and_replace_folder.get_draft_path(env)), (
-        "what is left is not known as ours"
-    )
+    assert place.made_by_gpuenv(place.get_draft_path(env)), "what is left is not known as ours"
     if sent == signal.SIGINT:
         assert child.returncode == 130 and b"partly removed\nhint: run the same command again" in err
     assert set(listed(gpuenv)) == {str(made[1])}

@@ -10,7 +10,7 @@ import pytest
 
 import provision
 from provision import __version__
-from provision.environment.gpuenv_cache import CacheFolder, cache_folder
+from provision.system.cache import CacheFolder, cache_folder
 
 PROVISION = Path(provision.__file__).parent
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch_project import GPU, HERE, torch  # noqa: F401
 
-from provision.environment import gpuenv_cache
+from provision.system import cache
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 STRANGER = 65534
@@ -172,7 +172,7 @@ def test_a_named_cache_of_another_user_is_an_error(gpuenv):
 def test_entries_of_another_user_are_not_read(gpuenv):
     asked = ("resolve", "--json", "--framework", "torch", *GPU, "--python", HERE, "--index", "pypi")
     plan = gpuenv(*asked).json
-    for entry in gpuenv_cache.entries(gpuenv.folder / "cache" / "gpuenv"):
+    for entry in cache.list_entries(gpuenv.folder / "cache" / "gpuenv"):
         if entry.is_file():
             entry.write_text("[]")
             give(entry)

@@ -12,7 +12,7 @@ from command import Command
 from environment_facts import installed, ok
 from loopback import Index, serving
 
-from provision.environment import bundled_pythons, registry
+from provision.environment import registry
 from provision.errors import BuildError
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -267,26 +267,26 @@ def test_a_bundles_python_goes_with_the_last_environment_that_uses_it(tmp_path, 
     first, second = "a" * 64, "b" * 64
 
     def build(env, sha256):
-        folder = bundled_pythons.claim(env, sha256)
+        folder = registry.claim_python(env, sha256)
         (env / ".gpuenv").mkdir(parents=True, exist_ok=True)
         (env / "pyvenv.cfg").write_text(f"home = {folder}/cpython/bin\n")
-        bundled_pythons.settle(env)
+        registry.remove_unused_pythons(env)
         return folder
 
     old = build(one, first)
     assert build(two, first) == old and old.is_dir()
     new = build(one, second)  # --recreate with another bundle
     assert old.is_dir() and new.is_dir(), "the other environment uses the old one"
-    bundled_pythons.claim(half, second)  # a run that failed
-    bundled_pythons.settle(half)
+    registry.claim_python(half, second)  # a run that failed
+    registry.remove_unused_pythons(half)
     assert new.is_dir()
     build(two, second)
     assert not old.exists() and new.is_dir()
     (one / "pyvenv.cfg").write_text("home = /usr/bin\n")  # --recreate without a bundle
-    bundled_pythons.settle(one)
+    registry.remove_unused_pythons(one)
     assert new.is_dir()
     shutil.rmtree(two)
-    bundled_pythons.settle(two)
+    registry.remove_unused_pythons(two)
     assert not new.exists() and registry.environments() == [one]
 
 
@@ -294,5 +294,5 @@ def test_the_hash_of_a_manifest_is_no_path(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     for name in ("", "..", "../environments", "A" * 64):
         with pytest.raises(BuildError):
-            bundled_pythons.claim(tmp_path / "env", name)
+            registry.claim_python(tmp_path / "env", name)
     assert not (tmp_path / "data").exists()

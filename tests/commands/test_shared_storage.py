@@ -18,16 +18,16 @@ import counting_program
 import kernel_calls
 import pytest
 
-from provision.environment import claim_across_hosts, place_lock
+from provision.environment import place_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys
 from pathlib import Path
-from provision.environment import draft_and_replace_folder, place_lock
+from provision.environment import place, place_lock
 from provision.errors import BuildError
 try:
-    with draft_and_replace_folder.lock_place(Path(sys.argv[1]), lambda event: print(event.text, flush=True)):
+    with place.lock_place(Path(sys.argv[1]), lambda event: print(event.text, flush=True)):
         print("held", flush=True)
         sys.stdin.readline()
         place_lock.assert_held(Path(sys.argv[1]))
@@ -131,7 +131,7 @@ def test_a_host_that_died_is_waited_for_and_then_its_lock_is_taken_over(hosts, t
     (refused,) = two.tries(env)
     assert (
         "of host node1" in refused
-        and f"the lock expires after {claim_across_hosts.STALE:g} s without activity" in refused
+        and f"the lock expires after {place_lock.STALE:g} s without activity" in refused
     )
     _age(place_lock.lock_file(env))
     first, *rest = two.tries(env)
@@ -178,12 +178,12 @@ def test_a_run_that_was_stopped_too_long_does_not_commit(hosts, tmp_path):
 
 
 def _age(path):
-    old = time.time() - claim_across_hosts.STALE - 60
+    old = time.time() - place_lock.STALE - 60
     os.utime(path, (old, old))
 
 
 def test_a_long_run_gives_signs_of_life(tmp_path, monkeypatch):
-    monkeypatch.setattr(claim_across_hosts, "BEAT", 0.05)
+    monkeypatch.setattr(place_lock, "BEAT", 0.05)
     with place_lock.locked(tmp_path / "env"):
         path = place_lock.lock_file(tmp_path / "env")
         _age(path)
@@ -269,23 +269,23 @@ def test_an_older_version_reads_and_writes_the_last_verdict(verdicts, tmp_path):
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", ".hidden", "ü", "x" * 250, "", "con"])
 def test_a_host_name_never_leads_out_of_the_folder(name, tmp_path):
-    from provision.environment import host_verdicts
+    from provision.environment import state
 
-    folder, _, file = host_verdicts.file_name(name).rpartition("/")
+    folder, _, file = state.name_verdict_file(name).rpartition("/")
     assert folder == "verdicts" and "/" not in file and not file.startswith(".") and len(file) < 130
-    assert file != host_verdicts.file_name(name + "_").rpartition("/")[2]
+    assert file != state.name_verdict_file(name + "_").rpartition("/")[2]
 
 
 def test_the_number_of_verdicts_is_bounded(tmp_path, monkeypatch):
-    from provision.environment import host_verdicts
+    from provision.environment import state
 
     folder = tmp_path / ".gpuenv" / "verdicts"
     folder.mkdir(parents=True)
     for number in range(6):
         (folder / f"node{number}.json").write_text("{}")
         os.utime(folder / f"node{number}.json", (number, number))
-    monkeypatch.setattr(host_verdicts, "MOST", 4)
-    host_verdicts.discard_oldest(tmp_path)
+    monkeypatch.setattr(state, "MOST_VERDICTS", 4)
+    state.discard_oldest_verdicts(tmp_path)
     assert sorted(p.name for p in folder.iterdir()) == [f"node{n}.json" for n in range(2, 6)]
 
 
@@ -294,7 +294,7 @@ def test_a_changed_copy_of_an_environment_has_no_verdicts_of_other_hosts(verdict
 
     verdicts(0, "works", "535.1")
     verdicts(1, "works", "580.1")
-    transaction.copy(tmp_path / "env", tmp_path / "copy")
+    transaction.copy_environment(tmp_path / "env", tmp_path / "copy")
     assert [p.name for p in (tmp_path / "copy" / ".gpuenv").iterdir()] == ["verdict.json"]
 
 

@@ -221,7 +221,7 @@ def demanded(name: str, data: bytes) -> None:
 def built(name: str, data: bytes) -> None:
     env = file(f"made/.gpuenv/{name}", data).parent.parent
     if name == "plan.json":
-        state.plan_of(env)
+        state.read_plan(env)
     elif name == "verdict.json":
         state.read_verdict(env)
         state.find_valid_verdict(env, {})

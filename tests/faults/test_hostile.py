@@ -11,7 +11,7 @@ from rows import rows
 
 from provision.commands.activate_command import activate_line
 from provision.commands.diagnose import read_machine
-from provision.environment import draft_and_replace_folder, registry, state, transaction
+from provision.environment import place, registry, state, transaction
 from provision.errors import BuildError, DataError, LockError, UsageError
 from provision.managers import venv
 from provision.managers.conda import foreign_locks as conda_foreign
@@ -44,8 +44,8 @@ def env(tmp_path):
     (path / "bin" / "python").symlink_to(sys.executable)
     (path / "lib" / "python3.11" / "site-packages" / "jax").mkdir(parents=True)
     (path / "lib64").symlink_to("lib")
-    (path / draft_and_replace_folder.MARK).mkdir()
-    (path / draft_and_replace_folder.MARK / "plan.json").write_text("{}")
+    (path / place.MARK).mkdir()
+    (path / place.MARK / "plan.json").write_text("{}")
     return path
 
 
@@ -53,7 +53,7 @@ def env(tmp_path):
 
 
 def test_a_normal_environment_passes_the_search_for_links_out(env):
-    transaction.check(env)
+    transaction.check_links(env)
 
 
 @pytest.mark.parametrize(
@@ -69,20 +69,20 @@ def test_a_normal_environment_passes_the_search_for_links_out(env):
 def test_a_folder_that_is_a_link_out_is_not_written_through(env, outside, where):
     (env / where).symlink_to(outside)
     with pytest.raises(BuildError, match="link"):
-        transaction.check(env)
+        transaction.check_links(env)
 
 
 @pytest.mark.parametrize("where", ["pyvenv.cfg", "bin/activate", ".gpuenv/requirements.txt", "lib/python3.11/site-packages/_virtualenv.pth"])  # fmt: skip
 def test_a_file_that_is_written_anew_is_no_link_out(env, outside, where):
     (env / where).symlink_to(outside / "precious.txt")
     with pytest.raises(BuildError, match="link"):
-        transaction.check(env)
+        transaction.check_links(env)
 
 
 def test_folders_that_are_too_deep_are_refused(env):
     (env / Path(*["d"] * 80)).mkdir(parents=True)
     with pytest.raises(BuildError, match="deep"):
-        transaction.check(env)
+        transaction.check_links(env)
 
 
 def test_a_hard_link_is_let_go_before_it_is_written(env, outside):
@@ -94,7 +94,7 @@ def test_a_hard_link_is_let_go_before_it_is_written(env, outside):
 
 
 def test_a_verdict_is_not_kept_through_a_link(env, outside):
-    state_folder = env / draft_and_replace_folder.MARK
+    state_folder = env / place.MARK
     state_folder.rename(outside / "mark")
     state_folder.symlink_to(outside / "mark")
     before = sorted(p.name for p in (outside / "mark").iterdir())
@@ -105,7 +105,7 @@ def test_a_verdict_is_not_kept_through_a_link(env, outside):
 
 @pytest.mark.parametrize("kind", ["symlink_to", "hardlink_to"])
 def test_the_requirements_file_replaces_a_link_and_does_not_follow_it(env, outside, kind):
-    getattr(env / draft_and_replace_folder.MARK / "requirements.txt", kind)(outside / "precious.txt")
+    getattr(env / place.MARK / "requirements.txt", kind)(outside / "precious.txt")
     plan = Plan(
         builds=(),
         python="3.11",
@@ -120,22 +120,22 @@ def test_the_requirements_file_replaces_a_link_and_does_not_follow_it(env, outsi
 
 
 def test_a_mark_alone_makes_no_environment(tmp_path, outside):
-    (outside / draft_and_replace_folder.MARK).mkdir()
+    (outside / place.MARK).mkdir()
     with pytest.raises(UsageError, match="is not an environment"):
-        draft_and_replace_folder.check_place(outside)
+        place.check_place(outside)
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b]0;x\x07", "\x9b31m", "a\u202eb", "a\udcff"])
 def test_a_name_that_no_script_can_hold_is_refused(tmp_path, name):
     with pytest.raises(UsageError, match=r"do(es)? not support"):
-        draft_and_replace_folder.check_place(tmp_path / name)
+        place.check_place(tmp_path / name)
 
 
 def test_the_root_is_no_place_for_an_environment():
     for asked in (
-        draft_and_replace_folder.get_draft_path,
-        draft_and_replace_folder.aside,
-        draft_and_replace_folder.is_settled,
+        place.get_draft_path,
+        place.get_old_path,
+        place.is_undisturbed,
     ):
         with pytest.raises(UsageError, match="cannot be used for an environment"):
             asked(Path("/"))
@@ -158,7 +158,7 @@ def test_a_password_in_gpuenv_yaml_is_not_kept_in_the_cache(tmp_path):
 def test_the_home_folder_is_no_environment(env, monkeypatch):
     monkeypatch.setenv("HOME", str(env / "lib"))
     with pytest.raises(UsageError, match="home"):
-        draft_and_replace_folder.check_place(env)
+        place.check_place(env)
 
 
 # --- files that are none ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from rows import rows
 
 from provision.commands import interruption_message
 from provision.commands.bundle_writer import format_part as part_of
-from provision.environment import draft_and_replace_folder
+from provision.environment import place
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)
@@ -65,7 +65,7 @@ def test_an_interrupted_recreate_leaves_the_old_environment(jax, interrupt):
     env = jax.work / ".venv"
     err = interrupt("create", *ASK, "--with", "aa", "--no-verify", "--recreate")
     assert err.endswith(f"interrupted; nothing was changed: {env} was not changed\n{AGAIN}")
-    assert draft_and_replace_folder.is_settled(env)
+    assert place.is_undisturbed(env)
 
 
 def test_an_add_to_a_project_names_what_it_changed(jax, interrupt):
@@ -85,8 +85,8 @@ def test_an_add_to_a_project_names_what_it_changed(jax, interrupt):
 
 
 def made(env, digest="1"):
-    (env / draft_and_replace_folder.MARK).mkdir(parents=True, exist_ok=True)
-    (env / draft_and_replace_folder.MARK / "lock.json").write_text(digest)
+    (env / place.MARK).mkdir(parents=True, exist_ok=True)
+    (env / place.MARK / "lock.json").write_text(digest)
 
 
 def test_each_state_that_is_left_has_its_own_message(tmp_path):
@@ -103,7 +103,7 @@ def test_each_state_that_is_left_has_its_own_message(tmp_path):
     assert there.look().text == f"gpuenv.yaml was changed; {env} was not changed"
     made(env, "2")
     assert there.look().text == f"gpuenv.yaml was changed; {env} is changed and was not verified"
-    draft_and_replace_folder.get_draft_path(env).mkdir()
+    place.get_draft_path(env).mkdir()
     assert "unfinished" in there.look().text
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from provision import __main__
-from provision.environment import draft_and_replace_folder, removal, transaction
+from provision.environment import place, transaction
 from provision.errors import BuildError
 from provision.system import scratch_folders, write_inside_folder
 
@@ -123,14 +123,14 @@ def test_an_interrupt_at_any_moment_ends_with_130(monkeypatch, capsys):
 
 
 def made(path):
-    (path / draft_and_replace_folder.MARK).mkdir(parents=True)
-    (path / draft_and_replace_folder.MARK / "plan.json").write_text("{}")
+    (path / place.MARK).mkdir(parents=True)
+    (path / place.MARK / "plan.json").write_text("{}")
     (path / "file").touch()
     return path
 
 
 def test_a_draft_that_vanishes_under_its_run_is_not_in_the_next_ones_way(tmp_path):
-    with draft_and_replace_folder.draft(tmp_path / "env") as draft:
+    with place.draft(tmp_path / "env") as draft:
         shutil.rmtree(draft)
         (draft / "lib").mkdir(parents=True)  # an installer that goes on
     assert not list(tmp_path.iterdir())
@@ -138,7 +138,7 @@ def test_a_draft_that_vanishes_under_its_run_is_not_in_the_next_ones_way(tmp_pat
 
 def test_a_folder_that_another_process_removed_is_reported(tmp_path):
     def build(file):
-        with draft_and_replace_folder.draft(tmp_path / "env") as draft:
+        with place.draft(tmp_path / "env") as draft:
             shutil.rmtree(draft)
             (draft / file).read_text()
 
@@ -186,25 +186,25 @@ def test_a_folder_that_somebody_puts_where_conda_is_built_is_left_alone(tmp_path
     with pytest.raises(BuildError, match="removed by another process") as told:
         build()
     assert {p.name for p in env.iterdir()} == {"thesis"}
-    aside = draft_and_replace_folder.aside(env)
+    aside = place.get_old_path(env)
     assert (aside / "file").exists() and str(aside) in (told.value.hint or "")
     env.rename(tmp_path / "elsewhere")
-    draft_and_replace_folder.recover(env)
+    place.recover(env)
     assert (env / "file").exists() and not aside.exists()
 
 
 def test_recovery_takes_away_what_was_half_made(tmp_path):
     env = made(tmp_path / "env")
-    made(draft_and_replace_folder.get_draft_path(env))
-    draft_and_replace_folder.recover(env)
+    made(place.get_draft_path(env))
+    place.recover(env)
     assert [p.name for p in tmp_path.iterdir()] == ["env"]
-    draft_and_replace_folder.get_draft_path(env).mkdir()  # killed before it could be marked
-    draft_and_replace_folder.recover(env)
+    place.get_draft_path(env).mkdir()  # killed before it could be marked
+    place.recover(env)
     assert [p.name for p in tmp_path.iterdir()] == ["env"]
-    stranger = draft_and_replace_folder.get_draft_path(env)
+    stranger = place.get_draft_path(env)
     stranger.mkdir()
     (stranger / "mine").touch()
-    draft_and_replace_folder.recover(env)
+    place.recover(env)
     assert (stranger / "mine").exists()
 
 
@@ -216,25 +216,25 @@ def test_a_removal_that_ends_early_can_be_ended(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        removal.remove(env, killed)
-    assert not env.exists() and list(removal.list_leftovers(env))
-    removal.check(env)
+        transaction.remove(env, killed)
+    assert not env.exists() and list(transaction.list_leftovers(env))
+    transaction.check_removal(env)
     forgotten = []
-    removal.remove(env, lambda: forgotten.append(env))
+    transaction.remove(env, lambda: forgotten.append(env))
     assert forgotten == [env] and not list(tmp_path.iterdir())
 
 
 def test_what_a_killed_build_left_goes_before_the_environment_is_looked_at_or_run(gpuenv):
     """conda builds in the place itself: the old environment waits aside."""
     env = made(gpuenv.work / ".venv")
-    (env / draft_and_replace_folder.MARK / draft_and_replace_folder.UNFINISHED).touch()
-    old = made(draft_and_replace_folder.aside(env))
+    (env / place.MARK / place.UNFINISHED).touch()
+    old = made(place.get_old_path(env))
     (old / "bin").mkdir()
     (old / "bin" / "python").symlink_to(sys.executable)
     ran = gpuenv("run", "--", "python", "-c", "print('old')")
     assert ran.code == 0 and ran.out == "old\n" and "was interrupted; the environment is restored" in ran.err
     assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
-    (env / draft_and_replace_folder.MARK / draft_and_replace_folder.UNFINISHED).touch()
+    (env / place.MARK / place.UNFINISHED).touch()
     ran = gpuenv("verify", "--json")
     assert ran.code == 2 and "does not exist" in ran.json["error"]["message"]
     assert "was interrupted; its files are removed" in ran.err and not list(gpuenv.work.iterdir())

@@ -3,13 +3,13 @@
 PROGRAM = """
 import sys
 from pathlib import Path
-from provision.environment import draft_and_replace_folder
+from provision.environment import place
 from provision.errors import BuildError
 path, number, turns = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 done = 0
 while done < turns:
     try:
-        with draft_and_replace_folder.lock_place(path):
+        with place.lock_place(path):
             found = int(number.read_text())
             number.write_text(str(found + 1))
             done += 1

@@ -12,19 +12,19 @@ from pathlib import Path
 import counting_program
 import pytest
 
-from provision.environment import draft_and_replace_folder, place_lock
+from provision.environment import place, place_lock
 from provision.errors import BuildError
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from provision.environment import draft_and_replace_folder
-with draft_and_replace_folder.lock_place(Path(sys.argv[1])):
+from provision.environment import place
+with place.lock_place(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
 OTHER_USER = 54321
-ROOT = Path(draft_and_replace_folder.__file__).parents[2]
+ROOT = Path(place.__file__).parents[2]
 
 
 @contextlib.contextmanager
@@ -43,13 +43,13 @@ def holder(path):
 AS_USER = """
 import fcntl, os, sys  # all that is needed: another user may not read this Python's folder
 from pathlib import Path
-from provision.environment import draft_and_replace_folder
+from provision.environment import place
 from provision.errors import BuildError
 os.setgroups([])
 os.setgid(int(sys.argv[1]))
 os.setuid(int(sys.argv[1]))
 try:
-    with draft_and_replace_folder.lock_place(Path(sys.argv[2])):
+    with place.lock_place(Path(sys.argv[2])):
         print("held")
 except BuildError as error:
     print(error.message)
@@ -66,11 +66,11 @@ def as_user(uid, path):
 
 def test_a_second_run_is_refused_and_nothing_is_left(tmp_path):
     path = tmp_path / "a" / "b" / "env"
-    with draft_and_replace_folder.lock_place(path):
+    with place.lock_place(path):
         assert place_lock.lock_file(path).exists()
         with (
             pytest.raises(BuildError, match="another gpuenv process is using"),
-            draft_and_replace_folder.lock_place(path),
+            place.lock_place(path),
         ):
             pass
     assert not [*tmp_path.iterdir()]
@@ -80,16 +80,16 @@ def test_the_lock_is_of_the_environment_that_a_link_leads_to(tmp_path):
     (tmp_path / "env").mkdir()
     (tmp_path / "link").symlink_to("env")
     with (
-        draft_and_replace_folder.lock_place(tmp_path / "link"),
+        place.lock_place(tmp_path / "link"),
         pytest.raises(BuildError, match="another gpuenv"),
-        draft_and_replace_folder.lock_place(tmp_path / "env"),
+        place.lock_place(tmp_path / "env"),
     ):
         pass
 
 
 def test_a_folder_that_was_made_for_the_lock_stays_where_something_is_in_it(tmp_path):
     path = tmp_path / "a" / "env"
-    with draft_and_replace_folder.lock_place(path):
+    with place.lock_place(path):
         path.mkdir()
     assert [p.name for p in path.parent.iterdir()] == ["env"]
 
@@ -99,11 +99,11 @@ def test_what_a_killed_run_left_locks_nothing(tmp_path):
     with (
         holder(path),
         pytest.raises(BuildError, match="another gpuenv"),
-        draft_and_replace_folder.lock_place(path),
+        place.lock_place(path),
     ):
         pass
     assert place_lock.lock_file(path).exists()
-    with draft_and_replace_folder.lock_place(path):
+    with place.lock_place(path):
         pass
     assert not [*tmp_path.iterdir()]
 
@@ -146,7 +146,7 @@ def test_something_else_in_the_lock_files_place_is_named_and_left_alone(made, tm
     {"link": lambda: file.symlink_to(mine), "folder": file.mkdir, "pipe": lambda: os.mkfifo(file)}[made]()
     with (
         pytest.raises(BuildError, match="cannot be locked") as refused,
-        draft_and_replace_folder.lock_place(tmp_path / "env"),
+        place.lock_place(tmp_path / "env"),
     ):
         pass
     assert str(file) in refused.value.message and "remove this file" in refused.value.hint
@@ -157,7 +157,7 @@ def test_a_place_in_a_file_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with (
         pytest.raises(BuildError, match="cannot write in"),
-        draft_and_replace_folder.lock_place(tmp_path / "file" / "env"),
+        place.lock_place(tmp_path / "file" / "env"),
     ):
         pass
 
@@ -171,9 +171,9 @@ def test_a_file_system_without_locks_gets_a_file_that_says_who(tmp_path, monkeyp
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     path = tmp_path / "env"
-    with draft_and_replace_folder.lock_place(path):
+    with place.lock_place(path):
         (soft,) = tmp_path.glob("*.soft")
         assert stat.S_ISREG(soft.stat().st_mode)
-        with pytest.raises(BuildError, match="another gpuenv"), draft_and_replace_folder.lock_place(path):
+        with pytest.raises(BuildError, match="another gpuenv"), place.lock_place(path):
             pass
     assert not [*tmp_path.iterdir()]

@@ -12,8 +12,8 @@ from typing import get_args
 import pytest
 
 from provision.detect import pythons
-from provision.environment.gpuenv_cache import CacheFolder
 from provision.system import trust
+from provision.system.cache import CacheFolder
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 NOBODY = 65534

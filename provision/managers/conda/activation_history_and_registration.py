@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...environment.draft_and_replace_folder import not_writable
+from ...environment.place import not_writable
 from ...errors import BuildError
 from ...model import LockedPackage
 from ...system import process, untrusted, write_inside_folder

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...environment import draft_and_replace_folder, state, transaction as transactions
+from ...environment import place, state, transaction as transactions
 from ...environment.distributions import read_distributions
 from ...environment.packages_to_replace import RepairWork, compare_locks
 from ...errors import BuildError
@@ -36,7 +36,7 @@ def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
     """Download packages into the caches and compare hashes, before the environment is renamed. Raises BuildError."""
     channelled, wheels = _split(packages)
     names = {p.name for p in channelled} | {"python"}  # pure packages are unpacked for one Python
-    with draft_and_replace_folder.draft(how.env) as scratch:
+    with place.draft(how.env) as scratch:
         if channelled:
             named = tuple(p for p in lock.packages if p.is_conda and p.name in names)
             link(dataclasses.replace(lock, packages=named), scratch / "conda", how, distrust=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -9,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from ..errors import BuildError
+from provision.errors import BuildError
+from provision.system import trust
 
 _FILES = ("profiles-*", "project-*", "default-index-*", "pythons.json*")
 CacheFolder = Literal[
@@ -26,7 +28,7 @@ def cache_folder(cache: Path, name: CacheFolder) -> Path:
     return cache / name
 
 
-def entries(cache: Path) -> list[Path]:
+def list_entries(cache: Path) -> list[Path]:
     """Return the files and folders that gpuenv keeps in its cache. Others are left alone."""
     files = [
         path for pattern in _FILES for path in cache.glob(pattern) if path.is_file() or path.is_symlink()
@@ -35,11 +37,11 @@ def entries(cache: Path) -> list[Path]:
     return sorted({*files, *(path for path in folders if path.is_dir() and not path.is_symlink())})
 
 
-def outdated(cache: Path) -> list[Path]:
+def list_outdated(cache: Path) -> list[Path]:
     """Return files that were not used for a month, and bytecode of folders that no longer exist."""
     old = time.time() - _UNUSED_SECONDS
     paths: list[Path] = []
-    for entry in entries(cache):
+    for entry in list_entries(cache):
         if entry.name == "bytecode":
             paths += _find_orphaned_bytecode(entry)
         elif entry.name not in _OF_INSTALLERS:
@@ -47,7 +49,7 @@ def outdated(cache: Path) -> list[Path]:
     return paths
 
 
-def remove(paths: Sequence[Path]) -> tuple[int, int]:
+def remove_entries(paths: Sequence[Path]) -> tuple[int, int]:
     """Remove files and folders, and return how many files there were and their bytes. Raises BuildError."""
     files = freed = 0
     for path in paths:
@@ -99,3 +101,41 @@ def _get_size(file: Path) -> int:
         return file.lstat().st_size
     except OSError:
         return 0
+
+
+def choose_bytecode_folder(python_packages: Sequence[str], cache: Path | None) -> dict[str, str]:
+    """Return the environment variables that keep a child's bytecode out of the target.
+
+    Compiled packages are read without writing. Others get their bytecode in gpuenv's cache, so that only the first
+    verify compiles them.
+    """
+    compiled = any(Path(p, "__pycache__").is_dir() for p in python_packages)
+    if compiled or cache is None:
+        return {"PYTHONDONTWRITEBYTECODE": "1"}
+    return {"PYTHONPYCACHEPREFIX": str(trust.settle_cache(cache_folder(cache, "bytecode"), whole=True))}
+
+
+@contextlib.contextmanager
+def move_bytecode(cache: Path | None, old: Path, new: Path) -> Iterator[None]:
+    """Move the bytecode of an environment to its copy in the block, and back afterwards.
+
+    Python finds cached bytecode by the path of its source.
+    """
+    if cache is None or old == new:
+        yield
+        return
+    old_folder, new_folder = (
+        cache_folder(cache, "bytecode") / str(p.absolute()).lstrip("/") for p in (old, new)
+    )
+    _move(old_folder, new_folder)
+    try:
+        yield
+    finally:
+        _move(new_folder, old_folder)
+
+
+def _move(source: Path, target: Path) -> None:
+    with contextlib.suppress(OSError):  # Python compiles missing bytecode again
+        if source.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+            source.rename(target)

@@ -1,9 +1,8 @@
-"""Build an environment in a draft folder, and replace its old folder in one step.
+"""An environment's folder: whether gpuenv made it, its draft and its old folder beside it, and its Python.
 
 An environment is built in a hidden folder beside its path, the draft, and renamed to its path. A crash at any moment
 leaves the old environment or none. `.gpuenv/` inside marks environments of gpuenv. A folder without it is never
-changed.
-"""
+changed. Only files are read here: `interpreter.py` starts Pythons."""
 
 from __future__ import annotations
 
@@ -17,9 +16,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ..errors import BuildError, UsageError
-from ..model import Emit, Event, drop_event
-from ..system.write_inside_folder import suggest_fix
+from provision.errors import BuildError, UsageError
+from provision.model import Emit, Environment, Event, drop_event
+from provision.system import untrusted
+from provision.system.write_inside_folder import suggest_fix
+
 from . import place_lock
 
 MARK = ".gpuenv"
@@ -47,9 +48,9 @@ _PAUSE = 0.2
 """Seconds between two attempts to lock the path."""
 
 
-def is_settled(path: Path) -> bool:
+def is_undisturbed(path: Path) -> bool:
     """Return whether no run was interrupted here: no unfinished environment at the path or beside it."""
-    return not any(p.exists() for p in (get_draft_path(path), aside(path), path / MARK / UNFINISHED))
+    return not any(p.exists() for p in (get_draft_path(path), get_old_path(path), path / MARK / UNFINISHED))
 
 
 def check_place(path: Path) -> None:
@@ -137,14 +138,14 @@ def draft(place: Path) -> Iterator[Path]:
     try:
         yield path
     except OSError as error:
-        if failure := disturbed(path, error):
+        if failure := explain_failure(path, error):
             raise failure from error
         raise
     finally:
         if path.is_dir() and not path.is_symlink():
             # Another program may have removed the folder while an installer wrote in it. A new folder is then ours.
             (path / MARK).mkdir(exist_ok=True)
-        cleared(path)
+        clear(path)
 
 
 def discard(path: Path) -> None:
@@ -174,7 +175,7 @@ def _remove(folder: Path) -> None:
         ) from error
 
 
-def cleared(path: Path) -> None:
+def clear(path: Path) -> None:
     """Remove a folder with `discard` at the end of a run. Raises BuildError."""
     try:
         discard(path)
@@ -182,13 +183,13 @@ def cleared(path: Path) -> None:
         raise not_writable(path, error) from error
 
 
-def settle(built: Path, place: Path) -> None:
+def replace(built: Path, place: Path) -> None:
     """Move a finished draft to its path. Raises BuildError.
 
     An existing environment is renamed first and removed last. Both exist between the two renames.
     """
     place_lock.assert_held(place.resolve())
-    before = aside(place)
+    before = get_old_path(place)
     discard(before)
     old = made_by_gpuenv(place)
     if old:
@@ -204,7 +205,7 @@ def settle(built: Path, place: Path) -> None:
             raise
     except OSError as error:
         raise not_writable(place.parent, error) from error
-    cleared(before)
+    clear(before)
 
 
 def recover(place: Path) -> None:
@@ -213,7 +214,7 @@ def recover(place: Path) -> None:
     An unfinished environment at the path is removed first. If the path is empty, the old environment is renamed back.
     If both exist, the old one is removed, unless the path has a folder of another program. The draft is removed last.
     """
-    half, before = get_draft_path(place), aside(place)
+    half, before = get_draft_path(place), get_old_path(place)
     try:
         if (place / MARK / UNFINISHED).exists():
             discard(half)
@@ -239,7 +240,7 @@ def get_draft_path(place: Path) -> Path:
     return _get_sibling(place, "new")
 
 
-def aside(place: Path) -> Path:
+def get_old_path(place: Path) -> Path:
     """Return the path of the old environment while a new one is built."""
     return _get_sibling(place, "old")
 
@@ -250,7 +251,7 @@ def _get_sibling(place: Path, end: str) -> Path:
     return place.with_name(f".{place.name}.gpuenv-{end}")
 
 
-def disturbed(path: Path, error: OSError) -> BuildError | None:
+def explain_failure(path: Path, error: OSError) -> BuildError | None:
     """Return the error for a run whose build folder failed, or None for an error of another folder."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) or str(error.filename).startswith(str(path)):
         return not_writable(path, error)
@@ -316,3 +317,95 @@ def refuse_mounts(path: Path) -> None:
     """Raise BuildError if another disk is mounted in a folder to remove."""
     if place := find_mount(path):
         raise BuildError(f"another disk is mounted at {place}; {path} is left alone", hint="unmount it first")
+
+
+_NAMES = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
+
+
+def locate_environment(env: Path) -> Environment:
+    """Return the environment at a path: a venv, a conda prefix, or a Python executable.
+
+    Only files are read, and nothing has to be installed in it. The executable is not resolved: a venv's python is a
+    link, and the target of the link does not know the venv. The version is the one that pyvenv.cfg states, or None.
+
+    Raise UsageError if there is no Python at the path, or a pipe in the place of its settings. Its hint names the most similar environment.
+    """
+    path = Path(os.path.abspath(env.expanduser()))  # noqa: PTH100  # removes "..", and keeps links
+    if path.is_dir():
+        python = next((path / n for n in _NAMES if os.access(path / n, os.X_OK)), None)
+        if python is None:
+            raise UsageError(describe_missing_python(path), hint=suggest_environment(path))
+        root = path
+    elif path.exists():
+        if not os.access(path, os.X_OK):
+            raise UsageError(f"{path} is a file that cannot be run", hint=suggest_environment(path))
+        python = path
+        root = path.parent.parent if path.parent.name in ("bin", "Scripts") else path.parent
+    elif path.is_symlink():
+        raise UsageError(
+            f"{path} is a link to {path.readlink()}, which does not exist",
+            hint="The Python of this environment was removed. Create the environment again.",
+        )
+    else:
+        raise UsageError(describe_missing_python(path), hint=suggest_environment(path))
+    settings = root / "pyvenv.cfg"
+    if settings.exists() and not settings.is_file():  # its Python would wait for a pipe
+        raise UsageError(f"{settings} is not a regular file", hint="build the environment again")
+    return Environment(
+        path=str(root),
+        manager=_find_manager(root),
+        python=str(python),
+        python_version=_read_stated_version(root),
+        made_by_gpuenv=(root / ".gpuenv" / "plan.json").is_file(),
+    )
+
+
+def describe_missing_python(path: Path) -> str:
+    """Say why a path is no environment: it is missing, or its Python is."""
+    if not path.exists():
+        return f"{path} does not exist"
+    return f"{path} has no Python: {'python.exe' if os.name == 'nt' else 'bin/python'} is missing"
+
+
+def _find_manager(root: Path) -> str | None:
+    if (root / "conda-meta").is_dir():
+        return "conda"
+    return "venv" if (root / "pyvenv.cfg").is_file() else None
+
+
+def _read_stated_version(root: Path) -> str | None:
+    """Return the version of Python in pyvenv.cfg, or None."""
+    try:
+        text = untrusted.read_bytes(root / "pyvenv.cfg").decode("utf-8", "replace")
+    except OSError:
+        return None
+    match = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)", text, re.MULTILINE)
+    return match and match.group(1)
+
+
+def suggest_environment(path: Path) -> str:
+    """Return a hint with the environment that the user may have meant."""
+    import difflib
+
+    inside = [p for p in (path / ".venv", path / "venv", path / "env") if _is_environment(p)]
+    if inside:
+        return f"Did you mean {inside[0]}?"
+    parent = path.parent
+    beside = sorted(p for p in _list_folders(parent) if p != path and _is_environment(p))
+    close = difflib.get_close_matches(path.name, [p.name for p in beside], n=1, cutoff=0.5)
+    if close:
+        return f"Did you mean {parent / close[0]}?"
+    if beside:
+        return "Environments there: " + ", ".join(str(p) for p in beside[:5]) + "."
+    return "Give a venv, a conda prefix or a python executable; `gpuenv create` makes an environment."
+
+
+def _list_folders(folder: Path) -> list[Path]:
+    try:
+        return [p for p in folder.iterdir() if p.is_dir()]
+    except OSError:
+        return []
+
+
+def _is_environment(path: Path) -> bool:
+    return (path / "pyvenv.cfg").is_file() or (path / "conda-meta").is_dir()
