@@ -29,7 +29,7 @@ MAY = {
     "templates": set(),
     "wheels": {"environment", "index"},
     "profiles": {"index"},
-    "project": set(),
+    "project": {"templates"},
     "environment": set(),
     "index": set(),
     "show": set(),

@@ -1,5 +1,6 @@
 """Templates: what a slot, a block and a list become, and the scripts themselves as shellcheck reads them."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,7 +68,13 @@ def script(name):
     """A script of the folder, with a plain value in each slot and all of its blocks."""
     lines = (FOLDER / name).read_text().splitlines()
     kept = [line for line in lines if not templates._BLOCK.fullmatch(line)]
-    return "\n".join(templates._SLOT.sub("value", line) for line in kept) + "\n"
+    text = "\n".join(templates._SLOT.sub("value", line) for line in kept) + "\n"
+    if name.startswith("make-"):  # make reads @, $(...) and $$ first
+        text = re.sub("(?m)^@", "", text)
+        while (expanded := re.sub(r"\$\([^()]*\)", "value", text)) != text:
+            text = expanded
+        text = text.replace("$$", "$")
+    return text
 
 
 @rows("name", sorted(p.name for p in FOLDER.glob("*.sh")))

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...templates import read
+
 BEGIN = "# >>> gpuenv >>> (written by `gpuenv init`, up to the end mark)"
 END = "# <<< gpuenv <<<"
 # The order in which make searches for its file
@@ -18,26 +20,6 @@ _RULES = (
 )
 TOOL = ".gpuenv-tool"
 _TOOL_PROGRAM = f"{TOOL}/bin/gpuenv"
-# A plain word is rejected: pip would install any package of that name from an index.
-_ASSERT_SOURCE = (
-    "from='$(GPUENV_FROM)'; "
-    'case "$$from" in *://*) ;; */*) test -e "$${from%%\\[*}" ;; *) false ;; esac || '
-    "{ echo \"gpuenv is not on PATH, and GPUENV_FROM='$$from' is neither an address nor an existing path: "
-    'run make GPUENV_FROM=ADDRESS with the address or path of a wheel or checkout" >&2; exit 1; }'
-)
-_PIP = f"{TOOL}/bin/pip install --quiet --disable-pip-version-check"
-# What the installed gpuenv was released with
-_REQUIREMENTS = (
-    f"{TOOL}/lib/python3*/site-packages/provision/release/"
-    "requirements$(if $(findstring [conda],$(GPUENV_FROM)),-conda).txt"
-)
-_MAKE_TOOL = (
-    f"@{_ASSERT_SOURCE}",
-    f"(trap '' INT; python3 -m venv {TOOL})",  # interrupted, venv would print a traceback
-    f"@echo '*' > {TOOL}/.gitignore",
-    f"{_PIP} --no-deps '$(GPUENV_FROM)'",
-    f"{_PIP} --require-hashes --only-binary :all: -r {_REQUIREMENTS}",
-)
 _OF_ONE_MACHINE = (
     "# WARNING: this path is on one machine. Elsewhere `make env` needs an address or a wheel of the project."
 )
@@ -116,12 +98,15 @@ def is_of_one_machine(gpuenv_from: str) -> bool:
 
 
 def _write_tool_rule(*, inline: bool) -> list[str]:
-    """Return the rule that installs the private gpuenv."""
+    """Return the rule that installs the private gpuenv.
+
+    It rejects a plain word, because pip would install any package of that name from an index. Interrupted, venv would print
+    a traceback, so that it is started without the signal.
+    """
+    first, *lines = read("make-tool.sh").splitlines()
     if inline:
-        return [
-            f"{_TOOL_PROGRAM}: ; " + " && ".join([_MAKE_TOOL[0], *(x.lstrip("@") for x in _MAKE_TOOL[1:])])
-        ]
-    return [f"{_TOOL_PROGRAM}:", *(f"\t{line}" for line in _MAKE_TOOL)]
+        return [f"{_TOOL_PROGRAM}: ; " + " && ".join([first, *(line.lstrip("@") for line in lines)])]
+    return [f"{_TOOL_PROGRAM}:", *(f"\t{line}" for line in (first, *lines))]
 
 
 def _choose_free_name(target: str, taken: set[str]) -> str:
