@@ -240,9 +240,8 @@ def _find_versions(leading: Sequence[Candidate], case: Case) -> dict[str, str]:
     if wanted := case.facts.first("cudnn_built"):
         package = f"nvidia-cudnn-{values.get('cudnn_package', 'cu12')}"
         which = "" if built else " (-cu11 for a build for CUDA 11)"
-        values["cudnn_upgrade"] = (
-            f"`pip install -U '{package}>={wanted},<{int(get_major(wanted)) + 1}'`{which}"
-        )
+        above = int(get_major(wanted)) + 1
+        values["cudnn_upgrade"] = f"`pip install -U '{package}>={wanted},<{above}'`{which}"
     framework = next((n for n in FRAMEWORKS if case.facts.first(n)), None)
     if framework:
         values["release"] = f"{framework} {case.facts.first(framework)}"

@@ -246,7 +246,7 @@ def test_a_segmentation_fault_outside_of_a_framework_gets_an_answer_where_gpuenv
     assert finding.title == (
         "Compiled code crashed (SIGSEGV) in string_at (ctypes/__init__.py, line 519); no framework is in its stack"
     )
-    assert finding.confidence == "possible" and "gpuenv run gdb" in finding.fix
+    assert finding.confidence == "possible" and "gpuenv run -- gdb" in finding.fix
     assert found(*lines, ran=Ran(signal="SIGABRT")) == ()
 
 
