@@ -33,7 +33,7 @@ _T64 = {"debian": 13.0, "ubuntu": 24.04}
 """The first releases with packages named after a 64-bit time_t."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class LinuxDistribution:
     """A Linux distribution. `family` is "deb", "rpm", or None if /etc/os-release does not show it.
 
@@ -52,14 +52,14 @@ def read_distribution(root: Path = Path("/")) -> LinuxDistribution:
     try:
         text = untrusted.read_text(root / "etc" / "os-release")
     except OSError:
-        return LinuxDistribution(family=None, needs_sudo=needs_sudo)
+        return LinuxDistribution(None, needs_sudo=needs_sudo)
     words = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', text, re.MULTILINE))
     ids = [words.get("ID", ""), *words.get("ID_LIKE", "").split()]
     version = re.match(r"\d+(\.\d+)?", words.get("VERSION_ID", ""))
     family = next((f for f, known in (("deb", _DEB), ("rpm", _RPM)) if any(i in known for i in ids)), None)
     newest = _T64.get(ids[0])
     t64 = bool(newest and version and float(version[0]) >= newest)
-    return LinuxDistribution(family=family, t64=t64, needs_sudo=needs_sudo)
+    return LinuxDistribution(family, t64, needs_sudo)
 
 
 def describe_missing(

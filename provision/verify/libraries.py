@@ -262,7 +262,7 @@ def shorten_version(version: str | None) -> str | None:
 # --- files as their packages list them -----------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FileProblem:
     """A file that differs from its package's list. `kind` is missing, short, size or hash."""
 
@@ -290,7 +290,7 @@ def check_files(files: Sequence[RecordRow], hashes: bool) -> list[FileProblem]:
         for row, digest in zip(rest, pool.map(hash_readable, (row.path for row in rest)), strict=True):
             if digest != row.digest:
                 text = f"sha256 {digest or 'cannot be read'}, recorded {row.digest}"
-                problems.append(FileProblem(kind="hash", path=row.path, text=text))
+                problems.append(FileProblem("hash", row.path, text))
     return problems
 
 
@@ -298,11 +298,11 @@ def _check_size(row: RecordRow) -> FileProblem | None:
     try:
         size = os.stat(row.path).st_size
     except OSError as error:
-        return FileProblem(kind="missing", path=row.path, text=error.strerror or "missing")
+        return FileProblem("missing", row.path, error.strerror or "missing")
     if row.size is None or size == row.size:
         return None
     kind = "short" if size < row.size and _is_cut_short(row.path, size) else "size"
-    return FileProblem(kind=kind, path=row.path, text=f"{size} bytes, recorded {row.size}")
+    return FileProblem(kind, row.path, f"{size} bytes, recorded {row.size}")
 
 
 def _is_cut_short(path: str, size: int) -> bool:

@@ -134,7 +134,7 @@ FRAMEWORK_KINDS = ("framework", "symbol")
 """The kinds of problems of files that were built for another release of a framework."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Why the loader refuses a file. `file` needs `library`. `kind` is missing, unsearched, version, damaged,
     framework, or symbol.
@@ -256,7 +256,7 @@ class Loader:
             node.needs.append(target)
             defined = target.elf.defines
             node.problems += [
-                Problem(kind="version", file=node.path, library=name, found=target.path, detail=version)
+                Problem("version", node.path, name, target.path, version)
                 for version in (versions.get(name, ()) if defined else ())
                 if version not in defined
             ]
@@ -268,8 +268,8 @@ class Loader:
                 if elf.machine == self._elf_machine:
                     return self._get_node(path, elf, inherited)
             elif not elf.foreign:
-                return Problem(kind="damaged", file=node.path, library=name, found=path, detail=str(elf))
-        return Problem(kind="missing", file=node.path, library=name)
+                return Problem("damaged", node.path, name, path, str(elf))
+        return Problem("missing", node.path, name)
 
     def _list_candidates(self, node: LoadedFile, name: str) -> Iterator[str]:
         if "/" in name:
@@ -343,7 +343,4 @@ def find_undefined(node: LoadedFile, torch: Package | None) -> list[Problem]:
         symbols = list_unexported(node.path, dict.fromkeys((*own, *needed)), _SYMBOL) if own else ()
     except ElfError:
         return []
-    return [
-        Problem(kind="symbol", file=node.path, library=torch.name, found=str(torch), detail=name)
-        for name in symbols[:1]
-    ]
+    return [Problem("symbol", node.path, torch.name, str(torch), name) for name in symbols[:1]]

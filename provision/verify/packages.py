@@ -61,7 +61,7 @@ class Nominated:
     frameworks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Reading:
     """The packages, the number of files read, and the nominated packages. `unread` says why nothing was read."""
 
@@ -81,7 +81,7 @@ def read_packages(python: str, paths: PythonPaths, environ: Mapping[str, str], r
     packages = list_packages(paths.sites, paths.prefix)
     read = _Nomination(loader, paths.version, packages, rows)
     nominated = [n for p in packages if (n := read.nominate(p))]
-    return Reading(packages=packages, files=read.count, nominated=tuple(nominated))
+    return Reading(packages, read.count, tuple(nominated))
 
 
 def judge(
@@ -208,7 +208,7 @@ class _Nomination:
             if isinstance(elf, ElfError):
                 if not elf.foreign:
                     library = os.path.basename(path)
-                    problem = Problem(kind="damaged", file=path, library=library, found=path, detail=str(elf))
+                    problem = Problem("damaged", path, library, path, str(elf))
                     files.damaged.append((name if tagged else None, problem))
                 continue
             self.count += 1
@@ -233,7 +233,7 @@ class _Nomination:
             if all(unmet):
                 problems += [replace(p, any_of=len(group) > 1) for found in unmet for p in found]
         problems += [
-            Problem(kind="missing", file=row.package, library=row.library.split()[0])
+            Problem("missing", row.package, row.library.split()[0])
             for row in self._opened
             if row.package == package.name and not self._is_there(row, package)
         ]
@@ -242,7 +242,7 @@ class _Nomination:
         rows = self._satellites.get(package.name, ()) if package.files else ()
         if rows and (other := fixes.find_other_framework(package, rows, versions, self._loader.machine)):
             wanted, installed = other
-            problems.append(Problem(kind="framework", file=package.files[0], library=wanted, found=installed))
+            problems.append(Problem("framework", package.files[0], wanted, installed))
             frameworks.add(installed.partition(" ")[0])
         if not problems:
             return None
@@ -337,7 +337,7 @@ _NAMES_LIBRARY = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """The import of a nominated package. `top` are its top-level modules, `errors` the errors by module.
 
@@ -390,7 +390,7 @@ def import_packages(
         )  # fmt: skip
         rows = ((r["module"], r["error"]) for r in report.all("imported") if r["module"] in modules)
         errors = {module: error for module, error in rows if error}
-        return Attempt(nominated=one, top=top, errors=errors, death=report.death)
+        return Attempt(one, top, errors, report.death)
 
     with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool:
         return tuple(pool.map(attempt, nominated))

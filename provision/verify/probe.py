@@ -165,100 +165,87 @@ def parse_records(report: bytes, word: str | None = None) -> tuple[Record, ...]:
 # --- the form of a report ------------------------------------------------------------------------
 #
 # The environment's own Python writes the report, so a damaged or changed environment can write anything. A record
-# of another form is dropped and reported as malformed. A form is a tuple of classes, a list with the form of its
-# items, a dictionary with the forms of its values, or _PAIR.
-_TEXT = (str,)
-_MAYBE = (str, type(None))
-_NUMBER = (int, float)
-_PAIR = "a path and a version"
+# of another form is dropped and reported as malformed.
 
-_DEVICE = {"index": (int,), "name": _MAYBE, "capability": _MAYBE, "uuid": _MAYBE}
-_FAILED = ({"call": _TEXT}, type(None))
-_MEMORY = {"index": (int,), "free_mib": (int,), "total_mib": (int,)}
-_HOLDER = {
-    "gpu": (int, type(None)), "pid": (int,), "memory_mib": (int, type(None)), "name": _MAYBE, "framework": _MAYBE,
+_TYPES: dict[str, Any] = {
+    "text": str, "int": int, "number": (int, float), "bool": bool, "list": list, "map": dict,
 }  # fmt: skip
-_KINDS: dict[str, dict[str, Any]] = {
-    "begin": {"stage": _TEXT, "doing": _TEXT},
-    "stage": {"stage": _TEXT, "failed": _FAILED, "values": {}},
-    "framework": {"version": _TEXT, "cuda": _MAYBE, "file": _TEXT, "devices": [_DEVICE]},
-    "failed": {"stage": _TEXT},
-    "convolution": {
-        "device": (int,), "case": _TEXT, "dtype": _TEXT, "which": _TEXT, "error": (*_NUMBER, type(None)),
-        "tolerance": _NUMBER, "reason": _TEXT, "ok": (bool,),
-    },
-    "unserved": {"case": _TEXT, "dtype": _TEXT, "reason": _TEXT},
-    "mapped": {"files": [_PAIR]},
-    "computed": {"files": [_TEXT]},
-    "waited": {"seconds": _NUMBER},
-    "extension": {"package": _TEXT, "path": _TEXT, "error": _MAYBE},
-    "needs": {
-        "device": _TEXT, "python": _TEXT, "compilers": [_TEXT], "compiler": _MAYBE, "include": _TEXT, "headers": (bool,),
-    },
-    "compiled": {"max_error": _NUMBER, "ok": (bool,)},
-    "required": {"module": _TEXT, "error": _MAYBE},
-    "imported": {"module": _TEXT, "error": _MAYBE},
-    "enter": {"framework": _TEXT},
-    "startup": {"what": _TEXT, "value": _MAYBE, "file": _TEXT, "line": (int,), "pth": (list, type(None))},
-    "copy": {"source": (int,), "target": (int,), "direct": (bool,), "ok": (bool,)},
-    "all_reduce": {"ok": (bool,)},
-    "where": {
-        "version": _TEXT, "executable": _TEXT, "prefix": _TEXT, "base_prefix": _TEXT, "path": [_TEXT],
-        "sites": [_TEXT], "user_site": _MAYBE, "frameworks": {},
-    },
-}  # fmt: skip
-_STAGES: dict[str, dict[str, Any]] = {
-    "driver": {
-        "kernel_module": _MAYBE, "files": [{"path": _TEXT, "problem": _MAYBE}], "mig": [_TEXT],
-        "devices": [{**_DEVICE, "uuid": _TEXT, "capability": _TEXT}],
-    },
-    "runtime": {"libcudart": _MAYBE, "memory": [_MEMORY], "holders": [_HOLDER]},
-    "cudnn": {"mapped": [_PAIR]},
-}  # fmt: skip
-_REACHED: dict[str, dict[str, Any]] = {
-    "driver": {"cuda": _TEXT},
-    "runtime": {"version": _TEXT, "libcudart": _TEXT},
-    "cudnn": {"number": (int,)},
+_FORMS = {
+    "begin": "stage:text doing:text",
+    "stage": "stage:text failed:call? values:map",
+    "framework": "version:text cuda:text? file:text devices:device*",
+    "failed": "stage:text",
+    "convolution": "device:int case:text dtype:text which:text error:number? tolerance:number reason:text ok:bool",
+    "unserved": "case:text dtype:text reason:text",
+    "mapped": "files:pair*",
+    "computed": "files:text*",
+    "waited": "seconds:number",
+    "extension": "package:text path:text error:text?",
+    "needs": "device:text python:text compilers:text* compiler:text? include:text headers:bool",
+    "compiled": "max_error:number ok:bool",
+    "required": "module:text error:text?",
+    "imported": "module:text error:text?",
+    "enter": "framework:text",
+    "startup": "what:text value:text? file:text line:int pth:list?",
+    "copy": "source:int target:int direct:bool ok:bool",
+    "all_reduce": "ok:bool",
+    "where": "version:text executable:text prefix:text base_prefix:text path:text* sites:text* user_site:text? frameworks:map",
+    # parts of records
+    "exception": "error:text text:text",
+    "call": "call:text",
+    "device": "index:int name:text? capability:text? uuid:text?",
+    "gpu": "index:int name:text? capability:text uuid:text",
+    "device_file": "path:text problem:text?",
+    "memory": "index:int free_mib:int total_mib:int",
+    "holder": "gpu:int? pid:int memory_mib:int? name:text? framework:text?",
+    # values of stages, and of stages that did not fail
+    "driver": "kernel_module:text? files:device_file* mig:text* devices:gpu*",
+    "runtime": "libcudart:text? memory:memory* holders:holder*",
+    "cudnn": "mapped:pair*",
+    "driver reached": "cuda:text",
+    "runtime reached": "version:text libcudart:text",
+    "cudnn reached": "number:int",
 }
-"""What a stage reports that did not fail."""
+"""The fields of a record by its kind. A type with `?` may be None, one with `*` is a list. A pair is a path and a version."""
 
 
 def find_malformed(record: Mapping[str, Any]) -> str | None:
     """Return the first field of a record that is missing or of a wrong type, or None."""
     kind = record["kind"]
-    if kind not in _KINDS:
+    if kind not in _FORMS:
         return None
-    wrong = _check_fields(record, {"at": _NUMBER, **_KINDS[kind]})
+    wrong = _check_fields(record, "at:number " + _FORMS[kind])
     if wrong is None and kind == "stage":
         stage = record["stage"]
-        reached = _REACHED.get(stage, {}) if record["failed"] is None else {}
-        wrong = _check_fields(record["values"], {**_STAGES.get(stage, {}), **reached})
+        reached = f"{stage} reached" if record["failed"] is None else ""
+        wrong = _check_fields(record["values"], f"{_FORMS.get(stage, '')} {_FORMS.get(reached, '')}")
     elif wrong is None and kind == "failed" and "call" not in record:
-        wrong = _check_fields(record, {"error": _TEXT, "text": _TEXT})
+        wrong = _check_fields(record, _FORMS["exception"])
     elif wrong is None and kind == "convolution" and record["tolerance"] <= 0:
         wrong = "has a tolerance of 0 or less"
     return f"a record {kind!r} {wrong}" if wrong else None
 
 
-def _check_fields(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    for name, form in wanted.items():
+def _check_fields(record: Mapping[str, Any], form: str) -> str | None:
+    for field in form.split():
+        name, _, kind = field.partition(":")
         if name not in record:
             return f"lacks {name!r}"
-        if not _has_form(record[name], form):
+        if not _is_of_kind(record[name], kind):
             return f"has a wrong {name!r}"
     return None
 
 
-def _has_form(value: Any, form: Any) -> bool:
-    if form is _PAIR:
-        return isinstance(value, list) and len(value) == 2 and all(map(_has_form, value, (_TEXT, _MAYBE)))
-    if isinstance(form, list):
-        return isinstance(value, list) and all(_has_form(item, form[0]) for item in value)
-    if isinstance(form, dict):
-        return isinstance(value, dict) and _check_fields(value, form) is None
-    if isinstance(form, tuple):
-        return any(_has_form(value, one) for one in form)
-    return isinstance(value, form) and not (isinstance(value, bool) and form is not bool)
+def _is_of_kind(value: Any, kind: str) -> bool:
+    if kind.endswith("?"):
+        return value is None or _is_of_kind(value, kind[:-1])
+    if kind.endswith("*"):
+        return isinstance(value, list) and all(_is_of_kind(item, kind[:-1]) for item in value)
+    if kind == "pair":
+        return isinstance(value, list) and len(value) == 2 and all(map(_is_of_kind, value, ("text", "text?")))
+    if kind in _TYPES:
+        return isinstance(value, _TYPES[kind]) and (kind == "bool" or not isinstance(value, bool))
+    return isinstance(value, dict) and _check_fields(value, _FORMS[kind]) is None
 
 
 # --- cuDNN's API log -----------------------------------------------------------------------------

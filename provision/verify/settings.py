@@ -40,7 +40,7 @@ _KEPT = (
 """Causes that a variable only brings about: they stay the cause where it is guilty."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Suspect:
     """A setting that can be removed: a variable, or one part of its value.
 
@@ -89,16 +89,16 @@ def list_suspects(
         driver = os.path.exists(os.path.join(entry, "libcuda.so.1"))
         # Colab and containers find the driver by a folder with its libcuda.
         if _is_stubs(entry) if driver else files:
-            suspects.append(Suspect(variable="LD_LIBRARY_PATH", part=entry, files=tuple(files)))
+            suspects.append(Suspect("LD_LIBRARY_PATH", entry, tuple(files)))
     preloaded = re.split(r"[ :]+", environ.get("LD_PRELOAD", ""))
-    suspects += [Suspect(variable="LD_PRELOAD", part=p, files=(p,)) for p in preloaded if p]
+    suspects += [Suspect("LD_PRELOAD", p, (p,)) for p in preloaded if p]
     if framework:
         entries = dict.fromkeys(environ.get("PYTHONPATH", "").split(":"))
-        suspects += [Suspect(variable="PYTHONPATH", part=e) for e in entries if e]
+        suspects += [Suspect("PYTHONPATH", e) for e in entries if e]
         if user_site and os.path.isdir(user_site):
-            suspects.append(Suspect(variable="user site", part=user_site))
+            suspects.append(Suspect("user site", user_site))
     steering = re.compile("|".join((_STEERING[""], *([_STEERING[framework]] if framework else []))))
-    return suspects + [Suspect(variable=k, part=v) for k, v in sorted(environ.items()) if steering.match(k)]
+    return suspects + [Suspect(k, v) for k, v in sorted(environ.items()) if steering.match(k)]
 
 
 def _is_stubs(entry: str) -> bool:
