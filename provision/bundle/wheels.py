@@ -1,4 +1,4 @@
-"""Build wheels of the folders and commits in a lock, and read build requirements of source archives."""
+"""Write wheels: of the folders and commits in a lock, and of the running gpuenv."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from email.message import Message
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -78,22 +78,22 @@ def _remade(dist: importlib.metadata.Distribution, folder: Path) -> str:
         )
     scripts = {e.name for e in dist.entry_points if e.group in ("console_scripts", "gui_scripts")}
     name = re.sub(r"[-_.]+", "_", dist.metadata["Name"])
-    stem, contents, info = f"{name}-{dist.version}", {}, f"{name}-{dist.version}.dist-info"
+    stem, contents = f"{name}-{dist.version}", {}
+    info = f"{stem}.dist-info"
     for file in dist.files or ():
-        place = PurePosixPath(str(file))
-        if place.parts[0] != "..":  # files outside of site-packages, such as scripts, are skipped below
-            check_relative(str(file))
-        is_metadata = len(place.parts) == 2 and place.parts[0].endswith(".dist-info")
-        info = place.parts[0] if is_metadata else info
-        if (
-            place.parts[0] in ("..", "bin")
-            or place.suffix == ".pyc"
-            or (is_metadata and place.name in _BY_INSTALLERS)
-        ):
-            if place.parts[0] == "bin" and place.name not in scripts:
-                contents[f"{stem}.data/scripts/{place.name}"] = Path(str(file.locate())).read_bytes()
+        inside = PurePosixPath(str(file))
+        top = inside.parts[0]
+        if top == "..":  # outside of site-packages
             continue
-        contents[str(place)] = Path(str(file.locate())).read_bytes()
+        check_relative(str(file))
+        is_metadata = len(inside.parts) == 2 and top.endswith(".dist-info")
+        info = top if is_metadata else info
+        target = f"{stem}.data/scripts/{inside.name}" if top == "bin" else str(inside)
+        made_by_installer = inside.name in (
+            scripts if top == "bin" else _BY_INSTALLERS if is_metadata else ()
+        )
+        if inside.suffix != ".pyc" and not made_by_installer:
+            contents[target] = Path(str(file.locate())).read_bytes()
     tag = "-".join(".".join(dict.fromkeys(t.split("-")[i] for t in tags)) for i in range(3))
     return write(folder, f"{stem}-{tag}.whl", contents, info)
 
@@ -147,7 +147,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: gpuenv\nRoot-Is-Purelib: true\nTag: py3
 def own_requirements(*extras: str) -> tuple[str, ...]:
     """Return gpuenv's requirements with these extras and their markers. Raises BuildError."""
     result = []
-    for text in _metadata(_distribution()).get_all("Requires-Dist", []):
+    for text in _own_metadata()[1].get_all("Requires-Dist", []):
         need = Requirement(text)
         if need.marker and "extra" in str(need.marker):
             if not any(need.marker.evaluate({"extra": e}) for e in extras):
@@ -159,7 +159,7 @@ def own_requirements(*extras: str) -> tuple[str, ...]:
 
 def own_pythons() -> str:
     """Return the Pythons that gpuenv supports as a PEP 440 specifier. Raises BuildError."""
-    return str(_metadata(_distribution())["Requires-Python"] or "")
+    return str(_own_metadata()[1]["Requires-Python"] or "")
 
 
 def own_wheel(folder: Path, data: Path) -> str:
@@ -167,14 +167,14 @@ def own_wheel(folder: Path, data: Path) -> str:
 
     `data` is the folder of profiles, which is beside the package in a checkout, as is that of the released requirements.
     """
-    dist = _distribution()
+    dist, metadata = _own_metadata()
     package = Path(__file__).resolve().parent.parent
-    files = {f"{package.name}/{p.relative_to(package).as_posix()}": p for p in _sources(package)}
+    sources = (p for p in sorted(package.rglob("*")) if p.is_file() and "__pycache__" not in p.parts)
+    files = {f"{package.name}/{p.relative_to(package).as_posix()}": p for p in sources if p.suffix != ".pyc"}
     if not (package / "profiles_data").is_dir():
         files |= {f"{package.name}/profiles_data/{p.name}": p for p in sorted(data.glob("*.yaml"))}
         released = sorted((package.parent / "release").glob("requirements*.txt"))
         files |= {f"{package.name}/release/{p.name}": p for p in released}
-    metadata = _metadata(dist)
     stem = f"gpuenv-{metadata['Version']}"
     for file in dist.files or ():
         if ".dist-info/licenses/" in str(file) or ".dist-info/sboms/" in str(file):
@@ -189,30 +189,21 @@ def own_wheel(folder: Path, data: Path) -> str:
     return write(folder, f"{stem}-py3-none-any.whl", contents, f"{stem}.dist-info")
 
 
-def _distribution() -> importlib.metadata.Distribution:
+def _own_metadata() -> tuple[importlib.metadata.Distribution, Message]:
+    """Return gpuenv's distribution and METADATA. For a checkout, the requirements come from its current pyproject.toml."""
+    import email
+
     try:
-        return importlib.metadata.distribution("gpuenv")
+        dist = importlib.metadata.distribution("gpuenv")
     except importlib.metadata.PackageNotFoundError as error:
         raise BuildError(
             "this gpuenv is not installed, so its wheel cannot be built",
             hint="install gpuenv with pip from a checkout or a wheel",
         ) from error
-
-
-def _sources(package: Path) -> Iterable[Path]:
-    return sorted(
-        p for p in package.rglob("*") if p.is_file() and "__pycache__" not in p.parts and p.suffix != ".pyc"
-    )
-
-
-def _metadata(dist: importlib.metadata.Distribution) -> Message:
-    """Return METADATA. For a checkout, the requirements come from its current pyproject.toml."""
-    import email
-
     metadata = email.message_from_string(dist.read_text("METADATA") or "")
     origin = json.loads(dist.read_text("direct_url.json") or "{}")
     if not origin.get("dir_info", {}).get("editable"):
-        return metadata
+        return dist, metadata
     folder = Path(unquote(urlsplit(origin["url"]).path))
     project: dict[str, Any] = tomli.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for name in ("Requires-Dist", "Provides-Extra"):
@@ -226,4 +217,4 @@ def _metadata(dist: importlib.metadata.Distribution) -> Message:
             with_extra = f'extra == "{extra}"'
             need.marker = Marker(f"({need.marker}) and {with_extra}" if need.marker else with_extra)
             metadata["Requires-Dist"] = str(need)
-    return metadata
+    return dist, metadata
