@@ -42,9 +42,9 @@ from packaging.version import Version
 from requirement_sets import FRAMEWORK_PACKAGES, SETS, RequirementSet, read_sets
 
 from provision import profiles
+from provision.config.options import Choices
+from provision.config.sources import read_sources
 from provision.index.uv import Settings, run_uv
-from provision.request import package_sources
-from provision.request.shared_options import Choices
 
 ROOT = Path(__file__).resolve().parent.parent
 GLIBC = "2.35"
@@ -180,7 +180,7 @@ class Comparison:
             "pip", "compile", str(wanted), "--no-header", "--annotation-style", "line", "--python-platform",
             f"x86_64-manylinux_{GLIBC.replace('.', '_')}", "--python-version", python,
         ]  # fmt: skip
-        sources = package_sources.read_sources(Choices())
+        sources = read_sources(Choices())
         settings = Settings(timeout=self.limit)
         done = times.measure(lambda: run_uv(words, sources, python=_interpreter(python), settings=settings))
         if not done.ok:
@@ -269,7 +269,7 @@ def _list_binding(named: Sequence[str], answer: Answer) -> list[str]:
 @cache
 def _interpreter(version: str) -> str:
     """Return a Python of this version, so that source archives are built with it; this one if there is none."""
-    sources = package_sources.read_sources(Choices())
+    sources = read_sources(Choices())
     done = run_uv(["python", "find", "--no-project", version], sources, python=None)
     return done.stdout.strip() if done.ok else sys.executable
 
@@ -311,7 +311,7 @@ def _sentence(package: dict[str, Any]) -> str:
 
 def _checkouts(against: Path | None, scratch: Path) -> list[Checkout]:
     """Return this checkout and another one, each with an empty cache of gpuenv. uv's cache is the user's."""
-    sources = package_sources.read_sources(Choices())
+    sources = read_sources(Choices())
     of_uv = run_uv(["cache", "dir"], sources, python=None).stdout.strip()
     folders = [ROOT, *([against.resolve()] if against else [])]
     bytecode = {"PYTHONDONTWRITEBYTECODE": ""}  # an installed gpuenv has its bytecode after the first run

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from provision.model.declare import OUTPUT, option
+from ..model.declare import OUTPUT, option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers see all names
-    from ..request.shared_options import Choices as Choices
+    from ..config.options import Choices as Choices
     from . import cache as cache, profiles as profiles
     from .add import AddOptions as AddOptions, add as add
     from .bundle import BundleOptions as BundleOptions, bundle as bundle
@@ -59,7 +59,7 @@ _HOME = (
     | {f"Profiles{verb}Options": ".profiles" for verb in ("Check", "List", "Show", "Update")}
     | {f"Cache{verb}Options": ".cache" for verb in ("Clean", "Dir", "Prune")}
     | {verb: f".{verb}" for verb in VERBS}
-    | {"Choices": "..request.shared_options", **dict.fromkeys(_GROUPS, "")}
+    | {"Choices": "..config.options", **dict.fromkeys(_GROUPS, "")}
 )
 __all__ = tuple(_HOME)  # the names above, written once
 

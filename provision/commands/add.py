@@ -9,12 +9,11 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from provision.model.declare import argument
-
+from ..config.edit import add_packages, merge_packages
+from ..config.file import CONFIG_NAME
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
-from ..project.config.edit_packages import add_packages, merge_packages
-from ..project.config.key_forms import CONFIG_NAME
+from ..model.declare import argument
 from .package_edit import EditOptions, PackageEdit, apply_edit
 
 

@@ -11,6 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
+from ..config import project, rows
+from ..config.options import Choices
+from ..config.sources import read_locked_sources
 from ..environment import place as places, state
 from ..environment.distributions import Distribution, read_distributions
 from ..environment.interpreter import ask_version
@@ -19,8 +22,6 @@ from ..errors import BuildError, LockError, ResolveError, UsageError
 from ..lock.update import solve_like
 from ..managers import venv
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock
-from ..request import load_profiles, package_sources, project_options
-from ..request.shared_options import Choices
 from .build_transaction import BuildJob, with_later_stages
 from .create_options import CreateOptions
 from .lock_one_target import list_differences
@@ -40,9 +41,9 @@ def adopt(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Create
     with places.lock_place(env, emit, wait=True):
         emit(Event(kind="start", stage="lock", text=f"locking the packages of {env}"))
         lock = _lock_installed(emit, env, choices)
-        choices = project_options.apply_project(choices)
+        choices = project.apply_project(choices)
         job = BuildJob(
-            env=env, lock=lock, choices=choices, sources=package_sources.read_locked_sources(choices, lock),
+            env=env, lock=lock, choices=choices, sources=read_locked_sources(choices, lock),
             emit=emit, machine=machine_for_verdict(), verify=how.verify, checks=how.checks,
             remembered=make_record(choices, lock, []),
         )  # fmt: skip
@@ -133,7 +134,7 @@ def _ask_for(env: Path, found: dict[str, Distribution], choices: Choices) -> Cho
     gpu = any(name.startswith("nvidia-cudnn") or name in _PACKAGES for name in found) or any(
         label.startswith("cu") for label in labels
     )
-    stack = project_options.list_stack_packages(load_profiles.load_all(choices))
+    stack = project.list_stack_packages(rows.load_all(choices))
     rest = [one for name, one in found.items() if name not in names and name not in (*stack, *_SEEDS)]
     return dataclasses.replace(
         choices,

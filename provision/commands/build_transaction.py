@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..config import options as where
+from ..config.options import Choices
+from ..config.rows import load_all
 from ..environment import place, state
 from ..errors import BuildError, GpuenvError
 from ..managers.protocol import Building, manager
@@ -31,9 +34,6 @@ from ..model import (
     as_plain,
     from_plain,
 )  # fmt: skip
-from ..request import paths_of_environment_and_cache as where
-from ..request.load_profiles import load_all
-from ..request.shared_options import Choices
 from ..resolve.extras import disagreements_of
 from ..wheels.build_failure import hint_dependencies_alone
 from . import (

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.model.declare import argument, group, option
-
 from .. import bundle as stage
+from ..config import options as where
+from ..config.options import Choices
 from ..environment import place
 from ..errors import UsageError
 from ..model import Bundle, Emit, Event, Fleet, Plan, Preview, drop_event
-from ..request import paths_of_environment_and_cache as where
-from ..request.shared_options import Choices
+from ..model.declare import argument, group, option
 from . import bundle_lock, interruption_message, lock_fleet_for_bundle, target_option
 from .bundle_writer import BundleWriter
 from .default_env import note_project

@@ -10,6 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..bundle import is_whole, locks_of
+from ..config import project as inproject, rows
+from ..config.grants import read_user_grants
+from ..config.options import Choices
+from ..config.project import locate_project_file
+from ..config.sources import read_sources
+from ..config.target import read_target
 from ..model import (
     Bundle,
     Emit,
@@ -21,11 +27,6 @@ from ..model import (
     find_lock_manager,
     make_lock_name,
 )
-from ..request import load_profiles, package_sources, project_options as inproject
-from ..request.project_folder import locate_project_file
-from ..request.shared_options import Choices
-from ..request.target import read_target
-from ..request.user_grants import read_user_grants
 from .existing_lock import solve_or_read_lock
 from .lock_acceptance import read_lock, virtual_packages
 from .read_request import get_locking, judge_request
@@ -108,10 +109,10 @@ def of(
     platform = read_target(choices.target).platform if choices.target else None
     lock = read_lock(path, of_lock, platform)
     get_locking(of_lock).check_hashes(lock, str(path), allow_md5=allow_md5)
-    data = load_profiles.load_all(choices)
+    data = rows.load_all(choices)
     return LockForBundle(
         lock=lock,
-        sources=package_sources.read_sources(choices),
+        sources=read_sources(choices),
         profiles=data,
         choices=choices,
         options_digest=options_digest,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.fleet.classes import is_same_class
-
 from .. import detect
 from ..bundle import find_newer_glibc
+from ..config import options as where
+from ..config.options import Choices
 from ..errors import LockError
+from ..fleet.classes import is_same_class
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Target
-from ..request import paths_of_environment_and_cache as where
-from ..request.shared_options import Choices
 from ..wheels import pylock
 from .lock_acceptance import check_lock
 from .package_paths_and_download_addresses import get_bundle_path

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from provision.model.declare import group
-
+from ..config.options import Choices, get_cache_dir
 from ..model import CacheUsage, Emit, Event, drop_event
-from ..request.paths_of_environment_and_cache import get_cache_dir
-from ..request.shared_options import Choices
+from ..model.declare import group
 from ..system import cache
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..config import options as where, rows
 from ..environment import place
 from ..environment.place import locate_environment
 from ..errors import UsageError
 from ..model import Emit, NodeVerdict
-from ..request import load_profiles, paths_of_environment_and_cache as where
 from ..system import trust
 from ..verify import begin, judge_node, shorten_line
 from ..wheels.pylock import read_in
@@ -20,7 +20,7 @@ from .run_verification import make_lock_reader, make_options, run_verification
 from .verdict_inputs import explain_no_gpu
 
 if TYPE_CHECKING:
-    from ..request.shared_options import Choices
+    from ..config.options import Choices
 
 _ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
 """What a machine without a GPU shows too."""
@@ -45,7 +45,7 @@ def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit
     wanted = make_options(choices, settings)
     with begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:
         verdict = run_verification(emit, env, lock, choices, begun, **settings)
-    judged = judge_node(verdict, load_profiles.causes_of_jobs(choices))
+    judged = judge_node(verdict, rows.causes_of_jobs(choices))
     if judged.fault and judged.cause in _ABSENT and explain_no_gpu(seconds=_SECONDS):
         return replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
     return judged

@@ -121,7 +121,7 @@ def targets(_: str) -> _Words:
 
 def packages(_: str) -> _Words:
     """Return the names of the packages of the project that can be dropped."""
-    from ..project.config.edit_packages import parse_package_name
+    from ..config.edit import parse_package_name
 
     config = _config()
     return [parse_package_name(text) for text in config.packages] if config else []
@@ -135,10 +135,8 @@ def tested_devices(_: str) -> _Words:
 
 def _config() -> ProjectConfig | None:
     """Return what the project's file says, or None if there is none or it is broken."""
-    from ..project.config.digests_and_cached_config import read_cached_config
-    from ..request.paths_of_environment_and_cache import get_cache_dir
-    from ..request.project_folder import locate_project_file
-    from ..request.shared_options import Choices
+    from ..config.options import Choices, get_cache_dir
+    from ..config.project import locate_project_file, read_cached_config
 
     try:
         file = locate_project_file()
@@ -152,11 +150,11 @@ def _config() -> ProjectConfig | None:
 
 def _profiles() -> Profiles:
     """Return the rows of the profiles, or none if a file is broken."""
-    from ..request import load_profiles
-    from ..request.shared_options import Choices
+    from ..config import rows
+    from ..config.options import Choices
 
     try:
-        return load_profiles.load_all(Choices())
+        return rows.load_all(Choices())
     except GpuenvError:
         return Profiles()
 

@@ -11,7 +11,7 @@ from .create_options import CreateOptions
 
 def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
     """Build an environment that fits this machine, and prove it. With `dry_run` return the plan."""
-    from ..request import paths_of_environment_and_cache as where, recall_and_record_options
+    from ..config import options as where, record
     from . import up_to_date
     from .default_env import choose_env_to_change
     from .framework_in_place_of_path import refuse_framework_as_path
@@ -34,7 +34,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
             )
         return adopt(emit, where.make_absolute(env), options.choices, options)
     lock, recreate = options.takes_lock, options.recreate
-    choices = recall_and_record_options.recall_for_create(
+    choices = record.recall_for_create(
         where.make_absolute(env), options.choices, emit, lock=lock, recreate=recreate
     )
     if options.is_plain and (

@@ -9,10 +9,10 @@ import dataclasses
 from pathlib import Path
 
 from .. import detect
+from ..config.options import Choices
 from ..errors import LockError, UsageError
 from ..managers.protocol import locking
 from ..model import Bundle, Emit, Event, Lock, Plan
-from ..request.shared_options import Choices
 from ..wheels.cache_and_disk import size
 
 

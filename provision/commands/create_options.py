@@ -6,9 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.model.declare import BUILD, SOURCES, argument, group, option
-
-from ..request.shared_options import Choices
+from ..config.options import Choices
+from ..model.declare import BUILD, SOURCES, argument, group, option
 
 
 @dataclass(frozen=True, kw_only=True)

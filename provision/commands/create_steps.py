@@ -10,6 +10,10 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from .. import detect
+from ..config import options as where, project as inproject, record, request, rows
+from ..config.grants import read_user_grants
+from ..config.options import Choices
+from ..config.sources import read_locked_sources
 from ..environment import place, registry, state
 from ..environment.packages_to_replace import compare_locks, describe_changes
 from ..errors import BuildError, ResolveError, UsageError
@@ -27,16 +31,6 @@ from ..model import (
     RequestContext,
     find_lock_manager,
 )
-from ..request import (
-    load_profiles,
-    options_to_request,
-    package_sources,
-    paths_of_environment_and_cache as where,
-    project_options as inproject,
-    recall_and_record_options,
-)
-from ..request.shared_options import Choices
-from ..request.user_grants import read_user_grants
 from ..system import scratch_folders
 from ..wheels import pylock
 from . import create_from_bundle, interruption_message, keep_device_cuda_and_python, read_request
@@ -89,7 +83,7 @@ def _preview(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Pla
         plan = add_notes(plan, context, choices)
     else:
         lock = name_hosts(lock, choices, emit)
-        sources = package_sources.read_locked_sources(choices, lock)
+        sources = read_locked_sources(choices, lock)
         plan = name_configured(lock.plan, sources, (), where.get_cache_dir(choices))
     foresee(emit, env, lock)
     return plan
@@ -106,8 +100,8 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: 
         matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(lock)
     else:
         # An invalid option is reported before a damaged environment.
-        options_to_request.read_named(choices, load_profiles.load_all(choices))
-        matches = recall_and_record_options.is_same(before, wanted)
+        request.read_named(choices, rows.load_all(choices))
+        matches = record.is_same(before, wanted)
     if state.find_python(env) is None or not matches:
         if state.find_python(env) is not None and _can_change_in_place(env, choices, before, wanted):
             return change_in_place(emit, env, choices, how, lock)
@@ -134,7 +128,7 @@ def _reuse_or_build(emit: Emit, env: Path, choices: Choices, how: CreateOptions)
     verdict = read_kept_verdict(job, machine)
     environment = state.read_environment(env, changed=False)
     if verdict is None:
-        from provision.verify import drift
+        from ..verify import drift
 
         environment = dataclasses.replace(environment, drift=drift.find_drift(env, built).changes)
     plan = state.read_plan(env)
@@ -149,7 +143,7 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
     old, new = before.get("choices") or {}, wanted["choices"]
     differ = [
         f"{name.rstrip('_')}: {_format_value(old.get(name))}, now {_format_value(new.get(name))}"
-        for name in sorted(recall_and_record_options.list_differing(before, wanted) - {"config"})
+        for name in sorted(record.list_differing(before, wanted) - {"config"})
     ]
     refusal = f"{env} ({words}) was built with other options"
     return UsageError(
@@ -213,7 +207,7 @@ def _job(
         machine, sources, files = context.machine, context.sources, list_watched_files(choices, context)
     else:
         machine, lock = accept_lock(fixed_lock, how.compared(choices)), fixed_lock
-        sources = package_sources.read_locked_sources(choices, fixed_lock)
+        sources = read_locked_sources(choices, fixed_lock)
     lock = lock if choices.bundle else name_hosts(lock, choices, emit)
     if not any(b.index_urls for b in lock.plan.builds):
         # The lock of a file is installed by hash, from the indexes that are configured now.
@@ -268,7 +262,7 @@ def _can_change_in_place(env: Path, choices: Choices, before: dict[str, Any], wa
     if not before.get("choices"):
         return False
     old, new, plan = before["choices"], wanted["choices"], state.read_plan(env)
-    differs = recall_and_record_options.list_differing(before, wanted)
+    differs = record.list_differing(before, wanted)
     differs -= {
         k for k in ("device", "cuda", "python") if keep_device_cuda_and_python.is_kept(plan, k, new.get(k))
     }

@@ -6,10 +6,10 @@ import os
 import shlex
 from pathlib import Path
 
+from ..config import options, project as projects
 from ..environment import place
 from ..errors import UsageError
 from ..model import Emit, Event
-from ..request import paths_of_environment_and_cache, project_folder as projects
 from ..system import trust
 
 
@@ -21,7 +21,7 @@ def is_environment(word: str) -> bool:
     path = Path(word).expanduser()
     if path.is_dir():
         return projects.holds_python(path) or place.made_by_gpuenv(path)
-    return not path.exists() and not place.is_undisturbed(paths_of_environment_and_cache.make_absolute(path))
+    return not path.exists() and not place.is_undisturbed(options.make_absolute(path))
 
 
 def choose_env_to_change(emit: Emit, named: Path | None, option: str = "") -> Path:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.model.declare import argument, group, option
-
 from .. import detect
+from ..config import options as where, rows
+from ..config.options import Choices
+from ..config.target import read_json
 from ..errors import GpuenvError, LockError, UsageError
 from ..model import (
     Device,
@@ -28,9 +29,7 @@ from ..model import (
     drop_event,
     from_plain,
 )
-from ..request import load_profiles, paths_of_environment_and_cache as where
-from ..request.shared_options import Choices
-from ..request.target import read_json
+from ..model.declare import argument, group, option
 from ..system import untrusted
 from .diagnosed_environment import find_default_env, read_device, read_installed
 
@@ -73,7 +72,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     installed = None if env or machine or options.no_machine else read_installed()
     findings = find_causes(
         texts,
-        load_profiles.load_all(options.choices),
+        rows.load_all(options.choices),
         here,
         verdict,
         device=read_device(where.make_absolute(env)) if env else None,
@@ -178,7 +177,7 @@ def find_causes(
 def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
     """Return the findings in the log of a failed stage, without examining the machine again."""
     try:
-        known = load_profiles.load_all(Choices())
+        known = rows.load_all(Choices())
     except GpuenvError:
         return ()  # the profiles are broken too, but the stage's own failure is reported
     return find_causes([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
@@ -206,7 +205,7 @@ def read_machine(path: Path) -> Machine:
 
 def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Note what the user installed into a Colab runtime, and add it to the findings that it may explain."""
-    from provision.verify import changes
+    from ..verify import changes
 
     sites = [str(p) for p in sorted(Path("/usr/local/lib").glob("python3*/dist-packages"))]
     user_site = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config import options
+from ..config.project import find_active_env, find_project_env, is_present
 from ..errors import BuildError, DataError
 from ..model import Device
-from ..request import paths_of_environment_and_cache
-from ..request.project_folder import find_active_env, find_project_env, is_present
 
 if TYPE_CHECKING:
     from ..diagnose import Installed
@@ -40,7 +40,7 @@ def read_installed() -> Installed | None:
     reason_and_path = find_default_env()
     if reason_and_path is None:
         return None
-    why, env = reason_and_path[0], paths_of_environment_and_cache.make_absolute(reason_and_path[1])
+    why, env = reason_and_path[0], options.make_absolute(reason_and_path[1])
     return Installed(
         path=str(env),
         why=why,

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.model.declare import argument
-
+from ..config.edit import drop_packages, parse_package_name
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event, normalize_name
-from ..project.config.edit_packages import drop_packages, parse_package_name
+from ..model.declare import argument
 from .package_edit import EditOptions, PackageEdit, apply_edit
 
 

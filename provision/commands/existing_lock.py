@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..config import project as inproject, record, rows
+from ..config.options import Choices
+from ..config.project import find_project_folder
+from ..config.sources import is_current
 from ..environment import place, state
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..lock.update import solve_like
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
-from ..request import load_profiles, project_options as inproject, recall_and_record_options, upload_limits
-from ..request.project_folder import find_project_folder
-from ..request.shared_options import Choices
 from ..wheels import pylock
 from . import keep_device_cuda_and_python
 from .create_options import CreateOptions
@@ -44,7 +45,7 @@ def solve_or_read_lock(
     project_lock = _held(choices, context.target.platform) if choices.config else None
     files = inproject.list_files(choices, context.demands)
     same = project_lock is not None and inproject.is_same_inputs(project_lock.inputs, choices, files)
-    if project_lock and same and upload_limits.is_current(choices, project_lock):
+    if project_lock and same and is_current(choices, project_lock):
         why = _unfit(project_lock, choices, context)
         if why is None:
             get_locking(choices).check_hashes(project_lock, lock_name(choices), allow_md5=allow_md5)
@@ -196,12 +197,12 @@ def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
     the lock was solved with the same ones.
     """
     if lock is None:
-        return recall_and_record_options.without_own_packages(env_choices)
-    plain = recall_and_record_options.without_machine(env_choices)
+        return record.without_own_packages(env_choices)
+    plain = record.without_machine(env_choices)
     now = inproject.apply_project(plain)
-    demands = inproject.read_requirements(now, load_profiles.load_all(now), lock.plan.target)
+    demands = inproject.read_requirements(now, rows.load_all(now), lock.plan.target)
     same = inproject.is_same_inputs(lock.inputs, now, inproject.list_files(now, demands))
-    return plain if same else recall_and_record_options.without_own_packages(plain)
+    return plain if same else record.without_own_packages(plain)
 
 
 def _judged(
@@ -264,9 +265,9 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
     """
     if not (choices.config or choices.requirement or choices.project):
         return
-    demands = inproject.read_requirements(choices, load_profiles.load_all(choices), lock.plan.target)
+    demands = inproject.read_requirements(choices, rows.load_all(choices), lock.plan.target)
     files = inproject.list_files(choices, demands)
-    limited = upload_limits.is_current(choices, lock)
+    limited = is_current(choices, lock)
     if limited and _fits_options(lock, choices) and inproject.is_same_inputs(lock.inputs, choices, files):
         return
     note = f"{path.name} is for other requirements: comparing it with the current ones"

@@ -7,9 +7,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.model.declare import REQUIRED, argument, group, option
-
 from .. import export as stage
+from ..config import options as where, project as projects, rows
+from ..config.options import Choices
+from ..config.project import find_in_folder
 from ..environment import place, state
 from ..errors import LockError, UsageError
 from ..managers.protocol import locking
@@ -24,9 +25,7 @@ from ..model import (
     drop_event,
     make_lock_name,
 )
-from ..project.config.project_file import find_in_folder
-from ..request import load_profiles, paths_of_environment_and_cache as where, project_folder as projects
-from ..request.shared_options import Choices
+from ..model.declare import REQUIRED, argument, group, option
 from ..system import scratch_folders
 from ..system.output_file import (
     is_stdout,
@@ -133,7 +132,7 @@ def _describe_subject(
     options: ExportOptions, source: ExportSource, folder: Path, lock_file: Path, wheel: GpuenvWheel | None
 ) -> tuple[stage.Subject, list[str]]:
     """Return the values that an export is rendered from, and how the environment differs from its lock."""
-    form, images = options.form, load_profiles.load_all(options.choices).images
+    form, images = options.form, rows.load_all(options.choices).images
     installed, drift = installed_parts(source) if form == "cyclonedx" else (None, [])
     subject = stage.Subject(
         lock=source.lock, lock_file=lock_file.relative_to(folder).as_posix(), images=images,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import fleet
+from ..config import options as where, rows
+from ..config.hosts import FleetHosts, read_hosts
+from ..config.options import Choices
 from ..errors import UsageError
 from ..index.build_addresses import name_configured
 from ..model import Device, Emit, Event, HostClass
-from ..request import load_profiles, paths_of_environment_and_cache as where
-from ..request.fleet_targets import FleetHosts, read_hosts
-from ..request.shared_options import Choices
 from .host_classes_not_served_together import FleetPackages
 from .read_request import LOOKING, get_locking, judge_request
 
@@ -25,7 +25,7 @@ def plan_targets(
     Raises UsageError, MachineError, DataError, LockError.
     """
     get_locking(choices)
-    groups, left_out = read_hosts(targets, choices, load_profiles.load_all(choices), LOOKING)
+    groups, left_out = read_hosts(targets, choices, rows.load_all(choices), LOOKING)
     for group in groups:
         if not get_locking(group.choices).PLANS_FIRST:
             raise UsageError(

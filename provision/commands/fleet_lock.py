@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..config import project as inproject
+from ..config.options import Choices
+from ..config.project import find_project_folder
 from ..errors import LockError
 from ..lock.update import Upgrade, solve_like
 from ..model import (
@@ -22,9 +25,6 @@ from ..model import (
     RequestContext,
     make_lock_name,
 )
-from ..request import project_options as inproject
-from ..request.project_folder import find_project_folder
-from ..request.shared_options import Choices
 from ..system.output_file import refuse_to_replace
 from ..wheels import pylock
 from .fewest_plans_of_targets import plan_targets

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ..config.options import Choices
 from ..errors import LockError, ResolveError
 from ..fleet import Ask
 from ..lock.named import read_named_packages
 from ..lock.update import solve_like
 from ..lock.uv_errors import first_reason, is_named
 from ..model import Emit, Event, HostClass, Lock, Plan, Request, RequestContext, Target
-from ..request.shared_options import Choices
 from ..resolve.planner import plan_request
 
 _SHOWN = 3

@@ -8,10 +8,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from provision.model.declare import group, option
-
+from ..config.options import Choices
 from ..model import VENV_LOCK, Emit, Event, InitResult, Profiles, drop_event
-from ..request.shared_options import Choices
+from ..model.declare import group, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +26,13 @@ class InitOptions:
 
 def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
-    from ..project.init.folder_findings import PackageFacts
-    from ..project.init.write_project import write_project_files
-    from ..request import load_profiles
+    from ..config import rows
+    from ..config.write import write_project_files
+    from ..requirements.folder import PackageFacts
     from ..system import process
     from .gpuenv_wheel_for_exports import choose_recorded_source
 
-    known = load_profiles.load_all(options.choices)
+    known = rows.load_all(options.choices)
     names = PackageFacts(
         companions=map_companions(known),
         stack=list_stack_packages(known),

@@ -12,11 +12,11 @@ import dataclasses
 import sys
 from pathlib import Path
 
+from ..config import record
+from ..config.options import Choices
 from ..environment import kernel, state
 from ..errors import GpuenvError
 from ..model import CreateResult, Emit, Event, Plan, StepFailure
-from ..request import recall_and_record_options
-from ..request.shared_options import Choices
 from .create_options import CreateOptions
 from .create_steps import create
 from .verdict_inputs import is_good
@@ -28,7 +28,7 @@ _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main(
 
 def create_with_kernel(emit: Emit, path: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
     """Run `create`, and register a kernel if one is requested or exists already."""
-    if not how.kernel and not state.read_vouched(path, recall_and_record_options.KERNEL):
+    if not how.kernel and not state.read_vouched(path, record.KERNEL):
         return create(emit, path, choices, how)
     if not kernel.named(choices.with_):
         choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
@@ -52,7 +52,7 @@ def _registered(env: Path) -> str:
     plan = state.read_plan(env)
     made_of = ", ".join(f"{b.framework} {b.version}" for b in plan.builds) if plan else ""
     name = kernel.register(env, str(state.find_python(env)), made_of, [*_ourselves(), "run", "--exec"])
-    state.write_vouched(env, recall_and_record_options.KERNEL, {"name": name})
+    state.write_vouched(env, record.KERNEL, {"name": name})
     return name
 
 

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from ..config.options import Choices
 from ..environment import place, state
 from ..errors import BuildError, MachineError, ResolveError, UsageError
 from ..managers.protocol import locking
 from ..model import Plan, RequestContext
-from ..request.shared_options import Choices
 
 Judge = Callable[[Choices], RequestContext]
 RECREATE = "rebuild the environment with --recreate. The old environment is kept until the new one works"

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.model.declare import argument, group, option
-
+from ..config.options import Choices
+from ..config.project import apply_project
 from ..errors import UsageError
 from ..model import Emit, drop_event
-from ..request.project_options import apply_project
-from ..request.shared_options import Choices
+from ..model.declare import argument, group, option
 from ..system.output_file import is_stdout
 from . import target_option
 

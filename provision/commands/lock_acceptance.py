@@ -11,6 +11,9 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 
 from .. import detect
+from ..config import options as where, request, rows
+from ..config.grants import read_user_grants
+from ..config.options import Choices
 from ..errors import LockError, MachineError, MissingVariableError
 from ..managers.protocol import locking
 from ..model import (
@@ -25,13 +28,6 @@ from ..model import (
     RequestContext,
     Target,
 )
-from ..request import (
-    load_profiles,
-    options_to_request,
-    paths_of_environment_and_cache as where,
-    user_grants,
-)
-from ..request.shared_options import Choices
 from ..system import grants, process, untrusted
 from ..system.grants import REFERENCE
 from ..system.output_file import is_stream
@@ -68,7 +64,7 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
 def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
     """Raise LockError if a lock does not fit a target. `machine` is this one if the lock is installed here."""
     context = RequestContext(
-        request=Request(frameworks=()), target=target, machine=machine, profiles=load_profiles.load_all(choices),
+        request=Request(frameworks=()), target=target, machine=machine, profiles=rows.load_all(choices),
         supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
     locking(lock.manager).check(lock, context)
@@ -85,7 +81,7 @@ def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock
     Raises LockError, and GrantError for an address with a variable that the user did not grant.
     """
     platform = platform or choices.platform or detect.detect(()).target.platform
-    lock = get_locking(choices).read_lock(path, platform, lambda: load_profiles.load_all(choices))
+    lock = get_locking(choices).read_lock(path, platform, lambda: rows.load_all(choices))
     if not choices.bundle:  # its packages come from its folder
         check_grants(lock, path, choices)
     return lock
@@ -99,7 +95,7 @@ def check_grants(lock: Lock, path: Path, choices: Choices) -> None:
     addresses = [p.url for p in lock.packages if grants.names_in(p.url)]
     if not addresses:
         return
-    user_grants.read_user_grants(choices)
+    read_user_grants(choices)
     lines = untrusted.read_text(path).splitlines()
     for address in addresses:
         bare = address.removeprefix("git+")  # the file has a commit on another line
@@ -115,8 +111,8 @@ def name_hosts(lock: Lock, choices: Choices, emit: Emit) -> Lock:
 
     Return the lock with this note in its plan. Packages of indexes come from the configured ones, by hash.
     """
-    user_grants.read_user_grants(choices)
-    known = {grants.origin(row.url) for row in load_profiles.load_all(choices).indexes}
+    read_user_grants(choices)
+    known = {grants.origin(row.url) for row in rows.load_all(choices).indexes}
     direct = [p for p in lock.packages if p.index is None and not p.is_conda]
     servers: dict[str, list[str]] = {}
     for package in direct:
@@ -136,7 +132,7 @@ def _check_frameworks(plan: Plan, choices: Choices) -> None:
     """Raise LockError if a requested framework is not in the lock's plan."""
     if not choices.framework:
         return
-    wanted, _ = options_to_request.read_named(choices, load_profiles.load_all(choices))
+    wanted, _ = request.read_named(choices, rows.load_all(choices))
     locked = {b.framework: b.version for b in plan.builds}
     for one in wanted:
         if one.name not in locked or not SpecifierSet(one.specifier).contains(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..bundle import locks_of
+from ..config.options import Choices
 from ..lock.update import Upgrade
 from ..model import Bundle, Emit, Event, Fleet, Lock, UnservedHosts, as_plain
-from ..request.shared_options import Choices
 from .bundle_lock import LockForBundle, digest_options, is_begun
 from .fleet_lock import PlanTask, plan_locks, solve_lock
 from .lock_acceptance import read_lock, virtual_packages

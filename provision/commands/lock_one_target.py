@@ -10,12 +10,12 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from ..config import project as inproject
+from ..config.options import Choices
+from ..config.project import find_project_folder
 from ..errors import LockError
 from ..lock.update import Upgrade, solve_like
 from ..model import Emit, Event, Lock, Plan, make_lock_name
-from ..request import project_options as inproject
-from ..request.project_folder import find_project_folder
-from ..request.shared_options import Choices
 from ..resolve.extras import disagreements_of
 from ..system.output_file import refuse_to_replace
 from .default_env import note_project

@@ -12,10 +12,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ..config import options, rows
+from ..config.options import Choices
 from ..environment.distributions import find_distribution, find_sites
 from ..model import Emit, Event, Lock, LockedPackage, Satellite, normalize_name
-from ..request import load_profiles, paths_of_environment_and_cache
-from ..request.shared_options import Choices
 from ..wheels.measured_rows_cache import MeasuredRows
 from ..wheels.system_needs import is_compiled_wheel
 
@@ -33,7 +33,7 @@ class Measuring:
 
     def measure(self, prefix: Path) -> None:
         """Measure the wheels installed so far that have no row."""
-        kept = MeasuredRows(paths_of_environment_and_cache.get_cache_dir(self.choices))
+        kept = MeasuredRows(options.get_cache_dir(self.choices))
         infos = {}
         for package in self.lock.packages:
             if package not in self._seen and package.sha256 not in kept and self._counts(package):
@@ -70,13 +70,13 @@ class Measuring:
         return any(
             row.package == package.name and row.platform == self.lock.plan.platform
             and _series(row.version) == _series(package.version)
-            for row in load_profiles.load_all(self.choices).satellites
+            for row in rows.load_all(self.choices).satellites
         )  # fmt: skip
 
 
 def measured_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
     """Return the rows of a lock's wheels that were measured on this machine."""
-    kept = MeasuredRows(paths_of_environment_and_cache.get_cache_dir(choices))
+    kept = MeasuredRows(options.get_cache_dir(choices))
     packages = lock.packages if lock else ()
     return tuple(row for p in packages for row in kept.of([p.sha256], lock.plan.platform if lock else ""))
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..config import rows
+from ..config.options import Choices
 from ..model import Emit, Event, Lock, LockedPackage, PackageSources
-from ..request import load_profiles
-from ..request.shared_options import Choices
 from ..system import process
 from ..wheels.system_needs import SystemNeeds, needs_of, needs_of_installed
 
@@ -70,12 +70,11 @@ def _of_glibc(needs: dict[LockedPackage, SystemNeeds], lock: Lock) -> list[str]:
 
 
 def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -> list[str]:
-    from provision.verify import fixes
-    from provision.verify.loader import Loader
-
     from ..system.elf import ElfError
+    from ..verify import fixes
+    from ..verify.loader import Loader
 
-    known = load_profiles.load_for_verdict(choices)
+    known = rows.load_for_verdict(choices)
     named = {row.soname for row in known.system_libraries}
     wanted = {p: [n for n in need.libraries if n in named] for p, need in needs.items()}
     if not any(wanted.values()):

@@ -8,9 +8,9 @@ import shutil
 
 from packaging.requirements import Requirement
 
+from ..config import rows
+from ..config.options import Choices
 from ..model import CudaCompiler, Emit, Event, Plan
-from ..request import load_profiles
-from ..request.shared_options import Choices
 from ..system import process, trust
 from .read_request import LOOKING
 
@@ -30,7 +30,7 @@ def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:
         return None
     if plan.platform != LOOKING.platform:
         return None
-    row = next((row for row in load_profiles.load_all(choices).compilers if row.cuda == cuda), None)
+    row = next((row for row in rows.load_all(choices).compilers if row.cuda == cuda), None)
     return _problem(row) if row and row.extras else None
 
 

@@ -11,23 +11,17 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from provision.model.declare import BUILD, group, option
-
+from ..config import options as where, project as inproject, record, rows
+from ..config.edit import write_files
+from ..config.file import CONFIG_NAME
+from ..config.options import Choices
+from ..config.project import find_project_folder, locate_project_file
+from ..config.record import others
 from ..environment import place, state
 from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
-from ..project.config.edit_packages import write_files
-from ..project.config.key_forms import CONFIG_NAME
-from ..request import (
-    load_profiles,
-    paths_of_environment_and_cache as where,
-    project_options as inproject,
-    recall_and_record_options,
-)
-from ..request.project_folder import find_project_folder, locate_project_file
-from ..request.recall_and_record_options import others
-from ..request.shared_options import Choices
+from ..model.declare import BUILD, group, option
 from ..wheels import pylock
 from . import interruption_message, keep_device_cuda_and_python
 from .create_options import CreateOptions
@@ -154,12 +148,10 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
 def _as_made(env: Path, base: Choices) -> Choices:
     """Return the options that the environment was made with. Folders of wheels that are named now are added."""
     state.require_vouched(env)
-    recorded = recall_and_record_options.recall_options(
-        env, base, {name for name in _OWN if getattr(base, name)}
-    )
+    recorded = record.recall_options(env, base, {name for name in _OWN if getattr(base, name)})
     links = list(dict.fromkeys([*recorded.find_links, *base.find_links]))
     binary = list(dict.fromkeys([*recorded.only_binary, *base.only_binary]))
-    more = recall_and_record_options.record(Choices(find_links=links, only_binary=binary))
+    more = record.record(Choices(find_links=links, only_binary=binary))
     return dataclasses.replace(recorded, find_links=links, only_binary=binary, typed=recorded.typed | more)
 
 
@@ -180,7 +172,7 @@ def _in_project(
         keep_device_cuda_and_python.refuse_cuda_for_cpu(near.plan, solved.lock.plan, edit.description)
     edit.write(file)
     choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.chosen([text])])
-    choices = dataclasses.replace(choices, typed=recall_and_record_options.record(choices))
+    choices = dataclasses.replace(choices, typed=record.record(choices))
     return inproject.apply_project(choices), solved.write()
 
 
@@ -196,7 +188,7 @@ def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
         choices = _of_its_lock(choices, pylock.read_in(env / place.MARK))
     edit.check(choices.with_, None)
     changed = dataclasses.replace(choices, with_=edit.chosen(choices.with_))
-    return dataclasses.replace(changed, typed=recall_and_record_options.record(changed))
+    return dataclasses.replace(changed, typed=record.record(changed))
 
 
 def _of_its_lock(choices: Choices, lock: Lock) -> Choices:
@@ -213,7 +205,7 @@ def _of_its_lock(choices: Choices, lock: Lock) -> Choices:
     planned = {Requirement(text).name for b in lock.plan.builds for text in b.requirements}
     planned = (
         {canonicalize_name(n) for n in planned}
-        | inproject.list_stack_packages(load_profiles.load_all(choices))
+        | inproject.list_stack_packages(rows.load_all(choices))
         | {"pip"}
     )
     rest = [p for p in lock.packages if canonicalize_name(p.name) not in planned]

@@ -17,6 +17,7 @@ from packaging.version import Version
 
 from ..bundle import wheels
 from ..bundle.files import Item, channel_file
+from ..config import options as where
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
 from ..index.download_files import FileRequest
@@ -31,7 +32,6 @@ from ..lock.pinned import lock_plan
 from ..managers.conda import engine as conda
 from ..managers.protocol import locking
 from ..model import Emit, Event, LockedPackage, Plan, drop_event
-from ..request import paths_of_environment_and_cache as where
 from ..system import process
 from ..system.redaction import clean, redact
 from ..system.untrusted import file_name_of_url

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from provision.model.declare import argument, group, option
-
 from .. import profiles
+from ..config import rows
+from ..config.options import Choices, get_cache_dir
 from ..errors import DataError, UsageError
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
 from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
+from ..model.declare import argument, group, option
 from ..profiles import measure
 from ..profiles.files import check_table, difference, documents, dump, read_file
 from ..profiles.measure.reader import Reader, row_name
 from ..profiles.tables import FILES, Table
-from ..request import load_profiles
-from ..request.paths_of_environment_and_cache import get_cache_dir
-from ..request.shared_options import Choices
 from ..system import process, write_inside_folder
 from ..system.cache import cache_folder
 
@@ -122,7 +120,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
     tables = []
     for name in options.names or measure.DEFAULT:
         emit(Event(kind="start", stage="profiles", text=f"reading the releases of {name} from the index"))
-        tables += _renewed(reader, name, options.profiles or load_profiles.own_profiles())
+        tables += _renewed(reader, name, options.profiles or rows.own_profiles())
     for problem in reader.problems:
         emit(Event(kind="warning", stage="profiles", text=f"left out: {problem}"))
     return ProfileTables(tables=tuple(tables))
@@ -130,7 +128,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
 
 def _folders(choices: Choices) -> list[Path]:
     """Return gpuenv's own folder, then the overlays."""
-    return [profiles.directory(), *load_profiles.list_overlays(choices)]
+    return [profiles.directory(), *rows.list_overlays(choices)]
 
 
 def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config import rows
+from ..config.record import OwnProject, read_own_project
 from ..errors import UsageError
 from ..model import Check, Emit, Event
-from ..request import load_profiles
-from ..request.recorded_project import OwnProject, read_own_project
 from ..system import process
 
 if TYPE_CHECKING:
-    from provision.verify.checks import CheckOutcome, MissingTool, PlacedCheck
-
+    from ..config.options import Choices
     from ..model import Environment, Finding, Verdict
-    from ..request.shared_options import Choices
     from ..verify import Options
+    from ..verify.checks import CheckOutcome, MissingTool, PlacedCheck
     from .verify_packages import Examination
 
 _TIMED_OUT = 124
@@ -49,7 +48,7 @@ class PlannedChecks:
     @property
     def placed(self) -> tuple[PlacedCheck, ...]:
         """The checks with their folders: the project's, or the current one for a command of the command line."""
-        from provision.verify.checks import PlacedCheck
+        from ..verify.checks import PlacedCheck
 
         project_folder = self.project.file.parent if self.project and not self.project.problem else None
         checks = self.project.checks if self.project else ()
@@ -61,7 +60,7 @@ class PlannedChecks:
 
 def read_options(texts: Sequence[str]) -> tuple[Check, ...]:
     """Return the checks that a command line asks for. Raises UsageError."""
-    from ..project.config.checks import read_check
+    from ..config.file import read_check
 
     checks: dict[str, Check] = {}
     for text in texts:
@@ -95,7 +94,7 @@ def run_project_checks(
 
 
 def _with_checks(examined: Examination, verdict: Verdict, planned: PlannedChecks, emit: Emit) -> Verdict:
-    from provision.verify import checks
+    from ..verify import checks
 
     env, choices, options = examined.env, examined.choices, examined.options
     placed, project = planned.placed, planned.project
@@ -126,8 +125,7 @@ def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -
 
 def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Finding, ...]:
     """Diagnose a failed check from what it printed and how it ended."""
-    from provision.verify.checks import make_command
-
+    from ..verify.checks import make_command
     from .program_evidence import describe_exit
     from .run import explain_failure
 
@@ -152,7 +150,7 @@ def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
     next."""
     from ..profiles.findings import make_finding
 
-    rules = {rule.name: rule for rule in load_profiles.load_all(choices).failures}
+    rules = {rule.name: rule for rule in rows.load_all(choices).failures}
     fixes = [(rules[m.rule].fix or "").replace("3.X", m.python) for m in missing]
     return make_finding(
         "compiler_parts_missing",

@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import detect
+from ..config import options, request, rows, target as targets
+from ..config.options import Choices
+from ..config.sources import check_limits
+from ..config.target import MachineReader
 from ..errors import MachineError
 from ..model import (
     Emit,
@@ -20,9 +24,6 @@ from ..model import (
     Target,
     TransitiveFrameworks,
 )
-from ..request import check_option_values, load_profiles, options_to_request, target as targets, upload_limits
-from ..request.shared_options import Choices
-from ..request.target import MachineReader
 
 if TYPE_CHECKING:
     from ..managers.protocol import Locking
@@ -54,9 +55,9 @@ def get_locking(choices: Choices) -> Locking:
     """Return the locking half of the chosen manager. Raises UsageError for an unknown one."""
     from ..managers.protocol import locking
 
-    check_option_values.check_values(choices)
+    options.check_values(choices)
     chosen = locking(choices.manager)
-    upload_limits.check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
+    check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
     return chosen
 
 
@@ -67,11 +68,11 @@ def _judged(choices: Choices, emit: Emit, *, reading: bool) -> RequestContext:
         return required_frameworks(plan, sources, needs, emit, reading=reading)
 
     plans_first = get_locking(choices).PLANS_FIRST
-    return options_to_request.read_context(choices, LOOKING, bring, reading=reading, plans_first=plans_first)
+    return request.read_context(choices, LOOKING, bring, reading=reading, plans_first=plans_first)
 
 
 def described_target(choices: Choices) -> Target | None:
     """Return the target that the options describe, or None if they mean this machine. Raises UsageError."""
     if not choices.elsewhere:
         return None
-    return targets.read_request_target(choices, load_profiles.load_all(choices), LOOKING)[1]
+    return targets.read_request_target(choices, rows.load_all(choices), LOOKING)[1]

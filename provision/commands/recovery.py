@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..config import options as where
 from ..environment import place
 from ..errors import BuildError
 from ..model import Emit, Event
-from ..request import paths_of_environment_and_cache as where
 
 
 def roll_back_interrupted(emit: Emit, env: Path) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.model.declare import argument, group, option
-
+from ..config import options as where
+from ..config.options import Choices
 from ..environment import kernel, place, registry, transaction
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
-from ..request import paths_of_environment_and_cache as where
-from ..request.shared_options import Choices
+from ..model.declare import argument, group, option
 from ..system import process
 from . import interruption_message
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.model.declare import argument, group, option
-
+from ..config import options as where, project as inproject
+from ..config.options import Choices
+from ..config.sources import read_sources
 from ..environment import packages_to_replace as repairs, place, state
 from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
-from ..request import package_sources, paths_of_environment_and_cache as where, project_options as inproject
-from ..request.shared_options import Choices
+from ..model.declare import argument, group, option
 from ..system import process
 from ..wheels import pylock
 from .activate_command import activate_line
@@ -54,8 +54,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
 
     With `dry_run` return what would change.
     """
-    from provision.verify import drift  # imported late, for fast shell completion of ENV
-
+    from ..verify import drift  # imported late, for fast shell completion of ENV
     from .build_transaction import BuildJob
 
     path = where.make_absolute(choose_env_to_change(emit, options.env)).resolve()
@@ -72,7 +71,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         choices = _as_created(path, options.choices)
         lock = _lock_of(path)
         job = BuildJob(
-            env=path, lock=lock, choices=choices, sources=package_sources.read_sources(choices), emit=emit,
+            env=path, lock=lock, choices=choices, sources=read_sources(choices), emit=emit,
             verify=None if options.verify else False, checks=options.checks,
         )  # fmt: skip
         done = _repaired(

@@ -11,15 +11,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
-from provision.model.declare import argument, option
-
 from .. import __version__, detect, report as stage
+from ..config import options as o, options as where
+from ..config.project import find_project_env
+from ..config.sources import read_sources
 from ..environment import place, state
 from ..environment.place import locate_environment
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
-from ..request import package_sources, paths_of_environment_and_cache as where, shared_options as o
-from ..request.project_folder import find_project_env
+from ..model.declare import argument, option
 from ..system import process
 from ..system.output_file import is_stdout
 from ..wheels import pylock
@@ -86,7 +86,7 @@ def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> stage.Repor
     if there and not ours:
         environment = locate_environment(path) if env else tried(lambda: locate_environment(path))
         path = Path(environment.path) if environment else path
-    sources = tried(lambda: package_sources.read_sources(o.Choices()))
+    sources = tried(lambda: read_sources(o.Choices()))
     return stage.ReportFacts(
         gpuenv=__version__,
         python=platform.python_version(),

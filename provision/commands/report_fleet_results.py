@@ -8,9 +8,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from ..config.options import STDIN
 from ..errors import UsageError
 from ..model import Emit, Event, FleetResults, from_plain
-from ..request.shared_options import STDIN
 from ..system import untrusted
 from ..system.output_file import refuse_to_replace
 from ..system.redaction import redact_value

@@ -9,19 +9,15 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from provision.model.declare import group, option
-
 from .. import detect
+from ..config import options as where, project as inproject
+from ..config.options import Choices
+from ..config.rows import load_all
+from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.build_addresses import name_configured
 from ..model import Emit, Event, Fleet, Lock, Plan, Profiles, RequestContext, drop_event, normalize_name
-from ..request import (
-    package_sources,
-    paths_of_environment_and_cache as where,
-    project_options as inproject,
-)
-from ..request.load_profiles import load_all
-from ..request.shared_options import Choices
+from ..model.declare import group, option
 from ..resolve.pip import install_lines, pip_gaps
 from ..resolve.planner import plan_request
 from ..system.redaction import redact
@@ -110,7 +106,7 @@ def add_pip(
     """Return the plan with the commands of pip that install it, and notes on what they leave out."""
     if not plan.builds:
         return plan
-    addresses = package_sources.list_index_addresses(choices, data)
+    addresses = list_index_addresses(choices, data)
     indexes = {name: redact(url) for name, url in addresses.items()}
     direct = [p for p in lock.packages if p.index is None and p.url.startswith("http")] if lock else []
     prebuilt = {p.name: f"{p.name} @ {p.url}" for p in direct}

@@ -11,23 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.model.declare import argument, group, option
-
 from .. import detect
+from ..config import options as where, rows
+from ..config.options import Choices
+from ..config.project import find_project_env, locate_project_file
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, Finding, RunResult, drop_event
-from ..request import load_profiles, paths_of_environment_and_cache as where
-from ..request.project_folder import find_project_env, locate_project_file
-from ..request.shared_options import Choices
+from ..model.declare import argument, group, option
 from ..system import process, trust
 from ..system.process import read_limits_and_oom_kills
 from . import find_unsearched_tensorflow_folders, recovery
 from .default_env import choose_env_to_read
 
 if TYPE_CHECKING:
-    from provision.verify.settings import Suspect
-
     from ..diagnose import Ran
+    from ..verify.settings import Suspect
 
 _GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -169,7 +167,7 @@ def list_inside_folders(
 
     Removed are entries that would load another copy of a library of the environment.
     """
-    from provision.verify import settings  # imported late, so that the command line starts fast
+    from ..verify import settings  # imported late, so that the command line starts fast
 
     removed = [] if keep else _shadowing(root, environ)
     inner = settings.remove_suspects(environ, removed)
@@ -198,7 +196,7 @@ def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choi
     if not sys.platform.startswith("linux"):
         return
     version, missing = find_unsearched_tensorflow_folders.find_folders(
-        root, environ, lambda: load_profiles.load_all(choices)
+        root, environ, lambda: rows.load_all(choices)
     )
     if missing:
         entries = [*map(str, missing), environ.get("LD_LIBRARY_PATH", "")]
@@ -212,7 +210,7 @@ def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choi
 
 
 def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
-    from provision.verify import settings
+    from ..verify import settings
 
     brought = [
         str(file)
@@ -237,7 +235,7 @@ def explain_failure(
     from .diagnose import find_causes
     from .diagnosed_environment import read_device
 
-    known = load_profiles.load_all(choices)
+    known = rows.load_all(choices)
     text = [(name, [ended.stderr])]
     device = read_device(root)
     findings = find_causes(text, known, None, device=device, ran=how)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import verify
+from ..config import options as where
+from ..config.options import Choices
 from ..model import Emit
-from ..request import paths_of_environment_and_cache as where
-from ..request.shared_options import Choices
 from .verdict_inputs import machine_for_verdict
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ def run_verification(
     **options: Any,
 ) -> Verdict:
     """Return the verdict on an environment, compared with its lock if it has one."""
-    from ..request import load_profiles
+    from ..config import rows
 
     wanted = make_options(choices, options)
     read = begun.machine.result if begun and begun.machine else functools.cache(make_lock_reader(wanted))
     here = read().target if wanted.locked else None
-    known = load_profiles.load_for_verdict(choices).cudnn
+    known = rows.load_for_verdict(choices).cudnn
     baseline = verify.Baseline(lock=lock, releases=known, target=here, read_machine=read)
     verdict = verify.verify(env, wanted, baseline, emit=emit, early_probes=begun)
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed) if lock else ()

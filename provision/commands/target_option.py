@@ -7,9 +7,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from provision.model.declare import TARGET, option
-
-from ..request.shared_options import STDIN, Choices
+from ..config.options import STDIN, Choices
+from ..model.declare import TARGET, option
 
 NOT_SHARED = ("target",)
 """The options that commands for several targets declare themselves."""

@@ -11,14 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..config import project as inproject, record
+from ..config.options import Choices, get_cache_dir, make_absolute
+from ..config.project import digest_files
+from ..config.record import read_own_project
 from ..environment import place, registry, state
 from ..errors import BuildError
 from ..model import CreateResult, Emit, Event, Lock
-from ..project.config.digests_and_cached_config import digest_files
-from ..request import project_options as inproject, recall_and_record_options
-from ..request.paths_of_environment_and_cache import get_cache_dir, make_absolute
-from ..request.recorded_project import read_own_project
-from ..request.shared_options import Choices
 from ..system import process, untrusted
 from ..system.redaction import redact_value
 from .activate_command import activate_line
@@ -34,11 +33,11 @@ def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool)
     if state.find_python(env) is None or not state.is_vouched(env):
         return None
     before = state.read(env, "request.json") or {}
-    if not before or (env / place.MARK / recall_and_record_options.KERNEL).exists():
+    if not before or (env / place.MARK / record.KERNEL).exists():
         return None  # a kernel may have to be registered again
     choices = inproject.apply_project(choices)
     wanted = make_record(choices, None, (before.get("files") or {}).get("names", []))
-    if not recall_and_record_options.is_same(before, wanted):
+    if not record.is_same(before, wanted):
         return None
     machine = machine_for_verdict()
     digest = (state.read(env, "lock.json") or {}).get("digest")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ..errors import GpuenvError
 
 if TYPE_CHECKING:
+    from ..config.options import Choices
     from ..model import CreateResult, Device, Emit, Lock, Machine, Plan, Verdict
-    from ..request.shared_options import Choices
 
 
 def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
@@ -22,9 +22,8 @@ def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
 
 def explain_no_gpu(*, seconds: float = 30.0) -> str | None:
     """Return why the CPU is all that this machine has, or None if it has an NVIDIA GPU or its driver, working or not."""
-    from provision.detect.device import explain_cpu, list_nvidia_traces
-
     from .. import detect
+    from ..detect.device import explain_cpu, list_nvidia_traces
 
     machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"}, seconds=seconds)
     return None if machine.gpus or list_nvidia_traces(machine) else explain_cpu(machine)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from provision.model.declare import argument, group, option
-
+from ..config import options as where
+from ..config.options import Choices
 from ..environment import place, state
 from ..environment.place import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
@@ -25,8 +25,7 @@ from ..model import (
     find_lock_manager,
     make_lock_name,
 )
-from ..request import paths_of_environment_and_cache as where
-from ..request.shared_options import Choices
+from ..model.declare import argument, group, option
 from ..system import process
 from ..system.output_file import refuse_to_replace
 from ..verify import EarlyProbes, begin
@@ -166,7 +165,7 @@ def _for_cpu(env: Environment) -> bool:
 
 def _explain_cpu(begun: EarlyProbes) -> str | None:
     """Return why this machine has only the CPU, if no framework of an environment without a lock needs a GPU."""
-    from provision.verify.libraries import read_installed
+    from ..verify.libraries import read_installed
 
     return None if any(read_installed(begun.python_paths.result()).builds.values()) else explain_no_gpu()
 

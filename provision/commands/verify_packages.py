@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import verify
+from ..config import rows
+from ..config.options import Choices
 from ..model import Emit, Event, StageResult
-from ..request import load_profiles
-from ..request.shared_options import Choices
 
 if TYPE_CHECKING:
-    from provision.verify.libraries import PythonPaths
-    from provision.verify.loader import Package
-    from provision.verify.packages import Reading
-
     from ..model import Environment, Finding, Lock, Profiles, Verdict
+    from ..verify.libraries import PythonPaths
+    from ..verify.loader import Package
+    from ..verify.packages import Reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +43,9 @@ def make_reader(
     """Return a function that reads the installed packages while child processes run."""
 
     def read(python_paths: PythonPaths) -> Reading:
-        from provision.verify import packages
+        from ..verify import packages
 
-        return packages.read_packages(
-            env.python, python_paths, environ, load_profiles.load_for_verdict(choices)
-        )
+        return packages.read_packages(env.python, python_paths, environ, rows.load_for_verdict(choices))
 
     return read
 
@@ -80,7 +77,7 @@ def add_later_stages(
 def _packages(
     examined: Examination, emit: Emit, early_probes: verify.EarlyProbes
 ) -> tuple[StageResult, Sequence[Finding]]:
-    from provision.verify import packages
+    from ..verify import packages
 
     env, lock, choices, options = examined.env, examined.lock, examined.choices, examined.options
     surroundings = early_probes.python_paths.result()
@@ -103,7 +100,7 @@ def _known(lock: Lock | None, choices: Choices) -> Profiles:
     """Return the profile rows on libraries, and the rows measured on this machine."""
     from .measure_unknown_wheels import measured_rows
 
-    known = load_profiles.load_for_fixes(choices)
+    known = rows.load_for_fixes(choices)
     return dataclasses.replace(known, satellites=(*known.satellites, *measured_rows(lock, choices)))
 
 
@@ -113,9 +110,8 @@ def _required(
     """Return a function that selects the named packages and those that they always require."""
 
     def required(installed: Sequence[Package]) -> Collection[str]:
-        from provision.verify.packages import list_required
-
-        from ..request.recorded_packages import list_named_packages
+        from ..config.record import list_named_packages
+        from ..verify.packages import list_required
 
         names = list_named_packages(Path(env.path), lock, choices)
         if names is None:

@@ -18,9 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from provision.model import normalize_name
-from provision.system import untrusted
-from provision.system.file_digest import hash_readable
+from ..model import normalize_name
+from ..system import untrusted
+from ..system.file_digest import hash_readable
 
 _SUFFIX = ".dist-info"
 _CONDA_LIBRARIES = ("cudnn",)

@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from provision.errors import BuildError, UsageError
-from provision.model import Emit, Environment, Event, drop_event
-from provision.system import untrusted
-from provision.system.write_inside_folder import suggest_fix
-
+from ..errors import BuildError, UsageError
+from ..model import Emit, Environment, Event, drop_event
+from ..system import untrusted
+from ..system.write_inside_folder import suggest_fix
 from . import place_lock
 
 MARK = ".gpuenv"

@@ -19,9 +19,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.errors import BuildError
-from provision.system import trust, untrusted, write_inside_folder
-
+from ..errors import BuildError
+from ..system import trust, untrusted, write_inside_folder
 from .place import made_by_gpuenv, not_writable
 
 _MARK = ".gpuenv"

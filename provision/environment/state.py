@@ -18,8 +18,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.errors import BuildError, UsageError
-from provision.model import (
+from ..errors import BuildError, UsageError
+from ..model import (
     VENV_LOCK,
     InstalledPackage,
     InstallRecord,
@@ -28,15 +28,14 @@ from provision.model import (
     from_plain,
     normalize_name,
 )
-from provision.system import trust, untrusted, write_inside_folder
-from provision.system.redaction import redact_value
-
+from ..system import trust, untrusted, write_inside_folder
+from ..system.redaction import redact_value
 from . import registry
 from .distributions import list_info_folders, read_distributions
 from .place import MARK, get_old_path, made_by_gpuenv, not_writable
 
 if TYPE_CHECKING:
-    from provision.model import Environment, Lock, Machine, Plan, Verdict
+    from ..model import Environment, Lock, Machine, Plan, Verdict
 
 
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
@@ -129,7 +128,7 @@ def require_vouched(env: Path) -> None:
 
 
 def read_plan(env: Path) -> Plan | None:
-    from provision.model import Plan
+    from ..model import Plan
 
     data = read(env, "plan.json")
     return _parse(env, Plan, data) if data else None
@@ -137,7 +136,7 @@ def read_plan(env: Path) -> Plan | None:
 
 def read_verdict(env: Path) -> Verdict | None:
     """Return the verdict of this host, else the last one of another. Raises BuildError."""
-    from provision.model import Verdict
+    from ..model import Verdict
 
     data = read_last_verdict(env)
     return _parse(env, Verdict, data.get("verdict")) if data else None
@@ -217,7 +216,7 @@ def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
 
 def find_valid_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
     """Return the last passing verdict of this host if its conditions are unchanged, else None."""
-    from provision.model import Verdict
+    from ..model import Verdict
 
     data = read_last_verdict(env)
     kept = data.get("under") if data else None
@@ -233,7 +232,7 @@ def find_valid_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
 
 def read_environment(path: Path, *, changed: bool) -> Environment:
     """Return the built environment as a value."""
-    from provision.model import Environment
+    from ..model import Environment
 
     python = find_python(path)
     plan = read_plan(path)

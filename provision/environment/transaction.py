@@ -25,9 +25,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from provision.errors import BuildError, UsageError
-from provision.system.write_inside_folder import TooDeepError, find_links_out, write_file
-
+from ..errors import BuildError, UsageError
+from ..system.write_inside_folder import TooDeepError, find_links_out, write_file
 from . import place, state
 from .place import MARK, not_writable, refuse_mounts
 

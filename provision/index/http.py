@@ -19,11 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from provision import __version__
-from provision.errors import LockError
-from provision.system import process
-from provision.system.redaction import clean_line, redact
-
+from .. import __version__
+from ..errors import LockError
+from ..system import process
+from ..system.redaction import clean_line, redact
 from . import connection
 from .connection import opener
 from .pip_config import PipConfig

@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.errors import LockError
-from provision.model import PackageSources
-from provision.system import scratch_folders, trust
-
+from ..errors import LockError
+from ..model import PackageSources
+from ..system import scratch_folders, trust
 from . import uv_config
 
 _KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy", "no-index", "timeout",

@@ -7,9 +7,8 @@ import re
 import zipfile
 from pathlib import Path
 
-from provision.errors import LockError
-from provision.system.redaction import redact
-
+from ..errors import LockError
+from ..system.redaction import redact
 from .bounded_archive import read_member
 from .http import Http, parse_content_range
 from .simple_api import File

@@ -21,10 +21,9 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from provision.system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
-
 from ..errors import LockError
 from ..system.redaction import clean_line, redact
+from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
 from .http import Http, Response
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"

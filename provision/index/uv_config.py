@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from provision.errors import LockError
-from provision.system import trust
+from ..errors import LockError
+from ..system import trust
 
 _TEXTS = {
     "index-strategy": "UV_INDEX_STRATEGY",

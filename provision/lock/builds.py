@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from provision.resolve.choice import against, candidates
-from provision.resolve.question import major, meets, version
-
 from ..model import Build, FrameworkRequest, PassedOverBuild, Plan, RequestContext
+from ..resolve.choice import against, candidates
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS
 from ..resolve.planner import plan_request
-from ..resolve.question import Question, ask_on_all
+from ..resolve.question import Question, ask_on_all, major, meets, version
 
 
 @dataclass(frozen=True)

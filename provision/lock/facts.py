@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from provision.resolve.question import meets, version
-from provision.resolve.satellites import (
+from ..model import FRAMEWORKS, PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
+from ..resolve.question import Question, meets, version
+from ..resolve.satellites import (
     LockedSet,
     SatelliteRows,
     companions_of_builds,
@@ -16,9 +17,6 @@ from provision.resolve.satellites import (
     targets_of,
     without_kernels,
 )
-
-from ..model import FRAMEWORKS, PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
-from ..resolve.question import Question
 from .named import requirement
 
 Requires = Callable[[LockedPackage], "tuple[str, ...] | None"]

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from provision.resolve.question import meets, version
-from provision.resolve.satellites import lone_companions
-
 from ..errors import LockError
 from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, Plan
 from ..resolve.objections import objections
+from ..resolve.question import meets, version
+from ..resolve.satellites import lone_companions
 from ..wheels.cache_and_disk import size
 from .known import Known
 from .named import NamedPackage, name_of, requirement

@@ -13,9 +13,6 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from provision.resolve.question import allows, meets, version
-from provision.resolve.satellites import companion_names
-
 from ..detect import find_python
 from ..errors import LockError, ResolveError
 from ..index import pytorch_index
@@ -33,6 +30,8 @@ from ..model import (
     drop_event,
     normalize_name,
 )
+from ..resolve.question import allows, meets, version
+from ..resolve.satellites import companion_names
 from ..system.redaction import redact
 from ..wheels.pylock import is_source
 from . import reasons, retry

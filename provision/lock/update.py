@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from ..config.options import Choices, get_cache_dir
+from ..config.sources import apply_limit, limit_sources
 from ..errors import UsageError
 from ..model import Emit, Lock, Plan, RequestContext
-from ..request import upload_limits
-from ..request.paths_of_environment_and_cache import get_cache_dir
-from ..request.shared_options import Choices
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,8 @@ def solve_like(
     Versions of an existing lock stay where possible. The limit on uploads applies. Raises LockError, ResolveError, and
     UsageError for a named package that the lock does not have.
     """
-    limit = upload_limits.apply_limit(choices, lock, renewed=upgrade.all)
-    context = dataclasses.replace(context, sources=upload_limits.limit_sources(context.sources, limit))
+    limit = apply_limit(choices, lock, renewed=upgrade.all)
+    context = dataclasses.replace(context, sources=limit_sources(context.sources, limit))
     near = lock if lock and not upgrade.all and lock.plan.platform == context.target.platform else None
     if near and (unknown := [n for n in upgrade.names if n not in {p.name for p in near.packages}]):
         raise UsageError(f"--upgrade {unknown[0]}: the lock does not contain it")

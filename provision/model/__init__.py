@@ -14,16 +14,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers need all names
-    from provision.model.catalog import *
-    from provision.model.environment import *
-    from provision.model.fleet import *
-    from provision.model.machine import *
-    from provision.model.plan import *
-    from provision.model.request import *
-    from provision.model.results import *
-    from provision.model.serialize import *
-    from provision.model.verdict import *
-    from provision.model.words import *
+    from .catalog import *
+    from .environment import *
+    from .fleet import *
+    from .machine import *
+    from .plan import *
+    from .request import *
+    from .results import *
+    from .serialize import *
+    from .verdict import *
+    from .words import *
 
 _MODULES = {
     "words": "Device Manager Status Confidence Outcome FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event CPU_PACKAGES is_cpu_build FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package VENV_LOCK CONDA_LOCK LOCK_NAMES VENV_LOCKS VENV_CLASS_LOCKS UV_LOCK_FORMAT make_lock_name find_lock_target find_lock_manager is_venv_lock",

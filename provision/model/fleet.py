@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from provision.model.machine import Target
-from provision.model.plan import HostClass, Lock, Plan
-from provision.model.words import Device, Manager
+from .machine import Target
+from .plan import HostClass, Lock, Plan
+from .words import Device, Manager
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.model.words import Confidence
+from .words import Confidence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.model.machine import Target
-from provision.model.words import Device, Manager
+from .machine import Target
+from .words import Device, Manager
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from provision.model.catalog import Profiles
-from provision.model.machine import Machine, Target
-from provision.model.plan import PassedOverBuild
-from provision.model.verdict import Check
-from provision.model.words import Device, Manager
+from .catalog import Profiles
+from .machine import Machine, Target
+from .plan import PassedOverBuild
+from .verdict import Check
+from .words import Device, Manager
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

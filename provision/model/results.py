@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.model.environment import Environment
-from provision.model.machine import Finding, Machine
-from provision.model.plan import Lock, Plan
-from provision.model.verdict import Verdict
+from .environment import Environment
+from .machine import Finding, Machine
+from .plan import Lock, Plan
+from .verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

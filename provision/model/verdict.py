@@ -6,9 +6,9 @@ import shlex
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from provision.model.environment import EnvironmentChange
-from provision.model.machine import Evidence, Finding, LibraryFile
-from provision.model.words import Device, Outcome, Status
+from .environment import EnvironmentChange
+from .machine import Evidence, Finding, LibraryFile
+from .words import Device, Outcome, Status
 
 CheckKind = Literal["import", "run", "compile"]
 

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from provision import model
-from provision.errors import DataError
-from provision.system import trust
-
+from .. import model
+from ..errors import DataError
+from ..system import trust
 from .files import read_bytes, read_file
 from .tables import FILES, KINDS, Kind, Row, Table, row_key
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from provision import model
-from provision.system import trust, untrusted
-
+from .. import model
+from ..system import trust, untrusted
 from .tables import (
     FILES,
     KINDS,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from provision import model
+from .. import model
 
 Row = dict[str, Any]
 TABLE_KEYS = ("table", "framework", "source", "read", "kept", "note")

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from provision.errors import BuildError
-from provision.system import trust
+from ..errors import BuildError
+from . import trust
 
 _FILES = ("profiles-*", "project-*", "default-index-*", "pythons.json*")
 CacheFolder = Literal[

@@ -16,11 +16,11 @@ from framework_envs import framework_env, venv
 from provision import report
 from provision.commands import project_checks
 from provision.commands.verify_packages import Examination
+from provision.config.options import Choices
 from provision.environment import state
 from provision.errors import DataError, UsageError
 from provision.export import pages
 from provision.model import Machine, StageResult, Target, Verdict, as_document, from_plain
-from provision.request.shared_options import Choices
 from provision.system import trust
 from provision.verify import Options, locate_environment
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from provision.project.config.gpuenv_yaml import read_config
+from provision.config.file import read_config
 
 CARD = ("--driver", "580.65.06", "--gpu", "9.0")
 HERE = ("--python", "3.12", "--platform", "linux-x86_64", "--index", "pypi")

@@ -4,7 +4,7 @@ import pytest
 from environment_facts import installed
 from loopback import wheel_bytes
 
-from provision.project.config.gpuenv_yaml import read_config
+from provision.config.file import read_config
 
 SETUPTOOLS = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
 DETECTOR = f'{SETUPTOOLS}[project]\nname = "detector"\nversion = "7"\ndependencies = ["torch", "plain<2"]\n'

@@ -10,9 +10,9 @@ import tomllib
 from loopback import Index, serving
 from rows import rows
 
+from provision.config.sources import exclude_newer
 from provision.errors import UsageError
 from provision.index import uv
-from provision.request.upload_limits import exclude_newer
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--device", "cpu", "--python", HERE)

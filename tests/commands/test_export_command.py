@@ -15,8 +15,8 @@ import tomllib
 import yaml
 
 from provision.commands.export import _read_file_source, lock_text
+from provision.config.options import Choices
 from provision.model import as_plain
-from provision.request.shared_options import Choices
 from provision.wheels import pylock, pylock as lock
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

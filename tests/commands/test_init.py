@@ -10,10 +10,10 @@ import textwrap
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from provision.project.config.gpuenv_yaml import read_config
-from provision.project.init import edit_makefile, imports
-from provision.project.init.folder_findings import PackageFacts
-from provision.project.init.write_project import write_project_files
+from provision.config.file import read_config
+from provision.config.write import add_part, list_targets, write_project_files
+from provision.requirements import imports
+from provision.requirements.folder import PackageFacts
 
 YOLO = "# YOLOv5\nnumpy>=1.23\ntorch>=1.8.0  # see pytorch.org\ntorchvision>=0.9.0\n"
 
@@ -388,10 +388,10 @@ def test_any_makefile_that_works_goes_on_working(tmp_path, lines, end, crlf):
     before = (("\r\n" if crlf else "\n").join(lines) + end).encode()
     (work / "Makefile").write_bytes(before)
     goals = ("all", "env", "verify", "lock")
-    targets = edit_makefile._list_targets(before.decode())
+    targets = list_targets(before.decode())
     mine = [goal for goal in goals if goal in targets]
     said = make(work, "-n", *mine) if mine else None
-    part = edit_makefile.add_part(work / "Makefile", before)
+    part = add_part(work / "Makefile", before)
     (work / "Makefile").write_bytes(part.data)
     if said and said[0] == 0:
         assert make(work, "-n", *mine) == said

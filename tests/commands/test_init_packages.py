@@ -7,9 +7,8 @@ import textwrap
 import pytest
 from rows import rows
 
-from provision.project.config.gpuenv_yaml import read_config
-from provision.project.init import imports
-from provision.project.requirements import conda_environment
+from provision.config.file import read_config
+from provision.requirements import files, imports
 
 
 def write(folder, files):
@@ -128,7 +127,7 @@ def test_every_kind_of_entry_is_taken_over_or_named(gpuenv):
     ],
 )
 def test_a_conda_version_is_converted_to_pep_440(conda, expected):
-    assert conda_environment.convert_specifier(conda)[0] == expected
+    assert files.convert_specifier(conda)[0] == expected
 
 
 def test_cuda_comes_from_a_build_string_and_cpu_from_cpuonly(gpuenv):

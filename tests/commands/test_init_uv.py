@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from uv import find_uv_bin
 
-from provision.project.config.gpuenv_yaml import read_config
+from provision.config.file import read_config
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 INDEXES = """

@@ -11,11 +11,11 @@ from project_packages import about, sdist
 from wheel_pages import serving_pages
 
 from provision.commands.read_request import judge_request
+from provision.config.options import Choices
 from provision.lock.builds import Fitting
 from provision.lock.named import read_named_packages
 from provision.lock.pages import Pages
 from provision.model import LockedPackage, drop_event
-from provision.request.shared_options import Choices
 from provision.resolve.planner import plan_request
 
 HERE = "3.11"

@@ -11,8 +11,8 @@ from rows import rows
 
 from provision import model
 from provision.cli.command_table import ALIASES, COMMANDS, load_command
+from provision.config.file import read_config
 from provision.model.declare import iterate_options, make_flag
-from provision.project.config.gpuenv_yaml import read_config
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import command_reference  # scripts/ is no package

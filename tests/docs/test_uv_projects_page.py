@@ -11,7 +11,7 @@ import tomllib
 from loopback import Index, serving
 from uv import find_uv_bin
 
-from provision.project.config.gpuenv_yaml import read_config
+from provision.config.file import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "uv-projects.md").read_text(encoding="utf-8")

@@ -23,6 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from provision import bundle, profiles
 from provision.commands.diagnose import find_causes, read_machine
+from provision.config import target
+from provision.config.file import read_config
 from provision.environment import distributions, registry, state
 from provision.errors import GpuenvError
 from provision.index.http import Response
@@ -41,10 +43,7 @@ from provision.model import (
     as_document,
     as_plain,
 )
-from provision.project.config.gpuenv_yaml import read_config
-from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
-from provision.project.requirements.sorted_requirements import SortingRules
-from provision.request import target
+from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
 from provision.verify import drift, frameworks, libraries
 from provision.wheels import pylock
 from provision.wheels.pylock import read_in

@@ -11,15 +11,15 @@ from rows import rows
 
 from provision.commands.activate_command import activate_line
 from provision.commands.diagnose import read_machine
+from provision.config import target
+from provision.config.file import read_config
+from provision.config.project import read_cached_config
 from provision.environment import place, registry, state, transaction
 from provision.errors import BuildError, DataError, LockError, UsageError
 from provision.managers import venv
 from provision.managers.conda import foreign_locks as conda_foreign
 from provision.model import Lock, LockedPackage, PackageSources, Plan, Target, from_plain
 from provision.profiles import load
-from provision.project.config.digests_and_cached_config import read_cached_config
-from provision.project.config.gpuenv_yaml import read_config
-from provision.request import target
 from provision.system import process, untrusted
 from provision.verify import probe
 from provision.wheels import pylock

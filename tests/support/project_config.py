@@ -2,7 +2,7 @@
 
 import pytest
 
-from provision.project.config.gpuenv_yaml import read_config
+from provision.config.file import read_config
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ import textwrap
 
 import pytest
 
-from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
-from provision.project.requirements.sorted_requirements import SortingRules
+from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pytest
 
 from provision.cli import exit_codes
 from provision.errors import UsageError
-from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
-from provision.project.requirements.sorted_requirements import SortingRules
+from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
 
 LINUX = {
     "sys_platform": "linux",

@@ -12,6 +12,7 @@ from test_fleet import plans_of, smallest_partition
 
 from provision import fleet
 from provision.commands.host_classes_not_served_together import FleetPackages, SolvedPlan
+from provision.config.options import Choices
 from provision.lock.builds import Fitting
 from provision.model import (
     AvailableWheels,
@@ -25,7 +26,6 @@ from provision.model import (
     TargetGpu,
     drop_event,
 )
-from provision.request.shared_options import Choices
 
 PYTHON = "3.11"
 CAPABILITIES = ["7.0", "7.5", "8.0", "9.0", "10.0"]

@@ -17,10 +17,10 @@ BELOW = {"environment", "index", "profiles"}
 MAY = {
     "cli": {"show", "commands"},
     "commands": {
-        "lock", "request", "managers", "fleet", "bundle", "export", "report", *STAGES, "project", "wheels", *BELOW,
+        "lock", "config", "managers", "fleet", "bundle", "export", "report", *STAGES, "requirements", "wheels", *BELOW,
     },
-    "lock": {"resolve", "detect", "request", "managers", "wheels", *BELOW},
-    "request": {"project", "profiles", "resolve", "index", "environment"},
+    "lock": {"resolve", "detect", "config", "managers", "wheels", *BELOW},
+    "config": {"requirements", "templates", "profiles", "resolve", "index", "environment"},
     "managers": {"resolve", "wheels", "environment", "index"},
     **dict.fromkeys(STAGES, BELOW),
     **{name: {"resolve", "wheels", *BELOW} for name in ("fleet", "report")},
@@ -29,7 +29,7 @@ MAY = {
     "templates": set(),
     "wheels": {"environment", "index"},
     "profiles": {"index"},
-    "project": {"templates"},
+    "requirements": set(),
     "environment": set(),
     "index": set(),
     "show": set(),
@@ -44,7 +44,7 @@ ONLY_IN = {
     "subprocess": {"system"},
     "urllib.request": {"index"},
     "http.client": {"index"},
-    "yaml": {"profiles", "project", "managers", "export"},
+    "yaml": {"profiles", "config", "requirements", "managers", "export"},
 }
 
 

@@ -10,10 +10,9 @@ from provision.diagnose.lines import Line, read_exceptions
 from provision.errors import UsageError
 from provision.index import uv_failures
 from provision.lock import uv_errors
-from provision.project.requirements import conda_environment, poetry
-from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
-from provision.project.requirements.sorted_requirements import SortingRules
 from provision.report import anonymize
+from provision.requirements import files, poetry
+from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
 from provision.system import loader_cache
 from provision.verify import causes, disk
 from provision.verify.libraries import PythonPaths
@@ -70,7 +69,7 @@ READERS = {
     "names of boards": (facts.split_board_name, ("rtx1", "1")),
     "the loader's cache": (lambda t: loader_cache.parse_ldconfig(t, None), ("\n", "\n a (", " ")),
     "a poetry constraint": (quietly(lambda t: poetry._convert_clauses(t, "a")), (" ", "\n", "a ,")),
-    "an environment file of conda": (quietly(conda_environment.convert_specifier), ("\n", " ", "= ")),
+    "an environment file of conda": (quietly(files.convert_specifier), ("\n", " ", "= ")),
     "what a report hides": (lambda t: anonymize.anonymize_text(t, anonymize.PersonalData()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),
 }  # fmt: skip
 

@@ -59,10 +59,10 @@ def test_line_numbers_are_those_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("kind", "folder", "text"),
     [
-        ("error", "provision/request/", "unknown framework"),
+        ("error", "provision/config/", "unknown framework"),
         ("error", "provision/commands/", "--locked and --frozen cannot be used together"),
         ("hint", "provision/cli/", "ulimit"),
-        ("help", "provision/request/shared_options.py", "Python"),
+        ("help", "provision/config/options.py", "Python"),
         ("screen", "provision/show/", "possible fix"),
         ("file", "provision/export/", "docker build"),
         ("profile", "profiles/failures.yaml", "driver"),
@@ -83,7 +83,7 @@ def test_each_place_names_a_line_of_the_tree(listed: list[messages.Message]) -> 
 
 
 def test_a_kind_and_a_path_restrict_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    messages.main(["help", "provision/request"])
+    messages.main(["help", "provision/config"])
     rows = capsys.readouterr().out.splitlines()
     assert rows
-    assert all(row.startswith("provision/request") and ": help: " in row for row in rows)
+    assert all(row.startswith("provision/config") and ": help: " in row for row in rows)

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import example, given, strategies as st
 from rows import rows
 
+from provision.config.edit import add_packages
+from provision.config.file import parse_config, read_check
 from provision.errors import DataError
 from provision.model import Check, ProjectConfig, as_plain, from_plain
-from provision.project.config.checks import read_check
-from provision.project.config.edit_packages import add_packages
-from provision.project.config.gpuenv_yaml import parse_config
 
 EVERY = """\
 checks:

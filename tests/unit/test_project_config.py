@@ -12,10 +12,11 @@ from hypothesis import given, settings, strategies as st
 from project_config import path, read  # noqa: F401  # fixtures
 
 from provision.cli import exit_codes
+from provision.config import file
+from provision.config.file import read_config
 from provision.errors import DataError
 from provision.model import Check, ProjectConfig, ProjectTarget, as_plain
-from provision.project.config import key_forms, yaml_tree
-from provision.project.config.gpuenv_yaml import read_config
+from provision.requirements import nodes
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "gpuenv-yaml.md"
 
@@ -82,11 +83,11 @@ checks: [{import: cv2}, {run: python train.py --help, timeout: 60, name: train},
 
 
 def test_the_readers_keys_are_the_fields_of_the_values():
-    known = {*key_forms.WORDS, *key_forms.LISTS, "indexes", "targets", "checks", *key_forms.PROJECT}
+    known = {*file.WORDS, *file.LISTS, "indexes", "targets", "checks", *file.PROJECT}
     assert known == {f.name for f in dataclasses.fields(ProjectConfig)}
-    target = {*key_forms.TARGET_WORDS, *key_forms.TARGET_LISTS}
+    target = {*file.TARGET_WORDS, *file.TARGET_LISTS}
     assert target == {f.name for f in dataclasses.fields(ProjectTarget)}
-    assert set(key_forms.SAID_BY_FILE) < target
+    assert set(file.SAID_BY_FILE) < target
 
 
 @pytest.mark.parametrize("text", ["", "\n# nothing yet\n", "---\n", "null", "\ufeff"])
@@ -226,7 +227,7 @@ def test_an_alias_bomb_and_a_large_file_are_refused(path):
         f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)},*{chr(97 + i)}]\n" for i in range(20)
     )
     assert "anchor" in problems(path, bomb)[0]
-    assert "bytes" in problems(path, b"#" * (yaml_tree.MAX_BYTES + 1))[0]
+    assert "bytes" in problems(path, b"#" * (nodes.MAX_BYTES + 1))[0]
     assert "UTF-8" in problems(path, b"python: \xff")[0]
     assert len(problems(path, "a" * 100_000 + ": b")[0]) < 400
 
@@ -248,7 +249,7 @@ _SCALARS = st.text(max_size=8) | st.integers() | st.floats() | st.booleans() | s
 _TREES = st.recursive(
     _SCALARS | st.sampled_from(["torch", "numpy>=1", "3.11", "12.6", "https://h/x", "venv", "cuda"]),
     lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.sampled_from([*key_forms.WORDS, *key_forms.LISTS, "indexes", "targets", "node", "file", "gpus"]), inner, max_size=5),
+    | st.dictionaries(st.sampled_from([*file.WORDS, *file.LISTS, "indexes", "targets", "node", "file", "gpus"]), inner, max_size=5),
     max_leaves=12,
 )  # fmt: skip
 

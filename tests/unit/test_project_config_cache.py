@@ -10,10 +10,10 @@ import sys
 import pytest
 from project_config import path  # noqa: F401  # fixtures
 
+from provision.config import project, record
+from provision.config.options import Choices
+from provision.config.project import digest_files as digest_of, read_cached_config
 from provision.errors import DataError
-from provision.project.config.digests_and_cached_config import digest_files as digest_of, read_cached_config
-from provision.request import project_options, recall_and_record_options
-from provision.request.shared_options import Choices
 
 
 def test_the_second_read_needs_no_yaml(path, tmp_path):
@@ -21,7 +21,7 @@ def test_the_second_read_needs_no_yaml(path, tmp_path):
     cache = tmp_path / "cache"
     first = read_cached_config(path, cache)
     code = (
-        "import sys; from pathlib import Path; from provision.project.config.digests_and_cached_config import read_cached_config\n"
+        "import sys; from pathlib import Path; from provision.config.project import read_cached_config\n"
         f"found = read_cached_config(Path({str(path)!r}), Path({str(cache)!r}))\n"
         "print(found.targets['a'].gpus, 'yaml' in sys.modules, 'packaging' in sys.modules)"
     )
@@ -49,23 +49,20 @@ def test_comments_and_checks_do_not_change_what_is_asked_for(path):
     files, choices = [str(path)], Choices(framework=["torch"])
     path.write_text("frameworks: [torch]\n")
     before, exact = digest_of(files), digest_of(files, exact=True)
-    held = project_options.digest_inputs(choices, files)
+    held = project.digest_inputs(choices, files)
     path.write_text("# why\nframeworks:\n  - torch\nchecks:\n  - import: cv2\n")
     assert digest_of(files) == before and digest_of(files, exact=True) != exact
-    assert project_options.is_same_inputs(held, choices, files)
+    assert project.is_same_inputs(held, choices, files)
     path.write_text("frameworks: [torch]\npackages: [numpy]\n")
-    assert digest_of(files) != before and not project_options.is_same_inputs(held, choices, files)
+    assert digest_of(files) != before and not project.is_same_inputs(held, choices, files)
     path.write_text("frameworks: [torch]\nchecks: [oh]\n")
     assert digest_of(files) == digest_of(files, exact=True)  # which is invalid
     path.write_text("frameworks: [torch]\n")
     named = {"choices": {}, "lock": None, "files": {"names": files, "digest": before}}
     for digest, expected in ((before, True), (exact, False)):
-        assert (
-            recall_and_record_options.is_same({**named, "files": {"names": files, "digest": digest}}, named)
-            is expected
-        )
+        assert record.is_same({**named, "files": {"names": files, "digest": digest}}, named) is expected
     counted = hashlib.sha256((_counted(choices) + exact).encode()).hexdigest()
-    assert counted != held and project_options.is_same_inputs(counted, choices, files)
+    assert counted != held and project.is_same_inputs(counted, choices, files)
 
 
 def _counted(choices):
@@ -74,7 +71,7 @@ def _counted(choices):
                   "exclude_newer", "exclude_newer_except")  # fmt: skip
     of_the_plan = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc", "target_name", "device", "python",
                    "python_bounds", "cuda", "only_binary", "dependencies_only", "allow_old")  # fmt: skip
-    plain = project_options.as_plain_options(choices)
+    plain = project.as_plain_options(choices)
     kept = {k: v for k, v in plain.items() if k not in (*of_the_run, *of_the_plan)} | {"find_links": []}
     return json.dumps(kept, sort_keys=True)
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from project_config import path, read  # noqa: F401  # fixtures
 
+from provision.config import edit
+from provision.config.edit import add_packages, parse_package_name
+from provision.config.file import read_config
 from provision.errors import DataError, UsageError
-from provision.project.config import edit_packages
-from provision.project.config.edit_packages import add_packages, parse_package_name
-from provision.project.config.gpuenv_yaml import read_config
 
 _STYLES = {
     "absent": ("frameworks: [torch]  # mine\n", 'frameworks: [torch]  # mine\npackages:\n  - "six"\n'),
@@ -83,7 +83,7 @@ def test_an_entry_of_the_same_name_is_replaced(path, before, after):
 def test_a_bound_stays_where_the_added_package_names_none(path, entry, added, after):
     path.write_text(f'packages: ["six", "{entry}", "tqdm"]\n')
     assert add_packages(path, [added]).packages == ("six", after, "tqdm")
-    assert edit_packages.merge_packages([entry], [added]) == [after]
+    assert edit.merge_packages([entry], [added]) == [after]
 
 
 def test_a_linked_file_is_written_where_it_lies(path, tmp_path):
@@ -135,10 +135,10 @@ def test_several_files_are_written_or_none(tmp_path):
         {first: b"new", second: b"", tmp_path: b""},
     ):
         with pytest.raises(OSError):
-            edit_packages.write_files(contents)
+            edit.write_files(contents)
         assert first.read_bytes() == b"old"
         assert [p.name for p in tmp_path.iterdir()] == ["a"]
-    edit_packages.write_files({first: b"new", second: b"also"})
+    edit.write_files({first: b"new", second: b"also"})
     assert (first.read_bytes(), second.read_bytes()) == (b"new", b"also")
     assert second.stat().st_mode & 0o777 == 0o666 & ~umask()
 

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from rows import rows
 
-from provision.errors import DataError
-from provision.project.config.digests_and_cached_config import (
+from provision.config.edit import add_packages, drop_packages
+from provision.config.file import parse_config, read_config
+from provision.config.project import (
     digest_files,
+    find_in_folder,
+    find_project_file,
     name_watched_file,
     read_cached_config,
 )
-from provision.project.config.edit_packages import add_packages, drop_packages
-from provision.project.config.gpuenv_yaml import parse_config, read_config
-from provision.project.config.project_file import find_in_folder, find_project_file
+from provision.errors import DataError
 from provision.system.write_inside_folder import suggest_fix
 
 YAML = 'frameworks: ["torch>=2.6"]\n'

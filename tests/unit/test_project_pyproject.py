@@ -13,7 +13,7 @@ from rows import rows
 from provision.cli import exit_codes
 from provision.errors import GpuenvError, UsageError
 from provision.model import VersionBound
-from provision.project.requirements import poetry
+from provision.requirements import poetry
 
 
 def texts(found):

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from requirements_folder import LINUX, asked, elsewhere, folder, package, texts, write  # noqa: F401  # fixtures
 
-from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
-from provision.project.requirements.sorted_requirements import SortingRules
+from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
 
 
 def test_local_folders_wheels_and_archives_are_read(folder):

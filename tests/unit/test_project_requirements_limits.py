@@ -10,7 +10,7 @@ from requirements_folder import SHA, STACK, asked, elsewhere, folder, refusal, w
 
 from provision.cli import exit_codes
 from provision.errors import GpuenvError
-from provision.project.init import imports
+from provision.requirements import imports
 from provision.wheels import requirements_stated_in_source
 
 _WORDS = st.sampled_from(

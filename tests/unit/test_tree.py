@@ -5,7 +5,7 @@ import os
 import pytest
 
 from provision.errors import UsageError
-from provision.project import tree
+from provision.requirements import tree
 
 
 @pytest.fixture(autouse=True)

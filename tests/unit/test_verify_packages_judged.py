@@ -10,10 +10,10 @@ from environment_facts import own
 from framework_envs import venv
 from rows import rows
 
+from provision.config.options import Choices
+from provision.config.record import list_named_packages
 from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
 from provision.profiles import load
-from provision.request.recorded_packages import list_named_packages
-from provision.request.shared_options import Choices
 from provision.verify import Options
 from provision.verify.fixes import (
     LinuxDistribution,

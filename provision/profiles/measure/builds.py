@@ -17,9 +17,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from provision import model
-from provision.index.bounded_archive import MOST_LIBRARY, read_member
-from provision.index.read_architectures_from_stream import (
+from ... import model
+from ...index.bounded_archive import MOST_LIBRARY, read_member
+from ...index.read_architectures_from_stream import (
     ELF,
     PTX,
     FatBinaries,
@@ -31,8 +31,7 @@ from provision.index.read_architectures_from_stream import (
     read_fatbins,
     read_nvidia_folders,
 )
-from provision.index.remote_wheels import member
-
+from ...index.remote_wheels import member
 from .libraries import cuda_majors, cudnn_majors, measure_libraries
 from .reader import (
     GPU_NAMES,

@@ -11,10 +11,10 @@ import re
 import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
-from provision.index.bounded_archive import DAMAGED
-from provision.index.read_architectures_from_stream import read_fatbins
-from provision.system.elf import Elf, ElfError, parse
-from provision.system.elf_symbols import read_undefined_symbols
+from ...index.bounded_archive import DAMAGED
+from ...index.read_architectures_from_stream import read_fatbins
+from ...system.elf import Elf, ElfError, parse
+from ...system.elf_symbols import read_undefined_symbols
 
 if TYPE_CHECKING:
     import zipfile

@@ -20,14 +20,14 @@ from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from provision.errors import GpuenvError, LockError
-from provision.index.http import AT_ONCE, Http
-from provision.index.markers_and_tags_of_platform import CPYTHON, markers_of
-from provision.index.remote_wheels import open_wheel, read_metadata
-from provision.index.simple_api import File, project_files
-from provision.model import PLATFORMS
-from provision.system import trust
-from provision.system.redaction import redact
+from ...errors import GpuenvError, LockError
+from ...index.http import AT_ONCE, Http
+from ...index.markers_and_tags_of_platform import CPYTHON, markers_of
+from ...index.remote_wheels import open_wheel, read_metadata
+from ...index.simple_api import File, project_files
+from ...model import PLATFORMS
+from ...system import trust
+from ...system.redaction import redact
 
 Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
 Documents = dict[str, list[dict[str, Any]]]

@@ -20,14 +20,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import InvalidVersion, Version
 
-from provision import model
-from provision.errors import LockError
-from provision.index.bounded_archive import DAMAGED, read_of_sdist
-from provision.index.read_architectures_from_stream import FatBinaries, from_binaries
-from provision.index.simple_api import File
-from provision.system import untrusted
-from provision.system.elf import ElfError, read_elf
-
+from ... import model
+from ...errors import LockError
+from ...index.bounded_archive import DAMAGED, read_of_sdist
+from ...index.read_architectures_from_stream import FatBinaries, from_binaries
+from ...index.simple_api import File
+from ...system import untrusted
+from ...system.elf import ElfError, read_elf
 from .libraries import (
     LIBRARY,
     NVIDIA,

@@ -1,0 +1,211 @@
+"""The options that commands share, their values checked, and the paths that they mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..model import MANAGERS, PLATFORMS
+from ..model.declare import CHOICE, SOURCES, TARGET, option
+from ..system import trust
+
+if TYPE_CHECKING:
+    from ..model import Target
+
+
+def make_absolute(env: Path) -> Path:
+    """Return the absolute path. Links of the parent are followed; the last part is unchanged."""
+    env = Path.cwd() / env.expanduser()
+    return env.parent.resolve() / env.name
+
+
+def get_cache_dir(c: Choices) -> Path:
+    """Return the folder of gpuenv's cache: parsed profiles, compiled modules and bytecode of probes."""
+    import platformdirs
+
+    return trust.settle_cache((c.cache_dir or Path(platformdirs.user_cache_dir("gpuenv"))).absolute())
+
+
+_MEANT = {"gpu": "cuda", "nvidia": "cuda", "none": "cpu", "virtualenv": "venv", "mamba": "conda"}
+"""Words that are no value of an option, and the value that they mean."""
+_DRIVER_PLACE = "the driver version is at the top left of nvidia-smi"
+
+NONE = "false"
+"""The value of --exclude-newer that lifts a limit of the project."""
+
+
+def check_values(c: Choices) -> None:
+    """Raise UsageError for an invalid value of an flag. It names the most similar valid value."""
+    for flag, value, allowed in (
+        ("--manager", c.manager, MANAGERS),
+        ("--device", c.device, ("auto", "cuda", "cpu")),
+        ("--platform", c.platform, PLATFORMS),
+        ("--driver-os", c.driver_os, ("linux", "windows")),
+    ):
+        if value is not None and value not in allowed:
+            raise UsageError(
+                f"{flag} {value}: not one of {', '.join(allowed)}", hint=suggest_value(value, allowed)
+            )
+    if "://" not in c.index and c.index not in ("auto", "pypi", "pytorch"):
+        hint = suggest_value(c.index, ("auto", "pypi", "pytorch"))
+        raise UsageError(f"--index {c.index}: not auto, pypi, pytorch or a URL", hint=hint)
+    for flag, value, form in (
+        ("--driver", c.driver, r"\d{3,4}(\.\d+){0,3}"),
+        ("--glibc", c.glibc, r"2\.\d+"),
+        ("--python", c.python, r"3\.\d+(\.\d+)?"),
+        ("--cuda", c.cuda, r"\d+(\.\d+)?"),
+        ("--gpus", c.gpus, r"\d+(,\d+)*"),
+    ):
+        if value is not None and not re.fullmatch(form, value):
+            raise _wrong_form(flag, value)
+
+
+def _wrong_form(option: str, value: str) -> UsageError:
+    """Return the error for a version or list of another form. A CUDA version is often used as a driver
+    version."""
+    if option == "--driver" and re.fullmatch(r"\d{1,2}(\.\d+)?", value):
+        return UsageError(
+            f"--driver {value}: this looks like a CUDA version",
+            hint=f"{_DRIVER_PLACE}; for a CUDA release: --cuda {value}",
+        )
+    example = {"--driver": "535.129.03", "--glibc": "2.28", "--python": "3.11", "--cuda": "12.6"}
+    expected = f"a version such as {example[option]}" if option in example else "indexes such as 0,2"
+    return UsageError(
+        f"{option} {value}: expected {expected}", hint=_DRIVER_PLACE if option == "--driver" else None
+    )
+
+
+def suggest_value(word: str, allowed: tuple[str, ...] | list[str]) -> str | None:
+    """Return the similar valid word as a question, or None."""
+    meant = _MEANT.get(word.lower())
+    near = [meant] if meant in allowed else difflib.get_close_matches(word, allowed, n=1, cutoff=0.4)
+    return f"Did you mean {near[0]}?" if near else None
+
+
+STDIN = "-"
+"""The value of --target that reads hosts from standard input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The options of target, build and package sources, as the user wrote them."""
+
+    target: Path | None = option(
+        None, help="Plan for another machine: a file of `gpuenv detect --json`, or a target of gpuenv.yaml.",
+        panel=TARGET, complete="targets",
+    )  # fmt: skip
+    driver: str | None = option(
+        None,
+        help="Driver of the machine to plan for: a version (535.129.03), or a branch (535) for its first release.",
+        panel=TARGET,
+        complete="drivers",
+    )
+    driver_os: str | None = option(
+        None,
+        help="Operating system of the driver given with --driver: linux, or windows for WSL.",
+        panel=TARGET,
+    )
+    gpu: list[str] = option(
+        list,
+        help="GPU to plan for: a name (RTX 4090) or a compute capability (8.9). Repeatable.",
+        panel=TARGET,
+        complete="gpus",
+    )
+    gpus: str | None = option(None, help="Use only these GPUs of this machine, such as 0,2.", panel=TARGET)
+    platform: str | None = option(
+        None,
+        help="Platform to plan for: linux-x86_64, linux-aarch64 or windows-x86_64.",
+        panel=TARGET,
+        complete="platforms",
+    )
+    glibc: str | None = option(
+        None, help="glibc version of the machine to plan for, such as 2.28.", panel=TARGET
+    )
+    python: str | None = option(
+        None, help="Python version of the environment, such as 3.11.", panel=TARGET, complete="pythons"
+    )
+    python_bounds: str = ""  # of gpuenv.yaml, as ">=3.9"
+    framework: list[str] = option(
+        list, "--framework", "-f", help="torch, tensorflow, jax or onnxruntime, with optional bounds: 'torch>=2.6,<2.9'. Repeatable.",
+        panel=CHOICE, complete="frameworks",
+    )  # fmt: skip
+    with_: list[str] = option(
+        list,
+        "--with",
+        help="Add a package, such as torchvision or flash-attn; nvcc adds the CUDA compiler. Repeatable.",
+        panel=CHOICE,
+    )
+    requirement: list[Path] = option(
+        list, "--requirement", "-r", help="Add the packages of a requirements file. Repeatable.", panel=CHOICE
+    )
+    project: Path | None = option(
+        None, help="Add the project in this folder, which has a pyproject.toml.", panel=CHOICE
+    )
+    extra: list[str] = option(list, help="Include an extra of --project. Repeatable.", panel=CHOICE)
+    group: list[str] = option(list, help="Include a dependency group of --project. Repeatable.", panel=CHOICE)
+    cuda: str | None = option(
+        None, help="CUDA version of the build, such as 12 or 12.6.", panel=CHOICE, complete="cudas"
+    )
+    index: str = option("auto", help="Index of the frameworks: auto, pypi, pytorch or a URL.", panel=SOURCES)
+    manager: str = option(
+        "venv", help="Kind of environment: venv or conda.", panel=CHOICE, complete="managers"
+    )
+    channel: list[str] = option(list, help="conda channel: a name, URL or folder. Repeatable.", panel=SOURCES)
+    device: str = option(
+        "auto", help="Device to build for: auto, cuda or cpu.", panel=CHOICE, complete="devices"
+    )
+    find_links: list[str] = option(list, help="Folder or page with wheels. Repeatable.", panel=SOURCES)
+    offline: bool = option(False, help="Use no network. Use only the wheels of --find-links.", panel=SOURCES)
+    pre: bool = option(False, help="Allow pre-releases.", panel=CHOICE)
+    no_build: bool = option(False, help="Never build a package from source; use wheels only.", panel=SOURCES)
+    only_binary: list[str] = option(
+        list, help="Never build PKG from source; :all: means every package. Repeatable.",
+        panel=SOURCES, metavar="PKG",
+    )  # fmt: skip
+    exclude_newer: str | None = option(
+        None, help="Ignore files uploaded after a date (2026-01-31) or within a duration ('7 days'). The lock stores this limit. Use false to remove it.",
+        panel=SOURCES, metavar="DATE|DURATION",
+    )  # fmt: skip
+    exclude_newer_except: list[str] = option(
+        list, help="Do not apply --exclude-newer to this index: pypi, pytorch or a URL. Repeatable.",
+        panel=SOURCES, metavar="INDEX",
+    )  # fmt: skip
+    profiles: list[Path] = option(
+        list, help="Folder of profiles that extend gpuenv's own. Repeatable.", panel=SOURCES
+    )
+    cache_dir: Path | None = option(
+        None, help="Folder for the caches of gpuenv and the installer.", panel=SOURCES
+    )
+    trust_project: bool = option(
+        False,
+        help="Use project files, locks and environments that other users own or can write.",
+        panel=SOURCES,
+    )
+    # Set only from gpuenv.yaml: its path, the name of the target, and the indexes.
+    config: Path | None = None
+    target_name: str | None = None
+    indexes: dict[str, str] = field(default_factory=dict)
+    bundle: Path | None = None
+    dependencies_only: bool = False  # of gpuenv.yaml: project: {path: ., install: false}
+    # Only the options of command lines, as an environment records them.
+    typed: dict[str, Any] = field(default_factory=dict)
+    # The machine of an environment or a lock, used instead of this one.
+    planned: Target | None = None
+    # The names of all options on the command line, including those with a default value.
+    named: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the options describe another machine than this one."""
+        return bool(self.target or self.driver or self.gpu or self.planned)
+
+    def decided(self) -> frozenset[str]:
+        """Return the options that the user decides: those named, and those that differ from their default."""
+        default = Choices()
+        names = [f.name for f in dataclasses.fields(self) if f.name != "named"]
+        return self.named | {n for n in names if getattr(self, n) != getattr(default, n)}

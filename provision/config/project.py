@@ -1,0 +1,515 @@
+"""Find the project of the current folder, and combine what its file says with the options of a command."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from .. import __version__
+from ..environment import place
+from ..errors import DataError, UsageError
+from ..model import PackageSources, Profiles, ProjectConfig, ProjectRequirements, Target, as_plain, from_plain
+from ..requirements.nodes import MAX_BYTES, NotReadError
+from ..requirements.tree import find_root, refuse_outside
+from ..system import process, trust, untrusted
+from ..system.redaction import find_secrets
+from .file import CONFIG_NAME, PYPROJECT, TABLE, YAML_NAMES, read_table_of, remove_table
+from .grants import read_user_grants
+from .options import NONE, Choices, get_cache_dir, make_absolute
+
+
+def find_in_folder(folder: Path) -> Path | None:
+    """Return the file of a folder that describes its project, or None. Raises DataError if there are several."""
+    files = [folder / name for name in YAML_NAMES if (folder / name).is_file()]
+    if _has_table(folder / PYPROJECT, alone=not files):
+        files.append(folder / PYPROJECT)
+    if len(files) > 1:
+        names = " and ".join(
+            "[tool.gpuenv] of pyproject.toml" if f.name == PYPROJECT else f.name for f in files
+        )
+        raise DataError(
+            f"{names} describe the same project in {folder}",
+            hint="keep one: move the keys of the other into it, then delete the other",
+        )
+    return files[0] if files else None
+
+
+def find_project_file(start: Path, homes: Collection[Path]) -> Path | None:
+    """Return the project's file of `start` or of the nearest folder above it. Raises DataError.
+
+    A file above `start` decides which packages are installed. So the search ends at one of `homes`, at another file
+    system, at a folder of another user and at a folder that everyone can write to.
+    """
+    if file := find_in_folder(start):
+        return file
+    for folder in _list_own_parents(start, homes):
+        if file := find_in_folder(folder):
+            return file
+    return None
+
+
+def _list_own_parents(start: Path, homes: Collection[Path]) -> Iterator[Path]:
+    """Yield the folders above `start`, nearest first, up to the first that another user controls."""
+    if not hasattr(os, "geteuid"):
+        return  # this system has no user ids to compare
+    ends = {(status.st_dev, status.st_ino) for home in homes if (status := _stat(home))}
+    first = _stat(start)
+    if first is None or first.st_uid != os.geteuid() or (first.st_dev, first.st_ino) in ends:
+        return
+    for folder in start.parents:
+        status = _stat(folder)
+        if status is None or (status.st_dev, status.st_ino) in ends or status.st_dev != first.st_dev:
+            return
+        if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
+            return
+        yield folder
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _has_table(path: Path, *, alone: bool) -> bool:
+    """Return whether a pyproject.toml has `tool.gpuenv`.
+
+    Raises DataError for an invalid file, if no other file describes the project.
+    """
+    try:
+        data = untrusted.read_bytes(path, MAX_BYTES)
+    except OSError:
+        return False
+    try:
+        return read_table_of(data) is not None
+    except NotReadError as error:
+        if not alone or b"tool.gpuenv" not in data:
+            return False
+        raise DataError(f"{path} is invalid: {error.text}", hint="correct its syntax") from error
+
+
+_CACHE_FORMAT = "1"
+_TABLE_MARK = f"#{TABLE}"
+
+
+def name_watched_file(config: Path) -> str:
+    """Return the name of a project's file for `digest_files`. Of a pyproject.toml only `tool.gpuenv` counts."""
+    return f"{config}{_TABLE_MARK}" if config.name == PYPROJECT else str(config)
+
+
+def digest_files(files: Sequence[str], *, exact: bool = False) -> str:
+    """Return the sha256 of files: their names and bytes in order, and the reason for a file that cannot be read.
+
+    In a project's file only the keys that decide packages count, not comments and checks. With `exact` its bytes
+    count, as in earlier versions. In a pyproject.toml with a table `tool.gpuenv` the other tables count. Names are
+    relative to the common folder, so that a checkout elsewhere has the same digest.
+    """
+    total = hashlib.sha256(f"{_CACHE_FORMAT} {len(files)}".encode())
+    shared = os.path.commonpath([Path(f).absolute().parent for f in files]) if files else ""
+    for file in files:
+        name = os.path.relpath(Path(file).absolute(), shared)
+        try:
+            path = Path(file.removesuffix(_TABLE_MARK))
+            data = untrusted.read_bytes(path)
+            counted = data if exact else _select_deciding(path, data, of_table=file.endswith(_TABLE_MARK))
+            content = hashlib.sha256(counted).hexdigest()
+        except (OSError, ValueError) as error:  # a name with a NUL character raises ValueError
+            content = type(error).__name__
+        total.update(f"\0{name}\0{content}".encode("utf-8", "surrogateescape"))
+    return total.hexdigest()
+
+
+def _select_deciding(path: Path, data: bytes, *, of_table: bool) -> bytes:
+    """Return the part of a file that decides packages: in a valid project file every key but the checks."""
+    if path.name == PYPROJECT and not of_table:
+        return _select_other_tables(data)
+    if path.name not in YAML_NAMES and not of_table:
+        return data
+    try:
+        values = as_plain(dataclasses.replace(read_cached_config(path, None, data), checks=()))
+    except DataError:
+        return data
+    nothing = as_plain(ProjectConfig())  # a key of a later version must not change the digest
+    stated = {key: value for key, value in values.items() if value != nothing[key]}
+    return json.dumps(stated, sort_keys=True).encode()
+
+
+def _select_other_tables(data: bytes) -> bytes:
+    """Return the tables of a pyproject.toml other than `tool.gpuenv`, or all bytes without that table."""
+    try:
+        if read_table_of(data) is None:
+            return data
+        return json.dumps(remove_table(data), sort_keys=True, default=str).encode()
+    except NotReadError:
+        return data
+
+
+_READ: dict[str, ProjectConfig] = {}
+"""The projects that this process has parsed, by the key of their bytes."""
+
+
+def read_cached_config(path: Path, cache_dir: Path | None, data: bytes | None = None) -> ProjectConfig:
+    """Return the project of a file from the cache, or parse the file and cache it. Raises DataError.
+
+    The cache in `cache_dir` is JSON by the hash of the file's bytes, which avoids importing the YAML parser. `data`
+    are the bytes if the caller has read them.
+    """
+    from .file import parse_config, read_bytes
+
+    data = read_bytes(path) if data is None else data
+    form = PYPROJECT if path.name == PYPROJECT else ""
+    key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0{form}".encode() + data).hexdigest()
+    # A file with a password must not be copied into the cache.
+    has_secret = bool(find_secrets(data.decode("utf-8", "replace")))
+    kept = cache_dir / f"project-{key}.json" if cache_dir and not has_secret else None
+    config = _READ.get(key) or (_read_cache(kept) if kept else None)
+    if config is None:
+        config = parse_config(path.name, data)
+        if kept:
+            trust.write_cached(kept, json.dumps(as_plain(config), separators=(",", ":")))
+    _READ[key] = config
+    return config
+
+
+def _read_cache(path: Path) -> ProjectConfig | None:
+    """Return the cached project, or None if it is missing or damaged. The caller then writes it again."""
+    try:
+        return from_plain(ProjectConfig, json.loads(trust.read_cached(path)))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
+DEFAULT_ENV = Path(".venv")
+_ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+def locate_project_file() -> Path | None:
+    """Return the file that describes the project of this folder, or None. Raises DataError if there are
+    several."""
+    return find_project_file(Path.cwd(), _homes())
+
+
+def find_project_folder() -> Path:
+    """Return the folder of the project's file, or the current folder if there is no file."""
+    file = locate_project_file()
+    return file.parent if file else Path.cwd()
+
+
+def find_project_env() -> Path:
+    """Return the path of the project's environment, relative if the project is the current folder."""
+    folder = find_project_folder()
+    return DEFAULT_ENV if folder == Path.cwd() else folder / DEFAULT_ENV
+
+
+def find_active_env() -> tuple[str, Path] | None:
+    """Return the variable that names the active environment, and its path, or None."""
+    environ = process.environ()
+    for name in _ACTIVE:
+        path = Path(environ.get(name, ""))
+        if path.is_absolute() and holds_python(path):
+            return name, path
+    return None
+
+
+def is_present(env: Path) -> bool:
+    """Return whether an environment exists at a path, or an interrupted run left one beside it."""
+    path = make_absolute(env)
+    return path.exists() or path.is_symlink() or not place.is_undisturbed(path)
+
+
+def holds_python(path: Path) -> bool:
+    """Return whether a folder is an environment with a Python."""
+    return any((path / name).exists() for name in ("bin/python", "Scripts/python.exe", "python.exe"))
+
+
+def _homes() -> tuple[Path, ...]:
+    """Return the home folders of this user: that of HOME, and that of the user database."""
+    named = [process.environ().get("HOME", "")]
+    try:
+        import pwd
+
+        named.append(pwd.getpwuid(os.geteuid()).pw_dir)
+    except (ImportError, KeyError):
+        pass
+    return tuple(Path(home) for home in named if home.startswith("/"))
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_DEFAULT_MANAGER = Choices().manager
+# Options that a lock's digest leaves out: where and how gpuenv runs, and the properties of the machine,
+# which are in the lock's plan.
+_OF_THE_RUN = (
+    "cache_dir", "offline", "no_build", "config", "requirement", "project", "profiles", "target",
+    "exclude_newer", "exclude_newer_except",
+)  # fmt: skip
+_OF_THE_PLAN = (
+    "driver", "driver_os", "gpu", "gpus", "platform", "glibc", "target_name", "device", "python", "python_bounds",
+    "cuda",
+)  # fmt: skip
+
+
+def apply_project(c: Choices) -> Choices:
+    """Return the options merged with gpuenv.yaml.
+
+    If a framework is named, only the machine of a named target is merged. Raises DataError, UsageError.
+    """
+    read_user_grants(c)
+    file = locate_project_file()
+    named = str(c.target) if c.target and not c.target.exists() else None
+    if file is None:
+        if named:
+            raise UsageError(
+                f"--target {named}: no such file, and no {CONFIG_NAME} here that names it",
+                hint="write one with `gpuenv detect --json`",
+            )
+        return c
+    if c.framework and not named:
+        return c
+    said = read_cached_config(file, get_cache_dir(c))
+    if named:
+        c = _merge_target(c, said, named, file)
+    return c if c.framework else _merge_project(c, said, file)
+
+
+def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
+    """Merge the file into the options. Options override single values; lists are joined."""
+    root = file.parent
+    _refuse_outside(said, file)
+    of_file = root / said.project if said.project and not c.project else None
+    return dataclasses.replace(
+        c,
+        framework=list(said.frameworks),
+        with_=[*said.packages, *c.with_],
+        requirement=[*(root / r for r in said.requirements), *c.requirement],
+        project=c.project or of_file,
+        dependencies_only=of_file is not None and not said.install,
+        extra=[*said.extras, *c.extra],
+        group=[*said.groups, *c.group],
+        python=c.python or (said.python if _is_version(said.python) else None),
+        python_bounds="" if c.python or _is_version(said.python) else said.python or "",
+        cuda=c.cuda or said.cuda,
+        manager=said.manager or c.manager if c.manager == _DEFAULT_MANAGER else c.manager,
+        device=said.device or c.device if c.device == "auto" else c.device,
+        index=said.index or c.index if c.index == "auto" else c.index,
+        find_links=[*(_beside(root, f) for f in said.find_links), *c.find_links],
+        channel=[*c.channel, *said.channels],
+        indexes=said.indexes,
+        config=file,
+    )
+
+
+def _refuse_outside(said: ProjectConfig, file: Path) -> None:
+    """Raise UsageError if the file names a file or folder that is not in its tree."""
+    folders = [place for place in said.find_links if "://" not in place]
+    pages = [unquote(place.removeprefix("file://")) for place in said.find_links if place.startswith("file:")]
+    direct = [
+        unquote(urlsplit(text).path) for text in re.findall(r"@\s*(file:[^\s;]+)", "\n".join(said.packages))
+    ]
+    for key, places, advice in (
+        ("requirements", said.requirements, "name it on the command line with -r"),
+        ("project", [said.project] if said.project else [], "name it on the command line with --project"),
+        ("find_links", [*folders, *pages], "name it on the command line with --find-links"),
+        ("packages", direct, "name it on the command line with --with"),
+    ):
+        for named in places:
+            path = file.parent / Path(named).expanduser()
+            refuse_outside(path, [find_root(file.parent)], f"{file.name}, {key}", advice)
+
+
+def _is_version(python: str | None) -> bool:
+    """Return whether `python:` of gpuenv.yaml is a version, such as 3.11, and not bounds, such as >=3.9."""
+    return bool(python) and str(python)[0].isdigit()
+
+
+def _beside(root: Path, place: str) -> str:
+    return place if "://" in place else str(root / place)
+
+
+def _merge_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> Choices:
+    target = said.targets.get(name)
+    if target is None:
+        known = ", ".join(said.targets) or "none"
+        raise UsageError(
+            f"--target {name}: no such file, and {config.name} has no target of that name",
+            hint=f"it has {known}; or write a file with `gpuenv detect --json`",
+        )
+    words = {f: getattr(target, f) for f in ("driver", "driver_os", "platform", "glibc", "python", "cuda")}
+    merged = {k: v for k, v in words.items() if v and not getattr(c, k)}
+    if target.device and c.device == "auto":
+        merged["device"] = target.device
+    if target.manager and c.manager == _DEFAULT_MANAGER:
+        merged["manager"] = target.manager
+    file = config.parent / target.file if target.file else None
+    if file:
+        refuse_outside(
+            file, [find_root(config.parent)], f"{config.name}, targets.{name}", "name it with --target"
+        )
+    return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **merged)
+
+
+def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequirements:
+    """Return the requirements of the project's files, and packages named with a URL. Raises UsageError."""
+    from packaging.requirements import Requirement
+
+    from ..index.markers_and_tags_of_platform import markers_of
+
+    addressed = [(text, _find_origin(c.config, text)) for text in c.with_ if Requirement(text).url]
+    if not (c.requirement or c.project or addressed):
+        return ProjectRequirements()
+    markers = markers_of(target.platform)
+    if c.python:
+        markers["python_version"] = ".".join(c.python.split(".")[:2])
+    from ..requirements.demands import ProjectFiles, SortingRules, read_project_requirements
+
+    files = ProjectFiles(
+        requirements=c.requirement, folder=c.project, extras=c.extra, groups=c.group, packages=addressed,
+        install=not c.dependencies_only,
+    )  # fmt: skip
+    rules = SortingRules(markers=markers, stack=list_stack_packages(data))
+    return read_project_requirements(files, process.environ(), rules, _companions(data))
+
+
+def _find_origin(config: Path | None, text: str) -> str:
+    """Return the line of gpuenv.yaml that has a package, else the option that names it."""
+    try:
+        lines = untrusted.read_text(config).splitlines() if config else []
+    except OSError:
+        lines = []
+    number = next((n for n, line in enumerate(lines, 1) if text in line), None)
+    return f"{config.name} line {number}" if config and number else f"--with {text}"
+
+
+def add_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequirements:
+    """Return the requirements with the bounds on Python in gpuenv.yaml."""
+    if not c.python_bounds:
+        return demands
+    name = c.config.name if c.config else CONFIG_NAME
+    places = [demands.python_origin, f"python in {name}"]
+    return dataclasses.replace(
+        demands,
+        requires_python=",".join(filter(None, (demands.requires_python, c.python_bounds))),
+        python_origin=" and ".join(filter(None, places)),
+    )
+
+
+def list_stack_packages(data: Profiles) -> frozenset[str]:
+    """Return the distributions that builds require and the plan selects.
+
+    These are the parts of NVIDIA's toolkit, and the pinned requirements of framework builds without their
+    companions.
+    """
+    from packaging.utils import canonicalize_name
+
+    texts = {t for r in data.toolkits for part in r.parts for t in part.split(" ")[1:]}
+    texts |= {text for b in data.builds for text in b.requires}  # many rows share few texts
+    # Only the names are read: parsing 1,000 requirements takes a tenth of the start of a command.
+    names = {start[0] for text in texts if (start := _NAME.match(text))} | {r.package for r in data.cudnn}
+    return frozenset(canonicalize_name(n) for n in names)
+
+
+def _companions(data: Profiles) -> dict[str, str]:
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    companions = {x: b.framework for b in data.builds for x in b.companions}
+    return {canonicalize_name(Requirement(x).name): framework for x, framework in companions.items()}
+
+
+def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -> PackageSources:
+    """Return the package sources with those of the project's files. An index of an option overrides theirs.
+
+    The PyTorch index is left out: the plan decides which build comes from it. Beside the default index it
+    would offer other builds of the same versions.
+    """
+    from ..index import pytorch_index
+
+    extra_urls = [u for u in demands.extra_index_urls if not pytorch_index.is_one(u, s.pytorch)]
+    replaced = "://" in c.index or process.environ().get("GPUENV_INDEX_PYPI")
+    main = None if replaced else demands.index_url
+    if main and pytorch_index.is_one(main, s.pytorch):
+        main = None
+    return dataclasses.replace(
+        s,
+        default=main or s.default,
+        extra=tuple(dict.fromkeys([*s.extra, *extra_urls])),
+        find_links=tuple(dict.fromkeys([*s.find_links, *demands.find_links])),
+        no_index=s.no_index or demands.no_index,
+        exclude_newer=s.exclude_newer or _limit(c, demands),
+        explicit=tuple(dict.fromkeys(n.index for n in demands.needs if n.index)),
+    )
+
+
+def _limit(c: Choices, demands: ProjectRequirements) -> str | None:
+    """Return the project's limit on uploads, unless an option or the user's environment has another one."""
+    if c.exclude_newer == NONE:
+        return None
+    return process.environ().get("UV_EXCLUDE_NEWER") or demands.exclude_newer
+
+
+def list_files(c: Choices, demands: ProjectRequirements) -> list[str]:
+    """Return every file that the requirements depend on, for comparison in the next run."""
+    config_files = [name_watched_file(c.config)] if c.config else []
+    return [*config_files, *dict.fromkeys(demands.files)]
+
+
+def digest_inputs(c: Choices, files: list[str]) -> str | None:
+    """Return a digest of the requirements of a project's files and options on any machine, or None without
+    files.
+
+    Device, CUDA and Python are left out, because the plan of a lock has them.
+    """
+    return _inputs(c, files, (*_OF_THE_RUN, *_OF_THE_PLAN))
+
+
+def is_same_inputs(digest: str | None, c: Choices, files: list[str]) -> bool:
+    """Return whether a lock's digest matches the current requirements.
+
+    Digests of earlier versions match too. One counted every byte of gpuenv.yaml. 0.1.0 also counted the
+    options of the machine.
+    """
+    machine = (*_OF_THE_RUN, *_OF_THE_PLAN)
+    known = (_inputs(c, files, machine, exact=True), _inputs(c, files, _OF_THE_RUN, exact=True))
+    return digest is not None and digest in (digest_inputs(c, files), *known)
+
+
+def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: bool = False) -> str | None:
+    if not files:
+        return None
+    counted = {k: v for k, v in as_plain_options(c).items() if k not in left_out} | {"find_links": []}
+    for later in (
+        "only_binary",
+        "python_bounds",
+        "dependencies_only",
+    ):  # options that version 0.1.0 did not have
+        if not counted.get(later):
+            counted.pop(later, None)
+    counted_text = json.dumps(counted, sort_keys=True) + digest_files(files, exact=exact)
+    return hashlib.sha256(counted_text.encode()).hexdigest()
+
+
+def as_plain_options(c: Choices) -> dict[str, Any]:
+    """Return the options as JSON values."""
+    data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(c), default=str))
+    return {k: v for k, v in data.items() if k not in ("typed", "planned", "named", "trust_project")}
+
+
+def parse_options(data: dict[str, Any]) -> Choices:
+    """Return the recorded options of an environment. Raises ValueError for an unknown option."""
+    known = {f.name: f for f in dataclasses.fields(Choices)}
+    if set(data) - set(known):
+        raise ValueError(f"unknown option {min(set(data) - set(known))}")
+    paths = {"target", "project", "config", "cache_dir"}
+    lists = {"requirement", "profiles"}
+    values: dict[str, Any] = {
+        k: Path(v) if k in paths and v else [Path(x) for x in v] if k in lists else v for k, v in data.items()
+    }
+    return Choices(**values)

@@ -1,0 +1,282 @@
+"""Record the options of an environment in it, and recall them for the next command."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ..environment import place, registry, state
+from ..errors import BuildError, DataError, GpuenvError
+from ..model import Check, Emit, Event, Lock, as_plain
+from ..requirements.nodes import MAX_BYTES
+from ..system import trust
+from . import project as inproject, rows
+from .file import PYPROJECT, YAML_NAMES
+from .options import Choices
+from .project import find_in_folder, locate_project_file, read_cached_config
+
+
+def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:
+    """Return the normalized names, or None if they are not recorded, for example after installing a lock."""
+    try:
+        data = state.read_vouched(env, "request.json").get("choices") or {}
+        recorded = inproject.parse_options(data)
+        if not (recorded.framework or recorded.with_ or recorded.requirement or recorded.project):
+            return None
+        demands = inproject.read_requirements(recorded, rows.load_all(c), lock.target)
+        names = [Requirement(text).name for text in (*recorded.framework, *recorded.with_)]
+    except (GpuenvError, InvalidRequirement, ValueError, TypeError, OSError):
+        return None  # written by another version of gpuenv, or the project's files are missing
+    names += [*demands.frameworks, *(n.name for n in demands.needs if n.name and not n.constraint)]
+    names += [b.framework for b in lock.plan.builds]
+    return frozenset(canonicalize_name(n) for n in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnProject:
+    """A project's file and its checks.
+
+    `problem` states why the file was not read; there are no checks then. `missing` is true if the file does
+    not exist.
+    """
+
+    file: Path
+    checks: tuple[Check, ...] = ()
+    problem: str | None = None
+    missing: bool = False
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of the checks, or None without checks."""
+        text = json.dumps(as_plain(self.checks), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest() if self.checks else None
+
+
+def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
+    """Return the project that an environment was made with, or None.
+
+    Its checks are commands, so this user's gpuenv must have written the record that names the file, here or where the
+    environment was moved or copied from. Then the file beside the environment counts. It must
+    belong to this user, to the environment's owner or to root, and nobody else may write to it. Raises DataError
+    for an invalid file, BuildError for an unreadable record.
+    """
+    recorded = (state.read(env, "request.json") or {}).get("choices") if place.made_by_gpuenv(env) else None
+    named = recorded.get("config") if isinstance(recorded, dict) else None
+    if (
+        not isinstance(named, str)
+        or not Path(named).is_absolute()
+        or Path(named).name not in (*YAML_NAMES, PYPROJECT)
+    ):
+        return None
+    file = Path(named)
+    vouched = state.is_vouched(env)
+    if not vouched and not registry.knows(state.digest_record(env.resolve())):
+        return OwnProject(file=file, problem=state.explain_unvouched(env))
+    if not vouched or not file.exists():
+        file = find_in_folder(env.parent) or file
+    try:
+        data = trust.read_project(file, env=env, most=MAX_BYTES + 1)
+    except FileNotFoundError:
+        return OwnProject(file=file, problem=f"{file} is missing", missing=True)
+    except trust.UntrustedError as error:
+        return OwnProject(file=file, problem=error.reason)
+    except OSError as error:
+        return OwnProject(file=file, problem=f"{file} {_describe_os_error(error)}")
+    try:
+        checks = read_cached_config(file, cache_dir, data).checks
+    except DataError as error:
+        error.message = f"{file.parent}: {error.message}"
+        raise
+    return OwnProject(file=file, checks=checks)
+
+
+def _describe_os_error(error: OSError) -> str:
+    reason = error.strerror or type(error).__name__
+    return reason if reason[:1].islower() else f"cannot be read: {reason}"
+
+
+KERNEL = "kernel.json"
+_TARGET = frozenset({"target", "driver", "driver_os", "gpu", "gpus", "platform", "glibc"})
+_PACKAGES = frozenset({"framework", "with_", "requirement", "project", "extra", "group"})
+_NOT_RECORDED = frozenset(
+    {
+        "cache_dir",
+        "trust_project",
+        "offline",
+        "no_build",
+        "python_bounds",
+        "dependencies_only",
+        "bundle",
+        "config",
+        "target_name",
+        "indexes",
+        "typed",
+        "planned",
+        "named",
+    }
+)
+_PATHS = ("target", "project", "requirement", "profiles", "find_links", "channel")
+
+
+def recall_options(env: Path, choices: Choices, said: Collection[str] = (), *, lock: bool = False) -> Choices:
+    """Return the options merged with the recorded ones of the environment, if this user's gpuenv wrote the record.
+
+    Options in `said` (of this command line) override recorded ones. With `lock` a lock decides the packages.
+    Raises BuildError, DataError.
+    """
+    before = state.read_vouched(env, "request.json")
+    if not before:
+        return dataclasses.replace(choices, typed=record(choices))
+    config = locate_project_file() if "framework" not in said else None
+    kept = _recorded(env, before, config)
+    for name in _replaced(kept, set(said), in_project=config is not None, lock=lock):
+        kept.pop(name, None)
+    merged = dataclasses.replace(choices, **kept)
+    return record_kernel(env, dataclasses.replace(merged, typed=record(merged)))
+
+
+def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, recreate: bool) -> Choices:
+    """Return the options of `recall_options` for `create`, and say so if the record does not count.
+
+    A record that this version cannot read is ignored with --recreate, which replaces it.
+    """
+    if place.made_by_gpuenv(env) and not state.is_vouched(env):
+        text = f"{state.explain_unvouched(env)}. Its recorded options are not used: give them again, and --recreate to replace it"
+        emit(Event(kind="warning", stage="env", text=text))
+    try:
+        return recall_options(env, choices, choices.decided(), lock=lock)
+    except BuildError:
+        if not recreate:
+            raise
+        return dataclasses.replace(choices, typed=record(choices))
+
+
+def record_kernel(env: Path, choices: Choices) -> Choices:
+    """Return the options with ipykernel if the environment has a Jupyter kernel."""
+    from ..environment import kernel
+
+    if not state.read_vouched(env, KERNEL) or kernel.named(choices.with_):
+        return choices
+    return dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
+
+
+def without_own_packages(choices: Choices) -> Choices:
+    """Return the options without packages of this environment alone. The project's lock is for all
+    environments."""
+    return dataclasses.replace(choices, with_=[], requirement=[], extra=[], group=[])
+
+
+def without_machine(choices: Choices) -> Choices:
+    """Return the options without those of the machine. The name of a target stays, because it has its own
+    lock."""
+    named = choices.target if choices.target and not choices.target.exists() else None
+    none = dict.fromkeys(("driver", "driver_os", "gpus", "platform", "glibc", "python", "cuda"))
+    return dataclasses.replace(choices, target=named, gpu=[], device="auto", **none)  # type: ignore[arg-type]  # each may be None
+
+
+def record(choices: Choices) -> dict[str, Any]:
+    """Return the options of a command line as an environment records them, with absolute paths."""
+    kept = {}
+    for field in dataclasses.fields(Choices):
+        value = getattr(choices, field.name)
+        if field.name in _NOT_RECORDED or not value or value == field.default:
+            continue
+        kept[field.name] = _mapped(field.name, value, _absolute)
+    return kept
+
+
+def is_same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether two records of `request.json` are equal, regardless of how their paths are written."""
+    return all(before.get(k) == wanted.get(k) for k in ("lock", "files")) and not list_differing(
+        before, wanted
+    )
+
+
+def list_differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[str]:
+    """Return the options in which two records of `request.json` differ."""
+    old, new = before.get("choices") or {}, wanted.get("choices") or {}
+    return {
+        k for k in old.keys() | new.keys()
+        if (_mapped(k, old.get(k), _absolute) or None) != (_mapped(k, new.get(k), _absolute) or None)
+    }  # fmt: skip
+
+
+def _replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock: bool) -> set[str]:
+    """Return the recorded options that this command line replaces, and those that depend on them."""
+    gone = set(said)
+    if said & _TARGET:  # another machine is described again
+        gone |= _TARGET | {"device", "cuda"}
+    if "device" in said:
+        gone.add("cuda")
+    if "manager" in said:
+        gone.add("channel")
+    if lock and not in_project:
+        gone |= _PACKAGES
+    if "framework" in said or (not in_project and said & {"requirement", "project"}):
+        gone |= _PACKAGES
+    return gone & set(kept)
+
+
+def _recorded(env: Path, before: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
+    """Return the recorded options as fields of `Choices`. Raises BuildError for the record of another version."""
+    had = before["choices"]
+    values = {k: v for k, v in had.items() if k not in _NOT_RECORDED}
+    if config or not had.get("config"):
+        values = dict(before["given"])
+    if config and not had.get("config"):
+        # It was made before there was a gpuenv.yaml, which applies now.
+        values = {k: v for k, v in values.items() if k not in _PACKAGES}
+    values = {k: _mapped(k, v, _from_here) for k, v in values.items()}
+    try:
+        whole = inproject.parse_options(values)
+    except (ValueError, TypeError) as error:
+        raise BuildError(
+            f"the recorded options of {env} cannot be read: {error}", hint="gpuenv create --recreate"
+        ) from error
+    return {k: getattr(whole, k) for k in values}
+
+
+def others(have: list[str], wanted: list[str]) -> list[str]:
+    """Return the requirements in `have` for packages that `wanted` does not name. Both have the form of
+    `--with`."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    names = {canonicalize_name(Requirement(w).name) for w in wanted}
+    return [h for h in have if canonicalize_name(Requirement(h).name) not in names]
+
+
+# --- paths -----------------------------------------------------------------------------------
+
+
+def _mapped(name: str, value: Any, convert: Any) -> Any:
+    if name not in _PATHS or not value:
+        return value
+    return [convert(name, x) for x in value] if isinstance(value, list) else convert(name, value)
+
+
+def _absolute(name: str, value: Path | str) -> str:
+    """Return an absolute path. A URL, the name of a channel and the name of a target are unchanged."""
+    text = str(value)
+    if "://" in text or (name == "channel" and not text.startswith((".", "/"))):
+        return text
+    if name == "target" and not Path(text).exists():
+        return text
+    return str(Path(text).absolute())
+
+
+def _from_here(name: str, value: str) -> str:
+    """Return a recorded path relative to the current folder if it is below that."""
+    here = Path.cwd()
+    if "://" not in value and Path(value).is_absolute() and Path(value).is_relative_to(here):
+        below = str(Path(value).relative_to(here))
+        return f"./{below}" if name == "channel" else below
+    return value

@@ -1,0 +1,412 @@
+"""Make a request of options: frameworks, bounds, packages and sources."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from ..errors import UsageError
+from ..index.markers_and_tags_of_platform import markers_of
+from ..model import (
+    CPU_PACKAGES,
+    FRAMEWORK_ALIASES,
+    FRAMEWORKS,
+    AvailableWheels,
+    CpuOnlyFramework,
+    FrameworkRequest,
+    PackageSources,
+    PackageTrap,
+    Plan,
+    Profiles,
+    ProjectRequirements,
+    Request,
+    RequestContext,
+    RequirementLine,
+    Target,
+    TransitiveFrameworks,
+    VersionBound,
+    is_cpu_build,
+    normalize_name,
+)
+from ..requirements.quote import suggest_version
+from . import project as inproject
+from .file import CONFIG_NAME
+from .options import Choices, check_values, suggest_value
+from .rows import load_all
+from .sources import list_available_wheels, read_sources
+from .target import MachineReader, choose_device, get_minor_version, list_pythons, read_request_target
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedRequirement:
+    """A package that is required by name, and its origin. The origin is None for an option."""
+
+    need: Requirement
+    origin: str | None = None
+
+
+def check_traps(
+    requirements: Iterable[NamedRequirement],
+    known: Profiles,
+    supply: AvailableWheels,
+    sources: PackageSources,
+    *,
+    replaced: bool = True,
+) -> tuple[str, ...]:
+    """Return warnings about packages that are not what their names suggest.
+
+    A package with a URL, or in a folder of wheels, is accepted. `replaced` is true if the plan has a CUDA,
+    which selects the replacements. Raises UsageError for a package that is never meant.
+    """
+    by_name: dict[str, list[PackageTrap]] = {}
+    for row in known.traps:
+        by_name.setdefault(canonicalize_name(row.package), []).append(row)
+    local_wheels = {wheel.name for wheel in supply.wheels}
+    pages = any("://" in place for place in sources.find_links)
+    warnings = []
+    for one in requirements:
+        name = canonicalize_name(one.need.name)
+        for row in () if name in local_wheels else by_name.get(name, ()):
+            if (replaced and row.action == "replace") or not _may_be(one.need, row):
+                continue
+            if row.action != "warn" and not pages:
+                raise UsageError(_sentence(one, row), hint=_hint(one, row))
+            warnings.append(f"{_sentence(one, row)}; {_hint(one, row)}")
+    return tuple(dict.fromkeys(warnings))
+
+
+def named_packages(
+    packages: tuple[str, ...], demands: ProjectRequirements, markers: Mapping[str, str]
+) -> Iterator[NamedRequirement]:
+    """Yield the packages that options and files require by name alone, if their marker may apply."""
+    from ..requirements.lines import may_apply
+
+    texts: list[tuple[str, str | None]] = [(text, None) for text in packages]
+    texts += [
+        (need.text, need.origin)
+        for need in demands.needs
+        if need.name and not (need.constraint or need.override or need.local or need.vcs or need.index)
+    ]
+    for text, origin in texts:
+        try:
+            need = Requirement(text)
+        except InvalidRequirement:
+            continue  # a line that only uv can read
+        if not need.url and may_apply(need.marker, markers):
+            yield NamedRequirement(need=need, origin=origin)
+
+
+def _may_be(need: Requirement, row: PackageTrap) -> bool:
+    """Return whether the requirement may mean a release of the row. Only an exact version excludes it."""
+    exact = [s.version for s in need.specifier if s.operator == "==" and not s.version.endswith(".*")]
+    return not (row.versions and exact) or SpecifierSet(row.versions or "").contains(
+        exact[0], prereleases=True
+    )
+
+
+def _sentence(one: NamedRequirement, row: PackageTrap) -> str:
+    where = f" ({one.origin})" if one.origin else ""
+    why = row.why[0].lower() + row.why[1:].rstrip(".")
+    return f"{one.need}{where} is not the package that its name suggests: {why} ({row.source.rstrip('.')})"
+
+
+def _hint(one: NamedRequirement, row: PackageTrap) -> str:
+    if row.instead is None:
+        return f"remove {one.need.name}, or give its wheel with --find-links"
+    framework = row.instead.partition("[")[0]
+    if framework in FRAMEWORKS:
+        return f"--framework {framework}, or {row.instead} in a requirements file"
+    return f"write {row.instead}"
+
+
+# Packages for the CPU whose GPU build has another name, and is no framework of a plan
+_OTHER_GPU_NAME = {"onnxruntime": "onnxruntime-gpu"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SortedBuilds:
+    """The requirements of a project with its CPU builds sorted.
+
+    `only_cpu` states why nothing is for a GPU, or is None.
+    """
+
+    demands: ProjectRequirements
+    frameworks: tuple[str, ...]
+    only_cpu: str | None = None
+
+
+def sort_cpu_builds(
+    demands: ProjectRequirements,
+    named: Collection[str],
+    bring: Callable[[tuple[RequirementLine, ...]], Sequence[str]],
+) -> SortedBuilds:
+    """Treat CPU builds as ordinary packages if a framework is planned for a GPU.
+
+    Such a framework is `named` by an option, named by the files, or required by other packages, which `bring`
+    lists.
+    """
+    builds = [build for build in demands.cpu if build.framework not in named]
+    if not builds:
+        return SortedBuilds(demands=demands, frameworks=demands.frameworks)
+    beside = _as_packages(demands, builds)
+    frameworks = beside.frameworks
+    cpu_needs = {need for build in builds for need in build.needs}
+    if not (named or frameworks) and any(not n.constraint and n not in cpu_needs for n in beside.needs):
+        cpu = {build.framework for build in builds}
+        frameworks = tuple(f for f in bring(beside.needs) if f not in cpu)
+    if named or frameworks:
+        notes = tuple(map(_describe_packages, builds))
+        beside = dataclasses.replace(beside, left_out=(*beside.left_out, *notes))
+        return SortedBuilds(demands=beside, frameworks=frameworks)
+    names = ", ".join(name for build in builds for name in build.names)
+    gpu = " ".join(f"--framework {build.framework}" for build in builds)
+    one = sum(len(build.names) for build in builds) == 1
+    why = f"{names} {'is a CPU package' if one else 'are CPU packages'}. To use the GPU: {gpu}"
+    return SortedBuilds(demands=demands, frameworks=demands.frameworks, only_cpu=why)
+
+
+def _as_packages(demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework]) -> ProjectRequirements:
+    """Return the requirements with the CPU builds as packages instead of frameworks."""
+    names = {build.framework for build in builds}
+    said = {sentence for build in builds for sentence in build.as_framework}
+    cpu_needs = [need for build in builds for need in build.needs]
+    kept = [need for need in demands.needs if need not in cpu_needs]
+    return dataclasses.replace(
+        demands,
+        frameworks=tuple(f for f in demands.frameworks if f not in names),
+        bounds=tuple(b for b in demands.bounds if b.name not in names),
+        needs=(*kept, *cpu_needs),
+        left_out=tuple(s for s in demands.left_out if s not in said),
+        cpu=(),
+    )
+
+
+def _describe_packages(build: CpuOnlyFramework) -> str:
+    one = len(build.names) == 1
+    return (
+        f"{', '.join(build.names)} {'remains an ordinary CPU package' if one else 'remain ordinary CPU packages'}. "
+        f"To use the GPU: --framework {build.framework}"
+    )
+
+
+def list_notes(packages: Sequence[str], planned: Collection[str]) -> tuple[str, ...]:
+    """Return notes on packages of `--with` and `packages:` that are CPU builds of frameworks that are not
+    planned."""
+    needs = [Requirement(text) for text in packages]
+    return tuple(
+        f"{need.name} is installed as an ordinary CPU package. To use the GPU: --framework {framework}"
+        for need in needs
+        if is_cpu_build(canonicalize_name(need.name), sorted(need.extras), str(need.specifier))
+        and (framework := CPU_PACKAGES[canonicalize_name(need.name)]) not in planned
+    )
+
+
+def make_cpu_hint(texts: Sequence[str]) -> str | None:
+    """Return a hint on a CPU package if no framework is named, or None."""
+    for need in map(Requirement, texts):
+        name = canonicalize_name(need.name)
+        if name in CPU_PACKAGES:
+            framework = CPU_PACKAGES[name]
+            return f"{need.name} in the requirements installs the ordinary CPU package. To let gpuenv select the build of {framework}: --framework {framework}"
+        if other := _OTHER_GPU_NAME.get(name):
+            return (
+                f"{need.name} is a CPU package. The GPU package is {other}. Neither is a framework of gpuenv"
+            )
+    return None
+
+
+_ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
+Bring = Callable[[Plan, PackageSources, Sequence[RequirementLine]], TransitiveFrameworks]
+"""Lists the frameworks that packages bring, for the Python and the platform of a plan."""
+
+
+# Longer than most functions: each value depends on several of those before it, so parts would have many parameters.
+def read_context(
+    c: Choices, look: MachineReader, bring: Bring, *, reading: bool = False, plans_first: bool = True
+) -> RequestContext:
+    """Return the request of the options, and of the machine if they leave it open.
+
+    With `reading` no source code runs, and packages that need it are left out. `plans_first` is true for a
+    manager that installs wheels of a plan. Raises UsageError, MachineError, DataError.
+    """
+    data = load_all(c)
+    check_values(c)
+    wanted, packages = read_named(c, data)
+    machine, target = read_request_target(c, data, look)
+    demands = inproject.add_python_bounds(inproject.read_requirements(c, data, target), c)
+    where = inproject.merge_sources(read_sources(c, data), c, demands)
+    supply = list_available_wheels(where)
+    device, reason = choose_device(c, machine, target, look)
+    if plans_first:  # conda channels use other names
+        by_name = named_packages(packages, demands, markers_of(target.platform))
+        warnings = check_traps(by_name, data, supply, where, replaced=device == "cuda")
+        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
+    pythons = list_pythons(c, machine, target, look)
+    python = get_minor_version(c.python) or next(iter(pythons), None)
+    named = {w.name for w in wanted}
+    frameworks = demands.frameworks
+    if plans_first and device == "cuda":
+        sorted_builds = sort_cpu_builds(
+            demands,
+            named,
+            lambda needs: _frameworks_in(needs, target, python, lambda plan: bring(plan, where, needs)),
+        )
+        demands, frameworks = sorted_builds.demands, sorted_builds.frameworks
+        if sorted_builds.only_cpu and c.device == "auto":
+            device, reason = "cpu", sorted_builds.only_cpu
+    wanted = (*wanted, *(FrameworkRequest(name=n) for n in frameworks if n not in named))
+    if not wanted:
+        brought = _require_transitive_frameworks(
+            demands, target, python, lambda plan: bring(plan, where, demands.needs)
+        )
+        wanted = tuple(FrameworkRequest(name=n) for n in brought.frameworks)
+    if plans_first and device == "cuda":
+        notes = list_notes(packages, [w.name for w in wanted])
+        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
+    request = Request(
+        frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
+        device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
+        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=(*demands.bounds, *_bounds_of_packages(wanted, demands, data)), stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
+    )  # fmt: skip
+    return RequestContext(
+        request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,
+        reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), reading=reading,
+    )  # fmt: skip
+
+
+def _bounds_of_packages(
+    wanted: Sequence[FrameworkRequest], demands: ProjectRequirements, data: Profiles
+) -> list[VersionBound]:
+    """Return the bounds of lines that name a framework by another name of its package (onnxruntime-gpu)."""
+    names = {b.package: b.framework for b in data.builds if b.package}
+    requested = {w.name for w in wanted}
+    bounds = []
+    for need in demands.needs:
+        framework = names.get(need.name or "")
+        if framework in requested and not (need.local or need.vcs or " @ " in need.text):
+            specifier = str(Requirement(need.text).specifier)
+            bounds.append(VersionBound(name=framework, specifier=specifier, origin=need.origin))
+    return bounds
+
+
+def _frameworks_in(
+    needs: Sequence[RequirementLine],
+    target: Target,
+    python: str | None,
+    bring: Callable[[Plan], TransitiveFrameworks],
+) -> tuple[str, ...]:
+    """Return the frameworks that packages require, or none if no Python is known to solve them for."""
+    return bring(_without_builds(target, python)).frameworks if python and needs else ()
+
+
+def _without_builds(target: Target, python: str) -> Plan:
+    return Plan(
+        builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
+    )
+
+
+def _require_transitive_frameworks(
+    demands: ProjectRequirements,
+    target: Target,
+    python: str | None,
+    bring: Callable[[Plan], TransitiveFrameworks],
+) -> TransitiveFrameworks:
+    """Return the frameworks that the project's packages require. Raises UsageError if they require none."""
+    if python is None or not demands.needs:
+        files = ", ".join(Path(file).name for file in demands.files) or "the project"
+        raise UsageError(f"{files} names no framework, and no --framework given", hint=_ANY_FRAMEWORK)
+    brought = bring(_without_builds(target, python))
+    if not brought.frameworks and brought.unread:
+        raise UsageError(
+            "no --framework given, and no package with readable metadata requires one",
+            hint=f"{_ANY_FRAMEWORK}; or let gpuenv run the build code of the packages: gpuenv lock",
+        )
+    if not brought.frameworks:
+        files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
+        raise UsageError(
+            f"no --framework given, and the packages of {files} require none",
+            hint="; ".join(filter(None, (make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))),
+        )
+    return brought
+
+
+def _texts(demands: ProjectRequirements) -> list[str]:
+    """Return the requirements that are a name with bounds."""
+    return [
+        n.text for n in demands.needs if n.name and not (n.constraint or n.local or n.vcs or "@" in n.text)
+    ]
+
+
+def _implied_framework(name: str, data: Profiles) -> str | None:
+    """Return the framework of programs that use a package, such as jax for flax."""
+    packages = {normalize_name(row.package): row.implies for row in data.imports if row.implies}
+    return packages.get(name)
+
+
+def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tuple[str, ...]]:
+    """Return the frameworks and packages of --framework and --with.
+
+    There may be none if the project's files can name them. Raises UsageError.
+    """
+    # Matched by a pattern: parsing hundreds of requirements would take longer than resolving.
+    texts = {x for b in data.builds for x in b.companions}
+    companions = {canonicalize_name(re.split(r"[^A-Za-z0-9._-]", x, maxsplit=1)[0]) for x in texts}
+    wanted: dict[str, FrameworkRequest] = {}
+    packages = []
+    for text in c.framework:
+        need = _requirement("--framework", text)
+        name = canonicalize_name(need.name)
+        if need.url:
+            raise UsageError(
+                f"--framework {text!r}: expected a name with bounds, not an address",
+                hint="write --framework 'torch>=2.6'; add --find-links FOLDER for your own wheels",
+            )
+        if name in FRAMEWORKS:
+            wanted[name] = FrameworkRequest(name=name, specifier=str(need.specifier))
+        elif name in companions:
+            packages.append(text)
+        else:
+            alias = FRAMEWORK_ALIASES.get(name) or _implied_framework(name, data)
+            hint = f"Did you mean {alias}?" if alias else suggest_value(name, FRAMEWORKS)
+            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}", hint=hint)
+    along = [_requirement("--with", text) for text in c.with_]
+    _refuse_bounds_of_nvcc(along)
+    packages += [str(need) for need in along if not need.url]  # a URL is one of the project's requirements
+    if not wanted and not (c.requirement or c.project):
+        hint = make_cpu_hint([str(need) for need in along])
+        raise UsageError(
+            f"{_no_framework(c)}, and no --framework given",
+            hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),
+        )
+    return tuple(wanted.values()), tuple(packages)
+
+
+def _refuse_bounds_of_nvcc(needs: Sequence[Requirement]) -> None:
+    for need in needs:
+        if canonicalize_name(need.name) == "nvcc" and (need.specifier or need.extras):
+            raise UsageError(
+                f"--with {str(need)!r}: nvcc cannot have bounds, because its version must match the CUDA of the build",
+                hint="choose the CUDA: --with nvcc --cuda 13.0",
+            )
+
+
+def _no_framework(c: Choices) -> str:
+    return f"{c.config.name} names no framework" if c.config else f"no {CONFIG_NAME} here"
+
+
+def _requirement(option: str, text: str) -> Requirement:
+    if meant := suggest_version(text):
+        raise UsageError(
+            f"{option} {text!r}: expected == before a version, not @ or =", hint=f"{option} '{meant}'"
+        )
+    try:
+        return Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(f"{option} {text!r} is not a requirement such as 'torch>=2.6': {error}") from error

@@ -1,0 +1,231 @@
+"""The sources of packages, and the limits of uploads."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from ..errors import GrantError, MissingVariableError, UsageError
+from ..model import AvailableWheels, ExcludeNewer, Lock, PackageSources, Profiles
+from ..system import grants, process
+from ..system.redaction import clean_line, redact
+from . import project as inproject
+from .grants import read_user_grants
+from .options import NONE, Choices
+from .rows import load_all
+
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+# Not compiled here: every command imports this module, but few have a limit.
+_ISO = r"P(?:(?P<w>\d{1,6})W)?(?:(?P<d>\d{1,6})D)?(?:T(?:(?P<h>\d{1,6})H)?(?:(?P<m>\d{1,6})M)?(?:(?P<s>\d{1,6})S)?)?"
+_WORDS = (
+    r"(?:(?P<w>\d{1,6})\s*w(?:eeks?)?[\s,]*)?(?:(?P<d>\d{1,6})\s*d(?:ays?)?[\s,]*)?"
+    r"(?:(?P<h>\d{1,6})\s*h(?:ours?|rs?)?[\s,]*)?(?:(?P<m>\d{1,6})\s*m(?:in(?:ute)?s?)?[\s,]*)?"
+    r"(?:(?P<s>\d{1,6})\s*s(?:ec(?:ond)?s?)?)?(?:\s*ago)?"
+)
+_FORMS = "a date (2026-01-31), a time (2026-01-31T12:00:00Z) or a duration (7 days, P7D)"
+_LONGEST = 60
+
+
+def check_limits(c: Choices, *, kept: bool) -> None:
+    """Raise UsageError for an invalid limit, or one that the manager does not support."""
+    if not kept and (c.exclude_newer or c.exclude_newer_except):
+        raise UsageError(
+            f"--exclude-newer works for wheels only, not with --manager {c.manager}",
+            hint="leave it out, or use --manager venv",
+        )
+    read_limit(c)
+
+
+def read_limit(c: Choices) -> ExcludeNewer | None:
+    """Return the limit of the options, or None. Raises UsageError."""
+    if c.exclude_newer is None or c.exclude_newer == NONE:
+        return None
+    return exclude_newer(c.exclude_newer, c.exclude_newer_except)
+
+
+def apply_limit(c: Choices, lock: Lock | None, *, renewed: bool = False) -> ExcludeNewer | None:
+    """Return the limit of the options, otherwise that of the existing lock.
+
+    With `renewed` the lock's duration counts back from now. Raises UsageError.
+    """
+    if c.exclude_newer is not None:
+        return read_limit(c)
+    kept = lock.exclude_newer if lock else None
+    if kept is None:
+        if c.exclude_newer_except:
+            raise UsageError("--exclude-newer-except needs --exclude-newer", hint="add --exclude-newer DATE")
+        return None
+    places = (*kept.excepted, *c.exclude_newer_except)
+    if renewed and kept.span:
+        return exclude_newer(kept.span, places)
+    return dataclasses.replace(kept, excepted=exclude_newer(kept.cutoff, places).excepted)
+
+
+def limit_sources(sources: PackageSources, limit: ExcludeNewer | None) -> PackageSources:
+    """Return the sources with a limit. Without one, the limit of the project's files stays."""
+    if limit is None:
+        return sources
+    return dataclasses.replace(sources, exclude_newer=limit.cutoff, exclude_newer_except=limit.excepted)
+
+
+def is_current(c: Choices, lock: Lock) -> bool:
+    """Return whether a lock has the limit of the options, or they have none."""
+    if c.exclude_newer is None:
+        return True
+    wanted, kept = read_limit(c), lock.exclude_newer
+    if wanted is None or kept is None:
+        return wanted is kept
+    return wanted.span == kept.span if wanted.span or kept.span else wanted.cutoff == kept.cutoff
+
+
+# --- a date or a duration ------------------------------------------------------------------------
+
+
+def exclude_newer(text: str, excepted: Sequence[str] = (), *, now: datetime | None = None) -> ExcludeNewer:
+    """Return the value of `--exclude-newer`.
+
+    As with uv, a date means the end of that day in local time, and a duration counts back from now. Raises
+    UsageError.
+    """
+    now = now or datetime.now(timezone.utc)
+    places = tuple(dict.fromkeys(redact(place).rstrip("/") for place in excepted))
+    if span := _span(text):
+        return ExcludeNewer(cutoff=_stamp(text, now - span), span=text.strip(), excepted=places)
+    return ExcludeNewer(cutoff=_stamp(text, _moment(text)), excepted=places)
+
+
+def _span(text: str) -> timedelta | None:
+    plain = text.strip()
+    if len(plain) > _LONGEST:
+        return None
+    match = re.fullmatch(_ISO, plain.upper()) or re.fullmatch(_WORDS, plain.lower())
+    parts = {_UNITS[k]: int(v) for k, v in match.groupdict().items() if v} if match else {}
+    return timedelta(**parts) if parts else None
+
+
+def _moment(text: str) -> datetime:
+    plain = text.strip()
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", plain):
+            return (datetime.strptime(plain, "%Y-%m-%d") + timedelta(days=1)).astimezone()  # noqa: DTZ007  # local
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}[Tt ].{5,30}", plain):
+            at = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", plain))
+            if at.tzinfo is not None:
+                return at
+    except (ValueError, OverflowError):
+        pass  # the error below names the text and the valid forms
+    calendar = re.search(r"month|year|^P\d+[MY]", plain, re.IGNORECASE)
+    hint = "write days instead of months and years, such as 30 days" if calendar else f"write {_FORMS}"
+    raise UsageError(
+        f"--exclude-newer {clean_line(plain, _LONGEST)!r} is neither a date nor a duration", hint=hint
+    )
+
+
+def _stamp(text: str, at: datetime) -> str:
+    try:
+        return at.astimezone(timezone.utc).replace(microsecond=0).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except OverflowError as error:
+        raise UsageError(f"--exclude-newer {text!r} is out of range", hint=f"write {_FORMS}") from error
+
+
+def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
+    """Return the package sources of pip's and uv's configuration and of the options. Raises LockError,
+    UsageError."""
+    from ..index import pytorch_index, uv_config
+    from ..index.pip_config import pip_configuration
+
+    read_user_grants(c)
+    of_uv = uv_config.variables(process.environ())
+    no_build = c.no_build or uv_config.is_on(of_uv.get("UV_NO_BUILD"))
+    only_binary = (*c.only_binary, *of_uv.get("UV_NO_BUILD_PACKAGE", "").split())
+    if c.bundle:
+        return dataclasses.replace(_of_bundle(c), no_build=no_build, only_binary=only_binary)
+    config = pip_configuration(process.environ())
+    for place in c.find_links:
+        if not Path(place).exists():
+            raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
+    configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
+    where = list_index_addresses(c, data or load_all(c))
+    extra = [u for u in config.extra_index_urls if not pytorch_index.is_one(u, where["pytorch"])]
+    return PackageSources(
+        default=where.get("pypi") or config.index_url,
+        extra=() if where.get("pypi") == c.index else tuple(extra),
+        find_links=tuple(dict.fromkeys([*(str(Path(p).absolute()) for p in c.find_links), *configured])),
+        pytorch=where["pytorch"],
+        cert=config.cert,
+        proxy=config.proxy,
+        timeout=config.timeout,
+        trusted=config.trusted_hosts,
+        no_index=config.no_index,
+        offline=c.offline,
+        cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
+        no_build=no_build,
+        only_binary=only_binary,
+        exclude_newer=limit.cutoff if (limit := read_limit(c)) else None,
+        exclude_newer_except=limit.excepted if limit else (),
+    )
+
+
+def _of_bundle(c: Choices) -> PackageSources:
+    """Return the sources of a bundle: its wheels, and no index. The configuration of pip and uv does not
+    apply."""
+    assert c.bundle
+    wheels = c.bundle / "wheels"
+    return PackageSources(
+        find_links=(str(wheels),) if wheels.is_dir() else (), offline=True, no_index=True,
+        cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
+    )  # fmt: skip
+
+
+def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
+    """Return the sources of a lock's packages: the configuration, and indexes and folders of the project's
+    files.
+
+    Unreadable files name none; the lock decides what is installed. Raises LockError, UsageError.
+    """
+    data = load_all(c)
+    sources = read_sources(c, data)
+    if c.bundle:
+        return sources
+    try:
+        demands = inproject.read_requirements(c, data, lock.target)
+    except MissingVariableError as error:
+        if any(error.variable in grants.names_in(f"{p.url} {p.index}") for p in lock.packages):
+            raise
+        return sources
+    except GrantError:
+        raise
+    except UsageError:
+        return sources
+    return inproject.merge_sources(sources, c, demands)
+
+
+def list_index_addresses(c: Choices, data: Profiles) -> dict[str, str]:
+    """Return the URLs of indexes that differ from those of pip and uv.
+
+    The order is --index, GPUENV_INDEX_PYPI and GPUENV_INDEX_PYTORCH, gpuenv.yaml, then the profiles. The PyTorch index
+    always has a URL.
+    """
+    from ..index import pytorch_index
+
+    environ = process.environ()
+    addresses = {row.index: row.url for row in data.indexes} | c.indexes
+    named = {name: environ.get(f"GPUENV_INDEX_{name.upper()}") for name in ("pypi", "pytorch")}
+    if "://" in c.index:
+        named |= (
+            {"pytorch": pytorch_index.base_of(c.index)}
+            if pytorch_index.is_one(c.index)
+            else {"pypi": c.index}
+        )
+    return addresses | {name: url for name, url in named.items() if url}
+
+
+def list_available_wheels(s: PackageSources) -> AvailableWheels:
+    """Return the local wheels, and whether no others can be used."""
+    from ..index.wheel_folders import find_links
+
+    folders = [p for p in s.find_links if "://" not in p]
+    return AvailableWheels(wheels=find_links(folders), only_wheels=s.offline or s.no_index)

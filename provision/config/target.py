@@ -1,0 +1,215 @@
+"""The target that options describe: a machine's file, or a driver, GPUs and a platform."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from ..errors import ResolveError, UsageError
+from ..model import (
+    PLATFORMS,
+    CudaMajor,
+    CudaRelease,
+    Device,
+    Machine,
+    Profiles,
+    Target,
+    TargetGpu,
+    from_plain,
+)
+from ..resolve import gpu_named
+from ..resolve.question import has_prefix, version
+from ..system import trust
+from . import options as where
+from .options import Choices
+
+_DEFAULT_GLIBC = "2.35"
+_PARTS_OF_DRIVER = 3
+"""The numbers of a whole driver version on Linux ("580.65.06"). The first releases of a branch may have two."""
+T = TypeVar("T")
+
+
+class DetectFunction(Protocol):
+    """A function that reads parts of this machine. It keeps the answers of Pythons in `cache`."""
+
+    def __call__(self, parts: Collection[str], *, cache: Path | None = None) -> Machine: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineReader:
+    """The functions that read and judge this machine. The command passes those of the stage `detect`."""
+
+    detect: DetectFunction
+    judge_device: Callable[[Device, Machine], tuple[Device, str]]
+
+    @property
+    def platform(self) -> str:
+        """The platform of this machine."""
+        return self.detect(()).target.platform
+
+
+def read_request_target(c: Choices, data: Profiles, look: MachineReader) -> tuple[Machine | None, Target]:
+    """Return this machine if the options mean it, and the target. Raises UsageError, ResolveError."""
+    if c.planned:
+        return None, c.planned
+    if c.gpus and c.elsewhere:
+        raise UsageError(
+            "--gpus is for GPUs of this machine; the other options describe another machine",
+            hint="leave --gpus out",
+        )
+    if c.target:
+        target = read_target(c.target)
+        _check_target(c, target)
+        return None, complete_driver(target, data)
+    here = look.detect(()).target
+    elsewhere = c.platform is not None and c.platform != here.platform
+    if c.driver or c.gpu or elsewhere:
+        return None, complete_driver(_make_target(c, data, here), data)
+    parts = {"driver", "gpus", "context", "hardware", "environment"} if c.device != "cpu" else {"environment"}
+    machine = look.detect(parts | (set() if c.python else {"pythons"}), cache=where.get_cache_dir(c))
+    _refuse_other_systems(machine)
+    target = machine.target
+    if c.glibc:
+        target = dataclasses.replace(target, glibc=c.glibc)
+    if c.gpus:
+        target = dataclasses.replace(target, gpus=_pick_gpus(c.gpus, target.gpus))
+    return machine, target
+
+
+def _check_target(c: Choices, target: Target) -> None:
+    """Raise UsageError if an option conflicts with the file of --target."""
+    for name in ("driver", "driver_os", "platform", "glibc"):
+        option_value, said = getattr(c, name), getattr(target, name)
+        if option_value is not None and option_value != said:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {option_value} conflicts with --target {c.target}, which has {said or 'no value for it'}",
+                hint="leave one of them out, or change the file",
+            )
+    if c.gpu:
+        raise UsageError(
+            f"--gpu {c.gpu[0]}: --target {c.target} already lists the GPUs",
+            hint="leave one of them out, or change the file",
+        )
+
+
+def _make_target(c: Choices, data: Profiles, here: Target) -> Target:
+    """Return a target from options alone. Drivers and GPUs of this machine are not used."""
+    platform = c.platform or here.platform
+    if platform not in PLATFORMS:
+        raise UsageError(
+            f"this machine is {platform}, and no platform of the target is given",
+            hint=f"--platform {'|'.join(PLATFORMS)}",
+        )
+    glibc = c.glibc
+    if glibc is None and platform.startswith("linux"):
+        glibc = here.glibc if platform == here.platform else _DEFAULT_GLIBC
+    try:
+        gpus = tuple(gpu_named(name, data.gpus) for name in c.gpu)
+    except ValueError as error:
+        raise UsageError(f"--gpu: {error}") from error
+    system = c.driver_os or ("windows" if platform.startswith("windows") else "linux")
+    return Target(platform=platform, glibc=glibc, driver=c.driver, driver_os=system, gpus=gpus)
+
+
+def complete_driver(target: Target, data: Profiles) -> Target:
+    """Return the target with the whole version of a driver that was given as a branch ("580") or cut ("580.65").
+
+    It is the first release of that branch that the profile `drivers` has: the oldest one for data center and desktop
+    that supports the branch's CUDA. A branch without a release there stays as it is, because no build needs a
+    release within it.
+    """
+    driver = target.driver
+    if driver is None or driver.count(".") >= _PARTS_OF_DRIVER - 1:
+        return target
+    windows = (target.driver_os or target.platform).startswith("windows")
+    rows: tuple[CudaMajor | CudaRelease, ...] = (*data.cuda, *data.majors)
+    releases = [(row.windows if windows else row.linux) or "" for row in rows]
+    begun = [release for release in releases if release != driver and has_prefix(release, driver)]
+    if driver in releases or not begun:
+        return target
+    return dataclasses.replace(target, driver=min(begun, key=version), driver_branch=driver)
+
+
+def _pick_gpus(text: str, gpus: tuple[TargetGpu, ...]) -> tuple[TargetGpu, ...]:
+    indexes = [int(i) for i in text.split(",")]
+    beyond = [i for i in indexes if i >= len(gpus)]
+    if beyond:
+        raise UsageError(f"--gpus {text}: this machine has no GPU {beyond[0]} (it has {len(gpus)})")
+    return tuple(gpus[i] for i in dict.fromkeys(indexes))
+
+
+def _refuse_other_systems(machine: Machine) -> None:
+    if machine.target.platform not in PLATFORMS:
+        said = next((f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"), None)
+        raise ResolveError(
+            said or f"no framework build is known for {machine.target.platform}",
+            hint="plan for another machine with resolve or lock: --platform, --driver, --gpu or --target",
+        )
+
+
+def read_target(path: Path) -> Target:
+    """Return the target in the JSON of `gpuenv detect` or of a target. Raises UsageError."""
+
+    def read(data: Any) -> Target:
+        if isinstance(data, dict) and data.get("schema") == Machine.SCHEMA:
+            return from_plain(Machine, data).target
+        return from_plain(Target, data)
+
+    return read_json("target", path, read)
+
+
+def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
+    """Return the value that `read` makes of an option's JSON file. Raises UsageError."""
+    hint = "write one with `gpuenv detect --json`"
+    try:
+        return read(json.loads(trust.read_project(path)))
+    except OSError as error:
+        raise UsageError(f"--{option} {path}: {error.strerror}", hint=hint) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--{option} {path} is not a valid {option} file: {error}", hint=hint) from error
+
+
+def choose_device(
+    c: Choices, machine: Machine | None, target: Target, look: MachineReader
+) -> tuple[str, str]:
+    """Return the device ("cuda" or "cpu") and the reason in one sentence. Raises MachineError."""
+    if c.device != "auto":
+        if c.device == "cuda" and machine is not None:
+            return look.judge_device("cuda", machine)
+        return c.device, f"--device {c.device} was given"
+    if machine is not None:
+        return look.judge_device("auto", machine)
+    if target.driver or target.gpus:
+        return "cuda", "the target has a driver or GPUs"
+    return "cpu", "The target names no driver and no GPU"
+
+
+# --- Pythons ---------------------------------------------------------------------------------
+
+
+def get_minor_version(python: str | None) -> str | None:
+    """Return the minor version of a Python ("3.11"), or None for None."""
+    return ".".join(python.split(".")[:2]) if python else None
+
+
+def list_pythons(c: Choices, machine: Machine | None, target: Target, look: MachineReader) -> tuple[str, ...]:
+    """Return the installed minor versions of Python: gpuenv's own first, then the newest.
+
+    They also count for another machine of this platform: a login node builds for its compute nodes on a
+    shared disk.
+    """
+    import sys
+
+    if c.python:
+        return ()
+    if machine is None:
+        if target.platform != look.platform:
+            return ()
+        machine = look.detect({"pythons"}, cache=where.get_cache_dir(c))
+    running = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    minors = {get_minor_version(p.version) or "" for p in machine.pythons}
+    return tuple(sorted(minors, key=lambda m: (m != running, -int(m.split(".")[1]))))

@@ -1,0 +1,447 @@
+"""Write gpuenv.yaml and the Makefile for a project."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import DataError, UsageError
+from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, InitResult, ProjectConfig, WrittenFile
+from ..requirements.folder import FolderFindings, PackageFacts
+from ..requirements.quote import parse_requirement, quote_text, suggest_version, take_first_line
+from ..requirements.scan import scan_folder
+from ..system.write_inside_folder import suggest_fix
+from ..templates import read
+from .edit import write_files
+from .file import CONFIG_NAME, LISTS, parse_config, read_config
+from .project import find_in_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..requirements.folder import FolderFindings
+
+
+BEGIN = "# >>> gpuenv >>> (written by `gpuenv init`, up to the end mark)"
+END = "# <<< gpuenv <<<"
+# The order in which make searches for its file
+NAMES = ("GNUmakefile", "makefile", "Makefile")
+_RULES = (
+    ("env", "create $({})", "create and verify this project's environment"),
+    ("verify", "verify $({})", "verify the environment again"),
+    ("lock", "lock", "lock the exact packages"),
+)
+TOOL = ".gpuenv-tool"
+_TOOL_PROGRAM = f"{TOOL}/bin/gpuenv"
+_OF_ONE_MACHINE = (
+    "# WARNING: this path is on one machine. Elsewhere `make env` needs an address or a wheel of the project."
+)
+_MOST_INCLUDED = 50
+
+
+@dataclass(kw_only=True, slots=True)
+class MakefilePart:
+    """A Makefile with gpuenv's part (`data` is None if it had the part already), and remarks."""
+
+    data: bytes | None
+    targets: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def find_makefile(folder: Path) -> Path:
+    """Return the file that make reads in a folder, or the path for a new one."""
+    return next((folder / name for name in NAMES if (folder / name).exists()), folder / "Makefile")
+
+
+def add_part(path: Path, data: bytes, gpuenv_from: str = "") -> MakefilePart:
+    """Append gpuenv's part to a Makefile.
+
+    A target that exists, there or in an included file, is called gpuenv-... here. A variable ENV with another use is
+    not touched. `gpuenv_from` is the default of GPUENV_FROM: an address or a path without quotes, `$` and backslashes.
+    """
+    text = data.decode("latin-1")  # every byte is one character and is written back unchanged
+    if BEGIN.partition(" (")[0] in text:
+        return MakefilePart(data=None)
+    part = MakefilePart(data=None)
+    sources = [text, *_read_includes(path.parent, text)]
+    taken = set().union(*map(list_targets, sources))
+    variable = "ENV"
+    if any(re.search(r"(?m)^[^#\n]*(\bENV\b\s*(\?|\+|::?:?)?=|\$[({]ENV\b)", s) for s in sources):
+        variable = "GPUENV_ENV"
+        part.remarks.append(
+            f"{path.name} already uses the variable ENV, so the variable for the environment is GPUENV_ENV"
+        )
+    inline = any(".RECIPEPREFIX" in s for s in sources)  # a tab does not start a command then
+    rows: list[str] = []
+    for target, command, says in _RULES:
+        name = _choose_free_name(target, taken)
+        if name != target:
+            part.remarks.append(f"{path.name} has a target {target} already: gpuenv's target is {name}")
+        part.targets.append(name)
+        line, needs = f"$(GPUENV) {command.format(variable)}", f"{name}: $(filter {_TOOL_PROGRAM},$(GPUENV))"
+        rows += [f"{needs} ; {line}"] if inline else [f"{needs} ## {says}", f"\t{line}"]
+        rows.append("")
+    rows += _write_tool_rule(inline=inline)
+    head = [BEGIN, f"{variable} ?= .venv", *_write_variables(gpuenv_from),
+            "", f".PHONY: {' '.join(part.targets)}", ""]  # fmt: skip
+    newline = "\r\n" if "\r\n" in text else "\n"
+    # start with an empty line, because a final backslash would join the next line
+    lead = "" if not text else newline if text.endswith("\n") else newline * 2
+    part.data = data + (lead + newline.join([*head, *rows, END]) + newline).encode("latin-1")
+    return part
+
+
+def _write_variables(gpuenv_from: str) -> list[str]:
+    """Return the lines that find gpuenv: the GPUENV of the user, gpuenv on PATH, or a private one."""
+    # latin-1 restores the bytes of the path, as for the rest of the file
+    value = os.fsencode(gpuenv_from).decode("latin-1").replace("#", "\\#")
+    return [
+        f"# Without gpuenv on PATH, make installs it into {TOOL} from this address, wheel or checkout.",
+        *([_OF_ONE_MACHINE] if is_of_one_machine(gpuenv_from) else []),
+        f"GPUENV_FROM ?= {value}".rstrip(),
+        "ifndef GPUENV",
+        f"GPUENV := $(shell command -v gpuenv >/dev/null 2>&1 && echo gpuenv || echo {_TOOL_PROGRAM})",
+        "endif",
+    ]
+
+
+def is_of_one_machine(gpuenv_from: str) -> bool:
+    """Return whether a source is an absolute path, which a clone on another machine does not have."""
+    return gpuenv_from.startswith(("/", "file:"))
+
+
+def _write_tool_rule(*, inline: bool) -> list[str]:
+    """Return the rule that installs the private gpuenv.
+
+    It rejects a plain word, because pip would install any package of that name from an index. Interrupted, venv would print
+    a traceback, so that it is started without the signal.
+    """
+    first, *lines = read("make-tool.sh").splitlines()
+    if inline:
+        return [f"{_TOOL_PROGRAM}: ; " + " && ".join([first, *(line.lstrip("@") for line in lines)])]
+    return [f"{_TOOL_PROGRAM}:", *(f"\t{line}" for line in (first, *lines))]
+
+
+def _choose_free_name(target: str, taken: set[str]) -> str:
+    if target not in taken:
+        return target
+    names = [f"gpuenv-{target}", *(f"gpuenv-{target}-{n}" for n in range(2, len(taken) + 3))]
+    return next(name for name in names if name not in taken)
+
+
+def list_targets(text: str) -> set[str]:
+    """Return the names in a Makefile's rules, prerequisites included. An extra name does no harm."""
+    names: set[str] = set()
+    in_define = False  # the lines of a variable are not rules
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+        first = line.split(maxsplit=1)[:1]
+        in_define = first == ["define"] or (in_define and first != ["endef"])
+        if line[:1] == "\t" or in_define:
+            continue
+        rule = line.partition("#")[0].partition(";")[0]
+        if re.match(r"[^=:]+::?(?![:=])", rule):
+            names.update(re.split(r"[:|\s]+", rule))
+    return names
+
+
+def _read_includes(folder: Path, text: str) -> list[str]:
+    """Return the texts of files that a Makefile includes by a plain name, and of their includes."""
+    texts: list[str] = []
+    todo, seen = [text], set[Path]()
+    while todo and len(texts) < _MOST_INCLUDED:
+        for names in re.findall(r"(?m)^ *[-s]?include[ \t]+([^#\r\n]+)", todo.pop()):
+            for name in names.split():
+                path = folder / name
+                try:
+                    if path in seen or "$" in name or not path.is_file():
+                        continue
+                    seen.add(path)
+                    texts.append(path.read_bytes()[: 1 << 20].decode("latin-1"))
+                except (OSError, ValueError):
+                    continue
+                todo.append(texts[-1])
+    return texts
+
+
+_MOST_CHECKS = 20
+_HEAD = """\
+# The GPU environment of this project. `gpuenv create` builds and verifies it.
+# For all keys, see docs/reference/gpuenv-yaml.md of gpuenv. Quote versions: YAML reads 3.10 as 3.1.
+"""
+
+
+# A few lines longer than most functions: it lists the parts of the file in their order.
+def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) -> str:
+    """Return the text of a gpuenv.yaml with the frameworks, each with its origin, and the findings.
+
+    The text is parsed again and must give the same values.
+    """
+    parts = [_HEAD, "\nframeworks:\n", *(_render_row(text, origin) for text, origin in frameworks)]
+    if signs.requirements:
+        parts += [
+            "\n# Requirements files in pip's format\nrequirements:\n",
+            *(_render_row(f, "") for f in signs.requirements),
+        ]
+    else:
+        parts.append('\n# requirements: ["requirements.txt"]\n')
+    parts += _render_project(signs)
+    parts += _render_packages(signs)
+    parts.append(f"\n{'' if signs.python else '# '}python: {json.dumps(signs.python or '3.12')}\n")
+    parts.append(
+        f"{'' if signs.cuda else '# '}cuda: {json.dumps(signs.cuda or '12.6'):16}# only builds for this CUDA"
+        f"{f': {quote_text(signs.cuda_origin)}' if signs.cuda_origin else ''}\n"
+    )
+    if signs.device:
+        parts.append(f"device: {json.dumps(signs.device)}\n")
+    if signs.find_links:
+        parts.append(f"find_links: {json.dumps(signs.find_links)}\n")
+    parts.append("# manager: conda        # the default is venv\n")
+    parts.append('# targets: {node: {driver: "550.54.15", gpus: ["A100"]}}   # gpuenv lock --target node\n')
+    parts += _render_checks(signs)
+    if signs.remarks:
+        parts += [
+            "\n# Not included, please check:\n",
+            *(f"#   {quote_text(remark)}\n" for remark in signs.remarks),
+        ]
+    text = "".join(parts)
+    meant = ProjectConfig(
+        frameworks=tuple(t for t, _ in frameworks), requirements=tuple(signs.requirements),
+        project=signs.project, install=not (signs.project and signs.not_installed), python=signs.python, packages=tuple(signs.packages), cuda=signs.cuda,
+        device=signs.device, find_links=tuple(signs.find_links),
+    )  # fmt: skip
+    if parse_config(CONFIG_NAME, text.encode()) != meant:
+        raise AssertionError(
+            f"internal error: {CONFIG_NAME} does not contain the expected values after writing"
+        )
+    return text
+
+
+def _render_project(signs: FolderFindings) -> list[str]:
+    """Return the lines about the project's folder."""
+    if not signs.project:
+        return []
+    place = json.dumps(signs.project)
+    if signs.not_installed:
+        return [
+            f"\n# Only the dependencies, the project is not installed: {quote_text(signs.not_installed)}\n",
+            f"project: {{path: {place}, install: false}}\n",
+        ]
+    return [
+        "\n# The folder of pyproject.toml or setup.py. You can add extras: and groups:\n",
+        f"project: {place}\n",
+    ]
+
+
+def _render_packages(signs: FolderFindings) -> list[str]:
+    """Return the packages, with suggested ones as comments."""
+    head = "\n# Other packages of this environment. `gpuenv add` edits this list.\n"
+    parts = [head, "packages:\n" if signs.packages else "packages: []\n"]
+    parts += [_render_row(text, origin) for text, origin in signs.packages.items()]
+    if signs.suggested:
+        parts.append("# Also imported, perhaps optional. Add one with: gpuenv add NAME\n")
+        parts += [f"#   {quote_text(text)}  # {quote_text(why)}\n" for text, why in signs.suggested.items()]
+    return parts
+
+
+def _render_checks(signs: FolderFindings) -> list[str]:
+    """Return the imports as commented checks."""
+    head = "\n# Checks that `gpuenv verify` runs after its own stages. Uncomment to use them:\n"
+    rows = [
+        f"#   - import: {_quote_module(module)}  # {quote_text(where)}\n"
+        for module, where in list(signs.imported.items())[:_MOST_CHECKS]
+    ]
+    return [head, "# checks:\n", *(rows or ["#   - run: python train.py --help\n"])]
+
+
+def _quote_module(module: str) -> str:
+    """Return a module's name as YAML text. Words such as `yes` and `null` need quotes."""
+    taken = module.lower() in ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+    return f'"{module}"' if taken else module
+
+
+def _render_row(text: str, origin: str) -> str:
+    return f"  - {json.dumps(text, ensure_ascii=False)}" + (f"  # {quote_text(origin)}\n" if origin else "\n")
+
+
+@dataclass
+class _ProjectWrite:
+    """The contents to write, and the files and remarks to report."""
+
+    contents: dict[Path, bytes] = field(default_factory=dict)
+    files: list[WrittenFile] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+_IGNORED = ".venv/"
+_MOST_BYTES = 8 << 20
+
+
+def write_project_files(
+    folder: Path,
+    frameworks: Sequence[str] = (),
+    *,
+    known: PackageFacts,
+    environ: Mapping[str, str],
+    gpuenv_from: str = "",
+) -> InitResult:
+    """Write the missing files, all or none, without running anything in the folder.
+
+    `gpuenv_from` is the address or path from which `make env` installs a missing gpuenv. Raises UsageError if no
+    framework is found, or a file cannot be read or written. Raises DataError for an existing invalid gpuenv.yaml.
+    """
+    output = _ProjectWrite()
+    contents, files, remarks = output.contents, output.files, output.remarks
+    named = _write_config(output, folder, frameworks, known, environ)
+    make_step = partial(_extend_makefile, gpuenv_from=gpuenv_from)
+    for path, step in (
+        (find_makefile(folder), make_step),
+        (folder / ".gitignore", _extend_gitignore),
+    ):
+        old = _read_bytes(path)
+        new, detail = step(path, old or b"", remarks)
+        if new is None:
+            files.append(WrittenFile(path=path.name, done="kept", detail=detail))
+        else:
+            contents[path] = new
+            done = "written" if old is None else "changed"
+            files.append(WrittenFile(path=path.name, done=done, detail=detail))
+    try:
+        write_files(contents)
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: nothing was written: {error.strerror}",
+            hint=suggest_fix(error, "check the folder's permissions"),
+        ) from error
+    return InitResult(folder=str(folder), frameworks=named, files=tuple(files), notes=tuple(remarks))
+
+
+def _write_config(
+    output: _ProjectWrite,
+    folder: Path,
+    frameworks: Sequence[str],
+    known: PackageFacts,
+    environ: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Return the frameworks of the existing gpuenv.yaml, or those of a new one after a scan of the folder."""
+    files, remarks = output.files, output.remarks
+    path = find_in_folder(folder) or folder / CONFIG_NAME
+    if path.exists() or path.is_symlink():
+        kept = read_config(path)
+        files.append(WrittenFile(path=path.name, done="kept", detail="already exists"))
+        if frameworks and tuple(frameworks) != kept.frameworks:
+            remarks.append(f"{path.name} exists already: add the frameworks to it by hand")
+        return kept.frameworks
+    findings = scan_folder(folder, known, environ)
+    chosen = _choose_frameworks(frameworks, known.companions, findings)
+    try:
+        output.contents[path] = render_config(findings, chosen).encode()
+    except DataError as error:  # only the values of --framework can be invalid here
+        mistakes = "; ".join(problem.partition(": ")[2] for problem in error.problems)
+        raise UsageError(
+            f"--framework: {mistakes}", hint="name each framework once, such as torch>=2.6"
+        ) from error
+    listed = [*findings.requirements, *(_describe_project(findings))]
+    detail = f"lists {', '.join([*(text for text, _ in chosen), *findings.packages])}" + (
+        f"; reads {', '.join(listed)}" if listed else ""
+    )
+    files.append(WrittenFile(path=CONFIG_NAME, done="written", detail=detail))
+    remarks += [f"{text}: {origin}" for text, origin in chosen if origin]
+    if findings.project and findings.not_installed:
+        remarks.append(f"the project is not installed: {findings.not_installed}")
+    remarks += findings.remarks
+    return tuple(text for text, _ in chosen)
+
+
+def _describe_project(findings: FolderFindings) -> list[str]:
+    if not findings.project:
+        return []
+    return ["dependencies of the project" if findings.not_installed else "the project"]
+
+
+def _choose_frameworks(
+    frameworks: Sequence[str], companions: Mapping[str, str], findings: FolderFindings
+) -> list[tuple[str, str]]:
+    """Return the frameworks to list: those of the options, else those found. Raises UsageError."""
+    from packaging.utils import canonicalize_name
+
+    for text in frameworks:
+        if meant := suggest_version(text):
+            raise UsageError(
+                f"--framework {text!r}: a version follows ==, not @ or =", hint=f"--framework '{meant}'"
+            )
+        try:
+            name = canonicalize_name(parse_requirement(text).name)
+        except ValueError as error:
+            raise UsageError(
+                f"--framework {quote_text(text)!r} is not a requirement like 'torch>=2.6': {take_first_line(error)}"
+            ) from error
+        if LISTS["frameworks"].problem(text) or (name not in FRAMEWORKS and name not in companions):
+            meant = f". Did you mean {FRAMEWORK_ALIASES[name]}?" if name in FRAMEWORK_ALIASES else ""
+            raise UsageError(
+                f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{meant}",
+                hint=f"--framework {'|'.join(FRAMEWORKS)}",
+            )
+    chosen = [_keep_bound(text, findings) for text in frameworks] or findings.framework_texts()
+    if not chosen:
+        raise UsageError(
+            "no file here names a framework, and no program imports one"
+            + "".join(f"; {remark}" for remark in findings.remarks[:2]),
+            hint=f"gpuenv init --framework {'|'.join(FRAMEWORKS)}",
+        )
+    return chosen
+
+
+def _keep_bound(text: str, findings: FolderFindings) -> tuple[str, str]:
+    """Return a named framework with its origin: a bare name gets the bounds of files that gpuenv.yaml cannot list."""
+    bound = findings.bounds.get(text)
+    return (text + bound, findings.frameworks[text]) if bound else (text, "")
+
+
+def _extend_makefile(
+    path: Path, old: bytes, remarks: list[str], *, gpuenv_from: str
+) -> tuple[bytes | None, str]:
+    part = add_part(path, old, gpuenv_from)
+    remarks += part.remarks
+    if part.data is None:
+        return None, "already has gpuenv's part"
+    if not gpuenv_from:
+        remarks.append(f"GPUENV_FROM in {path.name} is empty: set it for machines without gpuenv")
+    elif is_of_one_machine(gpuenv_from):
+        remarks.append(
+            f"GPUENV_FROM in {path.name} is a path on this machine: set an address for other machines"
+        )
+    return part.data, ", ".join(f"make {target}" for target in part.targets)
+
+
+def _extend_gitignore(path: Path, old: bytes, remarks: list[str]) -> tuple[bytes | None, str]:
+    del path, remarks
+    lines = [line.strip().strip(b"/") for line in old.splitlines()]
+    if b".venv" in lines:
+        return None, f"already lists {_IGNORED}"
+    newline = b"\r\n" if b"\r\n" in old else b"\n"
+    lead = b"" if not old or old.endswith(b"\n") else newline
+    return old + lead + _IGNORED.encode() + newline, _IGNORED
+
+
+def _read_bytes(path: Path) -> bytes | None:
+    """Return the bytes of a file, or None for a missing file. Raises UsageError."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path.name} is not a regular file", hint="move it elsewhere")
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(
+            f"{path.name} cannot be read: {error.strerror}", hint="check its permissions"
+        ) from error
+    if len(data) > _MOST_BYTES:
+        raise UsageError(
+            f"{path.name} is too large to edit ({len(data)} bytes)", hint="add gpuenv's targets by hand"
+        )
+    return data

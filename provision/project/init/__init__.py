@@ -1,1 +1,0 @@
-"""`gpuenv init`: scan a folder for requirements and write the project's files."""

@@ -1,1 +1,0 @@
-"""Read options and gpuenv.yaml as a Request, a Target and PackageSources."""

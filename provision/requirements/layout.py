@@ -1,0 +1,122 @@
+"""Whether a project can be built: its layout, and the package that its backend expects."""
+
+from __future__ import annotations
+
+import os
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from .toml import read_setup_arguments, read_setup_cfg, table_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+# First part of build-backend -> its name in messages, and the pyproject.toml table that may name other contents
+_BACKENDS = {
+    "poetry": ("poetry", ("tool", "poetry"), ("packages", "include")),
+    "hatchling": ("hatchling", ("tool", "hatch"), ("build",)),
+    "flit_core": ("flit", ("tool", "flit"), ("module", "metadata")),
+    "uv_build": ("uv", ("tool", "uv"), ("build-backend",)),
+}
+
+
+def find_missing_package(folder: Path, pyproject: Mapping[str, Any]) -> str | None:
+    """Return a sentence about the missing package, or None if the build backend finds its contents."""
+    data = dict(pyproject)
+    backend = str(table_at(data, "build-system").get("build-backend", "")).partition(".")[0]
+    name = table_at(data, "project").get("name") or table_at(data, "tool", "poetry").get("name")
+    if backend not in _BACKENDS or not isinstance(name, str):
+        return None
+    shown, table, keys = _BACKENDS[backend]
+    if any(key in table_at(data, *table) for key in keys):
+        return None
+    module = re.sub(r"[-_.]+", "_", name).lower()
+    if any(_holds(place, module) for place in (folder, folder / "src")):
+        return None
+    return f"{shown} finds no package or module {module}"
+
+
+def _holds(place: Path, module: str) -> bool:
+    """Return whether a folder has the package or module, also in a namespace folder."""
+    if not place.is_dir():
+        return False
+    wanted = {module, f"{module}.py", f"{module}.pyi", f"{module}-stubs"}
+    names = {entry.name for entry in place.iterdir()}
+    names |= {entry.parent.name for entry in place.glob("*/*/__init__.py")}
+    return not wanted.isdisjoint(names | {name.replace("-", "_").lower() for name in names})
+
+
+_NOT_PACKAGES = (
+    "ez_setup", "*__pycache__", "ci", "bin", "debian", "doc", "docs", "documentation", "manpages", "news",
+    "newsfragments", "changelog", "test", "tests", "unit_test", "unit_tests", "example", "examples", "scripts",
+    "tools", "util", "utils", "python", "build", "dist", "venv", "env", "requirements", "tasks", "fabfile",
+    "site_scons", "benchmark", "benchmarks", "exercise", "exercises", "htmlcov", "[._]*",
+)  # fmt: skip
+_NOT_MODULES = (
+    "setup", "conftest", "test", "tests", "example", "examples", "build", "toxfile", "noxfile", "pavement", "dodo",
+    "tasks", "fabfile", "[Ss][Cc]onstruct", "conanfile", "manage", "benchmark", "benchmarks", "exercise",
+    "exercises", "[._]*",
+)  # fmt: skip
+_NAMES_CONTENTS = ("packages", "py_modules", "configuration", "**")
+
+
+def find_several(folder: Path, pyproject: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+    """Return "packages" or "modules" and their names if setuptools finds several, else None.
+
+    `pyproject` is the content of the folder's pyproject.toml. Raises UsageError for a file that cannot be read.
+    """
+    stated = _read_settings(folder, pyproject)
+    if stated is None or any(name in stated for name in _NAMES_CONTENTS):
+        return None
+    declarative = "project" in pyproject or table_at(dict(pyproject), "tool", "setuptools")
+    if "ext_modules" in stated and not declarative:
+        return None
+    places = stated.get("package_dir") or {}
+    if not isinstance(places, dict) or any(places) or (folder / str(places.get("", "src"))).is_dir():
+        return None
+    packages = sorted(_list_packages(folder))
+    if packages:
+        return ("packages", packages) if len(packages) > 1 else None
+    modules = sorted(_list_modules(folder))
+    return ("modules", modules) if len(modules) > 1 else None
+
+
+def _read_settings(folder: Path, pyproject: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the package settings of the three files by setup()'s names, or None if setup.py does not call setup()."""
+    settings: dict[str, Any] = {}
+    if (path := folder / "setup.cfg").is_file():
+        settings |= {
+            key: value for key, value in read_setup_cfg(path, "setup.cfg").get("options", {}).items() if value
+        }
+        if "package_dir" in settings:
+            rows = (row.partition("=") for row in settings["package_dir"].replace(",", "\n").splitlines())
+            settings["package_dir"] = {key.strip(): value.strip() for key, _, value in rows if value}
+    table = table_at(dict(pyproject), "tool", "setuptools")
+    settings |= {key.replace("-", "_"): value for key, value in table.items()}
+    if (path := folder / "setup.py").is_file():
+        words = read_setup_arguments(path, "setup.py")
+        if words is None:
+            return None
+        settings |= words
+    return settings
+
+
+def _list_packages(folder: Path) -> Iterator[str]:
+    """Yield the folders that setuptools takes for top-level packages, also those without programs."""
+    for entry in os.scandir(folder):
+        if entry.is_dir() and entry.name.isidentifier() and not _matches(entry.name, _NOT_PACKAGES):
+            yield entry.name
+
+
+def _list_modules(folder: Path) -> Iterator[str]:
+    for entry in os.scandir(folder):
+        name = entry.name.removesuffix(".py")
+        if name != entry.name and name.isidentifier() and not _matches(name, _NOT_MODULES):
+            yield name
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

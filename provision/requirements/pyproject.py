@@ -1,0 +1,407 @@
+"""Read what a Python project declares: pyproject.toml, its groups, setup.cfg and setup.py, without running code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..model import normalize_name
+from . import poetry, uv
+from .files import ReadingState, read_requirements_file
+from .lines import SourceLine
+from .quote import parse_requirement, quote_text
+from .toml import (
+    ComputedValue,
+    TomlLocations,
+    find_project_name,
+    leading_name,
+    read_setup_arguments,
+    read_setup_cfg,
+    read_toml,
+    table_at,
+)
+from .tree import find_root, refuse_outside
+from .uv import read_keys
+
+Listed = list[tuple[str, str]]  # requirements as (text, origin)
+_MOST_DEEP = 40
+
+
+def collect_extras(project: str | None, extras: Mapping[str, Listed], wanted: Sequence[str]) -> Listed:
+    """Return the requirements of extras, and of the extras that those include. Raises UsageError."""
+    known = {normalize_name(extra): listed for extra, listed in extras.items()}
+    requirements: Listed = []
+    todo, done = [normalize_name(extra) for extra in wanted], set[str]()
+    while todo:
+        extra = todo.pop(0)
+        if extra in done:
+            continue
+        done.add(extra)
+        if extra not in known:
+            raise UsageError(
+                f"the project has no extra {quote_text(extra)!r}", hint=_list_choices(known, "extras")
+            )
+        for text, origin in known[extra]:
+            if project and leading_name(text) == normalize_name(project):
+                todo += _list_own_extras(text)
+            else:
+                requirements.append((text, origin))
+    return requirements
+
+
+def _list_own_extras(text: str) -> list[str]:
+    try:
+        return sorted(normalize_name(extra) for extra in parse_requirement(text).extras)
+    except ValueError:
+        return []
+
+
+def _list_choices(known: Mapping[str, Any], what: str) -> str:
+    return f"choose from: {', '.join(sorted(known))}" if known else f"the project defines no {what}"
+
+
+def collect_groups(data: dict[str, Any], places: TomlLocations, wanted: Sequence[str]) -> Listed:
+    """Return the requirements of dependency groups (PEP 735) and of Poetry groups. Raises UsageError."""
+    requirements: Listed = []
+    done: set[str] = set()
+    for name in wanted:
+        _add_group(data, places, normalize_name(name), (), done, requirements)
+    return requirements
+
+
+# Six parameters and 41 lines: the state of one recursion, and one error for each way in which a group can be invalid.
+def _add_group(
+    data: dict[str, Any],
+    places: TomlLocations,
+    key: str,
+    within: tuple[str, ...],
+    done: set[str],
+    requirements: Listed,
+) -> None:
+    """Add the requirements of a group and of the groups that it includes, each group once."""
+    if key in within:
+        raise UsageError(
+            f"{places.name}: dependency groups include each other: {' -> '.join((*within, key))}",
+            hint="remove one include-group",
+        )
+    if len(within) > _MOST_DEEP:
+        raise UsageError(
+            f"{places.name}: dependency groups include each other more than {_MOST_DEEP} deep",
+            hint="include fewer groups",
+        )
+    if key in done:
+        return
+    done.add(key)
+    groups = {
+        normalize_name(name): (name, value) for name, value in table_at(data, "dependency-groups").items()
+    }
+    if key not in groups:
+        requirements += _read_poetry_group(data, places, key, groups)
+        return
+    name, value = groups[key]
+    where = f"dependency-groups.{name}"
+    if not isinstance(value, list):
+        raise UsageError(f"{places.name} [{where}]: expected a list", hint="see PEP 735")
+    for entry in value:
+        if isinstance(entry, str):
+            requirements.append((entry, places.locate_value(entry, "dependency-groups", where)))
+        elif isinstance(entry, dict) and list(entry) == ["include-group"]:
+            _add_group(
+                data, places, normalize_name(str(entry["include-group"])), (*within, key), done, requirements
+            )
+        else:
+            raise UsageError(
+                f"{places.name} [{where}]: {quote_text(str(entry))} is neither a requirement nor an include-group",
+                hint="see PEP 735",
+            )
+
+
+def _read_poetry_group(
+    data: dict[str, Any], places: TomlLocations, key: str, others: Mapping[str, Any]
+) -> Listed:
+    """Return the requirements of a Poetry group. The old table "dev-dependencies" is the group "dev"."""
+    table = table_at(data, "tool", "poetry")
+    groups = {normalize_name(name): name for name in table_at(table, "group")}
+    if key in groups:
+        of_group = table_at(table, "group", groups[key]).get("dependencies")
+        dependencies = poetry.read_dependencies(
+            of_group, places, f"tool.poetry.group.{groups[key]}.dependencies"
+        )
+    elif key == "dev" and "dev-dependencies" in table:
+        dependencies = poetry.read_dependencies(
+            table["dev-dependencies"], places, "tool.poetry.dev-dependencies"
+        )
+    else:
+        raise UsageError(
+            f"the project has no dependency group {quote_text(key)!r}",
+            hint=_list_choices({**others, **groups}, "groups"),
+        )
+    return [(text, origin) for text, origin, _ in dependencies.listed]
+
+
+_RUN_IT = (
+    "pass a requirements file with -r: gpuenv cannot read the requirements without running the project's code"
+)
+
+
+@dataclass(kw_only=True, slots=True)
+class StatedRequirements:
+    """The texts that a project's files state, with their origins. `extras` are all of the project's."""
+
+    name: str | None = None
+    requires: list[tuple[str, str]] = field(default_factory=list)
+    extras: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    requires_python: str = ""
+    python_origin: str | None = None
+    installable: bool = False
+
+
+def read_project(
+    reading: ReadingState, folder: Path, extras: Sequence[str], groups: Sequence[str], *, install: bool = True
+) -> StatedRequirements:
+    """Read a project's folder into `reading`. Raises UsageError with file and line.
+
+    Without `install` the files need no project: settings of tools are enough.
+    """
+    path = folder / "pyproject.toml"
+    data: dict[str, Any] = {}
+    places = TomlLocations("pyproject.toml", "")
+    if path.is_file():
+        name = reading.name_file(path)
+        data, text = read_toml(path, name)
+        places = TomlLocations(name, text)
+        reading.files[str(path)] = None
+    stated = _read_stated(reading, folder, data, places, may_be_empty=bool(groups) or not install)
+    stated.name = stated.name or find_project_name(folder)
+    listed = [
+        *stated.requires,
+        *collect_extras(stated.name, stated.extras, extras),
+        *collect_groups(data, places, groups),
+    ]
+    sources = table_at(data, "tool", "uv", "sources")
+    keys = read_keys(reading, folder, data, places)
+    for written, origin in listed:
+        text = keys.find_override(written) or written
+        line = SourceLine(text=text, origin=origin, folders=(folder,), roots=reading.roots)
+        reading.lines.append(uv.apply_source(line, sources, keys.indexes, reading.notes))
+    reading.lines += [uv.apply_source(line, sources, keys.indexes, []) for line in keys.lines]
+    poetry_off = table_at(data, "tool", "poetry").get("package-mode") is False
+    uv_off = table_at(data, "tool", "uv").get("package") is False
+    builds = "build-system" in data or (folder / "setup.py").is_file()
+    stated.installable = install and builds and not poetry_off and not uv_off
+    return stated
+
+
+def _read_stated(
+    reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations, *, may_be_empty: bool
+) -> StatedRequirements:
+    if "project" in data:
+        return _read_standard(reading, folder, data, places)
+    if "dependencies" in table_at(data, "tool", "poetry"):
+        return _read_poetry(data, places)
+    if any((folder / name).is_file() for name in ("setup.cfg", "setup.py")):
+        return _read_setuptools(reading, folder)
+    if not data:
+        raise UsageError(
+            f"{folder} has no pyproject.toml, setup.cfg or setup.py",
+            hint="name a folder that has one with --project, or a requirements file with -r",
+        )
+    if may_be_empty:
+        return StatedRequirements()
+    raise UsageError(
+        f"{places.name} has no [project] table",
+        hint="name a requirements file with -r, or groups; in gpuenv.yaml write project: {path: ., install: false}",
+    )
+
+
+def _read_standard(
+    reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations
+) -> StatedRequirements:
+    """Read the [project] table of the packaging specification."""
+    project = table_at(data, "project")
+    dynamic = _read_texts(project.get("dynamic", []), "project.dynamic", places)
+    stated = StatedRequirements(name=project.get("name") if isinstance(project.get("name"), str) else None)
+    requires = _read_texts(project.get("dependencies", []), "project.dependencies", places)
+    stated.requires = [(t, places.locate_value(t, "project", "project.dependencies")) for t in requires]
+    for extra, value in table_at(project, "optional-dependencies").items():
+        where = f"project.optional-dependencies.{extra}"
+        texts = _read_texts(value, where, places)
+        stated.extras[extra] = [
+            (t, places.locate_value(t, "project.optional-dependencies", where)) for t in texts
+        ]
+    python = project.get("requires-python")
+    if isinstance(python, str):
+        stated.requires_python, stated.python_origin = python, places.locate_key("requires-python", "project")
+    elif "requires-python" in dynamic:
+        setup = _read_setuptools(reading, folder, only_python=True)
+        stated.requires_python, stated.python_origin = setup.requires_python, setup.python_origin
+    if "dependencies" in dynamic:
+        stated.requires = _read_dynamic(reading, folder, data, places)
+    if "optional-dependencies" in dynamic:
+        stated.extras |= _read_dynamic_extras(reading, folder, data)
+    return stated
+
+
+def _read_dynamic(
+    reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations
+) -> list[tuple[str, str]]:
+    """Return the dependencies that pyproject.toml declares dynamic, from the file that states them."""
+    where = table_at(data, "tool", "setuptools", "dynamic").get("dependencies")
+    hatch = table_at(data, "tool", "hatch", "metadata", "hooks", "requirements_txt").get("files")
+    files = where.get("file") if isinstance(where, dict) else hatch
+    if files is not None:
+        return _read_named_files(reading, folder, files)
+    if "dependencies" in table_at(data, "tool", "poetry"):
+        return _read_poetry(data, places).requires
+    if any((folder / name).is_file() for name in ("setup.cfg", "setup.py")):
+        return _read_setuptools(reading, folder).requires
+    raise UsageError(
+        f"{places.name} declares its dependencies as dynamic: only the build backend can compute them",
+        hint=_RUN_IT,
+    )
+
+
+def _read_dynamic_extras(
+    reading: ReadingState, folder: Path, data: dict[str, Any]
+) -> dict[str, list[tuple[str, str]]]:
+    where = table_at(data, "tool", "setuptools", "dynamic", "optional-dependencies")
+    if where:
+        return {
+            extra: _read_named_files(reading, folder, value.get("file"))
+            for extra, value in where.items()
+            if isinstance(value, dict) and value.get("file") is not None
+        }
+    if any((folder / name).is_file() for name in ("setup.cfg", "setup.py")):
+        return _read_setuptools(reading, folder).extras
+    return {}
+
+
+def _read_named_files(reading: ReadingState, folder: Path, files: Any) -> list[tuple[str, str]]:
+    """Return the requirements of the requirements files that pyproject.toml names."""
+    listed = [files] if isinstance(files, str) else files
+    if not isinstance(listed, list) or not all(isinstance(f, str) for f in listed):
+        raise UsageError(
+            "pyproject.toml: the key `file` (`files` of Hatch) must be a path or a list of paths",
+            hint="correct that line",
+        )
+    apart = ReadingState(
+        environ=reading.environ, base=reading.base, roots=reading.roots, files=reading.files,
+        skip_missing=reading.skip_missing, missing=reading.missing,
+    )  # fmt: skip
+    for file in listed:
+        name = "pyproject.toml" if (folder / "pyproject.toml").exists() else "setup.cfg"
+        refuse_outside(folder / file, [find_root(folder)], name, "name it on the command line with -r")
+        read_requirements_file(apart, folder / file, by=name)
+    return [(line.text, line.origin) for line in apart.lines]
+
+
+def _read_setuptools(reading: ReadingState, folder: Path, *, only_python: bool = False) -> StatedRequirements:
+    """Read [options] of setup.cfg, else the literal arguments of setup() in setup.py."""
+    setup = read_setup_files(reading, folder)
+    stated = StatedRequirements(
+        requires_python=setup.requires_python,
+        python_origin=setup.python_origin,
+    )
+    if only_python:
+        return stated
+    if setup.computed:
+        raise UsageError(f"{setup.computed} computes its requirements in code", hint=_RUN_IT)
+    for key, listed in (("", setup.requires), *setup.extras.items()):
+        into = stated.requires if not key else stated.extras.setdefault(key, [])
+        for text, origin in listed:
+            if text.startswith("file:"):
+                files = [f.strip() for f in text.removeprefix("file:").split(",")]
+                into += _read_named_files(reading, folder, files)
+            else:
+                into.append((text, origin))
+    return stated
+
+
+def _read_poetry(data: dict[str, Any], places: TomlLocations) -> StatedRequirements:
+    table = table_at(data, "tool", "poetry")
+    dependencies = poetry.read_dependencies(table.get("dependencies"), places, "tool.poetry.dependencies")
+    stated = StatedRequirements(name=table.get("name") if isinstance(table.get("name"), str) else None)
+    stated.requires = [(t, o) for t, o, optional in dependencies.listed if not optional]
+    stated.requires_python, stated.python_origin = dependencies.requires_python, dependencies.python_origin
+    named = {leading_name(t): (t, o) for t, o, _ in dependencies.listed}
+    for extra, names in table_at(table, "extras").items():
+        if isinstance(names, list):
+            stated.extras[extra] = [named[n] for n in map(normalize_name, names) if n in named]
+    return stated
+
+
+def _read_texts(value: Any, at: str, places: TomlLocations) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+        raise UsageError(f"{places.name} [{at}]: expected a list of strings", hint="correct that key")
+    return value
+
+
+@dataclass(kw_only=True, slots=True)
+class SetupRequirements:
+    """Requirements with their origins. A text that begins with "file:" names files.
+
+    `computed` is the place where code computes the requirements, or None.
+    """
+
+    requires: list[tuple[str, str]] = field(default_factory=list)
+    extras: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    requires_python: str = ""
+    python_origin: str | None = None
+    computed: str | None = None
+
+
+def read_setup_files(reading: ReadingState, folder: Path) -> SetupRequirements:
+    """Read [options] of setup.cfg, and what is missing there from setup.py. Raises UsageError."""
+    setup = SetupRequirements()
+    options: dict[str, str] = {}
+    if (path := folder / "setup.cfg").is_file():
+        name = reading.name_file(path)
+        reading.files[str(path)] = None
+        sections = read_setup_cfg(path, name)
+        options = sections.get("options", {})
+        setup.requires = _split_rows(
+            options.get("install_requires", ""), f"{name} [options.install_requires]"
+        )
+        for extra, text in sections.get("options.extras_require", {}).items():
+            setup.extras[extra] = _split_rows(text, f"{name} [options.extras_require]")
+        if python := options.get("python_requires", "").strip():
+            setup.requires_python, setup.python_origin = python, f"{name} [options.python_requires]"
+    if (path := folder / "setup.py").is_file():
+        name = reading.name_file(path)
+        reading.files[str(path)] = None
+        _add_setup_arguments(
+            setup, read_setup_arguments(path, name) or {}, name, stated="install_requires" in options
+        )
+    return setup
+
+
+def _split_rows(text: str, origin: str) -> list[tuple[str, str]]:
+    if text.strip().startswith("file:"):
+        return [(text.strip(), origin)]
+    rows = [row.partition(" #")[0].strip() for row in text.splitlines()]
+    return [(row, origin) for row in rows if row and not row.startswith("#")]
+
+
+def _add_setup_arguments(setup: SetupRequirements, words: dict[str, Any], name: str, *, stated: bool) -> None:
+    requires = words.get("install_requires", words.get("**"))
+    if not stated and isinstance(requires, ComputedValue):
+        setup.computed = f"{name} line {requires.line}"
+    elif not stated and requires is not None:
+        setup.requires = _list_rows(requires, f"{name} [install_requires]")
+    extras = words.get("extras_require")
+    if isinstance(extras, dict) and not setup.extras:
+        for extra, value in extras.items():
+            setup.extras[str(extra)] = _list_rows(value, f"{name} [extras_require]")
+    python = words.get("python_requires")
+    if isinstance(python, str) and not setup.requires_python:
+        setup.requires_python, setup.python_origin = python, f"{name} [python_requires]"
+
+
+def _list_rows(value: Any, origin: str) -> list[tuple[str, str]]:
+    rows = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(rows, (list, tuple, set)):
+        return []
+    return [(str(row).strip(), origin) for row in rows if str(row).strip()]

@@ -1,0 +1,197 @@
+"""Read pyproject.toml and setup files without running code, with the line of each key."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..model import normalize_name
+from ..system import untrusted
+from .tree import read_bytes
+
+_MOST_PYTHON = 200_000  # deeper nesting could exceed the interpreter's stack
+
+
+def read_toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
+    """Read a TOML file, and return it with its text for line numbers. Raises UsageError."""
+    import tomli
+
+    text = untrusted.decode(read_bytes(path, name), name).replace("\r\n", "\n")
+    try:
+        return tomli.loads(text), text
+    except (tomli.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise UsageError(f"{name} is not TOML: {error}", hint="correct that line") from error
+
+
+def read_setup_cfg(path: Path, name: str) -> dict[str, dict[str, str]]:
+    """Read the sections of a setup.cfg. Raises UsageError."""
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read_string(untrusted.decode(read_bytes(path, name), name))
+    except configparser.Error as error:
+        reason = str(error).replace("\n", " ")
+        raise UsageError(f"{name} cannot be read: {reason}", hint="correct that line") from error
+    return {s: {k.replace("-", "_"): v or "" for k, v in parser.items(s)} for s in parser.sections()}
+
+
+def find_project_name(folder: Path) -> str | None:
+    """Return the project's name if a file of the folder states it, else None."""
+    try:
+        if (folder / "pyproject.toml").is_file():
+            data, _ = read_toml(folder / "pyproject.toml", "pyproject.toml")
+            for table in (table_at(data, "project"), table_at(data, "tool", "poetry")):
+                if isinstance(name := table.get("name"), str):
+                    return _validate_name(name)
+        if (folder / "setup.cfg").is_file():
+            stated = read_setup_cfg(folder / "setup.cfg", "setup.cfg").get("metadata", {}).get("name", "")
+            if _validate_name(stated.strip()):
+                return stated.strip()
+        if (folder / "setup.py").is_file():
+            called = (read_setup_arguments(folder / "setup.py", "setup.py") or {}).get("name")
+            return _validate_name(called) if isinstance(called, str) else None
+    except UsageError:
+        return None  # reading the project itself reports the mistake; only its name is needed here
+    return None
+
+
+def _validate_name(text: str) -> str | None:
+    from packaging.utils import InvalidName, canonicalize_name
+
+    try:
+        return text if canonicalize_name(text, validate=True) else None
+    except InvalidName:
+        return None
+
+
+def table_at(data: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """Return the table at a path of keys, or an empty table."""
+    for key in keys:
+        value = data.get(key)
+        if not isinstance(value, dict):
+            return {}
+        data = value
+    return data
+
+
+class ComputedValue:
+    """A value that code in setup.py computes. `line` is the line of the computation."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+
+
+def read_setup_arguments(path: Path, name: str) -> dict[str, Any] | None:
+    """Return the arguments of the call of setup() in setup.py, or None without a call. Raises UsageError.
+
+    A value is a literal, directly or through a name that is assigned once, and Computed otherwise. The code is
+    parsed and never run.
+    """
+    text = untrusted.decode(read_bytes(path, name), name)
+    if len(text) > _MOST_PYTHON:
+        raise UsageError(f"{name} is too long ({len(text)} characters)", hint="name a requirements file")
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(
+            f"{name} cannot be parsed as Python: {type(error).__name__}", hint="name a requirements file"
+        ) from error
+    calls = [n for n in ast.walk(module) if isinstance(n, ast.Call) and _name_function(n) == "setup"]
+    simple = _find_constants(module)
+    if not calls:
+        return None
+    arguments: dict[str, Any] = {}
+    for keyword in calls[-1].keywords:
+        if keyword.arg is None:
+            arguments["**"] = ComputedValue(keyword.value.lineno)
+            continue
+        value = keyword.value
+        if isinstance(value, ast.Name) and value.id in simple:
+            value = simple[value.id]
+        try:
+            arguments[keyword.arg] = ast.literal_eval(value)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            arguments[keyword.arg] = ComputedValue(keyword.value.lineno)
+    return arguments
+
+
+def _find_constants(module: ast.Module) -> dict[str, ast.expr]:
+    """Return the values of a module's names that are assigned once and have no method called on them."""
+    stored: list[str] = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            stored.append(node.id)
+        elif isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.value, ast.Name):
+            stored += [node.value.id] * 2  # may change the value of the name
+    return {
+        target.id: node.value
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and stored.count(target.id) == 1
+    }
+
+
+def _name_function(node: ast.Call) -> str:
+    function = node.func
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+_HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?")
+_QUOTED = re.compile(r'"([^"]*)"|\'([^\']*)\'')
+
+
+class TomlLocations:
+    """The lines of a TOML text. The search for a value starts at the header of its table, and takes each line once."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name, self.lines = name, text.split("\n")
+        self.taken: set[tuple[int, str]] = set()
+
+    @functools.cached_property
+    def headers(self) -> dict[str, int]:
+        """Return the line index of each [table]."""
+        lines_of_tables: dict[str, int] = {}
+        for i, line in enumerate(self.lines):
+            if match := _HEADER.fullmatch(line):
+                lines_of_tables.setdefault(re.sub(r"[\s\"']", "", match[1]), i)
+        return lines_of_tables
+
+    @functools.cached_property
+    def strings(self) -> dict[str, list[int]]:
+        """Return the line indexes of each quoted text."""
+        lines_of_values: dict[str, list[int]] = {}
+        for i, line in enumerate(self.lines):
+            for match in _QUOTED.finditer(line):
+                lines_of_values.setdefault(match[1] or match[2] or "", []).append(i)
+        return lines_of_values
+
+    def locate_value(self, value: str, table: str, fallback: str) -> str:
+        """Return the origin of a quoted value: file and line, else file and `fallback`, a path of keys."""
+        start = self.headers.get(table, 0)
+        for i in self.strings.get(value, ()):
+            if i >= start and (i, value) not in self.taken:
+                self.taken.add((i, value))
+                return f"{self.name} line {i + 1}"
+        return f"{self.name} [{fallback}]"
+
+    def locate_key(self, key: str, table: str) -> str:
+        """Return the origin of a key of a table."""
+        start = self.headers.get(table)
+        pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+        for i in range(len(self.lines) if start is None else start + 1, len(self.lines)):
+            if _HEADER.fullmatch(self.lines[i]):
+                break
+            if pattern.match(self.lines[i]):
+                return f"{self.name} line {i + 1}"
+        return f"{self.name} [{table}.{key}]"
+
+
+def leading_name(text: str) -> str:
+    """Return the normalized name at the start of a requirement, or an empty text."""
+    match = re.match(r"[A-Za-z0-9._-]+", text)
+    return normalize_name(match[0]) if match else ""

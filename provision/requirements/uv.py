@@ -1,0 +1,369 @@
+"""The keys of uv in pyproject.toml, and projects of uv."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from packaging.markers import InvalidMarker, Marker
+from packaging.utils import canonicalize_name
+
+from ..errors import UsageError
+from ..model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name
+from ..system import trust
+from .files import ReadingState
+from .lines import SourceLine
+from .poetry import find_address
+from .quote import parse_requirement, quote_text
+from .toml import TomlLocations, leading_name, read_toml, table_at
+from .tree import refuse_outside
+
+SUPPORTED_KEYS = {
+    "sources",
+    "index",
+    "exclude-newer",
+    "override-dependencies",
+    "constraint-dependencies",
+    "package",
+}
+_IRRELEVANT_KEYS = {
+    "build-backend", "cache-keys", "check-url", "default-groups", "dev-dependencies", "managed", "preview",
+    "publish-url", "required-version", "trusted-publishing", "workspace",
+}  # fmt: skip
+
+
+@dataclass(kw_only=True, slots=True)
+class UvKeys:
+    """The keys as lines. `indexes` maps the name of an index to its address."""
+
+    lines: list[SourceLine] = field(default_factory=list)
+    indexes: dict[str, str] = field(default_factory=dict)
+
+    def find_override(self, text: str) -> str | None:
+        """Return the override of a requirement, or None."""
+        name = leading_name(text)
+        overrides = [line.text for line in self.lines if line.override and leading_name(line.text) == name]
+        return overrides[0] if overrides else None
+
+
+def read_keys(reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations) -> UvKeys:
+    """Read the supported keys, and record indexes and dates in `reading`. Raises UsageError."""
+    table = table_at(data, "tool", "uv")
+    keys = UvKeys()
+    for key in ("constraint-dependencies", "override-dependencies"):
+        override = key.startswith("override")
+        for text in _read_requirements(table, key, places):
+            origin = places.locate_value(text, "tool.uv", f"tool.uv.{key}")
+            keys.lines.append(
+                SourceLine(
+                    text=text,
+                    origin=origin,
+                    folders=(folder,),
+                    roots=reading.roots,
+                    constraint=True,
+                    override=override,
+                )
+            )
+    reading.exclude_newer = _read_date(table.get("exclude-newer"), places)
+    _read_indexes(reading, folder, table, keys, places)
+    if others := sorted(quote_text(key) for key in table if key not in SUPPORTED_KEYS | _IRRELEVANT_KEYS):
+        reading.notes.append(f"[tool.uv] of {places.name}: {', '.join(others)} ignored")
+    return keys
+
+
+def _read_indexes(
+    reading: ReadingState, folder: Path, table: dict[str, Any], keys: UvKeys, places: TomlLocations
+) -> None:
+    rows = table.get("index", [])
+    if not isinstance(rows, list):
+        raise _describe_mistake(places, "index", "a list of tables")
+    for row in rows:
+        if not isinstance(row, dict) or not isinstance(row.get("url"), str):
+            raise _describe_mistake(places, "index", "a url in each")
+        origin = places.locate_value(row["url"], "tool.uv.index", "tool.uv.index")
+        url = reading.expand(row["url"], origin)
+        path: Path | None = None
+        if "://" not in url or url.startswith("file:"):
+            path = (folder / unquote(url.removeprefix("file://"))).resolve()
+            refuse_outside(path, reading.roots, origin, "name it on the command line with --find-links")
+            url = path.as_uri()
+        if row.get("format") == "flat":
+            reading.find_links.append(str(path or url))
+            continue
+        if isinstance(row.get("name"), str):
+            keys.indexes.setdefault(row["name"], url)
+        if row.get("explicit") is True:
+            continue
+        if row.get("default") is True:
+            reading.index_url = reading.index_url or url
+        else:
+            reading.extra_index_urls.append(url)
+
+
+def _read_date(value: Any, places: TomlLocations) -> str | None:
+    """Return a date or duration in uv's form. Raises UsageError."""
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if value is None or (isinstance(value, str) and value.strip()):
+        return value
+    raise _describe_mistake(places, "exclude-newer", "a date or a duration")
+
+
+def _read_requirements(table: dict[str, Any], key: str, places: TomlLocations) -> list[str]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(v, str) and leading_name(v) for v in value):
+        raise _describe_mistake(places, key, "a list of requirements")
+    return value
+
+
+def _describe_mistake(places: TomlLocations, key: str, expected: str) -> UsageError:
+    return UsageError(
+        f"{places.locate_key(key, 'tool.uv')}: [tool.uv] {key}: expected {expected}",
+        hint="see the settings reference of uv",
+    )
+
+
+_PLANNED = (*PROJECT_FRAMEWORKS, *TORCH_COMPANIONS)
+"""The packages whose build and index the plan chooses."""
+
+
+def apply_source(
+    line: SourceLine, sources: Mapping[str, Any], indexes: Mapping[str, str], notes: list[str]
+) -> SourceLine:
+    """Return a dependency with the commit, folder, address or index that the sources name for it.
+
+    The plan chooses the index of a framework. A workspace and a source with a marker are ignored with a note.
+    """
+    try:
+        need = parse_requirement(line.text) if sources else None
+    except ValueError:
+        return line  # the parser reports it
+    by_name = {normalize_name(name): value for name, value in sources.items()}
+    source = by_name.get(normalize_name(need.name)) if need else None
+    if need is None or source is None or need.url:
+        return line
+    if index := _find_index(need.name, source, indexes):
+        return dataclasses.replace(line, index=index)
+    place = find_address(source) if isinstance(source, dict) and not source.get("marker") else None
+    if place is None:
+        is_planned = normalize_name(need.name) in _PLANNED
+        reason = ": gpuenv selects the index of this package" if is_planned else " is ignored"
+        notes.append(f"tool.uv.sources of {quote_text(need.name)} ({line.origin}){reason}")
+        return line
+    extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
+    marker = f" ; {need.marker}" if need.marker else ""
+    editable = source.get("editable") is True and "path" in source
+    return dataclasses.replace(line, text=f"{need.name}{extras} @ {place}{marker}", editable=editable)
+
+
+def _find_index(name: str, source: Any, indexes: Mapping[str, str]) -> str | None:
+    """Return the address of the index that a source names, or None."""
+    if not isinstance(source, dict) or source.get("marker") or normalize_name(name) in _PLANNED:
+        return None
+    return indexes.get(str(source.get("index")))
+
+
+_LABEL = re.compile(r"(?:[/+]|%2B)(?:cu(\d{2,3})|(cpu))(?=$|[-/.\s])", re.IGNORECASE)
+"""The build that an address or a version names: "/whl/cu126", "2.7.1+cpu", "torch-2.7.1%2Bcu126-cp312-..."."""
+_LINUX = {
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "os_name": "posix",
+    "platform_machine": "x86_64",
+}
+
+
+@dataclass(kw_only=True, slots=True)
+class UvProject:
+    """The findings in a uv project.
+
+    `frameworks` maps a framework that only uv.lock names to its origin. `cuda_origin` names the framework whose index or
+    version states `cuda`.
+    """
+
+    frameworks: dict[str, str] = field(default_factory=dict)
+    cuda: str | None = None
+    cuda_origin: str = ""
+    device: str | None = None
+    python: str | None = None
+    remarks: list[str] = field(default_factory=list)
+
+
+def read_uv(folder: Path, named: set[str]) -> UvProject:
+    """Read [tool.uv.sources] and uv.lock of a folder. `named` are the frameworks that its files name.
+
+    A file that is not TOML gives a remark.
+    """
+    project = UvProject()
+    try:
+        _read(folder, named, project)
+    except UsageError as error:
+        project.remarks.append(error.message)
+    return project
+
+
+def _read(folder: Path, named: set[str], project: UvProject) -> None:
+    data = (
+        read_toml(folder / "pyproject.toml", "pyproject.toml")[0]
+        if (folder / "pyproject.toml").is_file()
+        else {}
+    )
+    locked = read_toml(folder / "uv.lock", "uv.lock")[0] if (folder / "uv.lock").is_file() else {}
+    if not locked and not table_at(data, "tool", "uv"):
+        return
+    labels = dict(_read_sources(data, project))
+    if rows := _list_rows(locked):
+        _add_locked(project, rows, named, labels)
+    _choose(project, labels)
+    project.python = _read_python(folder)
+
+
+def _read_sources(data: dict[str, Any], project: UvProject) -> Iterator[tuple[str, str]]:
+    """Yield each framework with the label of the build that its source names."""
+    indexes = table_at(data, "tool", "uv").get("index", [])
+    addresses = {
+        row["name"]: row["url"]
+        for row in (indexes if isinstance(indexes, list) else [])
+        if isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("url"), str)
+    }
+    for name, value in table_at(data, "tool", "uv", "sources").items():
+        framework = canonicalize_name(name)
+        if framework not in PROJECT_FRAMEWORKS:
+            continue
+        rows = [row for row in (value if isinstance(value, list) else [value]) if isinstance(row, dict)]
+        rows = [row for row in rows if _may_apply_on_linux(row.get("marker"))]
+        if any("extra" in row or "group" in row for row in rows):
+            project.remarks.append(
+                f"[tool.uv.sources] chooses {framework} by extra or group: set cuda for one of them"
+            )
+            continue
+        for row in rows[:1]:
+            if label := _find_label(str(addresses.get(str(row.get("index")), row.get("url") or ""))):
+                yield framework, label
+
+
+def _may_apply_on_linux(marker: Any) -> bool:
+    """Return whether a marker may apply on Linux. An invalid marker may."""
+    if not isinstance(marker, str):
+        return True
+    try:
+        return Marker(marker).evaluate(_LINUX)
+    except (InvalidMarker, ValueError):
+        return True
+
+
+def _find_label(text: str) -> str | None:
+    """Return the build label in an address or a version: "cu126", "cpu"."""
+    match = _LABEL.search(text)
+    return None if match is None else f"cu{match[1]}" if match[1] else "cpu"
+
+
+def _list_rows(locked: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = locked.get("package", [])
+    return (
+        [r for r in rows if isinstance(r, dict) and isinstance(r.get("name"), str)]
+        if isinstance(rows, list)
+        else []
+    )
+
+
+def _add_locked(
+    project: UvProject, rows: list[dict[str, Any]], named: set[str], labels: dict[str, str]
+) -> None:
+    """Add the frameworks among the project's dependencies, and the builds that uv.lock states."""
+    brought = _list_required(rows)
+    for framework in PROJECT_FRAMEWORKS:
+        locked = [r for r in rows if canonicalize_name(r["name"]) == framework]
+        if not locked or framework not in {*brought, *named}:
+            continue
+        if framework not in named:
+            project.frameworks[framework] = f"uv.lock, required by {quote_text(brought[framework])}"
+        of_builds = {
+            _find_label(f"{r.get('version', '')} {table_at(r, 'source').get('registry', '')}") for r in locked
+        }
+        if framework not in labels and len(of_builds) == 1 and (label := of_builds.pop()):
+            labels[framework] = label
+        versions = sorted({str(r.get("version", "")).partition("+")[0] for r in locked} - {""})
+        if len(versions) == 1:
+            version = quote_text(versions[0])
+            project.remarks.append(
+                f"uv.lock has {framework} {version}; write {framework}=={version} to keep it"
+            )
+
+
+def _list_required(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the required packages, each with a package that requires it, without extras and groups."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_name.setdefault(canonicalize_name(row["name"]), []).append(row)
+    roots = [
+        n
+        for n, same_name in by_name.items()
+        for r in same_name
+        if {"virtual", "editable"} & table_at(r, "source").keys()
+    ]
+    reached: dict[str, str] = {}
+    waiting: list[tuple[str, tuple[str, ...]]] = [(name, ()) for name in roots]
+    done: set[tuple[str, tuple[str, ...]]] = set()
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) in done:
+            continue
+        done.add((name, extras))
+        for row in by_name.get(name, ()):
+            for need in _list_needs(row, extras):
+                other = canonicalize_name(need["name"])
+                reached.setdefault(other, name)
+                chosen = need.get("extra", [])
+                waiting.append(
+                    (
+                        other,
+                        tuple(e for e in chosen if isinstance(e, str)) if isinstance(chosen, list) else (),
+                    )
+                )
+    return reached
+
+
+def _list_needs(row: dict[str, Any], extras: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    lists = [
+        row.get("dependencies", []),
+        *(table_at(row, "optional-dependencies").get(e, []) for e in extras),
+    ]
+    for rows in lists:
+        for need in rows if isinstance(rows, list) else []:
+            if (
+                isinstance(need, dict)
+                and isinstance(need.get("name"), str)
+                and _may_apply_on_linux(need.get("marker"))
+            ):
+                yield need
+
+
+def _choose(project: UvProject, labels: dict[str, str]) -> None:
+    """Set the CUDA of the project, or the CPU, if all frameworks have the same."""
+    if len(set(labels.values())) > 1:
+        builds = ", ".join(f"{framework} for {label}" for framework, label in labels.items())
+        project.remarks.append(f"uv uses {builds}: an environment has only one CUDA")
+        return
+    for label in set(labels.values()):
+        if label == "cpu":
+            project.device = "cpu"
+        else:
+            project.cuda = f"{label[2:-1]}.{label[-1]}"
+            project.cuda_origin = f"uv uses {next(iter(labels))} for {label}"
+
+
+def _read_python(folder: Path) -> str | None:
+    """Return the minor version in .python-version, or None."""
+    try:
+        text = trust.read_project(folder / ".python-version", 200).decode().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    match = re.fullmatch(r"(?:cpython@)?(3\.\d{1,2})(?:\.\d+)?", text)
+    return match[1] if match else None
