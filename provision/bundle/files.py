@@ -1,4 +1,8 @@
-"""Download the missing files of a bundle in parallel."""
+"""Bring files into a bundle and out of it: downloads, archives of Python, and channels of conda packages.
+
+uv downloads the archive of a Python for any platform (UV_PYTHON_INSTALL_MIRROR names a mirror) and compares it with its
+built-in hash. On the target uv unpacks it, after a comparison with the bundle's hash, for one environment.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export a lock to the formats of other tools, one module per format, without I/O."""
+"""Export a lock to the formats of other tools. An export is text that is made of values, without I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures rows of the profiles from the wheels of the default index.
+"""Measure rows of the profiles from the wheels of the default index.
 
 `torch_rows`, `tensorflow_rows`, `jax_rows`, `onnxruntime_rows`, `cudnn_rows` and `satellite_rows` each take a
 `Reader` and return rows as plain data. Values that cannot be read are added to `Reader.problems`, never

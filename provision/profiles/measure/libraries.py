@@ -1,4 +1,4 @@
-"""Reads the compiled libraries in a wheel: needs, kernels, framework symbols, names of libraries to open.
+"""Read the compiled libraries of a wheel: what they need, open and call, and the CUDA and framework that this means.
 
 Each library is unpacked once, to a temporary file that is removed before the next one.
 """
@@ -58,20 +58,16 @@ class _Copy:
 
 
 def measure_libraries(wheel: zipfile.ZipFile) -> dict[str, Any]:
-    """Return what each library of a wheel says, by member name, and all library names. Raises ValueError."""
+    """Return what each library of a wheel says, by member name, and the wheel's size. Raises ValueError."""
     names = [i.filename for i in wheel.infolist() if LIBRARY.fullmatch(i.filename) and i.file_size]
-    files = ((name, functools.partial(wheel.open, name)) for name in names)
-    return {"libraries": measure_files(files), "size": _read_size(wheel)}
+    libraries = measure_files((name, functools.partial(wheel.open, name)) for name in names)
+    assert wheel.fp is not None
+    return {"libraries": libraries, "size": wheel.fp.seek(0, os.SEEK_END)}
 
 
 def measure_files(files: Iterable[tuple[str, Callable[[], IO[bytes]]]]) -> dict[str, Any]:
     """Return what each library says, by its name. `files` are names, and what opens them. Raises ValueError."""
     return {name: library for name, opened in files if (library := _read(name, opened))}
-
-
-def _read_size(wheel: zipfile.ZipFile) -> int:
-    assert wheel.fp is not None
-    return wheel.fp.seek(0, os.SEEK_END)
 
 
 def _read(name: str, opened: Callable[[], IO[bytes]]) -> dict[str, Any] | None:
@@ -185,7 +181,7 @@ def framework_called(symbols: Iterable[str]) -> str | None:
             called.add("tensorflow")
     if len(called) > 1:
         raise ValueError("its libraries call torch and tensorflow")
-    return called.pop() if called else None
+    return next(iter(called), None)
 
 
 def abi_of(symbols: Iterable[str]) -> str | None:
@@ -194,17 +190,13 @@ def abi_of(symbols: Iterable[str]) -> str | None:
     "exact" is through C++ or Python objects, which change with each release. "stable" is only through torch's C
     functions.
     """
-    kinds = set()
+    stable = False
     for symbol in symbols:
-        if (
-            _TORCH_CPP.fullmatch(symbol)
-            or _TORCH_PYTHON.fullmatch(symbol)
-            or (_TENSORFLOW.fullmatch(symbol) and not symbol.startswith("TF_"))
-        ):
+        of_tensorflow = _TENSORFLOW.fullmatch(symbol) and not symbol.startswith("TF_")
+        if of_tensorflow or _TORCH_CPP.fullmatch(symbol) or _TORCH_PYTHON.fullmatch(symbol):
             return "exact"
-        if _TORCH_C.fullmatch(symbol):
-            kinds.add("stable")
-    return kinds.pop() if kinds else None
+        stable = stable or bool(_TORCH_C.fullmatch(symbol))
+    return "stable" if stable else None
 
 
 def cxx11_of(symbols: Iterable[str]) -> str | None:

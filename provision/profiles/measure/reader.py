@@ -1,4 +1,7 @@
-"""Reads each wheel once, and caches its facts by sha256, so that a run can be resumed."""
+"""Read each wheel of an index once, and keep its facts by sha256, so that a run can be resumed.
+
+Below the reader: what its requirements (Requires-Dist lines and their markers) are on one platform.
+"""
 
 from __future__ import annotations
 
