@@ -78,7 +78,8 @@ def describe_missing(
     if env and wheels:
         steps.append(make_pip_command(env, sites, list(dict.fromkeys(wheels.values()))))
     if rest := [n for n in unknown if n not in wheels]:
-        shown = f" (`apt-file search {shlex.quote(rest[0])}` names it)" if system.family else ""
+        first = shlex.quote(rest[0])
+        shown = f" (`apt-file search {first}` names it)" if system.family else ""
         step = f"Install the system package that contains {', '.join(rest)}{shown}"
         if system.family == "rpm":
             sudo = "sudo " if system.needs_sudo else ""
