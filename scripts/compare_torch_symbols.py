@@ -28,7 +28,7 @@ from provision.profiles.measure.libraries import FRAMEWORK_SYMBOL, measure_libra
 from provision.profiles.measure.reader import Reader, releases, representative
 from provision.profiles.measure.satellites import PLATFORM, STEP
 from provision.system import process
-from provision.system.elf_symbols import read_defined_symbols
+from provision.system.elf import read_defined_symbols
 
 if TYPE_CHECKING:
     import zipfile

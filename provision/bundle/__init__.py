@@ -19,7 +19,8 @@ from packaging.utils import parse_wheel_filename
 from ..errors import BuildError, LockError, UsageError
 from ..index.download_files import digests, is_right, part
 from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain
-from ..system import trust, write_inside_folder
+from ..system import trust
+from ..system.files import refuse_links_out, remove_file, suggest_fix, write_file
 from ..system.redaction import redact_value
 from ..system.untrusted import UnsafeNameError, check_relative
 from ..templates import fill
@@ -59,7 +60,7 @@ def assert_writable(folder: Path) -> None:
     try:
         tempfile.TemporaryFile(dir=place).close()
         if place == folder:
-            write_inside_folder.refuse_links_out(folder)  # uv and the channel indexer write in it by path
+            refuse_links_out(folder)  # uv and the channel indexer write in it by path
     except OSError as error:
         raise not_writable(place, error) from error
 
@@ -110,7 +111,7 @@ def write_manifest(folder: Path, bundle: Bundle) -> None:
     text = json.dumps(redact_value(as_document(bundle)), indent=1) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_inside_folder.write_file(folder / MANIFEST, text, durable=True)
+        write_file(folder / MANIFEST, text, durable=True)
     except OSError as error:
         raise not_writable(folder, error) from error
 
@@ -120,7 +121,7 @@ def not_writable(folder: Path, error: OSError) -> BuildError:
         return BuildError(
             f"the disk of {folder} is full", hint="free space, then run the same command to continue"
         )
-    hint = write_inside_folder.suggest_fix(error, "choose another path for DIR")
+    hint = suggest_fix(error, "choose another path for DIR")
     return BuildError(f"cannot write in {folder}: {error.strerror or error}", hint=hint)
 
 
@@ -129,8 +130,8 @@ def remove_old(folder: Path, before: Bundle | None, files: Iterable[BundleFile])
     kept = {f.path for f in files}
     try:
         for path in (folder / f.path for f in (before.files if before else ()) if f.path not in kept):
-            write_inside_folder.remove_file(path, root=folder)
-            write_inside_folder.remove_file(part(path), root=folder)
+            remove_file(path, root=folder)
+            remove_file(part(path), root=folder)
     except OSError as error:
         raise not_writable(folder, error) from error
 

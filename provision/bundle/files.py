@@ -23,9 +23,10 @@ from ..index import uv
 from ..index.download_files import FileRequest, download, is_right, part
 from ..index.http import AT_ONCE, Http
 from ..model import BundlePython, LockedPackage, PackageSources
-from ..system import process, scratch_folders, write_inside_folder
+from ..system import process
+from ..system.files import make_folder, write_file
+from ..system.scratch import make_scratch
 from ..system.untrusted import file_name_of_url, last_segments
-from ..system.write_inside_folder import write_file
 from . import WORK, not_writable
 
 _READERS = 4
@@ -158,13 +159,13 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
     unpacked = str((work / "unpacked").absolute())
     words = ["python", "install", row["key"], "--install-dir", unpacked, "--no-bin"]
     try:
-        write_inside_folder.make_folder(cache, root=folder)
+        make_folder(cache, root=folder)
         done = _run(words, variables)
         archives = sorted(cache.iterdir())
         if not done.ok or len(archives) != 1:
             return None, f"Python {row['version']} cannot be downloaded ({_why(done.stderr)})"
         path = folder / "python" / file_name_of_url(row["url"])
-        write_inside_folder.make_folder(path.parent, root=folder)
+        make_folder(path.parent, root=folder)
         archives[0].replace(path)
     except OSError as error:
         raise not_writable(folder, error) from error
@@ -199,7 +200,7 @@ def install(folder: Path, archive: BundlePython, sha256: str, env: Path) -> str:
         "url": (folder / archive.path).resolve().as_uri(), "sha256": sha256, "variant": None, "build": None,
     }  # fmt: skip
     home = registry.claim_python(env, sha256)
-    with scratch_folders.scratch("python") as scratch:
+    with make_scratch("python") as scratch:
         listed = scratch / "listed.json"
         listed.write_text(json.dumps({archive.key: entry}), encoding="utf-8")
         variables = {"UV_PYTHON_DOWNLOADS_JSON_URL": str(listed)}

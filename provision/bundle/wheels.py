@@ -25,9 +25,8 @@ from packaging.utils import canonicalize_name
 from ..errors import BuildError, LockError
 from ..index import bounded_archive, uv
 from ..model import LockedPackage, PackageSources
-from ..system import write_inside_folder
+from ..system.files import make_folder, write_file
 from ..system.untrusted import check_file_name, check_relative
-from ..system.write_inside_folder import write_file
 from . import WORK, not_writable
 
 _BY_INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json", "RECORD")
@@ -48,7 +47,7 @@ def wheel_of_unhashed(
     work = folder.parent / WORK
     shutil.rmtree(work, ignore_errors=True)
     try:
-        write_inside_folder.make_folder(work, root=work.parent)
+        make_folder(work, root=work.parent)
         wanted = work / "requirements.txt"
         wanted.write_text(line.removeprefix("-e ") + "\n", encoding="utf-8")
         words = ["pip", "install", "--no-deps", "--target", str((work / "t").absolute()),

@@ -24,7 +24,7 @@ from ..model import (
     PlannedBuild,
     UnservedHosts,
 )
-from ..system.write_inside_folder import write_file
+from ..system.files import write_file
 from ..wheels.cache_and_disk import size
 from . import interruption_message
 from .bundle_contents import BundleContents, BundlePythons, merge_items

@@ -31,7 +31,7 @@ from ..model import (
     RequestContext,
     find_lock_manager,
 )
-from ..system import scratch_folders
+from ..system.scratch import make_scratch
 from ..wheels import pylock
 from . import create_from_bundle, interruption_message, keep_device_cuda_and_python, read_request
 from .build_transaction import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
@@ -321,7 +321,7 @@ def _renewed(job: BuildJob, result: CreateResult) -> CreateResult:
 
 def _record_options(job: BuildJob) -> CreateResult:
     """Record the options of this run. The packages stay as they are."""
-    with scratch_folders.scratch("record") as draft:
+    with make_scratch("record") as draft:
         (draft / place.MARK).mkdir()
         job.write_record(draft)
         state.vouch(job.env.resolve(), state.digest_record(draft))

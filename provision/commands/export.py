@@ -26,18 +26,18 @@ from ..model import (
     make_lock_name,
 )
 from ..model.declare import REQUIRED, argument, group, option
-from ..system import scratch_folders
-from ..system.output_file import (
+from ..system.files import (
     is_stdout,
     is_stream,
     refuse_to_replace,
     signed,
+    suggest_fix,
     unsigned,
     write_output,
     write_with_digest_beside,
 )
 from ..system.redaction import redact, redact_addresses
-from ..system.write_inside_folder import suggest_fix
+from ..system.scratch import make_scratch
 from ..wheels import pylock
 from .default_env import choose_env_to_read
 from .gpuenv_wheel_for_exports import GpuenvWheel, resolve_source, write_own_wheel
@@ -259,7 +259,7 @@ def lock_text(source: ExportSource) -> str:
     if source.written:
         # The text is copied, so that other platforms and the solver's settings are kept.
         return redact_addresses(unsigned(source.written.read_text(encoding="utf-8")))
-    with scratch_folders.scratch("export") as scratch:
+    with make_scratch("export") as scratch:
         path = scratch / "lock"
         locking(source.lock.manager).write_lock(path, source.lock, ())
         return unsigned(path.read_text(encoding="utf-8"))

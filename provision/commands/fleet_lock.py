@@ -25,7 +25,7 @@ from ..model import (
     RequestContext,
     make_lock_name,
 )
-from ..system.output_file import refuse_to_replace
+from ..system.files import refuse_to_replace
 from ..wheels import pylock
 from .fewest_plans_of_targets import plan_targets
 from .host_classes_not_served_together import FleetPackages, SolvedPlan

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
-from ..system import scratch_folders, untrusted
+from ..system import untrusted
+from ..system.files import suggest_fix, write_file
 from ..system.redaction import redact
-from ..system.write_inside_folder import suggest_fix, write_file
+from ..system.scratch import make_scratch
 
 if TYPE_CHECKING:
     from ..export import GpuenvSource
@@ -107,7 +108,7 @@ def write_own_wheel(folder: Path) -> GpuenvWheel:
     from .. import profiles
     from ..bundle import wheels
 
-    with scratch_folders.scratch("export") as scratch:
+    with make_scratch("export") as scratch:
         name = wheels.own_wheel(scratch, profiles.directory())
         return GpuenvWheel(path=folder / name, data=(scratch / name).read_bytes())
 

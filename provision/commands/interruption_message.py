@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environment import place
-from ..system.file_digest import hash_readable
+from ..system.files import hash_readable
 
 _AGAIN = "run the same command again"
 

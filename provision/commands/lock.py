@@ -12,7 +12,7 @@ from ..config.project import apply_project
 from ..errors import UsageError
 from ..model import Emit, drop_event
 from ..model.declare import argument, group, option
-from ..system.output_file import is_stdout
+from ..system.files import is_stdout
 from . import target_option
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from ..model import (
     Target,
 )
 from ..system import grants, process, untrusted
+from ..system.files import is_stream
 from ..system.grants import REFERENCE
-from ..system.output_file import is_stream
 from .read_request import described_target, get_locking
 
 _PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")

@@ -17,7 +17,7 @@ from ..errors import LockError
 from ..lock.update import Upgrade, solve_like
 from ..model import Emit, Event, Lock, Plan, make_lock_name
 from ..resolve.extras import disagreements_of
-from ..system.output_file import refuse_to_replace
+from ..system.files import refuse_to_replace
 from .default_env import note_project
 from .lock_acceptance import read_old_lock, virtual_packages
 from .missing_library_warnings import MissingLibraries

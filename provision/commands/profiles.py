@@ -20,8 +20,9 @@ from ..profiles import measure
 from ..profiles.files import check_table, difference, documents, dump, read_file
 from ..profiles.measure.reader import Reader, row_name
 from ..profiles.tables import FILES, Table
-from ..system import process, write_inside_folder
+from ..system import process
 from ..system.cache import cache_folder
+from ..system.files import suggest_fix, write_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,9 +204,9 @@ def _write(path: Path, text: str) -> None:
     """Write an overlay in one step. Raises UsageError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_inside_folder.write_file(path, text)
+        write_file(path, text)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}",
-            hint=write_inside_folder.suggest_fix(error, "name another folder: --profiles DIR"),
+            hint=suggest_fix(error, "name another folder: --profiles DIR"),
         ) from error

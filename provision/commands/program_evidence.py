@@ -10,8 +10,8 @@ from ..diagnose import Ran
 from ..environment import distributions
 from ..environment.place import MARK
 from ..system import process
-from ..system.process import read_limits_and_oom_kills
-from ..system.process.child_cleanup import signal_name
+from ..system.process import foreground
+from ..system.process.children import signal_name
 
 _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
 _LEVELS = 3
@@ -20,7 +20,7 @@ _SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that
 
 
 def describe_exit(
-    root: Path, command: Sequence[str], ended: process.ForegroundResult, before: read_limits_and_oom_kills.OomKills,
+    root: Path, command: Sequence[str], ended: process.ForegroundResult, before: foreground.OomKills,
     folder: Path | None = None,
 ) -> Ran:  # fmt: skip
     """Return how a program ended, its limits, and where its modules can come from.
@@ -28,7 +28,7 @@ def describe_exit(
     `before` are the counts of out-of-memory kills at its start. `folder` is where it ran, by default the
     current folder.
     """
-    counted = read_limits_and_oom_kills.oom_kills().since(before)
+    counted = foreground.oom_kills().since(before)
     name = ended.signal or signal_name(_SHELL_SIGNAL - ended.returncode)
     here = folder or Path.cwd()
     folders = [here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))]
@@ -36,9 +36,9 @@ def describe_exit(
         signal=name,
         oom_kills=counted[0] if counted else None,
         oom_source=counted[1] if counted else None,
-        address_space=read_limits_and_oom_kills.limit("RLIMIT_AS"),
-        open_files=read_limits_and_oom_kills.limit("RLIMIT_NOFILE"),
-        memory=read_limits_and_oom_kills.memory(),
+        address_space=foreground.limit("RLIMIT_AS"),
+        open_files=foreground.limit("RLIMIT_NOFILE"),
+        memory=foreground.memory(),
         made_by_gpuenv=(root / MARK).is_dir(),
         files_of=lambda module: distributions.find_owner_of_missing(root, module),
         has_module=lambda module: distributions.has_module(root, module),

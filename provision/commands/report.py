@@ -21,7 +21,7 @@ from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
 from ..model.declare import argument, option
 from ..system import process
-from ..system.output_file import is_stdout
+from ..system.files import is_stdout
 from ..wheels import pylock
 from .default_env import choose_env_to_read
 from .list import verified

@@ -12,7 +12,7 @@ from ..config.options import STDIN
 from ..errors import UsageError
 from ..model import Emit, Event, FleetResults, from_plain
 from ..system import untrusted
-from ..system.output_file import refuse_to_replace
+from ..system.files import refuse_to_replace
 from ..system.redaction import redact_value
 from .write_html_page import write_html_page
 

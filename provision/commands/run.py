@@ -19,7 +19,7 @@ from ..errors import BuildError, UsageError
 from ..model import Emit, Event, Finding, RunResult, drop_event
 from ..model.declare import argument, group, option
 from ..system import process, trust
-from ..system.process import read_limits_and_oom_kills
+from ..system.process import foreground
 from . import find_unsearched_tensorflow_folders, recovery
 from .default_env import choose_env_to_read
 
@@ -86,7 +86,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     explains = options.diagnose and not options.exec_
     if explains and not options.keep_env:
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # a crash of Python then prints a traceback
-    before = read_limits_and_oom_kills.oom_kills()
+    before = foreground.oom_kills()
     ended = _run_to_end(options, environ, emit)
     if isinstance(ended, int):
         return RunResult(env=str(root), command=tuple(command), code=ended)

@@ -27,7 +27,7 @@ from ..model import (
 )
 from ..model.declare import argument, group, option
 from ..system import process
-from ..system.output_file import refuse_to_replace
+from ..system.files import refuse_to_replace
 from ..verify import EarlyProbes, begin
 from . import project_checks, recovery
 from .activate_command import activate_line

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..errors import UsageError
-from ..system.output_file import signed, write_output
-from ..system.write_inside_folder import suggest_fix
+from ..system.files import signed, suggest_fix, write_output
 
 
 def write_html_page(path: Path, option: str, make_page: Callable[[str], str]) -> None:

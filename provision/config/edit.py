@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import DataError, UsageError
 from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, ProjectConfig
 from ..requirements.quote import parse_requirement, quote_text, take_first_line
-from ..system.write_inside_folder import Draft, resolve, suggest_fix, write_file
+from ..system.files import Draft, resolve, suggest_fix, write_file
 from . import file
 from .file import parse_config, read_bytes
 

@@ -15,7 +15,7 @@ from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, InitResult, ProjectConfig, Wr
 from ..requirements.folder import FolderFindings, PackageFacts
 from ..requirements.quote import parse_requirement, quote_text, suggest_version, take_first_line
 from ..requirements.scan import scan_folder
-from ..system.write_inside_folder import suggest_fix
+from ..system.files import suggest_fix
 from ..templates import read
 from .edit import write_files
 from .file import CONFIG_NAME, LISTS, parse_config, read_config

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..model import normalize_name
 from ..system import untrusted
-from ..system.file_digest import hash_readable
+from ..system.files import hash_readable
 
 _SUFFIX = ".dist-info"
 _CONDA_LIBRARIES = ("cudnn",)

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..errors import BuildError, UsageError
 from ..system import process, untrusted
-from ..system.write_inside_folder import suggest_fix, write_file
+from ..system.files import suggest_fix, write_file
 
 PACKAGE = "ipykernel"
 _OURS = "gpuenv"

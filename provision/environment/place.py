@@ -19,7 +19,7 @@ from pathlib import Path
 from ..errors import BuildError, UsageError
 from ..model import Emit, Environment, Event, drop_event
 from ..system import untrusted
-from ..system.write_inside_folder import suggest_fix
+from ..system.files import suggest_fix
 from . import place_lock
 
 MARK = ".gpuenv"

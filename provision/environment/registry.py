@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BuildError
-from ..system import trust, untrusted, write_inside_folder
+from ..system import trust, untrusted
+from ..system.files import write_file
 from .place import made_by_gpuenv, not_writable
 
 _MARK = ".gpuenv"
@@ -67,7 +68,7 @@ def add(env: Path, **words: Iterable[str]) -> None:
         if entry.exists() and untrusted.read_bytes(entry) == text.encode():
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
-        write_inside_folder.write_file(entry, text)
+        write_file(entry, text)
     except OSError as error:
         raise _explain_error(entry, error) from error
 

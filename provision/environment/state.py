@@ -28,7 +28,8 @@ from ..model import (
     from_plain,
     normalize_name,
 )
-from ..system import trust, untrusted, write_inside_folder
+from ..system import trust, untrusted
+from ..system.files import write_file
 from ..system.redaction import redact_value
 from . import registry
 from .distributions import list_info_folders, read_distributions
@@ -42,7 +43,7 @@ def write(env: Path, name: str, document: dict[str, Any]) -> None:
     """Write one file of `.gpuenv/` atomically and without credentials. Raises BuildError."""
     folder = env / MARK
     try:
-        write_inside_folder.write_file(folder / name, _text(document), root=env)
+        write_file(folder / name, _text(document), root=env)
     except OSError as error:
         raise not_writable(folder, error) from error
 

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BuildError, UsageError
-from ..system.write_inside_folder import TooDeepError, find_links_out, write_file
+from ..system.files import TooDeepError, find_links_out, write_file
 from . import place, state
 from .place import MARK, not_writable, refuse_mounts
 

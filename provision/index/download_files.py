@@ -14,8 +14,7 @@ from http import client as http_client
 from pathlib import Path
 
 from ..errors import BuildError, LockError
-from ..system.file_digest import hash_file
-from ..system.write_inside_folder import open_part, rename, suggest_fix
+from ..system.files import hash_file, open_part, rename, suggest_fix
 from .http import PASSING, TRIES, Http, Stream
 from .refusals import is_permanent, read_error, unreadable
 

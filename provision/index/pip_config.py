@@ -19,7 +19,8 @@ from pathlib import Path
 
 from ..errors import LockError
 from ..model import PackageSources
-from ..system import scratch_folders, trust
+from ..system import trust
+from ..system.scratch import make_scratch
 from . import uv_config
 
 _KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy", "no-index", "timeout",
@@ -158,7 +159,7 @@ def _ask_uv() -> str:
 
     options = ["--no-deps", "--no-header", "--emit-index-annotation", "--quiet"]
     settings = uv.Settings(alone=True, locked=True, timeout=120)
-    with scratch_folders.scratch("index") as folder:
+    with make_scratch("index") as folder:
         requirements = folder / "requirements.in"
         requirements.write_text("packaging\n", encoding="utf-8")
         words = ["pip", "compile", str(requirements), *options]

@@ -22,8 +22,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..model import PackageSources
-from ..system import process, scratch_folders, trust
+from ..system import process, trust
 from ..system.redaction import clean
+from ..system.scratch import make_scratch
 from . import pytorch_index, uv_config
 
 _CHOOSING = (("pip", "compile"), ("pip", "install"))
@@ -106,7 +107,7 @@ def run_uv(
         argv += ["--python", str(Path(python).absolute())]
     if uv_config.is_on(env.pop("UV_NO_INDEX", None)) and tuple(arguments[:2]) in _CHOOSING:
         argv.append("--no-index")
-    with scratch_folders.scratch("uv") as folder:
+    with make_scratch("uv") as folder:
         (folder / "uv.toml").touch()
         env |= variables(folder, settings.git_logins, env)
         return process.run(

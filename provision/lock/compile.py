@@ -38,11 +38,12 @@ from ..model import (
     Plan,
     RequirementLine,
 )
-from ..system import grants, scratch_folders, trust
+from ..system import grants, trust
 from ..system.cache import cache_folder
-from ..system.file_digest import hash_file
+from ..system.files import hash_file
 from ..system.grants import escape_references
 from ..system.redaction import clean, redact
+from ..system.scratch import make_scratch
 from ..system.untrusted import file_name_of_url
 from ..wheels import pylock
 from ..wheels.apply_exclude_newer import UploadTimes
@@ -103,7 +104,7 @@ class Answer:
 
 def ask(question: Question, rules: SourceRules, emit: Emit) -> Answer:
     """Return uv's solution. Raises LockError: a refusal has its reason in `uv_errors`' terms."""
-    with scratch_folders.scratch("lock") as scratch:
+    with make_scratch("lock") as scratch:
         run = _Run(question, rules, emit, scratch)
         text = run.solution()
         packages = run.with_indexes(parse_pylock(text, question.plan), text)
@@ -158,7 +159,7 @@ class _Run:
 
     def annotated(self, text: str) -> str:
         """Return a solution with annotations of indexes and requirers. Raises LockError."""
-        with scratch_folders.scratch("lock") as scratch:
+        with make_scratch("lock") as scratch:
             again = _Run(self.question, self.rules, self.emit, scratch)
             versions = parse_versions(text)
             source = again._write_project([n for n in self.bound if n in versions])
@@ -403,7 +404,7 @@ def newest(
     alone = dataclasses.replace(
         question, roots=tuple(named), needs=(), lines=(), limits=(), keep={}, only_binary=frozenset()
     )
-    with scratch_folders.scratch("lock") as scratch:
+    with make_scratch("lock") as scratch:
         run = _Run(alone, rules, emit, scratch)
         try:
             text = run.alone()

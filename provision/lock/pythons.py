@@ -17,8 +17,8 @@ from ..errors import LockError
 from ..index import uv
 from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
-from ..system import scratch_folders
 from ..system.redaction import redact
+from ..system.scratch import make_scratch
 from ..wheels.read_source_archives import SourceArchives
 from .compile import choose_best_wheel, list_target_tags, only_files
 from .uv_errors import explain
@@ -34,7 +34,7 @@ def wheels_for(
     `plan` has the platform. One solution serves all Pythons. A separate solution could serve more of them, because uv
     takes the files of a version from one index. Raises LockError without a solution.
     """
-    with scratch_folders.scratch("lock") as scratch:
+    with make_scratch("lock") as scratch:
         wanted = scratch / "wanted.in"
         wanted.write_text("\n".join(requirements) + "\n", encoding="utf-8")
         words = [

@@ -14,7 +14,7 @@ from ..errors import BuildError
 from ..index import uv
 from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources
 from ..system import untrusted
-from ..system.write_inside_folder import write_file
+from ..system.files import write_file
 from ..wheels import pylock
 from ..wheels.install import install_wheels
 from ..wheels.reinstall import put_back as put_back_wheels, take_out

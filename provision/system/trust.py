@@ -23,7 +23,7 @@ from typing import IO, ClassVar
 
 from ..errors import UsageError
 from . import untrusted
-from .write_inside_folder import write_file
+from .files import write_file
 
 _HAS_USERS = hasattr(os, "geteuid")
 _ROOT = 0

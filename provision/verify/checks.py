@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import Check, CheckResult, Emit, Environment, Event, Evidence, Finding, StageResult, Verdict
-from ..system import process, scratch_folders
-from ..system.process import read_limits_and_oom_kills
+from ..system import process
+from ..system.process import foreground
 from ..system.redaction import clean, clean_line
+from ..system.scratch import make_scratch
 from . import add_stages
 from .probe import Record, run_probe
 
@@ -56,7 +57,7 @@ class CheckOutcome:
 
     result: CheckResult
     placed: PlacedCheck
-    before: read_limits_and_oom_kills.OomKills
+    before: foreground.OomKills
     finished: process.Finished | None = None
     missing: tuple[MissingTool, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -89,7 +90,7 @@ def run_checks(
 def _run(
     env: Environment, placed: PlacedCheck, environ: Mapping[str, str], timeout: float, device: str
 ) -> CheckOutcome:
-    check, start, before = placed.check, time.perf_counter(), read_limits_and_oom_kills.oom_kills()
+    check, start, before = placed.check, time.perf_counter(), foreground.oom_kills()
     missing: tuple[MissingTool, ...] = ()
     finished, seconds, detail = None, None, "passed"
     try:
@@ -125,7 +126,7 @@ def make_command(env: Environment, check: Check) -> list[str]:
 
 @contextlib.contextmanager
 def _enter_empty_folder() -> Iterator[Path]:
-    with scratch_folders.scratch("check") as folder:
+    with make_scratch("check") as folder:
         empty = folder / "empty"
         empty.mkdir()
         yield empty
@@ -136,7 +137,7 @@ def _run_compile(
 ) -> tuple[process.Finished, bool, tuple[MissingTool, ...], str]:
     """Compile a function with the torch of an environment, from empty caches. Return also what is wrong in words, ""
     if only the output says it."""
-    with scratch_folders.scratch("compile") as folder:
+    with make_scratch("compile") as folder:
         caches = {
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),
             "TRITON_CACHE_DIR": str(folder / "triton"),

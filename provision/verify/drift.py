@@ -38,7 +38,7 @@ from ..model import (
     normalize_name,
 )
 from ..system import untrusted
-from ..system.file_digest import hash_readable
+from ..system.files import hash_readable
 
 Part = Distribution | CondaRecord
 WrongFiles = Mapping[str, Mapping[str, str]]

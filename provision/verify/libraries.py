@@ -24,7 +24,7 @@ from ..environment.distributions import (
 )
 from ..model import FRAMEWORKS, Environment, normalize_name
 from ..system import process, untrusted
-from ..system.file_digest import hash_readable
+from ..system.files import hash_readable
 
 CUDNN_PACKAGE = re.compile(r"^(nvidia-cudnn(-cu\d+)?|cudnn|libcudnn)$")
 _FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")

@@ -18,8 +18,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from ..environment.distributions import Distribution, list_conda_records, list_distributions
 from ..model import WHEEL_NAMES, normalize_name
-from ..system.elf import MACHINES, Elf, ElfError, read_elf
-from ..system.elf_symbols import list_unexported
+from ..system.elf import MACHINES, Elf, ElfError, list_unexported, read_elf
 from ..system.loader_cache import loader_cache
 
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.[0-9]+)*),", re.MULTILINE)

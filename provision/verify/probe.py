@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ..model import Evidence
-from ..system import process, scratch_folders
+from ..system import process
 from ..system.redaction import clean
+from ..system.scratch import make_scratch
 
 Record = dict[str, Any]
 NO_ANSWER = "no answer within"
@@ -122,7 +123,7 @@ def run_probe(
     from ..environment import interpreter  # only where it is used: commands that read do not load it
 
     word = os.urandom(16).hex()
-    with scratch_folders.scratch("verify") as scratch:
+    with make_scratch("verify") as scratch:
         empty = Path(scratch, "empty")
         empty.mkdir()
         with collect_log(Path(scratch)) as log:

@@ -34,10 +34,9 @@ from ..model import (
     from_plain,
 )
 from ..system import trust, untrusted
-from ..system.output_file import signed, write_output
+from ..system.files import signed, suggest_fix, write_file, write_output
 from ..system.redaction import redact, redact_value
 from ..system.untrusted import UnsafeNameError, file_name_of_url, last_segments
-from ..system.write_inside_folder import suggest_fix, write_file
 
 
 def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:

@@ -32,9 +32,10 @@ from ..index.locked_file_addresses import Addresses
 from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import File, project_url, version_of
 from ..model import LockedPackage, PackageSources, as_plain, from_plain
-from ..system import process, scratch_folders, trust
+from ..system import process, trust
 from ..system.cache import cache_folder
 from ..system.redaction import redact
+from ..system.scratch import make_scratch
 from ..system.untrusted import UnsafeNameError
 from .cache_and_disk import file_name, own_cache
 from .index_metadata_cache import IndexMetadata
@@ -244,7 +245,7 @@ class SourceArchives:
                 raise LockError(f"{redact(package.url)} has more than {MOST_ARCHIVE} bytes")
 
         addresses = Addresses(self._make_http(), self._list_folders(), offline=self.sources.offline)
-        with scratch_folders.scratch("source") as scratch:
+        with make_scratch("source") as scratch:
             path = scratch / file_name(package)
             download(self._make_http(), FileRequest(
                 path=path, urls=addresses.of(package, self._list_indexes(package.name)), shown=redact(package.url),

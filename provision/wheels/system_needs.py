@@ -26,7 +26,7 @@ from ..model import LockedPackage, PackageSources, as_plain, from_plain, normali
 from ..system import trust
 from ..system.cache import cache_folder
 from ..system.elf import Elf, ElfError, parse, read_elf
-from ..system.file_digest import hash_readable
+from ..system.files import hash_readable
 from .cache_and_disk import file_name, installer_cache, own_cache
 
 _SHARED = re.compile(r"\.so(?:\.\d+)*$")

@@ -22,8 +22,10 @@ from ..index import pytorch_index, uv
 from ..index.uv import without_credentials
 from ..index.wheel_folders import expand_address
 from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
-from ..system import process, scratch_folders, untrusted, write_inside_folder
+from ..system import process, untrusted
+from ..system.files import write_file
 from ..system.redaction import redact_value
+from ..system.scratch import make_scratch
 from . import cache_and_disk, pylock
 from .uv_log import TIMEOUT, progress
 
@@ -138,7 +140,7 @@ class UvInstall:
             alone=bool(theirs) and not others, builds=not wheels, locked=wheels, variables=variables, git_logins=logins,
             timeout=TIMEOUT, on_line=on_line, terminal=watched,
         )  # fmt: skip
-        with scratch_folders.scratch("install") as folder:  # private: the text contains values of variables
+        with make_scratch("install") as folder:  # private: the text contains values of variables
             file = folder / "requirements.txt"
             file.write_text(requirements, encoding="utf-8")
             done = uv.run_uv([*words, str(file)], sources, python=get_python(self.path), settings=settings)
@@ -193,7 +195,7 @@ def _redact_installed(lock: Lock, env: Path, target: Path | None = None) -> None
 
 def _replace_recorded(path: Path, data: bytes, root: Path) -> None:
     """Replace a file, and its digest and size in RECORD."""
-    write_inside_folder.write_file(path, data, root=root)
+    write_file(path, data, root=root)
     record = path.with_name("RECORD")
     rows = list(csv.reader(untrusted.read_bytes(record).decode("utf-8").splitlines()))
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -202,4 +204,4 @@ def _replace_recorded(path: Path, data: bytes, root: Path) -> None:
     csv.writer(text, lineterminator="\n").writerows(
         [inside, f"sha256={digest}", str(len(data))] if row[:1] == [inside] else row for row in rows
     )
-    write_inside_folder.write_file(record, text.getvalue(), root=root)
+    write_file(record, text.getvalue(), root=root)

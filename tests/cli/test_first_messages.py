@@ -15,7 +15,7 @@ from support.resolve_questions import SHIPPED
 
 from provision.index import pip_config
 from provision.resolve import gpu_named
-from provision.system import write_inside_folder
+from provision.system.files import suggest_fix
 
 
 @rows(
@@ -203,14 +203,10 @@ def test_any_other_failure_of_uv_is_shown_with_its_log():
 def test_a_full_disk_is_not_a_question_of_permissions():
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/gpuenv.yaml")
     assert (
-        write_inside_folder.suggest_fix(full, "check the folder's permissions")
-        == "free space on the disk of /data/gpuenv.yaml"
+        suggest_fix(full, "check the folder's permissions") == "free space on the disk of /data/gpuenv.yaml"
     )
     refused = OSError(errno.EACCES, os.strerror(errno.EACCES), "/data/gpuenv.yaml")
-    assert (
-        write_inside_folder.suggest_fix(refused, "check the folder's permissions")
-        == "check the folder's permissions"
-    )
+    assert suggest_fix(refused, "check the folder's permissions") == "check the folder's permissions"
 
 
 def test_a_warning_is_said_once(gpuenv):

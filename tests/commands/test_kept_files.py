@@ -8,7 +8,7 @@ from bundle_site import ASK, Site, again, made  # noqa: F401  # fixtures
 from loopback import Index, serving
 
 from provision.errors import UsageError
-from provision.system import output_file
+from provision.system.files import refuse_to_replace, signed, unsigned
 
 
 @pytest.fixture(scope="module")
@@ -96,16 +96,13 @@ def test_an_edited_file_of_a_bundle_is_kept(again, name):  # a fixture
                                             ("<p>", "<!--"), ("", "//"), ("a\r\nb", "#")])  # fmt: skip
 def test_a_signed_text_is_known_and_one_character_more_is_not(tmp_path, text, sign):
     path = tmp_path / "file"
-    made_text = output_file.signed(text, sign)
-    assert (
-        output_file.signed(made_text, sign) == made_text
-        and output_file.unsigned(made_text).strip() == text.strip()
-    )
+    made_text = signed(text, sign)
+    assert signed(made_text, sign) == made_text and unsigned(made_text).strip() == text.strip()
     assert text[:2] != "#!" or made_text.startswith("#!")
     for data in (made_text, made_text.replace("\n", "\r\n")):
         path.write_bytes(data.replace("\r\r", "\r").encode())
-        output_file.refuse_to_replace(path, force=False)
+        refuse_to_replace(path, force=False)
     path.write_text(made_text + "x")
     with pytest.raises(UsageError, match="edited"):
-        output_file.refuse_to_replace(path, force=False)
-    output_file.refuse_to_replace(path, force=True)
+        refuse_to_replace(path, force=False)
+    refuse_to_replace(path, force=True)

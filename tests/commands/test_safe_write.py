@@ -21,7 +21,17 @@ from loopback import Index, serving
 
 from provision.environment import kernel
 from provision.errors import BuildError
-from provision.system import output_file, write_inside_folder
+from provision.system import files
+from provision.system.files import (
+    LinkError,
+    make_folder,
+    open_part,
+    refuse_links_out,
+    remove_file,
+    rename,
+    write_file,
+    write_output,
+)
 
 
 @pytest.fixture
@@ -47,8 +57,8 @@ def root(tmp_path):
 @pytest.mark.parametrize("target", ["outside/precious", "outside/new", "../root/../outside/new"])
 def test_a_file_that_is_a_link_out_is_refused(root, outside, target):
     (root / "file").symlink_to(root.parent / target)
-    with pytest.raises(write_inside_folder.LinkError, match="is a link to a path outside") as told:
-        write_inside_folder.write_file(root / "file", "new")
+    with pytest.raises(LinkError, match="is a link to a path outside") as told:
+        write_file(root / "file", "new")
     assert "remove the link" in told.value.hint
     assert [p.name for p in root.iterdir()] == ["file"]
 
@@ -59,14 +69,14 @@ def test_a_folder_on_the_way_that_is_a_link_out_is_refused(root, outside, inner)
     (root / inner).symlink_to(outside)
     path = root / inner / "new"
     for write in (
-        lambda: write_inside_folder.write_file(path, "new", root=root),
-        lambda: write_inside_folder.make_folder(path, root=root),
-        lambda: write_inside_folder.open_part(path, root=root, append=True),
-        lambda: write_inside_folder.rename(root / inner / "precious", path, root=root),
-        lambda: write_inside_folder.remove_file(root / inner / "precious", root=root),
-        lambda: write_inside_folder.refuse_links_out(root),
+        lambda: write_file(path, "new", root=root),
+        lambda: make_folder(path, root=root),
+        lambda: open_part(path, root=root, append=True),
+        lambda: rename(root / inner / "precious", path, root=root),
+        lambda: remove_file(root / inner / "precious", root=root),
+        lambda: refuse_links_out(root),
     ):
-        with pytest.raises(write_inside_folder.LinkError):
+        with pytest.raises(LinkError):
             write()
 
 
@@ -75,9 +85,9 @@ def test_links_inside_are_followed_and_stay(root):
     (root / "folder").symlink_to("real")
     (root / "file").symlink_to("real/file")
     (root / "to_root").symlink_to(root)
-    write_inside_folder.write_file(root / "file", "one")
-    write_inside_folder.write_file(root / "folder" / "other", "two", root=root)
-    write_inside_folder.write_file(root / "to_root" / "third", "three", root=root)
+    write_file(root / "file", "one")
+    write_file(root / "folder" / "other", "two", root=root)
+    write_file(root / "to_root" / "third", "three", root=root)
     assert (root / "file").is_symlink() and (root / "folder").is_symlink()
     found = {p.name: p.read_text() for p in (root / "real").iterdir()}
     assert found == {"file": "one", "other": "two"} and (root / "third").read_text() == "three"
@@ -86,17 +96,15 @@ def test_links_inside_are_followed_and_stay(root):
 def test_links_at_and_above_the_named_folder_are_followed(tmp_path, root):
     (tmp_path / "here").symlink_to(root)
     (tmp_path / "above").symlink_to(tmp_path)
-    write_inside_folder.write_file(tmp_path / "here" / "a", "a")
-    write_inside_folder.write_file(
-        tmp_path / "above" / "root" / "x" / "b", "b", root=tmp_path / "above" / "root"
-    )
+    write_file(tmp_path / "here" / "a", "a")
+    write_file(tmp_path / "above" / "root" / "x" / "b", "b", root=tmp_path / "above" / "root")
     assert (root / "a").read_text() == "a" and (root / "x" / "b").read_text() == "b"
 
 
 def test_a_folder_exchanged_for_a_link_in_the_meantime_is_refused(root, outside, monkeypatch):
     """Between the look at the path and the write the folder becomes a link."""
     (root / "a").mkdir()
-    resolve = write_inside_folder.resolve
+    resolve = files.resolve
 
     def exchanged(path, top):
         found = resolve(path, top)
@@ -105,9 +113,9 @@ def test_a_folder_exchanged_for_a_link_in_the_meantime_is_refused(root, outside,
             (root / "a").symlink_to(outside)
         return found
 
-    monkeypatch.setattr(write_inside_folder, "resolve", exchanged)
-    with pytest.raises(write_inside_folder.LinkError):
-        write_inside_folder.write_file(root / "a" / "new", "new", root=root)
+    monkeypatch.setattr(files, "resolve", exchanged)
+    with pytest.raises(LinkError):
+        write_file(root / "a" / "new", "new", root=root)
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a pipe", "a link to itself"])
@@ -120,7 +128,7 @@ def test_what_is_no_file_is_not_replaced(root, kind):
     }[kind]()
     before = path.lstat().st_mode
     with pytest.raises(OSError, match="not a regular file"):
-        write_inside_folder.write_file(path, "new")
+        write_file(path, "new")
     assert path.lstat().st_mode == before and [p.name for p in root.iterdir()] == ["file"]
 
 
@@ -131,8 +139,8 @@ def test_permissions_follow_the_umask(root, mask, mode):
     before = os.umask(mask)
     try:
         for name in ("new", "stale"):
-            write_inside_folder.write_file(root / name, "x")
-        write_inside_folder.open_part(root / "part", root=root, append=False).close()
+            write_file(root / name, "x")
+        open_part(root / "part", root=root, append=False).close()
     finally:
         os.umask(before)
     assert {p.name: stat.S_IMODE(p.stat().st_mode) for p in root.iterdir()} == dict.fromkeys(
@@ -143,14 +151,14 @@ def test_permissions_follow_the_umask(root, mask, mode):
 def test_a_file_keeps_its_permissions(root):
     (root / "file").write_text("old")
     (root / "file").chmod(0o750)
-    write_inside_folder.write_file(root / "file", "new")
+    write_file(root / "file", "new")
     assert stat.S_IMODE((root / "file").stat().st_mode) == 0o750
 
 
 def test_a_file_is_written_in_a_folder_that_cannot_be_listed(root):
     root.chmod(0o300)
     try:
-        write_inside_folder.write_file(root / "file", "new")
+        write_file(root / "file", "new")
     finally:
         root.chmod(0o700)
     assert (root / "file").read_text() == "new"
@@ -166,7 +174,7 @@ def test_output_goes_into_a_pipe(root):
     reader.start()
     while not got and reader.is_alive():
         try:
-            output_file.write_output(root / "pipe", "text" * 50_000)
+            write_output(root / "pipe", "text" * 50_000)
             break
         except OSError:
             continue  # the reader has not opened it yet
@@ -177,7 +185,7 @@ def test_output_goes_into_a_pipe(root):
 def test_a_pipe_that_nothing_reads_is_not_waited_for(root):
     os.mkfifo(root / "pipe")
     with pytest.raises(OSError):
-        output_file.write_output(root / "pipe", "text")
+        write_output(root / "pipe", "text")
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/dev/../dev/stdout"])

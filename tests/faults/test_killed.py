@@ -13,7 +13,8 @@ import pytest
 from provision import __main__
 from provision.environment import place, transaction
 from provision.errors import BuildError
-from provision.system import scratch_folders, write_inside_folder
+from provision.system.files import write_file
+from provision.system.scratch import make_scratch
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify")
@@ -246,7 +247,7 @@ def test_what_a_killed_build_left_goes_before_the_environment_is_looked_at_or_ru
 def test_a_draft_that_was_left_is_written_over(tmp_path):
     file, draft = tmp_path / "lock", tmp_path / ".lock.gpuenv-new"
     draft.write_text("half of something long")
-    write_inside_folder.write_file(file, "new")
+    write_file(file, "new")
     assert file.read_text() == "new" and [p.name for p in tmp_path.iterdir()] == ["lock"]
     assert file.stat().st_mode & 0o777 == 0o644
 
@@ -257,7 +258,7 @@ def test_a_draft_is_never_written_through_a_link_or_a_second_name(tmp_path):
     draft = tmp_path / ".lock.gpuenv-new"
     for put in (lambda: draft.symlink_to(mine), lambda: draft.hardlink_to(mine)):
         put()
-        write_inside_folder.write_file(tmp_path / "lock", "new")
+        write_file(tmp_path / "lock", "new")
         assert mine.read_text() == "mine" and (tmp_path / "lock").read_text() == "new"
         assert not os.path.lexists(draft)
 
@@ -265,7 +266,7 @@ def test_a_draft_is_never_written_through_a_link_or_a_second_name(tmp_path):
 def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path):
     (tmp_path / "lock").mkdir()
     with pytest.raises(OSError):
-        write_inside_folder.write_file(tmp_path / "lock", "new")
+        write_file(tmp_path / "lock", "new")
     assert [p.name for p in tmp_path.iterdir()] == ["lock"]
 
 
@@ -280,15 +281,15 @@ def test_many_writers_leave_one_whole_file(tmp_path):
 
 def test_scratch_folders_of_killed_runs_are_swept_and_those_at_work_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code = "import os, signal; from provision.system import scratch_folders\nwith scratch_folders.scratch('x'): os.kill(os.getpid(), 9)"
+    code = "import os, signal; from provision.system import scratch_folders\nwith scratch_folders.make_scratch('x'): os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert len(list(tmp_path.iterdir())) == 1
     begun, old = tmp_path / ".gpuenv-scratch-begun", tmp_path / ".gpuenv-scratch-old"
     for path in (begun, old):  # killed before they had their names
         path.mkdir()
     os.utime(old, (0, 0))
-    with scratch_folders.scratch("y") as one:
+    with make_scratch("y") as one:
         (one / "file").touch()
-        with scratch_folders.scratch("z") as other:
+        with make_scratch("z") as other:
             assert set(tmp_path.iterdir()) == {one, other, begun}
     assert list(tmp_path.iterdir()) == [begun]

@@ -12,7 +12,7 @@ from provision.environment.distributions import (
     read_distributions,
     read_versions,
 )
-from provision.system.file_digest import hash_file, hash_readable
+from provision.system.files import hash_file, hash_readable
 
 ROOT = Path(__file__).parents[2] / "provision"
 DATA = b"cuDNN" * 1000

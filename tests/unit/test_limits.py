@@ -5,8 +5,8 @@ import resource
 import pytest
 from rows import rows
 
-from provision.system.process import read_limits_and_oom_kills
-from provision.system.process.read_limits_and_oom_kills import OomKills
+from provision.system.process import foreground
+from provision.system.process.foreground import OomKills
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def kernel(tmp_path):
 
 
 def test_the_memory_of_the_machine_is_the_limit_without_a_cgroup(kernel):
-    assert read_limits_and_oom_kills.oom_kills(*kernel) == OomKills(3, None)
-    assert read_limits_and_oom_kills.memory(*kernel) == 16 << 30
+    assert foreground.oom_kills(*kernel) == OomKills(3, None)
+    assert foreground.memory(*kernel) == 16 << 30
 
 
 def test_limits_are_read_from_cgroups_version_2(kernel):
@@ -33,10 +33,8 @@ def test_limits_are_read_from_cgroups_version_2(kernel):
     (folder / "memory.events").write_text("low 0\nhigh 0\nmax 12\noom 2\noom_kill 2\noom_group_kill 0\n")
     (folder / "memory.max").write_text("max\n")
     (folder.parent / "memory.max").write_text(f"{4 << 30}\n")
-    assert read_limits_and_oom_kills.oom_kills(proc, cgroups) == OomKills(3, 2)
-    assert read_limits_and_oom_kills.memory(proc, cgroups) == 4 << 30, (
-        "the limit of the folder above holds too"
-    )
+    assert foreground.oom_kills(proc, cgroups) == OomKills(3, 2)
+    assert foreground.memory(proc, cgroups) == 4 << 30, "the limit of the folder above holds too"
 
 
 def test_limits_are_read_from_cgroups_version_1(kernel):
@@ -46,13 +44,13 @@ def test_limits_are_read_from_cgroups_version_1(kernel):
     folder.mkdir(parents=True)
     (folder / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
     (folder / "memory.limit_in_bytes").write_text("9223372036854771712\n")
-    assert read_limits_and_oom_kills.oom_kills(proc, cgroups) == OomKills(3, 5)
-    assert read_limits_and_oom_kills.memory(proc, cgroups) == 16 << 30
+    assert foreground.oom_kills(proc, cgroups) == OomKills(3, 5)
+    assert foreground.memory(proc, cgroups) == 16 << 30
 
 
 def test_limits_are_unknown_where_no_file_states_them(tmp_path):
-    assert read_limits_and_oom_kills.oom_kills(tmp_path, tmp_path) == OomKills(None, None)
-    assert read_limits_and_oom_kills.memory(tmp_path, tmp_path) is None
+    assert foreground.oom_kills(tmp_path, tmp_path) == OomKills(None, None)
+    assert foreground.memory(tmp_path, tmp_path) is None
 
 
 @rows(
@@ -72,6 +70,4 @@ def test_kills_since_an_earlier_reading_are_counted(before, after, since):
 
 def test_a_limit_of_this_process_is_read():
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert read_limits_and_oom_kills.limit("RLIMIT_NOFILE") == (
-        None if soft == resource.RLIM_INFINITY else soft
-    )
+    assert foreground.limit("RLIMIT_NOFILE") == (None if soft == resource.RLIM_INFINITY else soft)

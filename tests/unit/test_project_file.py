@@ -18,7 +18,7 @@ from provision.config.project import (
     read_cached_config,
 )
 from provision.errors import DataError
-from provision.system.write_inside_folder import suggest_fix
+from provision.system.files import suggest_fix
 
 YAML = 'frameworks: ["torch>=2.6"]\n'
 TABLE = '[project]\nname = "x"\n\n[tool.gpuenv]\nframeworks = ["torch>=2.6"]\n'

@@ -26,8 +26,7 @@ from provision.profiles.measure.libraries import measure_libraries
 from provision.profiles.measure.reader import Reader, representative
 from provision.profiles.tables import Table
 from provision.system import process
-from provision.system.elf import ElfError
-from provision.system.elf_symbols import list_unexported, read_defined_symbols, read_undefined_symbols
+from provision.system.elf import ElfError, list_unexported, read_defined_symbols, read_undefined_symbols
 
 ROOT = Path(__file__).resolve().parents[2]
 STABLE = ("aoti_torch_abi_version", "torch_call_dispatcher", "_ZN5mylib3runEN5torch6stable6TensorE")

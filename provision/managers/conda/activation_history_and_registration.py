@@ -11,7 +11,8 @@ from pathlib import Path
 from ...environment.place import not_writable
 from ...errors import BuildError
 from ...model import LockedPackage
-from ...system import process, untrusted, write_inside_folder
+from ...system import process, untrusted
+from ...system.files import open_part, write_file
 
 # Sources the scripts of packages and prints the variables. The output of the scripts goes to stderr.
 _ACTIVATED = 'for file in "$1"/etc/conda/activate.d/*.sh; do . "$file"; done >&2; exec env -0'
@@ -26,7 +27,7 @@ def write(prefix: Path, packages: Sequence[LockedPackage], specs: Sequence[str])
             if not path.exists():  # a package may provide the script
                 plain = re.sub(r"[^\w.+-]", "_", prefix.name)  # the shell interprets a prompt
                 script = text.format(prefix=shlex.quote(str(prefix)), plain=plain)
-                write_inside_folder.write_file(path, script, root=prefix)
+                write_file(path, script, root=prefix)
     except OSError as error:
         raise not_writable(prefix, error) from error
     record(prefix, (), packages, specs)
@@ -44,7 +45,7 @@ def record(
     rows.append(f"# update specs: {list(specs)!r}")
     try:
         history = prefix / "conda-meta" / "history"
-        with write_inside_folder.open_part(history, root=prefix, append=True) as file:
+        with open_part(history, root=prefix, append=True) as file:
             file.write(("\n".join(rows) + "\n").encode())
     except OSError as error:
         raise not_writable(prefix, error) from error
@@ -106,7 +107,7 @@ def _list(path: Path, prefixes: Sequence[str]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         home = path.parent.parent  # .conda may be a link to another folder of the user
-        write_inside_folder.write_file(path, "".join(f"{p}\n" for p in prefixes), root=home)
+        write_file(path, "".join(f"{p}\n" for p in prefixes), root=home)
     except OSError as error:
         raise not_writable(path.parent, error) from error
 

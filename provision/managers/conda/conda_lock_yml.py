@@ -16,9 +16,9 @@ from typing import Any
 
 from ...errors import LockError, OtherPlatformError
 from ...model import CONDA_LOCK, Lock, LockedPackage, Plan, Target, as_plain, from_plain
-from ...system import scratch_folders, trust
-from ...system.output_file import is_stream, signed, write_output
-from ...system.write_inside_folder import suggest_fix
+from ...system import trust
+from ...system.files import is_stream, signed, suggest_fix, write_output
+from ...system.scratch import make_scratch
 from ...wheels.pylock import refuse_conflict
 from . import engine as door
 from .solve import build_of, is_conda
@@ -40,7 +40,7 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = (), *, 
         content = _merge(content, old_lock)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folders.scratch("lock") as folder:
+        with make_scratch("lock") as folder:
             draft = folder / CONDA_LOCK
             write_conda_lock_file(content, draft, metadata_choices=None, include_help_text=False)
             write_output(path, signed(draft.read_text(encoding="utf-8")), durable=True)
@@ -113,7 +113,7 @@ def _compute_content_hash(
     specification = LockSpecification(dependencies={platform: wanted}, channels=list(channels), sources=[])
     if virtual is None:
         return str(compute_content_hashes(specification, None)[platform])
-    with scratch_folders.scratch("lock") as scratch:
+    with make_scratch("lock") as scratch:
         file = scratch / "virtual-packages.yml"
         file.write_text(json.dumps(virtual), encoding="utf-8")  # JSON is YAML
         repo = virtual_package_repo_from_specification(file)
@@ -171,7 +171,7 @@ def _parse(path: Path) -> Any:
     from conda_lock.lockfile import parse_conda_lock_file
 
     try:
-        with scratch_folders.scratch("lock") as folder:
+        with make_scratch("lock") as folder:
             copy = folder / path.name  # it is parsed as it was checked
             content = trust.read_project(path)
             refuse_conflict(path, content)

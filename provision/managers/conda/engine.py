@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuenvError, UsageError
-from ...system import process, scratch_folders, trust
+from ...system import process, trust
 from ...system.redaction import clean
+from ...system.scratch import make_scratch
 from . import condarc as conda_auth
 from .condarc import configuration
 
@@ -99,7 +100,7 @@ def ask(
         if line.startswith('{"event"'):
             on_progress(json.loads(line))
 
-    with scratch_folders.scratch("conda") as scratch:
+    with make_scratch("conda") as scratch:
         answer = scratch / "answer.json"
         more: dict[str, Any] = {"rc": {}}
         environ = process.environ()

@@ -13,8 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ...index.bounded_archive import DAMAGED
 from ...index.read_architectures_from_stream import read_fatbins
-from ...system.elf import Elf, ElfError, parse
-from ...system.elf_symbols import read_undefined_symbols
+from ...system.elf import Elf, ElfError, parse, read_undefined_symbols
 
 if TYPE_CHECKING:
     import zipfile

@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from .borrowed_rights import has_borrowed_rights
-from .child_cleanup import (
+from .children import (
     ENDING,
     HUNG_UP,
     TERMINATED,
@@ -289,3 +288,11 @@ def replace(argv: Sequence[str], env: Mapping[str, str]) -> None:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
     os.execvpe(argv[0], list(argv), dict(env))
+
+
+def has_borrowed_rights() -> bool:
+    """Return whether this process has other rights than the user who started it, because of a setuid program.
+
+    PATH, PYTHONPATH and files then come from one user, and the rights from another.
+    """
+    return hasattr(os, "getresuid") and len({*os.getresuid()[:2]}) > 1

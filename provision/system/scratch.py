@@ -38,7 +38,7 @@ def _lock(number: int, *, wait: bool) -> bool:
 
 
 @contextlib.contextmanager
-def scratch(purpose: str) -> Iterator[Path]:
+def make_scratch(purpose: str) -> Iterator[Path]:
     """Yield an empty temporary folder and remove it after the block. Raises OSError.
 
     After a kill, the next run with a scratch folder removes it.
