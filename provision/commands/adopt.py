@@ -14,13 +14,12 @@ from packaging.version import Version
 from ..config import project, rows
 from ..config.options import Choices
 from ..config.sources import read_locked_sources
-from ..environment import place as places, state
+from ..environment import place as places, state, venv
 from ..environment.distributions import Distribution, read_distributions
 from ..environment.interpreter import ask_version
 from ..environment.place import locate_environment
 from ..errors import BuildError, LockError, ResolveError, UsageError
 from ..lock.update import solve_like
-from ..managers import venv
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock
 from .build_transaction import BuildJob, with_later_stages
 from .create_options import CreateOptions

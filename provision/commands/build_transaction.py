@@ -17,9 +17,8 @@ from typing import Any
 from ..config import options as where
 from ..config.options import Choices
 from ..config.rows import load_all
-from ..environment import place, state
+from ..environment import Building, manager, place, state
 from ..errors import BuildError, GpuenvError
-from ..managers.protocol import Building, manager
 from ..model import (
     CreateResult,
     Emit,
@@ -203,7 +202,7 @@ def replace_environment(job: BuildJob, work: BuildStep, *, rolled_back: str) -> 
 
 def settle(name: str, env: Path, emit: Emit) -> None:
     """Finish an environment in its final place. Raises BuildError."""
-    if note := manager(name).settle(env):
+    if note := manager(name).finish(env):
         emit(Event(kind="note", stage="build", text=note))
 
 

@@ -13,12 +13,12 @@ from .. import bundle as stage
 from ..bundle import files
 from ..bundle.files import Item
 from ..bundle.wheels import build_requires, wheel_of_unhashed
+from ..conda import engine as conda
 from ..detect import find_python
 from ..errors import BuildError, LockError
 from ..index.download_files import digests
 from ..lock.archives import without_builds
 from ..lock.pinned import lock_plan
-from ..managers.conda import engine as conda
 from ..model import Bundle, BundlePython, Emit, Event, Lock, LockedPackage, drop_event
 from ..wheels.install import refuse_builds
 from ..wheels.uv_install import format_unhashed

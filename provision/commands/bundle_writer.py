@@ -13,7 +13,7 @@ from .. import __version__, bundle as stage, profiles
 from ..bundle import wheels
 from ..bundle.files import Item, bytes_there, collect, needed
 from ..errors import BuildError
-from ..managers.protocol import locking
+from ..lock.formats import locking
 from ..model import (
     Bundle,
     BundleFile,

@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import detect
 from ..config.options import Choices
 from ..errors import LockError, UsageError
-from ..managers.protocol import locking
+from ..lock.formats import locking
 from ..model import Bundle, Emit, Event, Lock, Plan
 from ..wheels.cache_and_disk import size
 

@@ -14,12 +14,9 @@ from ..config import options as where, project as inproject, record, request, ro
 from ..config.grants import read_user_grants
 from ..config.options import Choices
 from ..config.sources import read_locked_sources
-from ..environment import place, registry, state
-from ..environment.packages_to_replace import compare_locks, describe_changes
+from ..environment import compare_locks, describe_changes, manager, place, registry, state, venv
 from ..errors import BuildError, ResolveError, UsageError
 from ..index.build_addresses import name_configured
-from ..managers import venv
-from ..managers.protocol import manager
 from ..model import (
     CreateResult,
     Emit,

@@ -17,8 +17,8 @@ from ..config.project import find_project_folder
 from ..config.sources import is_current
 from ..environment import place, state
 from ..errors import LockError, OtherPlatformError, ResolveError
+from ..lock.formats import locking
 from ..lock.update import solve_like
-from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..wheels import pylock
 from . import keep_device_cuda_and_python

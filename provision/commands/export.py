@@ -13,7 +13,7 @@ from ..config.options import Choices
 from ..config.project import find_in_folder
 from ..environment import place, state
 from ..errors import LockError, UsageError
-from ..managers.protocol import locking
+from ..lock.formats import locking
 from ..model import (
     CONDA_LOCK,
     LOCK_NAMES,

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..config.options import Choices
 from ..environment import place, state
 from ..errors import BuildError, MachineError, ResolveError, UsageError
-from ..managers.protocol import locking
+from ..lock.formats import locking
 from ..model import Plan, RequestContext
 
 Judge = Callable[[Choices], RequestContext]

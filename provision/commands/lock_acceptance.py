@@ -15,7 +15,7 @@ from ..config import options as where, request, rows
 from ..config.grants import read_user_grants
 from ..config.options import Choices
 from ..errors import LockError, MachineError, MissingVariableError
-from ..managers.protocol import locking
+from ..lock.formats import locking
 from ..model import (
     AvailableWheels,
     Emit,

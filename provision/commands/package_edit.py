@@ -19,7 +19,7 @@ from ..config.project import find_project_folder, locate_project_file
 from ..config.record import others
 from ..environment import place, state
 from ..errors import UsageError
-from ..managers.protocol import NAMES, locking
+from ..lock.formats import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..model.declare import BUILD, group, option
 from ..wheels import pylock

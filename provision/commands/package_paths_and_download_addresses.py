@@ -17,6 +17,7 @@ from packaging.version import Version
 
 from ..bundle import wheels
 from ..bundle.files import Item, channel_file
+from ..conda import engine as conda
 from ..config import options as where
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
@@ -28,9 +29,8 @@ from ..index.wheel_folders import expand_address
 from ..lock import pythons
 from ..lock.archives import without_builds
 from ..lock.compile import Answer
+from ..lock.formats import locking
 from ..lock.pinned import lock_plan
-from ..managers.conda import engine as conda
-from ..managers.protocol import locking
 from ..model import Emit, Event, LockedPackage, Plan, drop_event
 from ..system import process
 from ..system.redaction import clean, redact

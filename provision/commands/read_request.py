@@ -26,7 +26,7 @@ from ..model import (
 )
 
 if TYPE_CHECKING:
-    from ..managers.protocol import Locking
+    from ..lock.formats import Locks
 
 LOOKING = MachineReader(detect=detect.detect, judge_device=detect.judge_device)
 
@@ -51,9 +51,9 @@ def judge_request(choices: Choices, emit: Emit, *, reading: bool = False) -> Req
     return context
 
 
-def get_locking(choices: Choices) -> Locking:
+def get_locking(choices: Choices) -> Locks:
     """Return the locking half of the chosen manager. Raises UsageError for an unknown one."""
-    from ..managers.protocol import locking
+    from ..lock.formats import locking
 
     options.check_values(choices)
     chosen = locking(choices.manager)

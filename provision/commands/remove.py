@@ -89,9 +89,7 @@ def _check(env: Path) -> None:
 
 
 def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
-    from ..managers.conda import (
-        activation_history_and_registration as conda_scripts,  # imported late, for fast shell completion of ENV
-    )
+    from ..conda import activation as conda_scripts
 
     if process.environ().get("VIRTUAL_ENV") == str(env):
         emit(

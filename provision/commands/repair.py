@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import environment as repairs
 from ..config import options as where, project as inproject
 from ..config.options import Choices
 from ..config.sources import read_sources
-from ..environment import packages_to_replace as repairs, place, state
+from ..environment import manager, place, state
 from ..errors import BuildError, UsageError
-from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
 from ..model.declare import argument, group, option
 from ..system import process

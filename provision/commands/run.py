@@ -182,10 +182,10 @@ def list_inside_folders(
 
 def activate_variables(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]:
     """Return the variables that the activation scripts of conda packages set, or `environ` if a script fails."""
-    from ..managers.conda import activation_history_and_registration as conda_scripts
+    from ..conda import activation as conda_scripts
 
     try:
-        return conda_scripts.activated(root, environ)
+        return conda_scripts.activate(root, environ)
     except BuildError as error:
         emit(Event(kind="log", stage="run", text=f"note: {error.message}; its variables are not set"))
         return environ

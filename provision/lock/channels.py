@@ -16,11 +16,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from ..conda import solve as solver, specs
+from ..conda.specs import SolverQuestion
 from ..errors import LockError, ResolveError
 from ..index.build_addresses import name_locked
 from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
-from ..managers.conda import solve as solver, solver_question
-from ..managers.conda.specs import SolverQuestion
 from ..model import (
     Emit,
     Event,
@@ -76,9 +76,9 @@ class _Search:
         """
         context, question = self._question(context)
         for _ in range(_TURNS):
-            options = solver_question.alternatives(question, context.profiles)
+            options = specs.list_alternatives(question, context.profiles)
             solution = solver.solve(question, self.emit, options)
-            lock = solver.lock(question, solution)
+            lock = solver.make_lock(question, solution)
             if narrower := self._narrow(context, question, lock):
                 question = narrower
                 continue
@@ -94,7 +94,7 @@ class _Search:
                         hint="name --python, or widen the bounds in the project's files")  # fmt: skip
 
     def _question(self, context: RequestContext) -> tuple[RequestContext, SolverQuestion]:
-        question, said = solver_question.question(context)
+        question, said = specs.make_question(context)
         for words in said if self.said is None else ():
             self.emit(Event(kind="note", stage="resolve", text=words))
         self.said = said
@@ -114,7 +114,7 @@ class _Search:
         for build in lock.plan.builds if context.target.gpus and not question.bounds.cudnn else ():
             if not (build.cuda and build.cudnn):
                 continue
-            bounds = solver_question.find_cudnn_bounds(
+            bounds = specs.find_cudnn_bounds(
                 question, context.profiles, build.cuda, build.cudnn, how_they_run
             )
             if bounds:
@@ -234,7 +234,7 @@ def add_wheels_on_top(
         answer = lock_plan(again, context.sources, emit, rules, needs, keep)
     wheels = [p for p in answer.packages if p.name not in conda]
     rules.announce(wheels, answer.archives, plan)
-    return solver.with_wheels(lock, wheels, plan.builds)
+    return solver.add_wheels(lock, wheels, plan.builds)
 
 
 def _find_conda_wheels(context: RequestContext, lock: Lock) -> dict[str, LockedPackage]:

@@ -264,7 +264,7 @@ def test_a_shell_does_not_wait_for_the_stages(made):
         assert "provision.cli" in imported, done.stderr
         assert not imported & {
             "provision.verify",
-            "provision.managers",
+            "provision.conda",
             "provision.commands.create_steps",
             "provision.bundle",
         }

@@ -153,9 +153,7 @@ def test_help_imports_neither_rich_nor_a_stage():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     ended, *names = done.stderr.split()
     assert ended == "0" and "--framework" in done.stdout
-    stages = {
-        f"provision.{name}" for name in ("resolve", "verify", "managers", "wheels", "detect", "project")
-    }
+    stages = {f"provision.{name}" for name in ("resolve", "verify", "conda", "wheels", "detect", "project")}
     assert not {"rich", "yaml", *stages} & set(names)
 
 

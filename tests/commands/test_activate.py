@@ -11,8 +11,8 @@ from command import Command
 from loopback import Index, serving
 
 from provision.commands import activate_command as shells
+from provision.conda import activation as conda_scripts
 from provision.errors import BuildError
-from provision.managers.conda import activation_history_and_registration as conda_scripts
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ODD = 'Jürgen\'s "GPU" & co $HOME'
@@ -142,7 +142,7 @@ def test_a_conda_environment_is_activated_and_left_by_our_scripts(tmp_path, name
         (prefix / "etc" / "conda" / f"{kind}.d" / "a b.fish").write_text(fish + "\n")
         csh = sh.replace("export GREETING=", "setenv GREETING ").replace("unset ", "unsetenv ")
         (prefix / "etc" / "conda" / f"{kind}.d" / "a b.csh").write_text(csh + "\n")
-    conda_scripts.write(prefix, [], [])
+    conda_scripts.write_scripts(prefix, [], [])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(shells, "_detect_shell", lambda: name)
     env = {
@@ -174,7 +174,7 @@ def test_a_second_conda_environment_replaces_the_active_one(tmp_path, name, monk
         (prefix / "etc" / "conda" / "activate.d" / "x.ps1").write_text("no shell of ours\n")
         (prefix / "etc" / "conda" / "activate.d" / "x.csh").write_text(f"setenv GREETING {word}\n")
         (prefix / "etc" / "conda" / "deactivate.d" / "x.csh").write_text("unsetenv GREETING\n")
-        conda_scripts.write(prefix, [], [])
+        conda_scripts.write_scripts(prefix, [], [])
         lines.append(shells.activate_line(prefix, {}))
     told_here = "printenv CONDA_PREFIX || echo '~'\nprintenv PATH\nprintenv GREETING || echo '~'\n"
     script = f"{lines[0]}\n{lines[1]}\n{told_here}deactivate\n{told_here}"
@@ -193,15 +193,15 @@ def test_a_second_conda_environment_replaces_the_active_one(tmp_path, name, monk
 def test_a_program_gets_what_activation_would_set(tmp_path):
     """`gpuenv run` as `conda run`: the packages' scripts have a say, what they print does not get through."""
     before = {"PATH": os.environ["PATH"], "PWD": "/elsewhere"}
-    assert conda_scripts.activated(tmp_path, before) == before
+    assert conda_scripts.activate(tmp_path, before) == before
     folder = tmp_path / "etc" / "conda" / "activate.d"
     folder.mkdir(parents=True)
     (folder / "a b.sh").write_text('echo noise\nexport TWO="one\ntwo" PREFIX="$CONDA_PREFIX"\n')
-    found = conda_scripts.activated(tmp_path, {**before, "CONDA_PREFIX": "/x"})
+    found = conda_scripts.activate(tmp_path, {**before, "CONDA_PREFIX": "/x"})
     assert found == {**before, "CONDA_PREFIX": "/x", "TWO": "one\ntwo", "PREFIX": "/x"}
     (folder / "c.sh").write_text("exit 3\n")
     with pytest.raises(BuildError, match=r"a script in .*activate\.d fails"):
-        conda_scripts.activated(tmp_path, before)
+        conda_scripts.activate(tmp_path, before)
 
 
 def test_powershell_and_nushell_get_lines_quoted_by_their_rules(tmp_path, monkeypatch):

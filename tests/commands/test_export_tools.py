@@ -157,7 +157,7 @@ def test_packaging_and_uv_read_the_pylock(two, tmp_path):
 @pytest.fixture
 def conda_lock(gpuenv):
     pytest.importorskip("conda_lock")
-    from provision.managers.conda import conda_lock_yml as conda_file
+    from provision.conda import locks as conda_file
 
     conda_file.write(gpuenv.work / "conda-lock.yml", el.of_conda())
     return gpuenv

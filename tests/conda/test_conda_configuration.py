@@ -17,7 +17,7 @@ pytest.importorskip("rattler")
 import conda_channel as cc
 from loopback import proxying
 
-from provision.managers.conda.condarc import configuration
+from provision.conda.engine import read_configuration
 
 ASKED = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 RESOLVE = ("resolve", *ASKED, "--json")
@@ -53,7 +53,7 @@ def read(tmp_path, files, **variables):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return configuration({"HOME": str(tmp_path), **variables})
+    return read_configuration({"HOME": str(tmp_path), **variables})
 
 
 def test_files_are_merged_in_condas_order(tmp_path):
@@ -356,8 +356,8 @@ def test_a_stand_alone_worker_answers_from_any_folder(tmp_path):
     (tmp_path / "rattler.py").write_text("raise SystemExit('the wrong rattler')\n")
     (tmp_path / "provision.py").write_text("raise SystemExit('the wrong provision')\n")
     code = (
-        "from provision.managers.conda import engine as conda; from provision.errors import LockError; "
-        f"print(conda.ask('index', {{'folder': {str(tmp_path / 'channel')!r}}}, print, LockError))"
+        "from provision.conda import engine; from provision.errors import LockError; "
+        f"print(engine.ask('index', {{'folder': {str(tmp_path / 'channel')!r}}}, print, LockError))"
     )
     done = subprocess.run(
         [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", code],

@@ -16,7 +16,7 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 from conda_channel import CREATE, folder  # noqa: F401
 
-from provision.managers.conda.worker import path_guard
+from provision.conda.worker import install
 
 
 @pytest.fixture
@@ -95,20 +95,20 @@ def lying(pool, name, *paths, links=(), commands=()):
 
 
 def checked(pool, *records):
-    packages = path_guard.PathGuard(pool, records)
+    packages = install.PathGuard(pool, records)
     for record in records:
         packages.check(record.name.normalized)
 
 
 @rows("path", ["../x", "/x", "a/../../x", "..", ".", "", "a\\..\\..\\x", "C:\\x", "a\0", 7, None])
 def test_paths_that_lead_out_are_not_inside(path):
-    assert not path_guard.is_inside(path)
+    assert not install.is_inside(path)
 
 
 def test_an_entry_point_with_a_path_for_its_name_is_refused(tmp_path):
     checked(tmp_path, lying(tmp_path, "good", commands=["x = a:b", "py-thon3.11 = a:b"]))
     for command in ("../x", "/x", "..", "a/b"):
-        with pytest.raises(path_guard.UnsafeError, match="entry point"):
+        with pytest.raises(install.UnsafeError, match="entry point"):
             checked(tmp_path / command.replace("/", "_"), lying(tmp_path / command.replace("/", "_"), "evil", commands=[f"{command} = a:b"]))  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_links_are_followed_whoever_brings_them(tmp_path, links, path, inside, l
     if inside:
         checked(tmp_path, *both)
         return
-    with pytest.raises(path_guard.UnsafeError, match="through a link"):
+    with pytest.raises(install.UnsafeError, match="through a link"):
         checked(tmp_path, *(both if links_first else reversed(both)))
 
 
@@ -140,16 +140,16 @@ def test_a_package_record_of_another_form_is_refused(tmp_path):
     meta = tmp_path / "conda-meta"
     meta.mkdir()
     (meta / "x-1-0.json").write_text('{"files": ["lib/x"]}')
-    assert path_guard.check_records(tmp_path) == [meta / "x-1-0.json"]
+    assert install.check_records(tmp_path) == [meta / "x-1-0.json"]
     bad: list[Path] = [meta / "y-1-0.json"]
     for text in ("[]", "{", '{"files": 7}', '{"paths_data": {"paths": [7]}}'):
         bad[0].write_text(text)
-        with pytest.raises(path_guard.UnsafeError, match="conda cannot read which files"):
-            path_guard.check_records(tmp_path)
+        with pytest.raises(install.UnsafeError, match="conda cannot read which files"):
+            install.check_records(tmp_path)
     bad[0].unlink()
     os.mkfifo(bad[0])
-    with pytest.raises(path_guard.UnsafeError, match="conda cannot read which files"):
-        path_guard.check_records(tmp_path)
+    with pytest.raises(install.UnsafeError, match="conda cannot read which files"):
+        install.check_records(tmp_path)
 
 
 LOCK = """version: 1

@@ -14,7 +14,7 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 from command import Command
 
-from provision.managers.conda import solve as conda_refusal
+from provision.conda import solve as conda_refusal
 
 JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 
@@ -238,7 +238,7 @@ def test_a_lock_that_the_library_of_pixi_wrote_is_installed(made, index, tmp_pat
 def test_hashes_of_wheels_are_read_from_a_lock_of_pixi(made, tmp_path):
     """rattler's reader gives the conda packages, the file itself the wheels' hashes."""
     from provision import profiles
-    from provision.managers.conda import foreign_locks as conda_foreign
+    from provision.conda import locks as conda_foreign
 
     _, result = made
     conda = result["lock"]["packages"]

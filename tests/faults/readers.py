@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from provision import bundle, profiles
 from provision.commands.diagnose import find_causes, read_machine
+from provision.conda import locks as conda_locks
 from provision.config import target
 from provision.config.file import read_config
 from provision.environment import distributions, registry, state
@@ -30,7 +31,6 @@ from provision.errors import GpuenvError
 from provision.index.http import Response
 from provision.index.pip_config import pip_configuration
 from provision.index.simple_api import parse_project
-from provision.managers.conda import conda_lock_yml as conda_file, foreign_locks as conda_foreign
 from provision.model import (
     Lock,
     LockedPackage,
@@ -152,7 +152,7 @@ def conda_lock() -> bytes:
     path = FOLDER / "conda-lock.yml"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # conda-lock's own libraries
-        conda_file.write(path, Lock(manager="conda", target=TARGET, plan=plan, packages=(package,)))
+        conda_locks.write(path, Lock(manager="conda", target=TARGET, plan=plan, packages=(package,)))
     return path.read_bytes()
 
 
@@ -263,8 +263,8 @@ READERS = {
     r.name: r
     for r in (
         Reader("pylock.toml", lambda d: pylock.read(file("pylock.toml", d)), (pylock_text(),), "toml"),
-        Reader("@EXPLICIT", lambda d: conda_foreign.read(file("e.txt", b"@EXPLICIT\n" + d), "linux-x86_64", known().conda), (EXPLICIT,), "text"),
-        Reader("conda-lock.yml", lambda d: conda_foreign.read(file("conda-lock.yml", d), "linux-x86_64", known().conda), (conda_lock(),), "yaml"),
+        Reader("@EXPLICIT", lambda d: conda_locks.read(file("e.txt", b"@EXPLICIT\n" + d), "linux-x86_64", known().conda), (EXPLICIT,), "text"),
+        Reader("conda-lock.yml", lambda d: conda_locks.read(file("conda-lock.yml", d), "linux-x86_64", known().conda), (conda_lock(),), "yaml"),
         Reader("target", lambda d: target.read_target(file("t.json", d)), (plain(TARGET), plain(Machine(target=TARGET))), "json"),
         Reader("machine", lambda d: read_machine(file("m.json", d)), (plain(Machine(target=TARGET)),), "json"),
         Reader("profiles", lambda d: profiles.load([file("profiles/jax.yaml", d).parent]), (PROFILE,), "yaml"),

@@ -11,13 +11,12 @@ from rows import rows
 
 from provision.commands.activate_command import activate_line
 from provision.commands.diagnose import read_machine
+from provision.conda import locks as conda_foreign
 from provision.config import target
 from provision.config.file import read_config
 from provision.config.project import read_cached_config
-from provision.environment import place, registry, state, transaction
+from provision.environment import place, registry, state, transaction, venv
 from provision.errors import BuildError, DataError, LockError, UsageError
-from provision.managers import venv
-from provision.managers.conda import foreign_locks as conda_foreign
 from provision.model import Lock, LockedPackage, PackageSources, Plan, Target, from_plain
 from provision.profiles import load
 from provision.system import process, untrusted
@@ -143,7 +142,7 @@ def test_the_root_is_no_place_for_an_environment():
 
 
 def test_a_name_that_looks_like_an_option_is_a_name(tmp_path):
-    venv.create(tmp_path / "-rf", sys.executable, PackageSources(), prompt="-rf")
+    venv.make_venv(tmp_path / "-rf", sys.executable, PackageSources(), prompt="-rf")
     assert (tmp_path / "-rf" / "bin" / "python").exists()
 
 
@@ -327,7 +326,7 @@ def test_with_another_users_rights_nothing_is_done(tmp_path):
 def test_uvs_own_settings_do_not_change_the_new_environment(tmp_path, monkeypatch):
     for name in ("UV_SYSTEM_SITE_PACKAGES", "UV_VENV_SEED", "UV_VENV_RELOCATABLE"):
         monkeypatch.setenv(name, "1")
-    venv.create(tmp_path / "env", sys.executable, PackageSources(), prompt="env")
+    venv.make_venv(tmp_path / "env", sys.executable, PackageSources(), prompt="env")
     config = (tmp_path / "env" / "pyvenv.cfg").read_text()
     assert "include-system-site-packages = false" in config
     assert "seed" not in config

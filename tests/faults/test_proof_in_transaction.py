@@ -14,8 +14,8 @@ from environment_facts import own
 from loopback import Index, serving
 from packaging.requirements import Requirement
 
+from provision.environment import manager
 from provision.errors import BuildError
-from provision.managers.protocol import manager
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "torch", "--device", "cpu", "--python", HERE, "--index", "pypi")

@@ -113,5 +113,5 @@ def test_one_loop_hashes_files():
     # imports nothing of gpuenv.
     assert files_with("state.update(") == {
         "system/file_digest.py",
-        "managers/conda/worker/install_packages.py",
+        "conda/worker/install.py",
     }

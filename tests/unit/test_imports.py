@@ -17,11 +17,11 @@ BELOW = {"environment", "index", "profiles"}
 MAY = {
     "cli": {"show", "commands"},
     "commands": {
-        "lock", "config", "managers", "fleet", "bundle", "export", "report", *STAGES, "requirements", "wheels", *BELOW,
+        "lock", "config", "conda", "fleet", "bundle", "export", "report", *STAGES, "requirements", "wheels", *BELOW,
     },
-    "lock": {"resolve", "detect", "config", "managers", "wheels", *BELOW},
+    "lock": {"resolve", "detect", "config", "conda", "wheels", *BELOW},
     "config": {"requirements", "templates", "profiles", "resolve", "index", "environment"},
-    "managers": {"resolve", "wheels", "environment", "index"},
+    "conda": {"resolve", "wheels", "environment", "index"},
     **dict.fromkeys(STAGES, BELOW),
     **{name: {"resolve", "wheels", *BELOW} for name in ("fleet", "report")},
     "bundle": {"templates", "environment", "index"},
@@ -30,7 +30,7 @@ MAY = {
     "wheels": {"environment", "index"},
     "profiles": {"index"},
     "requirements": set(),
-    "environment": set(),
+    "environment": {"wheels", "index"},
     "index": set(),
     "show": set(),
     "system": set(),
@@ -44,7 +44,7 @@ ONLY_IN = {
     "subprocess": {"system"},
     "urllib.request": {"index"},
     "http.client": {"index"},
-    "yaml": {"profiles", "config", "requirements", "managers", "export"},
+    "yaml": {"profiles", "config", "requirements", "conda", "export"},
 }
 
 
@@ -159,8 +159,8 @@ STARTS = {
     "detect.pythons": "Pythons of the machine that are no environments",
     "environment.interpreter": "the Python of an environment",
     "index.uv": "uv",
-    "managers.conda.activation_history_and_registration": "activate.d scripts of a conda environment",
-    "managers.conda.engine": "the Python that runs gpuenv",
+    "conda.activation": "activate.d scripts of a conda environment",
+    "conda.engine": "the Python that runs gpuenv",
     "system.loader_cache": "ldconfig",
     "verify.checks": "checks of the project",
     "verify.libraries": "ldconfig",
@@ -229,7 +229,7 @@ HEAVY = ("conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", "urllib.reques
         ("import provision.cli", HEAVY),
         (
             "import provision.commands.resolve",
-            ("provision.managers", "provision.verify", *HEAVY[:-2]),
+            ("provision.conda", "provision.verify", *HEAVY[:-2]),
         ),
         ("import provision.commands.create_steps", ("rich", "conda_lock", "rattler")),
     ],
@@ -240,7 +240,7 @@ def test_heavy_libraries_wait_until_they_are_needed(line, absent):
     assert done.stdout.split() == []
 
 
-FORMATS = {"managers", "model", "export", "bundle", "show", "verify", "lock", "resolve"}
+FORMATS = {"conda", "model", "export", "bundle", "show", "verify", "lock", "resolve"}
 """Those that choose by a manager's name: the managers, the search of each in `lock`, the extras of wheels in `resolve`,
 and what reads or writes formats of one of them."""
 
@@ -254,7 +254,7 @@ def names_a_manager(compared):
 
 
 def test_no_command_branches_on_the_name_of_a_manager():
-    """It asks `managers/protocol.py`."""
+    """It asks `environment/__init__.py` and `lock/formats.py`."""
     offenders = [
         f"{'/'.join(parts)}:{node.lineno}"
         for path, parts in modules() if parts[0] not in FORMATS

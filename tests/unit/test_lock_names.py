@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 
 from rows import rows
 
-from provision.managers.protocol import NAMES
+from provision.lock.formats import NAMES
 from provision.model import (
     LOCK_NAMES,
     VENV_CLASS_LOCKS,

@@ -7,9 +7,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..environment import state, transaction as transactions
-from ..environment.packages_to_replace import RepairWork, compare_locks
-from ..environment.place import MARK, not_writable
 from ..errors import BuildError
 from ..index import uv
 from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources
@@ -19,7 +16,8 @@ from ..wheels import pylock
 from ..wheels.install import install_wheels
 from ..wheels.reinstall import put_back as put_back_wheels, take_out
 from ..wheels.uv_install import UvInstall
-from .protocol import Building
+from . import Building, RepairWork, compare_locks, state, transaction as transactions
+from .place import MARK, not_writable
 
 transaction = transactions.beside
 
@@ -34,7 +32,7 @@ def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
 
 def install(lock: Lock, prefix: Path, how: Building) -> None:
     """Create an environment with the wheels of a lock in a draft. Raises BuildError."""
-    create(prefix, how.python(), how.sources, prompt=how.env.name)
+    make_venv(prefix, how.python(), how.sources, prompt=how.env.name)
     _name_place(prefix, how.env)
     make_relocatable(prefix)
     install_wheels(UvInstall(lock, prefix, how.sources, fetched=how.fetched), how.emit)
@@ -61,11 +59,11 @@ def record(lock: Lock, prefix: Path) -> None:
     pylock.write(prefix / MARK / VENV_LOCK, lock, root=prefix)
 
 
-def settle(env: Path) -> None:
+def finish(env: Path) -> None:
     """Do nothing: after the rename of the draft a venv is complete."""
 
 
-def create(path: Path, python: str, sources: PackageSources, *, prompt: str) -> None:
+def make_venv(path: Path, python: str, sources: PackageSources, *, prompt: str) -> None:
     """Create an empty environment without pip. Raises BuildError."""
     name = prompt if not prompt.startswith(".") else Path.cwd().name
     name = re.sub(r"[^\w .+-]", "_", name)  # uv writes it into scripts without an escape

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import LockError, ResolveError
-from ...index.refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
-from ...model import CondaBuild, Event, FrameworkRequest, Lock, LockedPackage, Plan, PlannedBuild
-from ...system.redaction import clean, redact
-from ...wheels import pylock
+from ..errors import LockError, ResolveError
+from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
+from ..model import CondaBuild, Event, FrameworkRequest, Lock, LockedPackage, Plan, PlannedBuild
+from ..system.redaction import clean, redact
+from ..wheels import pylock
 from . import engine as channels_door, specs
 from .specs import Bounds, SolverQuestion, Wish
 
@@ -92,7 +92,7 @@ def _ask(question: SolverQuestion, wishes: Sequence[Wish], emit: Emit) -> dict[s
 # --- from records to a plan and a lock -----------------------------------------------------------
 
 
-def lock(question: SolverQuestion, solution: Solution) -> Lock:
+def make_lock(question: SolverQuestion, solution: Solution) -> Lock:
     """Return the lock of a solution, with its plan. Raises LockError for a variant that was not requested."""
     by_name = {r["name"]: r for r in solution.records}
     builds = []
@@ -193,7 +193,7 @@ def is_conda(package: LockedPackage) -> bool:
     return package.url.endswith((".conda", ".tar.bz2"))
 
 
-def with_wheels(lock_: Lock, wheels: Sequence[LockedPackage], builds: Sequence[PlannedBuild]) -> Lock:
+def add_wheels(lock_: Lock, wheels: Sequence[LockedPackage], builds: Sequence[PlannedBuild]) -> Lock:
     """Return a lock with added wheels and their builds."""
     plan = dataclasses.replace(lock_.plan, builds=(*lock_.plan.builds, *builds))
     return dataclasses.replace(lock_, plan=plan, packages=(*lock_.packages, *wheels))

@@ -8,17 +8,17 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...environment.place import not_writable
-from ...errors import BuildError
-from ...model import LockedPackage
-from ...system import process, untrusted
-from ...system.files import open_part, write_file
+from ..environment.place import not_writable
+from ..errors import BuildError
+from ..model import LockedPackage
+from ..system import process, untrusted
+from ..system.files import open_part, write_file
 
 # Sources the scripts of packages and prints the variables. The output of the scripts goes to stderr.
 _ACTIVATED = 'for file in "$1"/etc/conda/activate.d/*.sh; do . "$file"; done >&2; exec env -0'
 
 
-def write(prefix: Path, packages: Sequence[LockedPackage], specs: Sequence[str]) -> None:
+def write_scripts(prefix: Path, packages: Sequence[LockedPackage], specs: Sequence[str]) -> None:
     """Write activate scripts, and conda-meta/history with the requested specs. Raises BuildError."""
     try:
         (prefix / "bin").mkdir(exist_ok=True)
@@ -30,10 +30,10 @@ def write(prefix: Path, packages: Sequence[LockedPackage], specs: Sequence[str])
                 write_file(path, script, root=prefix)
     except OSError as error:
         raise not_writable(prefix, error) from error
-    record(prefix, (), packages, specs)
+    record_history(prefix, (), packages, specs)
 
 
-def record(
+def record_history(
     prefix: Path, out: Sequence[LockedPackage], into: Sequence[LockedPackage], specs: Sequence[str]
 ) -> None:
     """Write removed and added packages into conda's history. Raises BuildError.
@@ -58,7 +58,7 @@ def _name_in_history(package: LockedPackage) -> str:
     return f"{channel.rsplit('/', 1)[-1]}/{subdir}::{stem}"
 
 
-def activated(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def activate(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables after the activate.d scripts of packages, as `conda run` does.
 
     Raises BuildError if a script fails.

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import posixpath
+import re
 import shutil
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from . import channel_access, path_guard, progress_and_timeouts
-from .channel_access import strip_url
+from . import awaited, channels, end_with, tell
+from .channels import strip_url
 
 _HASHED = 8 + 32
 """Bytes of the engine's note beside a package in the cache: a replacement count, and the sha256 of the archive if it was
@@ -29,8 +34,8 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     again, replaced = set(request.get("reinstall") or ()), set(request.get("replaced") or ())
     to_link = [p for p in packages if not again or p["name"] in again]
     _check_local_files(to_link)
-    config = channel_access.config(request["rc"])
-    secrets = channel_access.secrets(request, config)
+    config = channels.read_config(request["rc"])
+    secrets = channels.find_secrets(request, config)
     records = [_record(p, secrets) for p in packages]
     mode = ValidationMode.full() if request["distrust"] else ValidationMode.fast()
     pool = _choose_cache(request, packages)
@@ -42,7 +47,7 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     if refused:
         return {"error": refused}
     _announce_downloads(absent)
-    installed = {PrefixRecord.from_path(p).name.normalized for p in path_guard.check_records(prefix)}
+    installed = {PrefixRecord.from_path(p).name.normalized for p in check_records(prefix)}
     others = installed - {p["name"] for p in packages} - replaced
     await install(
         records,
@@ -50,9 +55,9 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
         reinstall_packages=again or None,
         ignored_packages=others or None,
         package_cache=cache,
-        client=channel_access.client(config, request),
+        client=channels.make_client(config, request),
         show_progress=False,
-        reporter=_Reporter(request, len(to_link), path_guard.PathGuard(pool, records)),
+        reporter=_Reporter(request, len(to_link), PathGuard(pool, records)),
         requested_specs=[MatchSpec(s)._match_spec for s in request["specs"]],  # noqa: SLF001  # the only accepted form
         execute_link_scripts=False,
     )
@@ -65,7 +70,7 @@ def _announce_downloads(absent: list[dict[str, Any]]) -> None:
     fetched = [p for p in absent if not p["url"].startswith("file:")]
     if fetched:
         total = sum(p["size"] or 0 for p in fetched)
-        progress_and_timeouts.tell("fetching", packages=len(fetched), total=total)
+        tell("fetching", packages=len(fetched), total=total)
 
 
 def _refuse_offline(request: dict[str, Any], absent: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -160,7 +165,7 @@ def _record(package: dict[str, Any], secrets: dict[str, str]) -> Any:
         size=package["size"],
     )
     return RepoDataRecord(
-        record, unquote(file), channel_access.insert_credentials(package["url"], secrets), channel + "/"
+        record, unquote(file), channels.insert_credentials(package["url"], secrets), channel + "/"
     )
 
 
@@ -187,7 +192,7 @@ def _complete_records(prefix: Path, packages: dict[str, Any]) -> None:
 class _Reporter:
     """Reports the engine's progress, and checks each package before the engine links it."""
 
-    def __init__(self, request: dict[str, Any], total: int, packages: path_guard.PathGuard) -> None:
+    def __init__(self, request: dict[str, Any], total: int, packages: PathGuard) -> None:
         self.request, self.total, self.packages, self.linked = request, total, packages, 0
         self.downloads: dict[int, int] = {}
         self.caching: dict[int, str] = {}
@@ -197,19 +202,17 @@ class _Reporter:
         return operation
 
     def on_download_start(self, cache_entry: int) -> int:
-        progress_and_timeouts.awaited.add(self.caching.get(cache_entry, ""))
+        awaited.add(self.caching.get(cache_entry, ""))
         return cache_entry
 
     def on_download_completed(self, download_idx: int) -> None:
-        progress_and_timeouts.awaited.discard(self.caching.get(download_idx, ""))
+        awaited.discard(self.caching.get(download_idx, ""))
 
     def on_download_progress(self, download_idx: int, progress: int, total: int | None) -> None:
         before = self.downloads.get(download_idx, 0)
         if progress - before > 1 << 20 or progress == total:  # one line per MiB
             self.downloads[download_idx] = progress
-            progress_and_timeouts.tell(
-                "download", name=self.caching.get(download_idx, ""), done=progress, total=total
-            )
+            tell("download", name=self.caching.get(download_idx, ""), done=progress, total=total)
 
     def on_link_start(self, operation: int, package_name: str) -> int:
         try:
@@ -217,15 +220,153 @@ class _Reporter:
         except Exception as error:  # noqa: BLE001  # the engine ignores exceptions of a callback
             kind = type(error).__name__
             text = str(error) if kind == "UnsafeError" else f"{package_name} cannot be read: {kind}: {error}"
-            progress_and_timeouts.end_with(self.request, {"error": {"kind": kind, "text": text}})
+            end_with(self.request, {"error": {"kind": kind, "text": text}})
         return operation
 
     def on_link_complete(self, index: int) -> None:
         del index
         self.linked += 1
-        progress_and_timeouts.tell("link", done=self.linked, total=self.total)
+        tell("link", done=self.linked, total=self.total)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):
             return lambda *_args: 0
         raise AttributeError(name)
+
+
+_MARK = ".gpuenv"
+_LINKS = 40
+"""The most links in one path, as in Linux."""
+_MOST = 64 << 20
+"""The most bytes of a record. The largest real ones have ten million."""
+
+
+class UnsafeError(ValueError):
+    """A package or a record with a path outside of the prefix."""
+
+
+class PathGuard:
+    """The packages of one run with their places in the cache, and the links and folders found so far."""
+
+    def __init__(self, cache: Path, records: Iterable[Any]) -> None:
+        self._lying = {
+            r.name.normalized: cache / f"{r.name.normalized}-{r.version}-{r.build}" for r in records
+        }
+        self._folders: set[str] = set()
+        self._links: dict[str, str] = {}
+
+    def check(self, name: str) -> None:
+        """Raise UnsafeError if this package, alone or with others, would write outside of the prefix."""
+        lying = self._lying[name]
+        for command in _iterate_commands(lying):
+            if not re.fullmatch(r"[^/\\\0]+", command) or command in (".", ".."):
+                raise UnsafeError(f"{name} has an entry point outside of the environment: {command!r}")
+        listed = set()
+        for path in _iterate_paths(lying):
+            place = posixpath.normpath(path) if is_inside(path) else ""
+            if not place or place.split("/", 1)[0] == _MARK:
+                raise UnsafeError(f"{name} has a file outside of the environment: {path!r}")
+            listed.add(place)
+            self._enter(place)
+            self._enter(_normalize(place))
+        for place in listed.intersection(_iterate_links(lying)):
+            self._links[place] = self._links[_normalize(place)] = str((lying / place).readlink())
+        for folder in sorted(self._folders & self._links.keys()):
+            if not self._is_contained(folder):
+                raise UnsafeError(f"{name} writes through a link out of the environment: {folder!r}")
+
+    def _enter(self, place: str) -> None:
+        """Record the folders of a file."""
+        folder = place.rpartition("/")[0]
+        while folder and folder not in self._folders:
+            self._folders.add(folder)
+            folder = folder.rpartition("/")[0]
+
+    def _is_contained(self, folder: str) -> bool:
+        """Return whether a folder is inside after following all links of the packages."""
+        done: list[str] = []
+        todo, links = folder.split("/"), 0
+        while todo:
+            part = todo.pop(0)
+            if part in ("", "."):
+                continue
+            if part == "..":
+                if not done:
+                    return False
+                done.pop()
+                continue
+            done.append(part)
+            target = self._links.get("/".join(done))
+            if target is not None:
+                links += 1
+                if target.startswith("/") or links > _LINKS:
+                    return False
+                done.pop()
+                todo = [*target.split("/"), *todo]
+        return True
+
+
+def is_inside(path: object) -> bool:
+    """Return whether a path of a package is inside of the prefix."""
+    if not isinstance(path, str) or "\0" in path or re.match(r"[A-Za-z]:", path):
+        return False
+    parts = path.replace("\\", "/").split("/")
+    return parts[0] != "" and ".." not in parts and any(p not in ("", ".") for p in parts)
+
+
+def _normalize(place: str) -> str:
+    """Return a path in a form that is the same for pure packages and those of one Python."""
+    return re.sub(r"^lib/python[^/]+/site-packages/", "site-packages/", place)
+
+
+def _iterate_links(lying: Path) -> Iterator[str]:
+    """Yield the links in an unpacked package. Reading folders is faster than a stat of each file."""
+    todo = [lying]
+    while todo:
+        with os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield Path(entry.path).relative_to(lying).as_posix()
+                elif entry.is_dir():
+                    todo.append(Path(entry.path))
+
+
+def _iterate_paths(lying: Path) -> Iterator[str]:
+    """Yield the paths that a package lists. Packages before 2016 have no paths.json."""
+    listing = lying / "info" / "paths.json"
+    if not listing.exists():
+        yield from (x for x in (lying / "info" / "files").read_text(encoding="utf-8").splitlines() if x)
+        return
+    for row in json.loads(listing.read_bytes())["paths"]:
+        yield row["_path"]
+
+
+def _iterate_commands(lying: Path) -> Iterator[str]:
+    """Yield the names of the generated scripts of a pure package."""
+    listing = lying / "info" / "link.json"
+    if listing.exists():
+        noarch = json.loads(listing.read_bytes()).get("noarch") or {}
+        for point in noarch.get("entry_points") or () if isinstance(noarch, dict) else ():
+            yield point.partition("=")[0].strip()
+
+
+def check_records(prefix: Path) -> list[Path]:
+    """Return the records of a prefix, whose files a removal deletes.
+
+    Raises UnsafeError for a record that lists a file outside of the prefix, or that is not a regular file.
+    """
+    records = sorted((prefix / "conda-meta").glob("*.json"))
+    for path in records:
+        state = path.lstat()
+        if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST:
+            raise UnsafeError(f"{path} is damaged: conda cannot read which files the package has")
+        try:
+            data = json.loads(path.read_bytes())
+            rows = (data.get("paths_data") or {}).get("paths") or []
+            listed = [*(data.get("files") or ()), *(row.get("_path") for row in rows)]
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            raise UnsafeError(f"{path} is damaged: conda cannot read which files the package has") from error
+        bad = next((x for x in listed if not is_inside(x)), None)
+        if bad is not None:
+            raise UnsafeError(f"{path} lists a file outside of the environment: {bad!r}")
+    return records

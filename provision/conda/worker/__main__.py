@@ -23,22 +23,18 @@ def main() -> None:
     request = json.loads(sys.stdin.read())
     _die_with(request["parent"])
     # Python runs with -I, so that neither this folder nor the current one precedes gpuenv's import path.
-    sys.path[:] = [*request["sys_path"], str(Path(__file__).resolve().parents[4])]
-    from provision.managers.conda.worker import (
-        channel_access,
-        install_packages,
-        progress_and_timeouts,
-        solve_channels,
-    )
+    sys.path[:] = [*request["sys_path"], str(Path(__file__).resolve().parents[3])]
+    from provision.conda import worker
+    from provision.conda.worker import channels, install
 
-    operations = {"solve": solve_channels.solve, "install": install_packages.install, "pixi": solve_channels.pixi,
-                  "addresses": channel_access.addresses, "index": solve_channels.index}  # fmt: skip
-    threading.Thread(target=progress_and_timeouts.watch, args=(request,), daemon=True).start()
+    operations = {"solve": channels.solve, "install": install.install, "pixi": channels.pixi,
+                  "addresses": channels.addresses, "index": channels.index}  # fmt: skip
+    threading.Thread(target=worker.watch, args=(request,), daemon=True).start()
     try:
         answer = asyncio.run(operations[request["op"]](request))
     except BaseException as error:  # noqa: BLE001  # a panic of the engine is not an Exception
         answer = {"error": {"kind": type(error).__name__, "text": str(error)}}
-    progress_and_timeouts.end_with(request, answer)
+    worker.end_with(request, answer)
 
 
 def _die_with(parent: int) -> None:

@@ -1,4 +1,4 @@
-"""Reports progress and the answer, and times out silent servers."""
+"""The program that runs py-rattler for gpuenv: how it reports progress and its answer, and ends for a silent server."""
 
 from __future__ import annotations
 

@@ -10,19 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...environment import place, state, transaction as transactions
-from ...environment.distributions import read_distributions
-from ...environment.packages_to_replace import RepairWork, compare_locks
-from ...errors import BuildError
-from ...index.refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
-from ...model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name
-from ...system.redaction import clean, redact
-from ...wheels.cache_and_disk import size
-from ...wheels.install import install_wheels
-from ...wheels.reinstall import put_back as put_back_wheels, take_out
-from ...wheels.uv_install import UvInstall
-from ..protocol import Building
-from . import activation_history_and_registration as conda_scripts, engine as door
+from ..environment import Building, RepairWork, compare_locks, place, state, transaction as transactions
+from ..environment.distributions import read_distributions
+from ..errors import BuildError
+from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
+from ..model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name
+from ..system.redaction import clean, redact
+from ..wheels.cache_and_disk import size
+from ..wheels.install import install_wheels
+from ..wheels.reinstall import put_back as put_back_wheels, take_out
+from ..wheels.uv_install import UvInstall
+from . import activation as conda_scripts, engine as door
 
 transaction = transactions.at_its_path
 
@@ -51,7 +49,7 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
     text = f"installing {len(channelled)} conda packages"
     how.emit(Event(kind="start", stage="build", text=text, total=len(channelled)))
     link(lock, prefix, how, distrust=how.distrust)
-    conda_scripts.write(prefix, channelled, list_specs(lock))
+    conda_scripts.write_scripts(prefix, channelled, list_specs(lock))
     install_wheels_on_top(lock, wheels, prefix, how)
     how.emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
 
@@ -65,7 +63,7 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     gone = [n for n in step.out if before[n].is_conda]
     if channelled or gone:
         link(new, prefix, how, replaced=gone)
-        conda_scripts.record(prefix, [before[n] for n in gone], channelled, list_specs(new))
+        conda_scripts.record_history(prefix, [before[n] for n in gone], channelled, list_specs(new))
     install_wheels_on_top(new, wheels, prefix, how)
     how.emit(Event(kind="done", stage="build", text=f"{len(step.into)} packages changed"))
 
@@ -88,7 +86,7 @@ def record(lock: Lock, prefix: Path) -> None:
     state.write(prefix, "lock.json", {"digest": state.lock_digest(lock), "lock": plain})
 
 
-def settle(env: Path) -> str | None:
+def finish(env: Path) -> str | None:
     """Add the environment to the list that conda, VS Code and Jupyter read, or return why that failed."""
     try:
         conda_scripts.register(env)

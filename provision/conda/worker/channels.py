@@ -1,0 +1,383 @@
+"""Finds the addresses of channels for this user: names, mirrors, proxies, credentials."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from . import awaited, tell
+
+_DEFAULT = "conda-forge"
+
+
+class ConfigurationError(ValueError):
+    """A setting of the user's configuration that cannot be used."""
+
+
+def read_config(rc: dict[str, Any]) -> Any:
+    """Return the configuration of rattler and pixi over the TLS, proxies and mirrors of .condarc.
+
+    Raises ConfigurationError.
+    """
+    from rattler import Config
+
+    lines = ["tls-no-verify = true"] if rc.get("ssl_verify") is False else []
+    lines += ['tls-root-certs = "system"'] if isinstance(rc.get("ssl_verify"), str) else []
+    proxies = {k: v for k, v in (rc.get("proxy_servers") or {}).items() if k in ("http", "https") and v}
+    if proxies:
+        lines += ["[proxy-config]", *(f"{k} = {_quote(v)}" for k, v in proxies.items())]
+    if rc.get("mirrored_channels"):
+        lines.append("[mirrors]")
+        for name, mirrors in rc["mirrored_channels"].items():
+            lying = [mirrors] if isinstance(mirrors, str) else [str(place) for place in mirrors or ()]
+            lines.append(
+                f"{_quote(_find_root(_find_address(str(name), rc), rc))} = [{', '.join(map(_quote, lying))}]"
+            )
+    try:
+        config = Config.from_toml("\n".join(lines))
+        for tool in ("pixi", "rattler"):
+            config = config.merge(Config.load_from_default_locations(tool))
+    except Exception as error:
+        raise ConfigurationError(f"the configuration of rattler or pixi cannot be used: {error}") from error
+    return config
+
+
+def make_client(settled: Any, request: dict[str, Any]) -> Any:
+    """Return the engine's HTTP client. It reads credentials once, so their file for one run is then removed."""
+    client = _connect(settled)
+    if request.get("lent"):
+        Path(request["lent"]).unlink()
+    return client
+
+
+def _connect(settled: Any) -> Any:
+    """Return a client that sends a mirror its own credentials.
+
+    The engine's default client would send the channel's credentials to the mirror. But only the default client applies a
+    complete configuration, so it is used if the configuration has more than mirrors.
+    """
+    from rattler import Client, networking as net
+
+    more = (settled.tls_no_verify, settled.proxy_http, settled.proxy_https, settled.s3_options,
+            settled.authentication_override_file, settled.tls_root_certs not in (None, "system"))  # fmt: skip
+    if any(more) or not settled.mirrors:
+        return Client.from_config(settled)
+    tries = 3  # the engine's default
+    order = (net.RetryMiddleware(tries), net.MirrorMiddleware(settled.mirrors), net.AuthenticationMiddleware(),
+             net.OciMiddleware(), net.GCSMiddleware(), net.S3Middleware())  # fmt: skip
+    return Client(list(order))
+
+
+def _quote(text: object) -> str:
+    """Return a TOML string."""
+    return json.dumps(str(text), ensure_ascii=False)
+
+
+def list_channels(request: dict[str, Any], settled: Any) -> list[Any]:
+    """Return the channels to use, best first. Raises ConfigurationError."""
+    from rattler import Channel
+
+    rc = request["rc"]
+    names = request["channels"] or rc.get("channels") or settled.default_channels or [_DEFAULT]
+    by_address = {}
+    for name in names:
+        for place in _list_members(name, rc, bool(request["channels"])):
+            by_address[place] = Channel(place, _read_alias(rc))
+    return list(by_address.values()) or [Channel(_DEFAULT, _read_alias(rc))]
+
+
+def _list_members(name: str, rc: dict[str, Any], insisted: bool) -> list[str]:
+    """Return the addresses of a channel name. A group has several."""
+    groups = rc.get("custom_multichannels") or {}
+    if name == "nodefaults":
+        return []
+    if name == "defaults" and "defaults" not in groups:
+        if rc.get("default_channels"):
+            return [_find_address(n, rc) for n in rc["default_channels"]]
+        if insisted:
+            raise ConfigurationError(
+                "the channel `defaults` means default_channels of .condarc, which is empty"
+            )
+        return []
+    if name in groups:
+        return [_find_address(str(n), rc) for n in groups[name] or ()]
+    return [_find_address(name, rc)]
+
+
+def _find_address(name: str, rc: dict[str, Any]) -> str:
+    """Return the address of a channel. custom_channels define one for a name and its subfolders."""
+    custom = {str(k): str(v) for k, v in (rc.get("custom_channels") or {}).items()}
+    for known in sorted(custom, key=len, reverse=True):
+        if name == known or name.startswith(f"{known}/"):
+            return f"{custom[known].rstrip('/')}/{name}"
+    return name
+
+
+def _read_alias(rc: dict[str, Any]) -> Any:
+    from rattler import ChannelConfig
+
+    alias = rc.get("channel_alias")
+    return ChannelConfig(f"{str(alias).rstrip('/')}/") if alias else ChannelConfig()
+
+
+def _find_root(name: str, rc: dict[str, Any]) -> str:
+    from rattler import Channel
+
+    return str(Channel(name, _read_alias(rc)).base_url).rstrip("/")
+
+
+def strip_url(url: str) -> str:
+    """Return a URL without credentials: a user and password, or a /t/TOKEN/ in the path of a server."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return url  # a folder can be called t
+    path = re.sub(r"/t/[^/]+(?=/|$)", "", parts.path)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path).geturl()
+
+
+def find_secrets(request: dict[str, Any], settled: Any) -> dict[str, str]:
+    """Return addresses with credentials by their plain addresses.
+
+    They cover every requested or configured channel, because a lock can name more channels than a request.
+    """
+    rc = request["rc"]
+    everywhere = {**request, "channels": [*request["channels"], *(rc.get("channels") or ()),
+                                          *(rc.get("custom_channels") or ())]}  # fmt: skip
+    everywhere["channels"] = [
+        n for n in everywhere["channels"] if n != "defaults" or rc.get("default_channels")
+    ]
+    urls = {strip_url(c.base_url): c.base_url for c in list_channels(everywhere, settled)}
+    alias = str(rc.get("channel_alias") or "")
+    if alias:
+        urls[strip_url(f"{alias.rstrip('/')}/")] = f"{alias.rstrip('/')}/"
+    return {plain: url for plain, url in urls.items() if plain != url}
+
+
+def insert_credentials(url: str, known: dict[str, str]) -> str:
+    """Return an address with its credentials."""
+    for plain, secret in sorted(known.items(), key=lambda kv: -len(kv[0])):
+        if url.startswith(plain):
+            return secret + url[len(plain) :]
+    return url
+
+
+async def addresses(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the addresses of packages for this user: mirrors first, then the channel, with credentials.
+
+    gpuenv reads the answer once and never stores it.
+    """
+    settled = read_config(request["rc"])
+    channel_secrets = find_secrets(request, settled)
+    file = request["auth_file"] or settled.authentication_override_file
+    known = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
+    addresses_of = {}
+    for url in request["urls"]:
+        places = [m.rstrip("/") + url[len(c.rstrip("/")) :] for c, ms in settled.mirrors.items()
+                  if url.startswith(c.rstrip("/") + "/") for m in ms]  # fmt: skip
+        addresses_of[url] = [
+            _authorize(place, known) for place in (*places, insert_credentials(url, channel_secrets))
+        ]
+    return {"addresses": addresses_of}
+
+
+def _authorize(url: str, known: dict[str, Any]) -> str:
+    """Return an address with the credentials of its host from the auth file."""
+    parts = urlsplit(url)
+    for host, said in known.items():
+        url_host = parts.hostname or ""  # rattler's auth file has hosts without a port
+        fits = host in (url_host, parts.netloc) or (host.startswith("*.") and url_host.endswith(host[1:]))
+        if fits and "BasicHTTP" in said:
+            user, password = (quote(said["BasicHTTP"][k], safe="") for k in ("username", "password"))
+            return parts._replace(netloc=f"{user}:{password}@{parts.netloc}").geturl()
+        if fits and "CondaToken" in said:
+            return parts._replace(path=f"/t/{said['CondaToken']}{parts.path}").geturl()
+    return url
+
+
+async def solve(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the first solution of `attempts`, and the explanation if the first attempt failed.
+
+    Packages with an address in `prefer` keep their versions if possible.
+    """
+    from rattler import Gateway, SourceConfig
+
+    rc = request["rc"]
+    settled = read_config(rc)
+    action: Any = "force-cache-only" if request["offline"] else "cache-or-fetch"
+    gateway = Gateway(
+        cache_dir=Path(request["cache"]) / "repodata",
+        client=make_client(settled, request),
+        default_config=SourceConfig(cache_action=action),
+    )
+    offered = list_channels(request, settled)
+    shown = [strip_url(c.base_url) for c in offered]
+    awaited.update(shown)
+    tell("reading", channels=shown)
+    asking = _Solver(gateway, offered, request["subdirs"], _read_priority(rc))
+    attempts = request["attempts"]
+    missing = await asking.missing(sorted({n for a in attempts for n in _list_names(a)}))
+    answer: dict[str, Any] = {"missing": sorted(missing), "channels": shown, "lacking": []}
+    if "python" in missing:
+        return answer
+    if request["prefer"]:
+        asking.locked = await asking.preferred(request["prefer"])
+    for attempt in attempts:
+        specs, lacking = _choose(attempt, missing, {url.rstrip("/").rsplit("/", 1)[-1] for url in shown})
+        if attempt is attempts[0]:
+            answer["lacking"] = lacking
+        elif lacking:
+            continue
+        outcome = await asking.attempt(attempt, specs, exactly=attempt is attempts[0])
+        if isinstance(outcome, list):
+            return answer | {"label": attempt["label"], "records": outcome}
+        answer.setdefault("refusal", outcome)
+    return answer
+
+
+def _name_in(spec: str) -> str:
+    return spec.split(maxsplit=1)[0]
+
+
+def _list_names(attempt: dict[str, Any]) -> list[str]:
+    """Return every package that an attempt may request."""
+    ways = [way for _, ways in attempt["frameworks"] for way in ways]
+    return [
+        "python",
+        *map(_name_in, attempt["packages"]),
+        *(_name_in(s) for way in ways for s in way["specs"]),
+    ]
+
+
+def _choose(attempt: dict[str, Any], missing: set[str], channels: set[str]) -> tuple[list[str], list[str]]:
+    """Return the specs that the channels can provide, and the frameworks that they lack."""
+    specs, lacking = [attempt["python"]], []
+    for framework, ways in attempt["frameworks"]:
+        provided = [way for way in ways if way["channel"] in channels] or ways
+        way = next((w for w in provided if not missing & set(map(_name_in, w["specs"]))), None)
+        if way is None:
+            lacking.append(framework)
+        else:
+            specs += way["specs"]
+    specs += [s for s in attempt["packages"] if _name_in(s) not in missing]
+    return list(dict.fromkeys(specs)), lacking
+
+
+def _read_priority(rc: dict[str, Any]) -> Any:
+    """Return conda's channel_priority. The default is strict, as conda-forge recommends."""
+    from rattler.channel.channel_priority import ChannelPriority
+
+    value = rc.get("channel_priority")
+    word = {True: "flexible", False: "disabled", None: "strict"}.get(value, str(value).lower())
+    words = {"strict": ChannelPriority.Strict, "flexible": ChannelPriority.Flexible,
+             "disabled": ChannelPriority.Disabled}  # fmt: skip
+    if word not in words:
+        raise ConfigurationError(
+            f"channel_priority in .condarc is {value}: expected strict, flexible or disabled"
+        )
+    return words[word]
+
+
+class _Solver:
+    """The state that all attempts share."""
+
+    def __init__(self, gateway: Any, channels: list[Any], subdirs: Any, priority: Any) -> None:
+        self.gateway, self.channels, self.subdirs, self.priority = gateway, channels, subdirs, priority
+        self.locked: list[Any] = []
+
+    async def missing(self, names: list[str]) -> set[str]:
+        """Return the names that no channel has."""
+        records = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
+        return set(names) - {record.name.normalized for of_channel in records for record in of_channel}
+
+    async def preferred(self, urls: list[str]) -> list[Any]:
+        """Return the records of these packages that the channels still have."""
+        wanted = set(urls)
+        names = sorted({url.rsplit("/", 1)[1].rsplit("-", 2)[0] for url in urls})
+        records = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
+        return [record for of_channel in records for record in of_channel if strip_url(record.url) in wanted]
+
+    async def attempt(
+        self, attempt: dict[str, Any], specs: list[str], *, exactly: bool
+    ) -> list[dict[str, Any]] | str:
+        """Return the records of a solution, or the solver's explanation.
+
+        With `exactly` the preferred packages are tried unchanged first.
+        """
+        if exactly and self.locked:
+            records = await self._solved(attempt, specs, pinned=self.locked)
+            if isinstance(records, list):
+                return records
+        return await self._solved(attempt, specs)
+
+    async def _solved(
+        self, attempt: dict[str, Any], specs: list[str], pinned: list[Any] | None = None
+    ) -> list[dict[str, Any]] | str:
+        import rattler
+        from rattler.exceptions import SolverError
+
+        virtual = [
+            rattler.GenericVirtualPackage(
+                rattler.PackageName(v["name"]), rattler.Version(v["version"]), rattler.BuildString(v["build"])
+            )
+            for v in attempt["virtual"]
+        ]
+        try:
+            records = await rattler.solve(
+                self.channels,
+                [rattler.MatchSpec(s) for s in specs],
+                gateway=self.gateway,
+                platforms=self.subdirs,
+                locked_packages=self.locked,
+                pinned_packages=pinned,
+                virtual_packages=virtual,
+                channel_priority=self.priority,
+                constraints=[rattler.MatchSpec(c) for c in attempt["constraints"]],
+            )
+        except SolverError as error:
+            return str(error)
+        return [as_plain(r) for r in records]
+
+
+def as_plain(record: Any) -> dict[str, Any]:
+    """Return a record as JSON without credentials."""
+    return {
+        "name": record.name.normalized,
+        "version": str(record.version),
+        "build": str(record.build),
+        "subdir": record.subdir,
+        "url": strip_url(record.url),
+        "channel": strip_url(record.channel or ""),
+        "sha256": record.sha256.hex() if record.sha256 else None,
+        "md5": record.md5.hex() if record.md5 else None,
+        "size": record.size,
+        "depends": list(record.depends),
+    }
+
+
+async def pixi(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the conda packages of an environment and platform of a pixi.lock, and the rest of its list."""
+    from rattler import LockFile
+
+    read = LockFile.from_path(Path(request["path"]))
+    environment = read.default_environment() or next((e for _, e in read.environments()), None)
+    if environment is None:
+        raise ValueError("it has no environment")
+    platform = next((p for p in environment.platforms() if str(p.name) == request["subdir"]), None)
+    if platform is None:
+        names = " ".join(str(p.name) for p in environment.platforms())
+        raise ValueError(f"it has no packages for {request['subdir']} (only {names})")
+    records = environment.conda_repodata_records_for_platform(platform) or []
+    return {"records": [as_plain(r) for r in records]}
+
+
+async def index(request: dict[str, Any]) -> dict[str, Any]:
+    """Index a folder of packages as a channel."""
+    from rattler.index import index_fs
+
+    folder = Path(request["folder"])
+    (folder / "noarch").mkdir(parents=True, exist_ok=True)
+    await index_fs(folder, write_zst=False, write_shards=False, force=True)
+    return {"indexed": str(folder)}

@@ -1,0 +1,138 @@
+"""How the locks of each manager are read, written and judged: pylock.toml of venv, conda-lock.yml and others of conda."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..errors import LockError
+from ..model import AvailableWheels, FrameworkRequest, Lock, Profiles, Request, RequestContext
+
+
+class Locks:
+    """The locks of venv. Those of conda override what differs."""
+
+    OPTION = ""
+    """The option for this manager after a space, or an empty text for the default manager."""
+    PLANS_FIRST = True
+    """Whether builds are planned before packages are solved. Otherwise the solver chooses them, and a lock does not
+    state the request."""
+    BRINGS_PYTHON = False
+    """Whether Python is a package of the lock."""
+    KEEPS_UPLOAD_LIMITS = True
+    """Whether a lock can exclude newer uploads (--exclude-newer)."""
+    EXTRAS: tuple[str, ...] = ()
+    """The extras of gpuenv that the manager requires."""
+
+    def require(self) -> None:
+        """Raise UsageError for a missing library that locking needs."""
+
+    def read_lock(self, path: Path, platform: str, known: Callable[[], Profiles]) -> Lock:  # noqa: ARG002
+        """Read a lock file. Raises LockError, OtherPlatformError."""
+        from ..wheels import pylock
+
+        return pylock.read(path)
+
+    def write_lock(
+        self, path: Path, lock: Lock, virtual: tuple[Mapping[str, str], ...], *, alone: bool = False  # noqa: ARG002
+    ) -> None:  # fmt: skip
+        """Write a lock file, and keep its other platforms unless `alone`. Raises LockError."""
+        from ..wheels import pylock
+
+        pylock.write(path, lock)
+
+    def check_hashes(self, lock: Lock, origin: str, *, allow_md5: bool) -> None:
+        """Raise LockError for packages without a sha256, which reading a pylock.toml rejects."""
+
+    def assumed_gpu(self) -> str | None:
+        """Return the setting that makes the manager assume a GPU, or None."""
+        return None
+
+    def virtual_packages(self, context: RequestContext) -> tuple[Mapping[str, str], ...]:  # noqa: ARG002
+        """Return the virtual packages of the target for the solver."""
+        return ()
+
+    def check(self, lock: Lock, context: RequestContext) -> None:
+        """Raise LockError for a lock that does not fit the target's driver and GPUs."""
+        from ..resolve.planner import plan_request
+
+        plan = lock.plan
+        for build in plan.builds if plan.device == "cuda" else ():
+            request = Request(
+                frameworks=(FrameworkRequest(name=build.framework, specifier=f"=={build.version}"),),
+                cuda=build.cuda, device="cuda", python=plan.python, pre=True,
+            )  # fmt: skip
+            again = plan_request(
+                dataclasses.replace(context, request=request, supply=AvailableWheels(), pythons_known=False)
+            )
+            same = [r for r in again.rejected if r.version == build.version and r.cuda == build.cuda]
+            if not again.builds and same:
+                reasons = "; ".join(x.text for r in same for x in r.reasons)
+                raise LockError(
+                    f"the lock's {build.framework} {build.version} does not fit this machine: {reasons}",
+                    hint="lock for this machine: gpuenv lock",
+                )
+
+
+class CondaLocks(Locks):
+    """The locks of conda."""
+
+    OPTION = " --manager conda"
+    PLANS_FIRST = False
+    BRINGS_PYTHON = True
+    KEEPS_UPLOAD_LIMITS = False
+    EXTRAS = ("conda",)
+
+    def require(self) -> None:
+        from ..conda import engine
+
+        engine.require("rattler", "conda_lock")
+
+    def read_lock(self, path: Path, platform: str, known: Callable[[], Profiles]) -> Lock:
+        from ..conda import locks
+
+        return locks.read(path, platform, known().conda)
+
+    def write_lock(
+        self, path: Path, lock: Lock, virtual: tuple[Mapping[str, str], ...], *, alone: bool = False
+    ) -> None:
+        from ..conda import locks
+
+        locks.write(path, lock, virtual, alone=alone)
+
+    def check_hashes(self, lock: Lock, origin: str, *, allow_md5: bool) -> None:
+        """Raise LockError for packages without a sha256. With `allow_md5` an md5 is enough."""
+        weak = [p for p in lock.packages if p.sha256 is None and (p.md5 is None or not allow_md5)]
+        if weak:
+            named = ", ".join(p.name for p in weak[:3]) + (", ..." if len(weak) > 3 else "")
+            raise LockError(
+                f"{origin} has no sha256 for {len(weak)} of {len(lock.packages)} packages ({named})",
+                hint="accept md5 with --allow-md5" if all(p.md5 for p in weak) else "lock again with hashes",
+            )
+
+    def assumed_gpu(self) -> str | None:
+        from ..conda import specs
+
+        return specs.assumed_gpu()
+
+    def virtual_packages(self, context: RequestContext) -> tuple[Mapping[str, str], ...]:
+        from ..conda import specs
+
+        return specs.make_question(context)[0].virtual
+
+    def check(self, lock: Lock, context: RequestContext) -> None:
+        from ..conda import locks, specs
+
+        asked, _ = specs.make_question(dataclasses.replace(context, request=locks.request_of(lock)))
+        locks.check_target(lock, asked.virtual, asked.bounds)
+
+
+_LOCKS = {"venv": Locks(), "conda": CondaLocks()}
+NAMES = tuple(_LOCKS)
+"""The names of all managers."""
+
+
+def locking(manager: str) -> Locks:
+    """Return the locks of a manager."""
+    return _LOCKS[manager]

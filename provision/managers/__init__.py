@@ -1,1 +1,0 @@
-"""The two ways to build an environment: venv and conda."""

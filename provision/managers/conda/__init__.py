@@ -1,1 +1,0 @@
-"""conda: packages of channels, then wheels."""

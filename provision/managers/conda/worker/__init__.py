@@ -1,1 +1,0 @@
-"""The conda engine, py-rattler, as a separate program that starts in `__main__.py`."""
