@@ -190,7 +190,7 @@ def test_a_pipe_that_nothing_reads_is_not_waited_for(root):
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/dev/../dev/stdout"])
 def test_standard_output_is_written_where_it_is(tmp_path, name):
-    code = "import sys; from pathlib import Path; from provision.system import output_file as o\n"
+    code = "import sys; from pathlib import Path; from provision.system import files as o\n"
     code += "print('before', flush=True); p = Path(sys.argv[1]); o.write_output(p, 'text\\n'); print(o.is_stdout(p))"
     with (tmp_path / "out").open("w") as out:
         subprocess.run([sys.executable, "-c", code, name], stdout=out, check=True)

@@ -271,8 +271,8 @@ def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path):
 
 
 def test_many_writers_leave_one_whole_file(tmp_path):
-    code = "import sys; from pathlib import Path; from provision.system import write_inside_folder\n"
-    code += "for i in range(40): write_inside_folder.write_file(Path(sys.argv[1]), sys.argv[2] * 5000)"
+    code = "import sys; from pathlib import Path; from provision.system import files\n"
+    code += "for i in range(40): files.write_file(Path(sys.argv[1]), sys.argv[2] * 5000)"
     children = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "file", x]) for x in "abc"]
     assert [c.wait(60) for c in children] == [0, 0, 0]
     text = (tmp_path / "file").read_text()
@@ -281,7 +281,7 @@ def test_many_writers_leave_one_whole_file(tmp_path):
 
 def test_scratch_folders_of_killed_runs_are_swept_and_those_at_work_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code = "import os, signal; from provision.system import scratch_folders\nwith scratch_folders.make_scratch('x'): os.kill(os.getpid(), 9)"
+    code = "import os, signal; from provision.system import scratch\nwith scratch.make_scratch('x'): os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert len(list(tmp_path.iterdir())) == 1
     begun, old = tmp_path / ".gpuenv-scratch-begun", tmp_path / ".gpuenv-scratch-old"
