@@ -63,7 +63,7 @@ def get_locking(choices: Choices) -> Locks:
 
 def _judged(choices: Choices, emit: Emit, *, reading: bool) -> RequestContext:
     def bring(plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine]) -> TransitiveFrameworks:
-        from ..lock.frameworks import required_frameworks
+        from ..lock.update import required_frameworks
 
         return required_frameworks(plan, sources, needs, emit, reading=reading)
 

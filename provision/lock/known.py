@@ -1,10 +1,11 @@
-"""What a search knows: the request, the builds that fit, the newest releases, and what releases state of themselves."""
+"""What a search knows: its questions and solutions, the builds that fit, the newest releases, and what releases state of themselves."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
@@ -12,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from ..errors import LockError
 from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.simple_api import File, version_of
-from ..model import Build, Emit, Event, LockedPackage, RequestContext, Satellite
+from ..model import Build, Emit, Event, LockedPackage, Plan, RequestContext, Satellite
 from ..resolve.question import meets, version
 from ..wheels.cache_and_disk import own_cache
 from ..wheels.index_metadata_cache import IndexMetadata
@@ -21,10 +22,68 @@ from ..wheels.pylock import is_source
 from .archives import SourceRules, tags_of
 from .builds import Fitting
 from .compile import Answer
-from .facts import Facts, framework_bounds
+from .facts import Conflict, Facts, framework_bounds
 from .named import read_named_packages
 from .pages import Pages
-from .solution import Refusal, Solution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Try:
+    """One question of a search: a plan whose builds come first, and what is tried with it.
+
+    With `fixed` no other builds are allowed. `first` are named packages that uv decides first. `without` are
+    constraints on what else is left out. `for_whom` are the package or framework, and its release, that the question
+    is for.
+    """
+
+    plan: Plan
+    builds: tuple[Build, ...]
+    fixed: bool = True
+    first: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    only_binary: frozenset[str] = frozenset()
+    built: frozenset[str] = frozenset()
+    keep: Mapping[str, str] = field(default_factory=dict)
+    loose: bool = False
+    for_whom: tuple[str, str] = ("", "")
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What decides the answer."""
+        return (
+            self.builds,
+            self.plan.python,
+            self.fixed,
+            self.first,
+            self.without,
+            self.only_binary,
+            self.loose,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """A whole solution: the answer to a question, its plan, and what the facts say of it.
+
+    `behind` are the days by which the named packages that bind a framework are older than their newest release.
+    `compiles` are packages whose build needs a compiler.
+    """
+
+    asked: Try
+    plan: Plan
+    builds: tuple[Build, ...]
+    answer: Answer
+    conflicts: tuple[Conflict, ...]
+    compiles: tuple[str, ...]
+    behind: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A question without a solution, and uv's reasons."""
+
+    asked: Try
+    error: LockError
 
 
 class Known:

@@ -13,9 +13,8 @@ from ..resolve.objections import objections
 from ..resolve.question import meets, version
 from ..resolve.satellites import lone_companions
 from ..wheels.cache_and_disk import size
-from .known import Known
+from .known import Known, Refusal, Solution
 from .named import NamedPackage, name_of, requirement
-from .solution import Refusal, Solution
 from .uv_errors import first_reason
 
 _OLD = 2 * 365

@@ -10,10 +10,9 @@ from ..errors import LockError
 from ..model import PROJECT_FRAMEWORKS, FrameworkRequest, RequestContext, RequirementLine
 from ..resolve.question import major, version
 from .builds import Fitting
-from .known import Known
+from .known import Known, Solution
 from .named import name_of
 from .pinned import CompanionError
-from .solution import Solution
 
 _CPU = "tensorflow-cpu"
 

@@ -38,11 +38,10 @@ from . import reasons, retry
 from .archives import SourceRules, source_rules
 from .builds import Fitting, chosen_pins, pins
 from .compile import Answer, Question, ask, newest
-from .known import Known
+from .known import Known, Refusal, Solution, Try
 from .named import NamedPackage, name_of, requirement
 from .pages import unruled_pages
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError, differs
-from .solution import Refusal, Solution, Try
 
 if TYPE_CHECKING:
     from pathlib import Path
