@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from provision.index.config import pip_settings
 from provision.index.http import Http
-from provision.index.pip_config import default_index, pip_configuration
+from provision.index.places import default_index
 from provision.profiles.files import read_file
 from provision.profiles.measure import libraries
 from provision.profiles.measure.libraries import FRAMEWORK_SYMBOL, measure_libraries
@@ -97,7 +98,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "measured")
     options = parser.parse_args()
     environ = process.environ()
-    reader = Reader(Http(pip_configuration(environ)), default_index(environ), options.cache)
+    reader = Reader(Http(pip_settings(environ)), default_index(environ), options.cache)
     defined = torch_symbols(reader)
     tables, _ = read_file(ROOT / "profiles" / "satellites.yaml")
     rows = [r for t in tables if t.head["table"] == "satellites" for r in t.rows if r.get("abi")]

@@ -24,8 +24,9 @@ from pathlib import Path
 
 from provision.cli import exit_codes
 from provision.errors import GpuenvError
+from provision.index.config import pip_settings
 from provision.index.http import Http
-from provision.index.pip_config import default_index, pip_configuration
+from provision.index.places import default_index
 from provision.profiles import measure
 from provision.profiles.files import documents, dump, read_file, replaced
 from provision.profiles.measure.reader import Reader, row_name
@@ -118,7 +119,7 @@ def main() -> int:
     if unknown := set(options.names) - set(measure.MEASURED):
         parser.error(f"no such table: {', '.join(sorted(unknown))}")
     environ = process.environ()
-    http = Http(pip_configuration(environ))
+    http = Http(pip_settings(environ))
     say = (lambda text: print(text, file=sys.stderr, flush=True)) if options.verbose else None
     cache = None if options.sample else options.cache
     try:

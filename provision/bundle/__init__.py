@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import parse_wheel_filename
 
 from ..errors import BuildError, LockError, UsageError
-from ..index.download_files import digests, is_right, part
+from ..index.downloads import digests, is_right, part
 from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain
 from ..system import trust
 from ..system.files import refuse_links_out, remove_file, suggest_fix, write_file

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..environment import registry
 from ..errors import BuildError
 from ..index import uv
-from ..index.download_files import FileRequest, download, is_right, part
+from ..index.downloads import FileRequest, download, is_right, part
 from ..index.http import AT_ONCE, Http
 from ..model import BundlePython, LockedPackage, PackageSources
 from ..system import process

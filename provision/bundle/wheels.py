@@ -23,7 +23,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import BuildError, LockError
-from ..index import bounded_archive, uv
+from ..index import archives, uv
 from ..model import LockedPackage, PackageSources
 from ..system.files import make_folder, write_file
 from ..system.untrusted import check_file_name, check_relative
@@ -103,10 +103,10 @@ def build_requires(path: Path) -> tuple[str, ...]:
     Further requirements of the build backend are known only when it runs.
     """
     try:
-        data = tomli.loads(bounded_archive.read_of_sdist(path, "pyproject.toml").decode())
+        data = tomli.loads(archives.read_of_sdist(path, "pyproject.toml").decode())
         named = data["build-system"]["requires"]
         return tuple(str(Requirement(text)) for text in named)
-    except (KeyError, TypeError, InvalidRequirement, *bounded_archive.DAMAGED):
+    except (KeyError, TypeError, InvalidRequirement, *archives.DAMAGED):
         return _PEP_518
 
 

@@ -34,7 +34,7 @@ from ..model import (
     from_plain,
 )  # fmt: skip
 from ..resolve.extras import disagreements_of
-from ..wheels.build_failure import hint_dependencies_alone
+from ..wheels.uv_install import hint_dependencies_alone
 from . import (
     create_from_bundle,
     missing_library_warnings,

@@ -16,7 +16,7 @@ from ..bundle.wheels import build_requires, wheel_of_unhashed
 from ..conda import engine as conda
 from ..detect import find_python
 from ..errors import BuildError, LockError
-from ..index.download_files import digests
+from ..index.downloads import digests
 from ..lock.archives import without_builds
 from ..lock.pinned import lock_plan
 from ..model import Bundle, BundlePython, Emit, Event, Lock, LockedPackage, drop_event

@@ -23,9 +23,9 @@ from ..model import (
     Event,
     PlannedBuild,
     UnservedHosts,
+    format_bytes,
 )
 from ..system.files import write_file
-from ..wheels.cache_and_disk import size
 from . import interruption_message
 from .bundle_contents import BundleContents, BundlePythons, merge_items
 from .bundle_lock import LockForBundle, one_of_each_platform
@@ -162,14 +162,12 @@ class BundleWriter:
         self.emit(Event(kind="start", stage="bundle", text=f"checking {len(items)} files for completeness"))
         need = needed(self.folder, items)
         total = sum(i.wanted.size or 0 for i in items)
-        words = (
-            f"{size(need.bytes)} to download ({len(need.items)} of {len(items)} files, {size(total)} in all)"
-        )
-        self.emit(Event(kind="start", stage="bundle", text=f"{words}; {size(need.free)} free",
+        words = f"{format_bytes(need.bytes)} to download ({len(need.items)} of {len(items)} files, {format_bytes(total)} in all)"
+        self.emit(Event(kind="start", stage="bundle", text=f"{words}; {format_bytes(need.free)} free",
                         total=need.bytes, unit="bytes", files=len(need.items)))  # fmt: skip
         if need.free < need.bytes + _PYTHON_ROOM:
             raise BuildError(
-                f"{self.folder} has {size(need.free)} free; the bundle needs {size(need.bytes + _PYTHON_ROOM)} more",
+                f"{self.folder} has {format_bytes(need.free)} free; the bundle needs {format_bytes(need.bytes + _PYTHON_ROOM)} more",
                 hint="free space, or choose a DIR on another disk; finished files are kept",
             )
         files = BundledPackages(self.folder, self.locks[0])
@@ -190,7 +188,7 @@ class BundleWriter:
 
 def format_part(part: int, total: int) -> str:
     """Return a part of a size: "3.1 of 4.2 GB"."""
-    less, whole = size(part), size(total)
+    less, whole = format_bytes(part), format_bytes(total)
     number, unit = less.split(" ", 1)
     return f"{number if whole.endswith(f' {unit}') else less} of {whole}"
 

@@ -12,8 +12,7 @@ from .. import detect
 from ..config.options import Choices
 from ..errors import LockError, UsageError
 from ..lock.formats import locking
-from ..model import Bundle, Emit, Event, Lock, Plan
-from ..wheels.cache_and_disk import size
+from ..model import Bundle, Emit, Event, Lock, Plan, format_bytes
 
 
 def open_bundle(folder: Path, choices: Choices, emit: Emit) -> tuple[Choices, Path]:
@@ -76,7 +75,13 @@ def check_files(c: Choices, emit: Emit) -> None:
     apart = ("python/", "README")  # uv compares the Python with its hash
     files = [f for f in manifest.files if not f.path.startswith(apart)]
     total = sum(f.size or 0 for f in files)
-    emit(Event(kind="start", stage="build", text=f"checking {len(files)} files of the bundle, {size(total)}"))
+    emit(
+        Event(
+            kind="start",
+            stage="build",
+            text=f"checking {len(files)} files of the bundle, {format_bytes(total)}",
+        )
+    )
     done = 0
 
     def report(more: int) -> None:

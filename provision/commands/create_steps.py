@@ -16,7 +16,7 @@ from ..config.options import Choices
 from ..config.sources import read_locked_sources
 from ..environment import compare_locks, describe_changes, manager, place, registry, state, venv
 from ..errors import BuildError, ResolveError, UsageError
-from ..index.build_addresses import name_configured
+from ..index.places import name_configured
 from ..model import (
     CreateResult,
     Emit,
@@ -81,7 +81,7 @@ def _preview(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Pla
     else:
         lock = name_hosts(lock, choices, emit)
         sources = read_locked_sources(choices, lock)
-        plan = name_configured(lock.plan, sources, (), where.get_cache_dir(choices))
+        plan = name_configured(lock.plan, sources, ())
     foresee(emit, env, lock)
     return plan
 
@@ -208,7 +208,7 @@ def _job(
     lock = lock if choices.bundle else name_hosts(lock, choices, emit)
     if not any(b.index_urls for b in lock.plan.builds):
         # The lock of a file is installed by hash, from the indexes that are configured now.
-        plan = name_configured(lock.plan, sources, (), where.get_cache_dir(choices))
+        plan = name_configured(lock.plan, sources, ())
         lock = dataclasses.replace(lock, plan=plan)
     return BuildJob(
         env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=how.verify,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import fleet
-from ..config import options as where, rows
+from ..config import rows
 from ..config.hosts import FleetHosts, read_hosts
 from ..config.options import Choices
 from ..errors import UsageError
-from ..index.build_addresses import name_configured
+from ..index.places import name_configured
 from ..model import Device, Emit, Event, HostClass
 from .host_classes_not_served_together import FleetPackages
 from .read_request import LOOKING, get_locking, judge_request
@@ -44,9 +44,8 @@ def plan_targets(
         count = sum(answer.question_counts)
         text = f"packages: {count} sets of hosts solved, at most {fleet.MOST_QUESTIONS} for a platform and device"
         emit(Event(kind="done", stage="resolve", text=text))
-    cache = where.get_cache_dir(choices)
     plans = tuple(
-        dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs, cache))
+        dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
         for p, r in zip(answer.fleet.plans, answer.requests, strict=True)
     )
     return dataclasses.replace(answer, fleet=dataclasses.replace(answer.fleet, plans=plans))

@@ -55,7 +55,7 @@ def _searched(site: Path, version: str, known: Callable[[], Profiles]) -> frozen
         named = build.framework == "tensorflow" and build.version == version
         if named and build.cuda and build.platform.startswith("linux"):
             return frozenset(build.searched)
-    from ..index.read_architectures_from_stream import read_nvidia_folders
+    from ..system.fatbins import read_nvidia_folders
 
     try:
         with (site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:

@@ -16,8 +16,7 @@ from ..config import options, rows
 from ..config.options import Choices
 from ..environment.distributions import find_distribution, find_sites
 from ..model import Emit, Event, Lock, LockedPackage, Satellite, normalize_name
-from ..wheels.measured_rows_cache import MeasuredRows
-from ..wheels.system_needs import is_compiled_wheel
+from ..wheels.system_needs import MeasuredRows, is_compiled_wheel
 
 _OF_NVIDIA = re.compile(r"(?:nvidia|cuda|jax-cuda\d*)-.*")
 

@@ -18,14 +18,17 @@ from packaging.version import Version
 from ..bundle import wheels
 from ..bundle.files import Item, channel_file
 from ..conda import engine as conda
-from ..config import options as where
 from ..errors import LockError
-from ..index import pytorch_index, uv_config
-from ..index.download_files import FileRequest
+from ..index.config import (
+    is_pytorch,
+    pip_settings,
+    pytorch_address,
+    split_pytorch,
+)
+from ..index.downloads import Addresses, FileRequest, add_credentials
 from ..index.http import Http
-from ..index.locked_file_addresses import Addresses, add_credentials
-from ..index.pip_config import default_index, pip_configuration
-from ..index.wheel_folders import expand_address
+from ..index.places import list_indexes
+from ..index.wheel_names import expand_address
 from ..lock import pythons
 from ..lock.archives import without_builds
 from ..lock.compile import Answer
@@ -70,7 +73,7 @@ class BundledPackages:
 
     @functools.cached_property
     def http(self) -> Http:
-        return Http(pip_configuration(process.environ()))
+        return Http(pip_settings(process.environ()))
 
     def _sizes(self, packages: Sequence[LockedPackage]) -> dict[str, int | None]:
         """Return the sizes of packages, or nothing if a server does not answer."""
@@ -88,7 +91,7 @@ class BundledPackages:
             return ()  # it was made here, and is had from nowhere else
         if package.is_conda:
             return self._channel_addresses.get(package.url, [package.url])
-        theirs, _ = pytorch_index.split((package,), self.locked.lock.plan)
+        theirs, _ = split_pytorch((package,), self.locked.lock.plan)
         return self._addresses.of(package, self._pytorch if theirs else self._default)
 
     @functools.cached_property
@@ -99,18 +102,15 @@ class BundledPackages:
     @functools.cached_property
     def _default(self) -> tuple[str, ...]:
         """The default index and extra indexes in the configuration of pip and uv."""
-        sources, environ = self.locked.sources, process.environ()
+        sources = self.locked.sources
         if sources.offline or sources.no_index:
             return ()
-        cache = where.get_cache_dir(self.locked.choices)
-        first = sources.default or default_index(environ, cache_dir=cache)
-        more = uv_config.extra_indexes(uv_config.variables(environ))
-        extra = [*sources.extra, *sources.explicit, *map(uv_config.address, more)]
-        return (first, *(url for url in extra if not pytorch_index.is_one(url, sources.pytorch)))
+        explicit = (url for url in sources.explicit if not is_pytorch(url, sources.pytorch))
+        return (*list_indexes(sources), *explicit)
 
     @functools.cached_property
     def _pytorch(self) -> tuple[str, ...]:
-        return (pytorch_index.address(self.locked.sources.pytorch, self.locked.lock.plan),)
+        return (pytorch_address(self.locked.sources.pytorch, self.locked.lock.plan),)
 
     @functools.cached_property
     def _channel_addresses(self) -> dict[str, list[str]]:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..environment import place
-from ..model import Emit, Event, Lock, LockedPackage, PackageChange, Preview
+from ..model import Emit, Event, Lock, LockedPackage, PackageChange, Preview, format_bytes
 from ..wheels import pylock
-from ..wheels.cache_and_disk import size
 
 
 def read_lock_inside(env: Path) -> Lock | None:
@@ -52,10 +51,13 @@ def foresee(emit: Emit, env: Path, lock: Lock) -> None:
     packages = [p for p in lock.packages if p.name in names]
     total = sum(p.size or 0 for p in packages)
     count = f"{len(names)} package{'' if len(names) == 1 else 's'}{' to change' if old else ''}"
-    text = f"would {'change' if old else 'make'} {env}: {count}; up to {size(total)} to download, {size(measure_free_space(env))} free"
+    text = f"would {'change' if old else 'make'} {env}: {count}; up to {format_bytes(total)} to download, {format_bytes(measure_free_space(env))} free"
     emit(Event(kind="log", stage="build", text=text))
     for package in packages:
-        words = [f"{package.name} {package.version}", size(package.size) if package.size else "size unknown"]
+        words = [
+            f"{package.name} {package.version}",
+            format_bytes(package.size) if package.size else "size unknown",
+        ]
         words.append(f"from {package.index or package.url}")
         emit(Event(kind="log", stage="build", text=f"  {', '.join(words)}"))
     for name in sorted(names - {p.name for p in packages}):

@@ -12,8 +12,9 @@ from .. import profiles
 from ..config import rows
 from ..config.options import Choices, get_cache_dir
 from ..errors import DataError, UsageError
+from ..index.config import pip_settings
 from ..index.http import Http
-from ..index.pip_config import default_index, pip_configuration
+from ..index.places import default_index
 from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
 from ..model.declare import argument, group, option
 from ..profiles import measure
@@ -111,7 +112,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
                 hint="name profiles that `profiles update` reads",
             )
     environ, cache = process.environ(), get_cache_dir(options.choices)
-    http = Http(pip_configuration(environ))
+    http = Http(pip_settings(environ))
 
     def say(text: str) -> None:
         emit(Event(kind="progress", stage="profiles", text=text))

@@ -10,12 +10,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from .. import detect
-from ..config import options as where, project as inproject
+from ..config import project as inproject
 from ..config.options import Choices
 from ..config.rows import load_all
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
-from ..index.build_addresses import name_configured
+from ..index.places import name_configured
 from ..model import Emit, Event, Fleet, Lock, Plan, Profiles, RequestContext, drop_event, normalize_name
 from ..model.declare import group, option
 from ..resolve.pip import install_lines, pip_gaps
@@ -152,9 +152,7 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, pip: bool 
 
         plan, lock = solve_like(context, choices, emit)
     else:
-        plan = name_configured(
-            plan_request(context), context.sources, context.demands.needs, where.get_cache_dir(choices)
-        )
+        plan = name_configured(plan_request(context), context.sources, context.demands.needs)
         if choices.exclude_newer and plan.builds:
             note = "upload dates (--exclude-newer) are not checked here, but when the packages are solved, for example by gpuenv lock"
             plan = dataclasses.replace(plan, notes=(*plan.notes, note))

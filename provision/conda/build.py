@@ -14,11 +14,9 @@ from ..environment import Building, RepairWork, compare_locks, place, state, tra
 from ..environment.distributions import read_distributions
 from ..errors import BuildError
 from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
-from ..model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name
+from ..model import Emit, Event, Lock, LockedPackage, as_plain, format_bytes, normalize_name
 from ..system.redaction import clean, redact
-from ..wheels.cache_and_disk import size
-from ..wheels.install import install_wheels
-from ..wheels.reinstall import put_back as put_back_wheels, take_out
+from ..wheels.install import install_wheels, put_back as put_back_wheels, take_out
 from ..wheels.uv_install import UvInstall
 from . import activation as conda_scripts, engine as door
 
@@ -137,7 +135,7 @@ def _make_event_handler(emit: Emit) -> Callable[[dict[str, Any]], None]:
         nonlocal total
         if event["event"] == "fetching":
             total = event["total"]
-            text = f"downloading {size(total)} ({event['packages']} packages)"
+            text = f"downloading {format_bytes(total)} ({event['packages']} packages)"
             emit(
                 Event(
                     kind="start", stage="build", text=text, total=total, unit="bytes", files=event["packages"]
@@ -192,7 +190,7 @@ def _explain_refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[
     text = clean(error["text"])
     if error["kind"] == "Disk":
         return BuildError(
-            f"{text} has {size(float(error['free']))} free; downloading and unpacking needs about {size(float(error['need']))}",
+            f"{text} has {format_bytes(float(error['free']))} free; downloading and unpacking needs about {format_bytes(float(error['need']))}",
             hint="free space, or choose another disk: --cache-dir DIR and another ENV",
         )
     if error["kind"] == "Offline":

@@ -50,11 +50,11 @@ def cache_dir(chosen: str | None) -> Path:
 
 def _get_patience() -> float:
     """Return the seconds to wait for a silent server: twice the timeout of uv or pip, else two minutes."""
-    from ..index.pip_config import pip_configuration
+    from ..index.config import pip_settings
 
     environ = process.environ()
     timeout = environ.get("UV_HTTP_TIMEOUT", "")
-    return 2 * (float(timeout) if timeout.isdigit() else pip_configuration(environ).timeout or 60.0)
+    return 2 * (float(timeout) if timeout.isdigit() else pip_settings(environ).timeout or 60.0)
 
 
 def _prepare(

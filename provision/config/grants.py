@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
-from ..index import uv_config
-from ..index.pip_config import pip_configuration
+from ..index.config import pip_settings, uv_default, uv_extra, uv_variables, without_name
 from ..requirements.nodes import MAX_BYTES, NotReadError, YamlNode, decode_yaml, parse_yaml
 from ..system import grants, process, trust
 from .options import Choices
@@ -21,16 +20,16 @@ def read_user_grants(c: Choices) -> None:
     """
     environ = process.environ()
     # The pip.conf of an active environment can be a project's.
-    pip = pip_configuration({name: value for name, value in environ.items() if name != "VIRTUAL_ENV"})
-    settings = uv_config.variables(environ)
-    listed = (*uv_config.extra_indexes(settings), *settings.get("UV_FIND_LINKS", "").split(","))
-    default = uv_config.default_index(settings) or ""
+    pip = pip_settings({name: value for name, value in environ.items() if name != "VIRTUAL_ENV"})
+    settings = uv_variables(environ)
+    listed = (*uv_extra(settings), *settings.get("UV_FIND_LINKS", "").split(","))
+    default = uv_default(settings) or ""
     places = [
         pip.index_url or "",
         default,
         *pip.extra_index_urls,
         *pip.find_links,
-        *map(uv_config.address, listed),
+        *map(without_name, listed),
     ]
     places += [environ.get(f"GPUENV_INDEX_{name}", "") for name in ("PYPI", "PYTORCH")]
     if c.config is None:  # otherwise the options hold those of the project too

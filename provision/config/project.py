@@ -360,7 +360,7 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
     """Return the requirements of the project's files, and packages named with a URL. Raises UsageError."""
     from packaging.requirements import Requirement
 
-    from ..index.markers_and_tags_of_platform import markers_of
+    from ..index.wheel_names import markers_of
 
     addressed = [(text, _find_origin(c.config, text)) for text in c.with_ if Requirement(text).url]
     if not (c.requirement or c.project or addressed):
@@ -430,12 +430,12 @@ def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -
     The PyTorch index is left out: the plan decides which build comes from it. Beside the default index it
     would offer other builds of the same versions.
     """
-    from ..index import pytorch_index
+    from ..index.config import is_pytorch
 
-    extra_urls = [u for u in demands.extra_index_urls if not pytorch_index.is_one(u, s.pytorch)]
+    extra_urls = [u for u in demands.extra_index_urls if not is_pytorch(u, s.pytorch)]
     replaced = "://" in c.index or process.environ().get("GPUENV_INDEX_PYPI")
     main = None if replaced else demands.index_url
-    if main and pytorch_index.is_one(main, s.pytorch):
+    if main and is_pytorch(main, s.pytorch):
         main = None
     return dataclasses.replace(
         s,

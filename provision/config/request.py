@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..index.markers_and_tags_of_platform import markers_of
+from ..index.wheel_names import markers_of
 from ..model import (
     CPU_PACKAGES,
     FRAMEWORK_ALIASES,

@@ -134,22 +134,21 @@ def _stamp(text: str, at: datetime) -> str:
 def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
     """Return the package sources of pip's and uv's configuration and of the options. Raises LockError,
     UsageError."""
-    from ..index import pytorch_index, uv_config
-    from ..index.pip_config import pip_configuration
+    from ..index.config import is_on, is_pytorch, pip_settings, uv_variables
 
     read_user_grants(c)
-    of_uv = uv_config.variables(process.environ())
-    no_build = c.no_build or uv_config.is_on(of_uv.get("UV_NO_BUILD"))
+    of_uv = uv_variables(process.environ())
+    no_build = c.no_build or is_on(of_uv.get("UV_NO_BUILD"))
     only_binary = (*c.only_binary, *of_uv.get("UV_NO_BUILD_PACKAGE", "").split())
     if c.bundle:
         return dataclasses.replace(_of_bundle(c), no_build=no_build, only_binary=only_binary)
-    config = pip_configuration(process.environ())
+    config = pip_settings(process.environ())
     for place in c.find_links:
         if not Path(place).exists():
             raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
     configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
     where = list_index_addresses(c, data or load_all(c))
-    extra = [u for u in config.extra_index_urls if not pytorch_index.is_one(u, where["pytorch"])]
+    extra = [u for u in config.extra_index_urls if not is_pytorch(u, where["pytorch"])]
     return PackageSources(
         default=where.get("pypi") or config.index_url,
         extra=() if where.get("pypi") == c.index else tuple(extra),
@@ -209,23 +208,19 @@ def list_index_addresses(c: Choices, data: Profiles) -> dict[str, str]:
     The order is --index, GPUENV_INDEX_PYPI and GPUENV_INDEX_PYTORCH, gpuenv.yaml, then the profiles. The PyTorch index
     always has a URL.
     """
-    from ..index import pytorch_index
+    from ..index.config import is_pytorch, pytorch_base
 
     environ = process.environ()
     addresses = {row.index: row.url for row in data.indexes} | c.indexes
     named = {name: environ.get(f"GPUENV_INDEX_{name.upper()}") for name in ("pypi", "pytorch")}
     if "://" in c.index:
-        named |= (
-            {"pytorch": pytorch_index.base_of(c.index)}
-            if pytorch_index.is_one(c.index)
-            else {"pypi": c.index}
-        )
+        named |= {"pytorch": pytorch_base(c.index)} if is_pytorch(c.index) else {"pypi": c.index}
     return addresses | {name: url for name, url in named.items() if url}
 
 
 def list_available_wheels(s: PackageSources) -> AvailableWheels:
     """Return the local wheels, and whether no others can be used."""
-    from ..index.wheel_folders import find_links
+    from ..index.wheel_names import find_links
 
     folders = [p for p in s.find_links if "://" not in p]
     return AvailableWheels(wheels=find_links(folders), only_wheels=s.offline or s.no_index)

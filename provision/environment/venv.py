@@ -13,8 +13,7 @@ from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources
 from ..system import untrusted
 from ..system.files import write_file
 from ..wheels import pylock
-from ..wheels.install import install_wheels
-from ..wheels.reinstall import put_back as put_back_wheels, take_out
+from ..wheels.install import install_wheels, put_back as put_back_wheels, take_out
 from ..wheels.uv_install import UvInstall
 from . import Building, RepairWork, compare_locks, state, transaction as transactions
 from .place import MARK, not_writable

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import tomli_w
 
 from ..errors import UsageError
-from ..index import pytorch_index
+from ..index.config import is_pytorch
 from ..model import LockedPackage
 from ..templates import oneline, shell
 from .subject import (
@@ -238,9 +238,7 @@ def _index_names(packages: list[LockedPackage], main: str | None) -> dict[str, s
         url = package.index
         if url and url not in (main, *names) and url.startswith(("http://", "https://")):
             label = urlsplit(url).path.rstrip("/").rpartition("/")[2]
-            name = (
-                f"pytorch-{label}" if pytorch_index.is_one(url) and re.fullmatch(r"cu\d+|cpu", label) else ""
-            )
+            name = f"pytorch-{label}" if is_pytorch(url) and re.fullmatch(r"cu\d+|cpu", label) else ""
             names[url] = name if name and name not in names.values() else f"index-{len(names) + 2}"
     return names
 

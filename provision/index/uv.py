@@ -25,7 +25,7 @@ from ..model import PackageSources
 from ..system import process, trust
 from ..system.redaction import clean
 from ..system.scratch import make_scratch
-from . import pytorch_index, uv_config
+from .config import is_on, is_pytorch, uv_extra, uv_variables, without_name
 
 _CHOOSING = (("pip", "compile"), ("pip", "install"))
 """The commands that choose versions or take files from indexes."""
@@ -105,7 +105,7 @@ def run_uv(
     argv = [program(), *arguments, "--no-config"]
     if python is not None:
         argv += ["--python", str(Path(python).absolute())]
-    if uv_config.is_on(env.pop("UV_NO_INDEX", None)) and tuple(arguments[:2]) in _CHOOSING:
+    if is_on(env.pop("UV_NO_INDEX", None)) and tuple(arguments[:2]) in _CHOOSING:
         argv.append("--no-index")
     with make_scratch("uv") as folder:
         (folder / "uv.toml").touch()
@@ -125,7 +125,7 @@ def environment(
     Several indexes are merged as in pip: the best version of all is taken, and hashes decide what is installed. The
     PyTorch index is never one of them. It serves only the packages that name it.
     """
-    env = filtered(environ) | uv_config.variables(environ)
+    env = filtered(environ) | uv_variables(environ)
     if not settings.builds:
         needed = re.compile(f"{_NEEDED}|{_CLOUD}" if any(env.get(name) for name in _WITH_CLOUD) else _NEEDED)
         env = {k: v for k, v in env.items() if not _EXPANDED.fullmatch(k) or needed.match(k)}
@@ -154,10 +154,10 @@ def _set_places(env: dict[str, str], sources: PackageSources, settings: Settings
     """Add the indexes and the folders and pages of wheels."""
     if sources.default:
         env["UV_DEFAULT_INDEX"] = sources.default
-    named = [*sources.extra, *uv_config.extra_indexes(env)]
+    named = [*sources.extra, *uv_extra(env)]
     for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL"):
         env.pop(name, None)
-    theirs = [i for i in named if not pytorch_index.is_one(uv_config.address(i), sources.pytorch)]
+    theirs = [i for i in named if not is_pytorch(without_name(i), sources.pytorch)]
     if theirs and not settings.alone:
         env["UV_INDEX"] = " ".join(dict.fromkeys(theirs))
     if sources.extra and not settings.alone:
@@ -193,6 +193,14 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     """Return uv's cache."""
     base = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(environ.get("UV_CACHE_DIR") or base / "uv").absolute()
+
+
+def installer_cache(sources: PackageSources) -> Path:
+    if sources.cache_dir:
+        return Path(sources.cache_dir, "uv")
+    if configured := uv_variables(process.environ()).get("UV_CACHE_DIR"):
+        return Path(configured)
+    return cache_folder(process.environ())
 
 
 _ADDRESS = re.compile(r"git\+(https?://)([^\s/?#\"'`<>]+)@(?=[^\s@/?#\"'`<>]+(?:[/?#\s]|$))")

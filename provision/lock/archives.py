@@ -21,13 +21,12 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
-from ..index.markers_and_tags_of_platform import wheel_tags
 from ..index.simple_api import allows_python, version_of
+from ..index.wheel_names import wheel_tags
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
 from ..system.redaction import clean
-from ..wheels.compare_built_metadata import applying
 from ..wheels.pylock import is_source
-from ..wheels.read_source_archives import SourceArchive, SourceArchives
+from ..wheels.releases import SourceArchive, SourceArchives, applying
 from .named import requirement
 from .uv_errors import find_unusable
 

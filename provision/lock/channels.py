@@ -19,8 +19,8 @@ from packaging.version import InvalidVersion, Version
 from ..conda import solve as solver, specs
 from ..conda.specs import SolverQuestion
 from ..errors import LockError, ResolveError
-from ..index.build_addresses import name_locked
-from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
+from ..index.places import name_locked
+from ..index.wheel_names import CPYTHON, markers_of
 from ..model import (
     Emit,
     Event,

@@ -23,11 +23,12 @@ from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from ..errors import LockError
-from ..index import pytorch_index, uv
+from ..index import uv
+from ..index.config import own_cache, pytorch_address, pytorch_packages
 from ..index.http import Http
-from ..index.markers_and_tags_of_platform import wheel_tags
+from ..index.places import UploadTimes, drop_pages, indexes_of_files
 from ..index.uv import without_credentials
-from ..index.wheel_folders import expand_address
+from ..index.wheel_names import expand_address, wheel_tags
 from ..model import (
     UV_LOCK_FORMAT,
     VENV_LOCK,
@@ -46,11 +47,8 @@ from ..system.redaction import clean, redact
 from ..system.scratch import make_scratch
 from ..system.untrusted import file_name_of_url
 from ..wheels import pylock
-from ..wheels.apply_exclude_newer import UploadTimes
-from ..wheels.cache_and_disk import own_cache
-from ..wheels.index_of_each_file import FileIndexes, drop_pages
 from ..wheels.pylock import file_name, is_source, vcs_url
-from ..wheels.read_source_archives import SourceArchive
+from ..wheels.releases import SourceArchive
 from .archives import SourceRules
 from .uv_errors import TIMEOUT, explain
 
@@ -143,7 +141,7 @@ class _Run:
             text = self._compile(self._write_project(()), UV_LOCK_FORMAT, self._constraints(), prefer=True)
             bound = self._bound_to_pytorch(())
             versions = parse_versions(text)
-            index_packages = pytorch_index.list_index_packages(self.question.plan)
+            index_packages = pytorch_packages(self.question.plan)
             if stray := [n for n in index_packages if n in versions and n not in bound]:
                 text = self._compile(
                     self._write_project(stray), UV_LOCK_FORMAT, self._constraints(), prefer=True
@@ -177,7 +175,7 @@ class _Run:
         uv binds only packages that this file names.
         """
         question = self.question
-        named = pytorch_index.list_index_packages(question.plan)
+        named = pytorch_packages(question.plan)
         lines = [n for n in question.needs if n.name and not n.constraint]
         roots = [*question.roots, *more, *(n.text for n in lines if n.name in named and n.name != "torch")]
         indexed = [n for n in lines if n.index and n.name not in named]
@@ -189,7 +187,7 @@ class _Run:
         # uv sends UV_INDEX_PYTORCH_PASSWORD to the index of this name, which a project can replace.
         pytorch = "pytorch" if grants.is_own_origin(question.sources.pytorch or "") else "gpuenv-pytorch"
         if bound:
-            indexes[pytorch] = pytorch_index.address(question.sources.pytorch, question.plan)
+            indexes[pytorch] = pytorch_address(question.sources.pytorch, question.plan)
         chosen = {str(canonicalize_name(n.name or "")): names[n.index or ""] for n in indexed}
         chosen |= dict.fromkeys(bound, pytorch)
         self.bound = {name: indexes[index] for name, index in chosen.items()}
@@ -206,7 +204,7 @@ class _Run:
     def _bound_to_pytorch(self, roots: Sequence[str]) -> list[str]:
         names = {canonicalize_name(Requirement(r).name) for r in (*self.question.roots, *roots)}
         names |= {canonicalize_name(n.name) for n in self.question.needs if n.name}
-        return [n for n in pytorch_index.list_index_packages(self.question.plan) if n in names]
+        return [n for n in pytorch_packages(self.question.plan) if n in names]
 
     def _constraints(self, more: Sequence[str] = ()) -> list[str]:
         """Write the constraints and the project's other lines, and return their options."""
@@ -301,7 +299,7 @@ class _Run:
         began = time.monotonic()
         done = uv.run_uv(words, question.sources, python=question.python or sys.executable, settings=settings)
         self.seconds.append(time.monotonic() - began)
-        if self._times.learn(done.stderr):
+        if self._times.exempt_undated(done.stderr):
             return self._compile_once(source, form, files, cached=cached, prefer=prefer)
         if done.ok:
             return output.read_text(encoding="utf-8") if output else done.stdout
@@ -318,8 +316,9 @@ class _Run:
     def with_indexes(self, packages: Sequence[LockedPackage], text: str) -> tuple[LockedPackage, ...]:
         """Return the packages with their indexes, from their addresses or else from another run of uv."""
         of_index = parse_versions(text)
-        places = FileIndexes(self.question.sources, self.bound, only_wheels=only_files(self.question.sources))
-        indexes = places.indexes([p for p in packages if p.name in of_index])
+        sources = self.question.sources
+        indexed = [p for p in packages if p.name in of_index]
+        indexes = indexes_of_files(indexed, sources, self.bound, only_wheels=only_files(sources))
         if indexes is None:
             indexes, _ = parse_annotations(self.annotated(text))
         return tuple(

@@ -11,14 +11,14 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from ..errors import LockError
-from ..index.markers_and_tags_of_platform import wheel_tags
+from ..index.config import own_cache
 from ..index.simple_api import File, version_of
+from ..index.wheel_names import wheel_tags
 from ..model import Build, Emit, Event, LockedPackage, Plan, RequestContext, Satellite
 from ..resolve.question import meets, version
-from ..wheels.cache_and_disk import own_cache
-from ..wheels.index_metadata_cache import IndexMetadata
-from ..wheels.measured_rows_cache import MeasuredRows
 from ..wheels.pylock import is_source
+from ..wheels.releases import IndexMetadata
+from ..wheels.system_needs import MeasuredRows
 from .archives import SourceRules, tags_of
 from .builds import Fitting
 from .compile import Answer

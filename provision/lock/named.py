@@ -9,7 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
+from ..index.wheel_names import CPYTHON, markers_of
 from ..model import FRAMEWORKS, RequestContext
 
 

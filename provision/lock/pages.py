@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from ..errors import LockError
-from ..index.prebuilt_names import find_cxx11, label_of, serves
 from ..index.simple_api import version_of
+from ..index.wheel_names import find_cxx11, label_of, serves
 from ..model import (
     Build,
     Emit,
@@ -29,8 +29,8 @@ from ..model import (
     RequirementLine,
 )
 from ..system.untrusted import UnsafeNameError, file_name_of_url
-from ..wheels.index_metadata_cache import IndexMetadata
 from ..wheels.prebuilt_wheels import PrebuiltWheels, read_wheel, ruled_pages
+from ..wheels.releases import IndexMetadata
 from .builds import Fitting
 from .named import NamedPackage, name_of, requirement
 

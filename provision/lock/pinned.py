@@ -11,8 +11,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..index import pytorch_index
-from ..index.wheel_folders import find_links
+from ..index.config import is_pytorch, split_pytorch
+from ..index.wheel_names import find_links
 from ..model import (
     TORCH_COMPANIONS,
     Emit,
@@ -110,9 +110,9 @@ def assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: Pac
                 f"the plan needs CUDA {build.cuda}; the solver chose {file_name(framework)}",
                 hint=_OTHER_PLACE,
             )
-    theirs, _ = pytorch_index.split(packages, plan)
+    theirs, _ = split_pytorch(packages, plan)
     for package in theirs:
-        if not pytorch_index.is_one(package.index or "", redact(sources.pytorch)):
+        if not is_pytorch(package.index or "", redact(sources.pytorch)):
             raise LockError(
                 f"{package.name} came from {package.index}, not from the PyTorch index", hint=_OTHER_PLACE
             )

@@ -15,11 +15,11 @@ from packaging.pylock import Pylock, PylockValidationError
 
 from ..errors import LockError
 from ..index import uv
-from ..index.markers_and_tags_of_platform import CPYTHON, markers_of
+from ..index.wheel_names import CPYTHON, markers_of
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
-from ..wheels.read_source_archives import SourceArchives
+from ..wheels.releases import SourceArchives
 from .compile import choose_best_wheel, list_target_tags, only_files
 from .uv_errors import explain
 

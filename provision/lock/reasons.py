@@ -8,11 +8,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, Plan
+from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, Plan, format_bytes
 from ..resolve.objections import objections
 from ..resolve.question import meets, version
 from ..resolve.satellites import lone_companions
-from ..wheels.cache_and_disk import size
 from .known import Known, Refusal, Solution
 from .named import NamedPackage, name_of, requirement
 from .uv_errors import first_reason
@@ -285,7 +284,7 @@ def refuse_cuda_on_cpu(one: Known, chosen: Solution) -> None:
     total = sum(p.size or 0 for p in chosen.answer.packages if p.name in own or p.name.startswith("nvidia-"))
     raise LockError(
         f"the PyTorch index, which has the CPU builds of torch, does not respond; torch {cuda[0].version} of the "
-        f"default index includes CUDA ({size(total)})",
+        f"default index includes CUDA ({format_bytes(total)})",
         hint="set GPUENV_INDEX_PYTORCH to a mirror, or use --find-links FOLDER with a CPU wheel, or accept CUDA's "
         "wheels with --index pypi",
         unreachable="pytorch",

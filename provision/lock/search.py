@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 
 from ..detect import find_python
 from ..errors import LockError, ResolveError
-from ..index import pytorch_index
-from ..index.build_addresses import name_locked
+from ..index.config import pytorch_address, pytorch_packages
+from ..index.places import name_locked
 from ..index.refusals import NETWORK_HINT, find_connection_error
 from ..model import (
     Build,
@@ -283,9 +283,9 @@ class _Search(Known):
     def _check_index(self, plan: Plan) -> None:
         """Raise LockError if a plan needs the PyTorch index and a connection fails. uv would try it for seconds."""
         sources = self.context.sources
-        if sources.offline or sources.no_index or not pytorch_index.list_index_packages(plan):
+        if sources.offline or sources.no_index or not pytorch_packages(plan):
             return
-        address = pytorch_index.address(sources.pytorch, plan)
+        address = pytorch_address(sources.pytorch, plan)
         if why := find_connection_error(address, sources.proxy):
             raise LockError(
                 f"the package index {redact(address)} {why}", hint=NETWORK_HINT, unreachable="pytorch"

@@ -11,15 +11,15 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from ..errors import LockError
-from ..index import uv, uv_config, uv_failures
+from ..index import refusals, uv
+from ..index.config import pip_settings, uv_default, uv_variables
 from ..index.http import Http
-from ..index.pip_config import pip_configuration
 from ..index.simple_api import describe_holdings, newest_version
 from ..model import PackageSources, RequirementLine
 from ..system import process
 from ..system.redaction import redact
-from ..wheels.build_failure import explain_in_solve, read_failure
-from ..wheels.read_source_archives import SourceArchives
+from ..wheels.releases import SourceArchives
+from ..wheels.uv_install import explain_in_solve, read_failure
 from .named import name_of
 
 TIMEOUT = 900.0
@@ -58,7 +58,7 @@ def explain(
             f"solving the packages took longer than {TIMEOUT:.0f} s", log=log,
             hint="try again, or add bounds to the packages in the log above",
         )  # fmt: skip
-    if stored := uv_failures.find_storage_failure(log):
+    if stored := refusals.find_storage_failure(log):
         return LockError(stored.message, hint=stored.hint, log=log)
     if "Git operation failed" in log:
         if named := _REPOSITORY.search(log):
@@ -74,7 +74,7 @@ def explain(
             "request an older framework",
         )  # fmt: skip
     configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
-    if refused := uv_failures.find_failure(log, configured=configured or None):
+    if refused := refusals.find_failure(log, configured=configured or None):
         of_torch = (refused.address or "").startswith(redact(sources.pytorch or "-").rstrip("/"))
         kind = ("pytorch" if of_torch else "pypi") if refused.index_unavailable else None
         return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
@@ -114,7 +114,7 @@ def _no_solution(
         return _explain_absent(absent[1], sources, needs, log, archives)
     named = tuple(n for n in dict.fromkeys(map(name_of, roots)) if n and is_named(n, log))
     lines = [f"{n.text} ({n.origin})" for n in needs if n.name and canonicalize_name(n.name) in named]
-    without = uv_failures.find_absent_package(log)
+    without = refusals.find_absent_package(log)
     holdings, _ = _read_holdings(without, sources)
     pin = _pin(without, [*roots, *(n.text for n in needs)])
     if without and pin and (newest := newest_version(*_indexes(sources), without)):
@@ -158,8 +158,8 @@ def _read_holdings(name: str | None, sources: PackageSources) -> tuple[list[str]
 def _indexes(sources: PackageSources) -> tuple[Http, list[str]]:
     """Return the configured indexes, and a connection to them."""
     environ = process.environ()
-    default = sources.default or uv_config.default_index(uv_config.variables(environ))
-    return Http(pip_configuration(environ), tries=1, timeout=10.0), [
+    default = sources.default or uv_default(uv_variables(environ))
+    return Http(pip_settings(environ), tries=1, timeout=10.0), [
         *([default] if default else []),
         *sources.extra,
     ]

@@ -150,3 +150,12 @@ def find_lock_manager(lock_file: PurePath | None, chosen: str) -> str:
 def is_venv_lock(name: str) -> bool:
     """Return whether a file name is that of a venv lock, also of a target or class."""
     return name.startswith("pylock.") and name.endswith(".toml")
+
+
+def format_bytes(count: float) -> str:
+    """Return bytes in powers of ten, as `df -H` and disk vendors count: "2.4 GB"."""
+    for unit in ("B", "kB", "MB"):
+        if count < 999.5:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..index import pytorch_index
+from ..index.config import pytorch_address
 from ..model import PYTORCH_INDEX_PACKAGES, Build, Plan, PlannedBuild, Profiles
 
 OPENED_BY_TENSORFLOW = ("cublas", "cuda_runtime", "cudnn", "cufft", "cusolver", "cusparse")
@@ -46,7 +46,7 @@ def install_lines(
     others = [p for p in plan.packages if p not in torch]
     lines: list[list[str]] = []
     if first := frameworks.pop("pytorch", []):
-        words = [*first, *torch, _INDEX[tool], pytorch_index.address(indexes["pytorch"], plan)]
+        words = [*first, *torch, _INDEX[tool], pytorch_address(indexes["pytorch"], plan)]
         lines.append(words)
     if rest := [*(word for words in frameworks.values() for word in words), *others]:
         options = [part for link in links for part in ("--find-links", link)]

@@ -10,7 +10,7 @@ from functools import cache
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..index.markers_and_tags_of_platform import wheel_tags
+from ..index.wheel_names import wheel_tags
 from ..model import (
     AvailableWheel,
     AvailableWheels,

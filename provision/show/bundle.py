@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Bundle, BundlePlan
-from .sizes import format_bytes
+from ..model import Bundle, BundlePlan, format_bytes
 from .terminal_output import Screen
 
 

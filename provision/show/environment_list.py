@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import zip_longest
 from pathlib import Path
 
-from ..model import EnvironmentList, ListedEnvironment, RemoveResult
+from ..model import EnvironmentList, ListedEnvironment, RemoveResult, format_bytes
 from ..system.redaction import clean
-from .sizes import format_bytes
 from .terminal_output import Screen
 
 _HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import Fleet, FleetLocks, FleetPlan, HostClass
+from ..model import Fleet, FleetLocks, FleetPlan, HostClass, format_bytes
 from ..system.redaction import clean
 from .plan import show_pip, show_plan
-from .sizes import format_bytes
 from .terminal_output import Screen
 
 _MOST_CLASSES = 8

@@ -7,9 +7,8 @@ from itertools import groupby
 
 from packaging.version import Version
 
-from ..model import Lock, Plan, PlannedBuild, RejectedBuild
+from ..model import Lock, Plan, PlannedBuild, RejectedBuild, format_bytes
 from ..system.redaction import clean
-from .sizes import format_bytes
 from .table import show_table
 from .terminal_output import Screen
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..model import PackageChange, Preview
-from .sizes import format_bytes
+from ..model import PackageChange, Preview, format_bytes
 from .terminal_output import Screen
 
 _LISTED = 6

@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..model import Event
-from .sizes import format_bytes
+from ..model import Event, format_bytes
 
 _SPINNER = "|/-\\"
 _DRAWN_EVERY = 0.1

@@ -5,9 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..model import CacheUsage, ExportResult, InitResult, IssueReport, ProfileTable, ProfileTables
+from ..model import (
+    CacheUsage,
+    ExportResult,
+    InitResult,
+    IssueReport,
+    ProfileTable,
+    ProfileTables,
+    format_bytes,
+)
 from ..system.redaction import clean
-from .sizes import format_bytes
 from .table import show_table
 from .terminal_output import Screen
 

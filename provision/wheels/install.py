@@ -1,27 +1,37 @@
-"""Installs a lock's packages into an environment with uv, by hash.
-
-uv runs first without the network, and links everything in the cache. If packages are missing, the size of the
-download and the free space are checked. Then uv runs with the indexes.
-"""
+"""Installs a lock's packages into an environment with uv, by hash, reinstalls and removes them."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-from collections.abc import Callable
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 
+from ..environment import state
+from ..environment.distributions import read_distributions
+from ..environment.place import MARK
 from ..errors import BuildError
-from ..index import pytorch_index
-from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
-from . import cache_and_disk
-from .bytecode import is_compiling, note_compiled
-from .cache_and_disk import check_disk, installer_cache, size
-from .tensorflow_library_links import link_unfound
-from .uv_install import UvInstall, format_unhashed, is_wheel
-from .uv_log import (
+from ..index import uv
+from ..index.config import split_pytorch, uv_variables
+from ..index.uv import installer_cache
+from ..model import Event, Lock, LockedPackage, PackageSources, format_bytes, normalize_name
+from ..system import process, untrusted
+from ..system.fatbins import read_nvidia_folders
+from . import uv_install
+from .uv_install import (
+    UvInstall,
     cache_is_damaged,
+    check_disk,
     explain_failed_build,
     explain_install_failure,
+    format_unhashed,
+    get_python,
     imports_undeclared,
+    is_wheel,
     lacks_only_files,
 )
 
@@ -77,12 +87,12 @@ def _install_hashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     lock, sources = whole.lock, whole.sources
     hashed = [p for p in lock.packages if not p.unhashed]
     wheels = tuple(p for p in hashed if is_wheel(p))
-    may_be_cached = cache_and_disk.may_be_here(wheels, sources)
+    may_be_cached = uv_install.may_be_here(wheels, sources)
     missing = _install_cached(whole, wheels, emit, try_cache=may_be_cached)
     if missing:
         total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
         files = sum(len(wanted.lock.packages) for wanted in missing)
-        text = f"downloading {'up to ' if may_be_cached else ''}{size(total)} ({_count(files)})"
+        text = f"downloading {'up to ' if may_be_cached else ''}{format_bytes(total)} ({_count(files)})"
         emit(Event(kind="start", stage="build", total=total or None, unit="bytes", files=files, text=text))
         check_disk(installer_cache(sources), total, cached=True)
     for wanted in missing:
@@ -99,12 +109,12 @@ def _install_cached(
     sources, missing = whole.sources, []
     parts = [
         part
-        for some in filter(None, pytorch_index.split(wheels, whole.lock.plan))
-        for part in cache_and_disk.split(some, sources)
+        for some in filter(None, split_pytorch(wheels, whole.lock.plan))
+        for part in uv_install.split(some, sources)
     ]
     for packages, only_files in parts:
         wanted = dataclasses.replace(
-            whole.only(packages, cache_and_disk.file_names(sources)),
+            whole.only(packages, uv_install.file_names(sources)),
             sources=dataclasses.replace(sources, no_index=only_files),
         )
         done = wanted.install(offline=True) if try_cache else None
@@ -130,7 +140,7 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
     A package that is compiled against a framework without requiring it (flash-attn imports torch in its setup.py) is
     built with the packages of the environment.
     """
-    from .compare_built_metadata import check_built  # it needs an HTTP client, and few locks need it
+    from .releases import check_built  # it needs an HTTP client, and few locks need it
 
     (package,) = wanted.lock.packages
     text = f"building {package.name} {package.version} from its source"
@@ -163,3 +173,124 @@ def _install_unhashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     done = wanted.install(offline=whole.sources.offline, emit=emit)
     if not done.ok:
         raise explain_install_failure(done, whole.path, whole.lock)
+
+
+_SETTINGS = uv.Settings(timeout=600)
+
+
+def take_out(env: Path, names: Iterable[str]) -> None:
+    """Remove distributions and their files. Raises BuildError."""
+    names = list(names)
+    if not names:
+        return
+    done = uv.run_uv(
+        ["pip", "uninstall", *names], PackageSources(), python=get_python(env), settings=_SETTINGS
+    )
+    if not done.ok:
+        raise BuildError(
+            f"{', '.join(names)} could not be removed", log=uv.redacted(done.stderr),
+            hint="rebuild the environment, which is unchanged: gpuenv create --recreate",
+        )  # fmt: skip
+
+
+# Six parameters: those of the managers, with the environment as the prefix.
+def put_back(
+    lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, sources: PackageSources, emit: Callable[[Event], None], *,
+    fresh: bool,
+) -> None:  # fmt: skip
+    """Reinstall some of a lock's wheels. Raises BuildError.
+
+    `fresh` downloads them again and removes them from the installer's cache, whose files were changed.
+    """
+    if not wheels:
+        return
+    _remove_unrecorded(env, {normalize_name(p.name) for p in wheels})
+    some = dataclasses.replace(lock, packages=wheels)
+    if not fresh:
+        install_wheels(UvInstall(some, env, sources, reinstall=True), emit)
+        return
+    cache = env / MARK / "fetched"
+    fresh_sources = dataclasses.replace(sources, cache_dir=str(cache))
+    install_wheels(UvInstall(some, env, fresh_sources, reinstall=True), emit)
+    shutil.rmtree(cache, ignore_errors=True)
+    uv.run_uv(["cache", "clean", *(p.name for p in wheels)], sources, python=None, settings=_SETTINGS)
+
+
+def _remove_unrecorded(env: Path, names: Collection[str]) -> None:
+    """Remove dist-info folders without a RECORD. An installer cannot remove their files, and would keep them beside
+    new ones."""
+    for name, several in read_distributions(env).items():
+        for one in several if name in names else ():
+            if not (one.folder / "RECORD").is_file():
+                shutil.rmtree(one.folder)
+
+
+NOTED = "bytecode.json"
+"""The file in an environment's `.gpuenv/` with the digests of its compiled modules."""
+
+
+def is_compiling() -> bool:
+    """Return whether the user wants environments with compiled bytecode (UV_COMPILE_BYTECODE)."""
+    environ = process.environ()
+    wish = {**environ, **uv_variables(environ)}.get("UV_COMPILE_BYTECODE", "")
+    return wish.lower() in ("1", "true", "yes", "on", "t", "y")
+
+
+def note_compiled(env: Path, packages: Sequence[LockedPackage]) -> None:
+    """Write the digests of the compiled modules of some packages. Raises BuildError."""
+    if not (env / MARK).is_dir():
+        return  # a folder that gpuenv did not make
+    wanted = {normalize_name(p.name) for p in packages}
+    modules = {
+        name: dict(file for one in several for file in _digest_compiled(env, one.folder / "RECORD"))
+        for name, several in read_distributions(env).items()
+        if name in wanted
+    }
+    before = (state.read(env, NOTED) or {}).get("modules", {})
+    state.write(env, NOTED, {"schema": "gpuenv.bytecode/1", "modules": {**before, **modules}})
+
+
+def _digest_compiled(env: Path, record: Path) -> Iterator[tuple[str, str]]:
+    """Yield path and digest of the compiled modules of a wheel's sources inside site-packages (PEP 3147)."""
+    if not record.is_file():
+        return
+    site = record.parent.parent
+    with record.open(newline="", encoding="utf-8") as file:
+        lines = [line for line in file if ".py" in line]  # torch also lists 10,000 headers
+    names = [row[0] for row in csv.reader(lines) if row and row[0].endswith(".py")]
+    sources = {name for name in names if not {"", ".."} & set(name.split("/"))}
+    for folder in sorted({name.rpartition("/")[0] for name in sources}):
+        compiled = site / folder / "__pycache__"
+        for file_name in sorted(os.listdir(compiled)) if compiled.is_dir() else ():  # noqa: PTH208  # names alone
+            if str(Path(folder, f"{file_name.split('.', 1)[0]}.py")) in sources:
+                path = compiled / file_name
+                digest = hashlib.sha256(untrusted.read_bytes(path)).hexdigest()
+                yield path.relative_to(env).as_posix(), digest
+
+
+_SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+")
+
+
+def link_unfound(site_packages: Path) -> tuple[str, ...]:
+    """Link NVIDIA libraries of folders that TensorFlow's RUNPATH lacks into a folder that it has. Raises OSError.
+
+    Returns the names of the links. There are none without TensorFlow or NVIDIA wheels, or if the RUNPATH has all
+    folders.
+    """
+    framework = site_packages / "tensorflow" / "libtensorflow_framework.so.2"
+    if not framework.exists():
+        return ()
+    with framework.open("rb") as stream:
+        named = read_nvidia_folders(stream)
+    wheels = sorted(p for p in (site_packages / "nvidia").glob("*/lib") if p.is_dir())
+    beside = next((p for p in wheels if p.parent.name in named), None)
+    if beside is None:
+        return ()
+    linked = []
+    for folder in wheels:
+        for library in sorted(folder.iterdir()) if folder.parent.name not in named else ():
+            link = beside / library.name
+            if _SONAME.fullmatch(library.name) and not link.exists():
+                link.symlink_to(Path("../..") / folder.parent.name / "lib" / library.name)
+                linked.append(library.name)
+    return tuple(linked)

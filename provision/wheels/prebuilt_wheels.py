@@ -16,11 +16,10 @@ from packaging.version import Version
 
 from ..errors import LockError
 from ..index.http import AT_ONCE
-from ..index.markers_and_tags_of_platform import wheel_tags
-from ..index.prebuilt_names import FrameworkBuild, find_glibc, label_of, read_name
 from ..index.simple_api import File
+from ..index.wheel_names import FrameworkBuild, find_glibc, label_of, read_name, wheel_tags
 from ..model import PackageSources, PrebuiltWheel, Target, WheelGlibc, WheelPage
-from .index_metadata_cache import IndexMetadata
+from .releases import IndexMetadata
 
 _TIMEOUT = 8.0
 """Seconds for a page: many networks let no request to its host through."""

@@ -1,4 +1,4 @@
-"""One run of `uv pip install`: its requirements, options and indexes."""
+"""One run of `uv pip install`: its requirements, options and indexes, its progress, and the reason of a failure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,40 @@ import hashlib
 import io
 import json
 import os
+import re
+import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from packaging.utils import canonicalize_name
+
 from ..environment.place import MARK
-from ..errors import BuildError
-from ..index import pytorch_index, uv
-from ..index.uv import without_credentials
-from ..index.wheel_folders import expand_address
-from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
+from ..errors import BuildError, LockError
+from ..index import refusals, uv
+from ..index.config import pytorch_address, split_pytorch, uv_variables
+from ..index.uv import installer_cache, without_credentials
+from ..index.wheel_names import expand_address
+from ..model import (
+    FRAMEWORKS,
+    PROJECT_FOLDER,
+    Event,
+    Lock,
+    LockedPackage,
+    PackageSources,
+    RequirementLine,
+    format_bytes,
+    normalize_name,
+)
 from ..system import process, untrusted
 from ..system.files import write_file
-from ..system.redaction import redact_value
+from ..system.redaction import clean, redact_value
 from ..system.scratch import make_scratch
-from . import cache_and_disk, pylock
-from .uv_log import TIMEOUT, progress
+from . import pylock
 
 
 def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
@@ -42,7 +57,7 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
         if package.sha256 is None:
             raise BuildError(f"the lock has no hash for {package.name} {package.version}")
         direct = package.index is None and not package.url.startswith("file:")
-        direct = direct and cache_and_disk.file_name(package) not in files
+        direct = direct and file_name(package) not in files
         version = package.version if pylock.is_source(package) else pylock.wheel_version(package)
         what = f"{package.name} @ {expand_address(package)}" if direct else f"{package.name}==={version}"
         lines.append(f"{what} --hash=sha256:{package.sha256}")
@@ -112,7 +127,7 @@ class UvInstall:
             shutil.rmtree(cache, ignore_errors=True)
 
     def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
-        theirs, others = pytorch_index.split(self.lock.packages, self.lock.plan)
+        theirs, others = split_pytorch(self.lock.packages, self.lock.plan)
         sources = _adapt_sources(self.lock, self.sources, offline=offline)
         wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
         variables = {"UV_COMPILE_BYTECODE": "0"} if self.target else {}  # its files move to another place
@@ -156,10 +171,10 @@ def _adapt_sources(lock: Lock, sources: PackageSources, *, offline: bool) -> Pac
     folders = [str(Path(unquote(urlsplit(p.url).path)).parent) for p in lock.packages
                if p.url.startswith("file:") and p.index is None]  # fmt: skip
     links = dict.fromkeys([*sources.find_links, *(f for f in folders if Path(f).is_dir())])
-    theirs, others = pytorch_index.split(lock.packages, lock.plan)
+    theirs, others = split_pytorch(lock.packages, lock.plan)
     if theirs and not others:
         base = sources.pytorch
-        default = pytorch_index.address(base, lock.plan) if base else theirs[0].index
+        default = pytorch_address(base, lock.plan) if base else theirs[0].index
         sources = dataclasses.replace(sources, default=default, extra=())
     else:  # the hash decides, so indexes for single packages may serve all packages
         sources = dataclasses.replace(sources, extra=(*sources.extra, *sources.explicit))
@@ -205,3 +220,339 @@ def _replace_recorded(path: Path, data: bytes, root: Path) -> None:
         [inside, f"sha256={digest}", str(len(data))] if row[:1] == [inside] else row for row in rows
     )
     write_file(record, text.getvalue(), root=root)
+
+
+TIMEOUT = 4 * 3600.0  # seconds for one run of the installer
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_BAR = re.compile(
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})\s{1,200}-{1,200}\s{1,200}([\d.]{1,20} ?[KMGTi]{0,3}B)/([\d.]{1,20} ?[KMGTi]{0,3}B)"
+)
+
+
+def progress(line: str) -> tuple[str, int, int] | None:
+    """Return file, received bytes and total bytes of a line of uv's progress, or None for other lines."""
+    bar = _BAR.search(_ESCAPE.sub("", line))
+    return (bar[1], _parse_bytes(bar[2]), _parse_bytes(bar[3])) if bar else None
+
+
+def _parse_bytes(text: str) -> int:
+    """Return the number of bytes in uv's form "120.5 MiB", or 0 for another text."""
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B", text)
+    if not match:
+        return 0
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2] or " "))
+
+
+def strip_progress(log: str) -> str:
+    """Return uv's output on a terminal as plain lines, without progress."""
+    rows = _ESCAPE.sub("", log.replace("\r", "\n")).splitlines()
+    return "\n".join(r for r in rows if r.strip() and not _BAR.search(r))
+
+
+_MISSING = re.compile(
+    r"network was disabled|Network connectivity is disabled|not found in the cache|offline|"
+    r"no version of|not found in the package registry|unsatisfiable",
+    re.IGNORECASE,
+)
+
+
+def lacks_only_files(log: str) -> bool:
+    """Return whether an offline run failed only because something was not in the cache."""
+    return bool(_MISSING.search(log)) and "os error 28" not in log and "Hash mismatch" not in log
+
+
+# 39 lines: one short paragraph for each cause, the most precise first.
+def explain_install_failure(done: process.Finished, path: Path, lock: Lock) -> BuildError:
+    log = uv.redacted(strip_progress(done.stderr))
+    if stored := refusals.find_storage_failure(log):
+        return BuildError(stored.message, hint=stored.hint, log=log)
+    indexes = {p.name: p.index for p in lock.packages}
+    if mismatch := re.search(r"Hash mismatch for `?([^`\s]+)", log):
+        index = indexes.get(mismatch[1].partition("=")[0])
+        return BuildError(
+            f"{mismatch[1]}{f' of {index}' if index else ''} is not the locked file: its hash differs",
+            hint="lock again if the index replaced the file: gpuenv lock --upgrade", log=log,
+        )  # fmt: skip
+    if done.timed_out:
+        return BuildError(
+            f"the installation took longer than {TIMEOUT / 3600:.0f} hours", log=log,
+            hint="run the same command again: it continues from the cache",
+        )  # fmt: skip
+    if unbuilt := explain_in_install(log, lock.packages):
+        return unbuilt
+    if refused := refusals.find_failure(log, indexes):
+        return BuildError(refused.message, hint=refused.hint, log=log)
+    if name := refusals.find_absent_package(log):
+        index = indexes.get(name)
+        return BuildError(
+            f"no index has the locked {name} (it was locked from {index or 'a folder of wheels'})",
+            hint="name an index or a folder that has it: pip's index-url, --find-links DIR", log=log,
+        )  # fmt: skip
+    if cache_is_damaged(log):
+        return BuildError(
+            "uv's cache is damaged", log=log,
+            hint="choose another cache with --cache-dir DIR, or remove the one in UV_CACHE_DIR",
+        )  # fmt: skip
+    if absent := _NOT_CACHED.search(log):
+        return BuildError(
+            f"{absent[1]} is not available offline. It is neither in a folder of wheels nor in the cache", log=log,
+            hint="name a folder that has it with --find-links DIR, or run once without --offline",
+        )  # fmt: skip
+    if _is_full(path):  # if the log was cut before the reason
+        return BuildError(f"the disk of {path} is full", hint=refusals.SPACE_HINT, log=log)
+    return BuildError("the packages could not be installed", log=log, hint="read the output of uv above")
+
+
+_DAMAGED = re.compile(r"(?i)cache entry|failed to \w+ (file|directory)[^\n]*archive-v\d")
+
+
+def cache_is_damaged(log: str) -> bool:
+    """Return whether uv failed at files of its cache."""
+    return bool(_DAMAGED.search(log)) and refusals.find_storage_failure(log) is None
+
+
+_NOT_CACHED = re.compile(r"Failed to download `([^`]+)`(?=(?s:.*)Network connectivity is disabled)")
+
+
+def _is_full(path: Path) -> bool:
+    """Return whether a disk has less space than any package needs."""
+    try:
+        return shutil.disk_usage(path).free < 1 << 20
+    except OSError:
+        return False
+
+
+_UNDECLARED = re.compile(r"depends on `([A-Za-z0-9._-]+)`,\s+but doesn't declare it as a build dependency")
+
+
+def imports_undeclared(log: str) -> bool:
+    """Return whether a source could not be built because it imports a package that it does not require."""
+    return bool(_UNDECLARED.search(" ".join(strip_progress(log).split())))
+
+
+def explain_failed_build(package: LockedPackage, done: process.Finished) -> BuildError:
+    log = uv.redacted(strip_progress(done.stderr))
+    return BuildError(
+        f"{package.name} {package.version} has no wheel for this environment, and its source could not be built",
+        hint=f"request a release of {package.name} that has a wheel for this Python and framework, or use another "
+        "--python. To find missing build tools (a compiler, nvcc), read the log above",
+        log=log,
+    )  # fmt: skip
+
+
+_LONGEST = 300
+_WHAT = re.compile(r"(?m)^error: Failed to (?:\w+ and )?build `([^`]+)`")
+_CAUSE = re.compile(r"(?m)^  cause: (.+)")
+_BACKEND = "The build backend returned an error"
+_REQUIRES = "Failed to resolve requirements from `build-system.requires`"
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:: .*)?)")
+_COMPILER = re.compile(r"\berror: ")
+_NEEDS_TO_BUILD = re.compile(
+    r"`([^`\s]+)` depends on `([^`\s]+)`, but doesn't declare it as a build dependency"
+)
+_IMPORTED = re.compile(rf"ModuleNotFoundError: No module named '({'|'.join(FRAMEWORKS)})'")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A failed build. `what` is the source in uv's words, or "" if uv does not know its name yet."""
+
+    what: str
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """The canonical name of the source, if uv knows it."""
+        return canonicalize_name(re.split(r" @ |==|\[", self.what)[0]) if self.what else ""
+
+
+def read_failure(log: str) -> Failure | None:
+    """Return the failed build at the end of uv's output, or None."""
+    what = _WHAT.search(log)
+    causes = _CAUSE.findall(log)
+    if _BACKEND in log:
+        reason = _read_reason(log) or causes[-1]
+    elif what and _REQUIRES in log and "No solution found" in log:
+        reason = f"its build requirements are not available: {causes[-1]}"
+    elif what and len(causes) == 1 and causes[0].startswith("Expected "):  # uv's own build backend
+        reason = causes[0]
+    else:
+        return None
+    return Failure(what=what[1] if what else "", reason=clean(reason, _LONGEST))
+
+
+def _read_reason(log: str) -> str:
+    """Return the first line of the exception that ended the build, else of the last error, else the last line."""
+    _, _, said = log.partition("[stderr]\n")
+    said, _, _ = said.partition("\nhint: ")
+    lines = [line.rstrip() for line in textwrap.dedent(said).splitlines() if line.strip()]
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    if frames:
+        after = [line for line in lines[frames[-1] :] if not line.startswith(" ")]
+        exception = _EXCEPTION.fullmatch(after[0]) if after else None
+        return exception[1] if exception else "".join(after[:1])
+    errors = [line for line in lines if line.startswith("error: ")]
+    if errors and errors[-1].lower().startswith("error: command "):
+        errors = [line for line in lines if _COMPILER.search(line)][:1]
+    return errors[-1].removeprefix("error: ") if errors else "".join(lines[-1:])
+
+
+def hint_dependencies_alone(folder: Path | str) -> str:
+    """Return the hint for a project that cannot be built."""
+    return f"write {_make_key(folder)} into gpuenv.yaml to install only its dependencies"
+
+
+def _make_key(folder: Path | str) -> str:
+    place = os.path.relpath(folder)
+    shown = place if re.fullmatch(r"[A-Za-z0-9_./-]+", place) else f'"{place}"'
+    return f"project: {{path: {shown}, install: false}}"
+
+
+# --- during a solve ------------------------------------------------------------------------------
+
+
+def explain_in_solve(log: str, needs: Sequence[RequirementLine]) -> LockError | None:
+    """Return the error of a solve in which a source could not be built, or None."""
+    if needed := _find_needed_to_build(log, needs):
+        return _explain_needed_framework(*needed, needs, log)
+    failure = read_failure(log)
+    if failure is None:
+        return None
+    folders = [need for need in needs if need.local]
+    named = [need for need in needs if need.name and canonicalize_name(need.name) == failure.name]
+    only = folders if not failure.name and len(folders) == 1 else []
+    need = next(iter(named or only), None)
+    if need is None:
+        return LockError(f"{failure.name or 'a source package'} could not be built: {failure.reason}", log=log,
+                         hint="request releases that have wheels, or remove it")  # fmt: skip
+    if need.origin == PROJECT_FOLDER and need.local:
+        name = need.name or Path(need.local).name
+        return LockError(f"{name} could not be built: {failure.reason}", log=log,
+                         hint=hint_dependencies_alone(need.local))  # fmt: skip
+    shown = need.name or clean(need.text)
+    return LockError(f"{shown} ({need.origin}) could not be built: {failure.reason}", log=log,
+                     hint=f"correct its build, or remove it from {need.origin.partition(' line ')[0]}")  # fmt: skip
+
+
+def _find_needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, str] | None:
+    """Return the source whose build fails, and the framework that it imports.
+
+    uv does not name an editable folder. It is the only folder among the needs.
+    """
+    if named := _NEEDS_TO_BUILD.search(" ".join(log.split())):
+        return str(canonicalize_name(named[1].partition("@")[0])), named[2]
+    imported = _IMPORTED.search(log)
+    folders = [n for n in needs if n.local]
+    if imported is None or len(folders) != 1:
+        return None
+    return folders[0].name or Path(folders[0].local or "").name, imported[1]
+
+
+def _explain_needed_framework(
+    name: str, framework: str, needs: Sequence[RequirementLine], log: str
+) -> LockError:
+    """Return the error for a source whose build imports a framework, which only an environment with the framework can
+    build."""
+    need = next((n for n in needs if name in (n.name, Path(n.local or "").name)), None)
+    what, left_out = name, f"remove {name}"
+    if need and need.local:
+        what = f"{'-e ' if need.editable else ''}{shlex.quote(need.local)}"
+        if need.origin == PROJECT_FOLDER:
+            left_out = f"write {_make_key(need.local)} into gpuenv.yaml"
+    elif need and (need.vcs or " @ " in need.text):
+        what = shlex.quote(need.text)
+    return LockError(
+        f"{name} has no wheel for this Python and platform, and the build of its source imports {framework}", log=log,
+        hint=f"add a page of wheels with --find-links ADDRESS. Or {left_out}, and build it afterwards: "
+        f"gpuenv run -- python -m pip install --no-build-isolation {what}",
+    )  # fmt: skip
+
+
+# --- during an installation ----------------------------------------------------------------------
+
+
+def explain_in_install(log: str, packages: Sequence[LockedPackage]) -> BuildError | None:
+    """Return the error of an installation in which a source could not be built, with its folder, or None."""
+    failure = read_failure(log)
+    if failure is None:
+        return None
+    named = [p for p in packages if canonicalize_name(p.name) == failure.name]
+    folders = [p for p in packages if p.unhashed and p.url.startswith("file:")]
+    only = folders if not failure.name and len(folders) == 1 else []
+    package = next(iter(named or only), None)
+    name = package.name if package else failure.name or "a source"
+    error = BuildError(f"{name} could not be built: {failure.reason}", log=log,
+                       hint=f"correct its build, or remove {name}")  # fmt: skip
+    if package and package in folders:
+        error.folder = unquote(urlsplit(package.url).path)
+    return error
+
+
+# Ratio of unpacked to packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch, TensorFlow
+# and JAX locks of 2026-11). The upper end applies, because a full disk costs more than a warning.
+UNPACKED = 2.3
+
+
+def may_be_here(packages: Sequence[LockedPackage], sources: PackageSources) -> bool:
+    """Return whether uv may be able to install these packages without the network.
+
+    It cannot on a machine's first run, when its cache has no unpacked wheel (in `archive-v*`), without a folder of
+    wheels.
+    """
+    configured = uv_variables(process.environ()).get("UV_FIND_LINKS")
+    local = sources.offline or sources.find_links or configured
+    if local or any(p.url.startswith("file:") for p in packages):
+        return True
+    return _holds_wheels(uv.cache_folder(process.environ())) or _holds_wheels(installer_cache(sources))
+
+
+def _holds_wheels(cache: Path) -> bool:
+    return any(cache.glob("archive-v*/*"))
+
+
+def check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
+    """Raise BuildError if a disk has too little space.
+
+    Wheels are unpacked in the cache and linked into an environment on the same disk. An environment on another disk
+    needs the space again.
+    """
+    while not path.exists():
+        path = path.parent
+    need = packed * ((1 + UNPACKED) if cached else 0)
+    free = shutil.disk_usage(path).free
+    if free < need:
+        raise BuildError(
+            f"{path} has {format_bytes(free)} free; downloading and unpacking needs about {format_bytes(need)}",
+            hint="free space, or choose another disk: --cache-dir DIR and another ENV",
+        )
+
+
+def split(
+    packages: tuple[LockedPackage, ...], sources: PackageSources
+) -> Iterator[tuple[tuple[LockedPackage, ...], bool]]:
+    """Yield the packages in parts, each with whether only folders of wheels are used for it."""
+    if sources.no_index:
+        yield packages, True
+        return
+    names = file_names(sources)
+    there = tuple(p for p in packages if file_name(p) in names)
+    for part, only_files in ((there, True), (tuple(p for p in packages if p not in there), False)):
+        if part:
+            yield part, only_files
+
+
+def file_names(sources: PackageSources) -> frozenset[str]:
+    """Return the names of the files in the folders of wheels, or nothing if the network may be used."""
+    return frozenset(_list_files(sources.find_links)) if sources.offline else frozenset()
+
+
+def _list_files(places: Iterable[str]) -> Iterator[str]:
+    for place in places:
+        if "://" not in place and Path(place).is_dir():
+            yield from os.listdir(place)  # noqa: PTH208  # names alone are wanted
+
+
+def file_name(package: LockedPackage) -> str:
+    """Return the name of a package's file."""
+    return unquote(urlsplit(package.url).path).rpartition("/")[2]

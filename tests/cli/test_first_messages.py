@@ -13,7 +13,7 @@ import pytest
 from rows import rows
 from support.resolve_questions import SHIPPED
 
-from provision.index import pip_config
+from provision.index import places
 from provision.resolve import gpu_named
 from provision.system.files import suggest_fix
 
@@ -190,13 +190,13 @@ UV_LOG = """error: Request failed after 3 retries in 7.4s
     ],
 )
 def test_an_index_that_cannot_be_reached_is_named_with_the_reason(tunnel, reason):
-    error = pip_config._explain_unknown_index(UV_LOG.format(tunnel=tunnel))
+    error = places._explain_unknown_index(UV_LOG.format(tunnel=tunnel))
     assert error.message == f"cannot reach the index https://index.example/simple/packaging/: {reason}"
     assert "PIP_INDEX_URL" in str(error.hint) and error.log is None
 
 
 def test_any_other_failure_of_uv_is_shown_with_its_log():
-    error = pip_config._explain_unknown_index("error: no Python")
+    error = places._explain_unknown_index("error: no Python")
     assert error.message == "uv did not report the default package index" and error.log == "error: no Python"
 
 

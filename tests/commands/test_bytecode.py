@@ -16,7 +16,7 @@ from rows import rows
 from provision.model import LockedPackage
 from provision.system import process
 from provision.verify import drift
-from provision.wheels import bytecode
+from provision.wheels import install
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -48,7 +48,7 @@ def fill(packages, folder):
     (env / ".gpuenv").mkdir(exist_ok=True)
     for source in env.glob("lib/python3.11/site-packages/*.py"):
         py_compile.compile(str(source))
-    bytecode.note_compiled(env, packages)
+    install.note_compiled(env, packages)
 
 
 def wheel_in(env: Path, record: str) -> list[LockedPackage]:
@@ -79,7 +79,7 @@ def test_files_outside_are_not_noted(tmp_path):
 )
 def test_uvs_variable_asks_for_bytecode(environ, yes, monkeypatch):
     monkeypatch.setattr(process, "environ", lambda: environ)
-    assert bytecode.is_compiling() is yes
+    assert install.is_compiling() is yes
 
 
 MARKED = "import pathlib; pathlib.Path('RAN').touch()\n"

@@ -10,7 +10,8 @@ import pytest
 from bundle_site import add_own
 from loopback import Index, serving
 
-from provision.index import uv, uv_config
+from provision.index import uv
+from provision.index.config import uv_variables
 from provision.model import PackageSources
 
 ROOT = Path(__file__).resolve().parents[2] / "provision"
@@ -179,7 +180,7 @@ def test_relative_paths_of_the_user_are_those_of_the_current_folder(stack, gpuen
 
 MAY_NAME_IT = {
     "index/uv.py": 2,
-    "index/pip_config.py": 1,
+    "index/places.py": 1,
 }
 """Where the program's path is asked for: by what starts it, and for its size and date."""
 
@@ -279,22 +280,22 @@ def files(tmp_path):
     ],
 )
 def test_keys_of_uv_toml_become_variables_of_uv(files, text, name, value):
-    assert uv_config.variables(files(user=text)).get(name) == value
-    assert uv_config.variables(files(system=text)).get(name) == value
+    assert uv_variables(files(user=text)).get(name) == value
+    assert uv_variables(files(system=text)).get(name) == value
 
 
 def test_variables_override_the_file_of_the_user_which_overrides_the_system(files):
     environ = files(user='link-mode = "copy"', system='link-mode = "clone"\ncache-dir = "/big"')
-    assert uv_config.variables(environ) == {"UV_LINK_MODE": "copy", "UV_CACHE_DIR": "/big"}
+    assert uv_variables(environ) == {"UV_LINK_MODE": "copy", "UV_CACHE_DIR": "/big"}
     environ["UV_LINK_MODE"] = "symlink"
-    assert uv_config.variables(environ)["UV_LINK_MODE"] == "symlink"
-    assert uv_config.variables(environ | {"UV_NO_CONFIG": "1"}) == {"UV_LINK_MODE": "symlink"}
+    assert uv_variables(environ)["UV_LINK_MODE"] == "symlink"
+    assert uv_variables(environ | {"UV_NO_CONFIG": "1"}) == {"UV_LINK_MODE": "symlink"}
 
 
 def test_a_file_that_uv_config_file_names_replaces_the_others(files, tmp_path):
     (tmp_path / "mine.toml").write_text('cache-dir = "/other"\n')
     environ = files(user='link-mode = "copy"', UV_CONFIG_FILE=str(tmp_path / "mine.toml"))
-    assert uv_config.variables(environ) == {"UV_CACHE_DIR": "/other"}
+    assert uv_variables(environ) == {"UV_CACHE_DIR": "/other"}
 
 
 def test_a_broken_uv_toml_is_named(stack, gpuenv):

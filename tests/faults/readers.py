@@ -28,8 +28,8 @@ from provision.config import target
 from provision.config.file import read_config
 from provision.environment import distributions, registry, state
 from provision.errors import GpuenvError
+from provision.index.config import pip_settings
 from provision.index.http import Response
-from provision.index.pip_config import pip_configuration
 from provision.index.simple_api import parse_project
 from provision.model import (
     Lock,
@@ -247,7 +247,7 @@ def page(data: bytes) -> None:
 
 def pip_conf(data: bytes) -> None:
     path = file("pip.conf", data)
-    pip_configuration({"PIP_CONFIG_FILE": str(path), "HOME": str(FOLDER), "XDG_CONFIG_DIRS": str(FOLDER)})
+    pip_settings({"PIP_CONFIG_FILE": str(path), "HOME": str(FOLDER), "XDG_CONFIG_DIRS": str(FOLDER)})
 
 
 def plain(value: object) -> bytes:

@@ -20,11 +20,10 @@ from rows import rows
 
 from provision.bundle.wheels import build_requires
 from provision.errors import BuildError, LockError
-from provision.index import bounded_archive, connection, download_files
-from provision.index.download_files import FileRequest, download, part
+from provision.index import archives, downloads
+from provision.index.archives import RangeFile, read_local_metadata
+from provision.index.downloads import FileRequest, add_credentials, download, part
 from provision.index.http import Http
-from provision.index.locked_file_addresses import add_credentials
-from provision.index.remote_wheels import RangeFile, read_local_metadata
 
 
 @contextlib.contextmanager
@@ -78,7 +77,7 @@ def wanted(tmp_path, url, size=None, body=None):
 
 
 def test_a_body_that_trickles_ends_at_the_deadline(monkeypatch):
-    monkeypatch.setattr(connection, "LONGEST", 0.3)
+    monkeypatch.setattr("provision.index.http.LONGEST", 0.3)
 
     def respond(handler):
         head(handler, "Content-Length: 1000000")
@@ -111,7 +110,7 @@ def test_a_download_that_trickles_is_given_up(tmp_path):
 
     with answering(respond) as (url, seen), pytest.raises(LockError, match="bytes arrived in"):
         download(Http(timeout=0.15), wanted(tmp_path, url, 1000000), lambda _: None)
-    assert len(seen) == download_files.TRIES
+    assert len(seen) == downloads.TRIES
     assert part(tmp_path / "f").stat().st_size > 0, "the part stays"
 
 
@@ -317,8 +316,8 @@ def bomb(size, method=zipfile.ZIP_DEFLATED, claims=None):
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (bomb(bounded_archive.MOST_TEXT + 1), "bytes unpacked, expected at most"),
-        (bomb(bounded_archive.MOST_TEXT * 8, claims=100), "cannot be decompressed"),
+        (bomb(archives.MOST_TEXT + 1), "bytes unpacked, expected at most"),
+        (bomb(archives.MOST_TEXT * 8, claims=100), "cannot be decompressed"),
         (bomb(1000, zipfile.ZIP_BZIP2), "expected deflate"),
         (bomb(1000, zipfile.ZIP_LZMA), "expected deflate"),
     ],
@@ -359,13 +358,13 @@ def test_build_requirements_are_read_from_a_source_archive(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", [".tar.gz", ".zip"])
 def test_a_pyproject_of_gigabytes_is_refused(tmp_path, suffix):
-    path = sdist(tmp_path, suffix, {"demo-1.0/pyproject.toml": b"\n" * (bounded_archive.MOST_TEXT + 1)})
+    path = sdist(tmp_path, suffix, {"demo-1.0/pyproject.toml": b"\n" * (archives.MOST_TEXT + 1)})
     with pytest.raises(LockError, match=r"pyproject\.toml has \d+ bytes unpacked"):
         build_requires(path)
 
 
 def test_an_archive_that_unpacks_to_gigabytes_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounded_archive, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(archives, "MOST_UNPACKED", 1 << 20)
     path = sdist(tmp_path, ".tar.gz", {"demo-1.0/a": b"\0" * (4 << 20), "demo-1.0/pyproject.toml": b""})
     with pytest.raises(LockError, match="its content has"):
         build_requires(path)

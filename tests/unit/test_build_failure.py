@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from provision.model import PROJECT_FOLDER, LockedPackage, RequirementLine
-from provision.wheels.build_failure import explain_in_install, explain_in_solve, read_failure
+from provision.wheels.uv_install import explain_in_install, explain_in_solve, read_failure
 
 _BACKEND = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 _PROJECT = '[project]\nname = "Detector"\nversion = "7"\n'

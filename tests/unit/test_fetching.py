@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from provision.errors import BuildError, LockError
-from provision.index import download_files
-from provision.index.download_files import FileRequest, download, part
+from provision.index import downloads
+from provision.index.downloads import Addresses, FileRequest, download, part
 from provision.index.http import Http
-from provision.index.locked_file_addresses import Addresses
 from provision.model import LockedPackage
 
 SIZE = 3 << 20
@@ -70,7 +69,7 @@ def server():
 @pytest.fixture
 def fetch(server, tmp_path, monkeypatch):
     """Fetch the file; returns the bytes that were told."""
-    monkeypatch.setattr(download_files.time, "sleep", lambda _: None)
+    monkeypatch.setattr(downloads.time, "sleep", lambda _: None)
 
     def run(*urls, hashes=SHA, size=SIZE):
         told = []
@@ -101,7 +100,7 @@ def test_a_dead_line_is_given_up_and_the_part_stays(server, fetch):
     with pytest.raises(LockError, match=r"cannot read the file: .*ended after 1000 of 3145728") as caught:
         fetch()
     assert caught.value.unreachable and fetch.part.stat().st_size == 1000
-    assert len(server.seen) == 1 + download_files.TRIES
+    assert len(server.seen) == 1 + downloads.TRIES
 
 
 @pytest.mark.parametrize("ranges", [True, False])

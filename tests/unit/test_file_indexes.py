@@ -2,8 +2,8 @@
 
 import pytest
 
+from provision.index.places import indexes_of_files
 from provision.model import LockedPackage, PackageSources
-from provision.wheels.index_of_each_file import FileIndexes
 
 WEB = "https://packages.example/simple"
 WEB_FILE = "https://files.example/ab/plain-1.0-py3-none-any.whl"
@@ -36,44 +36,45 @@ def folder_index(tmp_path, monkeypatch):
 
 
 def asked(tmp_path, *extra, default=WEB, bound=None, **more):
+    """Return the function from packages to their indexes, for these sources."""
     sources = PackageSources(default=default, extra=extra, cache_dir=str(tmp_path / "cache"), **more)
-    return FileIndexes(sources, bound or {})
+    return lambda packages: indexes_of_files(packages, sources, bound or {})
 
 
 def test_a_web_file_comes_from_the_only_web_index(tmp_path, folder_index):
     here = folder_index("../../files/plain-1.0-py3-none-any.whl")
-    assert asked(tmp_path, here).indexes([package(WEB_FILE)]) == {"plain": WEB}
+    assert asked(tmp_path, here)([package(WEB_FILE)]) == {"plain": WEB}
 
 
 def test_a_file_of_a_folder_index_is_on_its_page(tmp_path, folder_index):
     here = folder_index("../../files/plain-1.0-py3-none-any.whl#sha256=00")
     file = (tmp_path / "index" / "files" / "plain-1.0-py3-none-any.whl").as_uri()
-    assert asked(tmp_path, here).indexes([package(file)]) == {"plain": here}
-    assert asked(tmp_path, here).indexes([package(file + "x")]) is None, "no page lists it"
+    assert asked(tmp_path, here)([package(file)]) == {"plain": here}
+    assert asked(tmp_path, here)([package(file + "x")]) is None, "no page lists it"
 
 
 def test_a_file_in_a_folder_of_wheels_comes_from_that_folder(tmp_path, folder_index):
     file = (tmp_path / "wheels" / "plain-1.0-py3-none-any.whl").as_uri()
     places = asked(tmp_path, find_links=(str(tmp_path / "wheels"),))
-    assert places.indexes([package(file)]) == {"plain": (tmp_path / "wheels").as_uri()}
+    assert places([package(file)]) == {"plain": (tmp_path / "wheels").as_uri()}
 
 
 def test_a_file_that_two_places_can_have_is_left_to_uv(tmp_path, folder_index):
     here = folder_index(WEB_FILE)
-    assert asked(tmp_path, here).indexes([package(WEB_FILE)]) is None
+    assert asked(tmp_path, here)([package(WEB_FILE)]) is None
     other = "https://other.example/simple"
-    assert asked(tmp_path, other).indexes([package(WEB_FILE)]) is None
+    assert asked(tmp_path, other)([package(WEB_FILE)]) is None
     pages = asked(tmp_path, find_links=("https://pages.example/torch.html",))
-    assert pages.indexes([package(WEB_FILE)]) is None
+    assert pages([package(WEB_FILE)]) is None
 
 
 def test_a_package_that_is_bound_to_an_index_comes_from_there(tmp_path, folder_index):
     bound = {"plain": "https://other.example/simple"}
     places = asked(tmp_path, bound=bound)
-    found = places.indexes([package(WEB_FILE), package(WEB_FILE, name="free")])
+    found = places([package(WEB_FILE), package(WEB_FILE, name="free")])
     assert found == {**bound, "free": WEB}
 
 
 def test_an_address_with_credentials_is_left_to_uv(tmp_path, folder_index):
     places = asked(tmp_path, default="https://me:word@packages.example/simple")
-    assert places.indexes([package(WEB_FILE)]) is None
+    assert places([package(WEB_FILE)]) is None

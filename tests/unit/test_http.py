@@ -9,7 +9,7 @@ from rows import rows
 
 from provision.cli import exit_codes
 from provision.errors import LockError
-from provision.index import connection
+from provision.index import http
 from provision.system.redaction import redact
 
 
@@ -93,7 +93,7 @@ def test_a_host_that_refuses_is_looked_up_again(web):
     for _ in range(2):
         with pytest.raises(LockError, match="the server refuses the connection"):
             web.get(f"http://localhost:{port}/simple/")
-    assert connection._hosts["localhost", port].until == 0.0
+    assert http._hosts["localhost", port].until == 0.0
 
 
 def test_the_size_of_a_local_file_is_read_without_its_bytes(tmp_path, web):

@@ -11,7 +11,7 @@ import urllib.error
 
 from rows import rows
 
-from provision.index import connection, refusals, uv_failures
+from provision.index import refusals
 from provision.index.refusals import CONDA_CHANNEL, PACKAGE_INDEX, read_error
 
 INDEX = "https://index.example/simple"
@@ -52,7 +52,7 @@ LOGS = [
 def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
     reason, words = STATUSES[code]
     log = f"Failed to download `numpy==2.0`\nHTTP status client error ({code} {reason}) for url ({INDEX}/numpy/)"
-    failure = uv_failures.find_failure(log, {"numpy": INDEX})
+    failure = refusals.find_failure(log, {"numpy": INDEX})
     assert failure is not None
     assert failure.message.startswith(f"the package index {INDEX} {words}")
     assert f"(HTTP {code} {reason})" in failure.message
@@ -74,7 +74,7 @@ def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
 def test_a_page_that_uv_may_not_read_names_index_and_package(hint, words):
     """uv calls such a package missing, and the index only in a hint."""
     log = f"cause: Because jaxlib was not found in the package registry and\nyou require jaxlib\n\nhint: {hint.format(INDEX)}"
-    failure = uv_failures.find_failure(log)
+    failure = refusals.find_failure(log)
     assert failure is not None and failure.message == f"the package index {INDEX} {words}"
     assert failure.address == INDEX and failure.index_unavailable
 
@@ -99,7 +99,7 @@ def test_an_error_of_its_own_keeps_its_text():
     )
     assert (
         "head of the answer"
-        in read_error("http://h/a", connection.DeadlineError("the head of the answer")).message
+        in read_error("http://h/a", refusals.DeadlineError("the head of the answer")).message
     )
 
 

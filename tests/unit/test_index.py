@@ -7,9 +7,9 @@ import pytest
 from index_server import server, web, wheel, zipped  # noqa: F401  # fixtures
 
 from provision.errors import LockError
-from provision.index.remote_wheels import member, metadata, open_wheel, read_local_metadata
+from provision.index.archives import member, metadata, open_wheel, read_local_metadata
 from provision.index.simple_api import File, project_files
-from provision.index.wheel_folders import find_links
+from provision.index.wheel_names import find_links
 
 HTML = """<!DOCTYPE html><html><body><h1>Links</h1>
 <a href="../../files/demo-1.0-py3-none-any.whl#sha256=aa" data-requires-python="&gt;=3.8">demo-1.0-py3-none-any.whl</a>

@@ -8,7 +8,7 @@ from rows import rows
 from provision.diagnose import facts, processes
 from provision.diagnose.lines import Line, read_exceptions
 from provision.errors import UsageError
-from provision.index import uv_failures
+from provision.index import refusals
 from provision.lock import uv_errors
 from provision.report import anonymize
 from provision.requirements import files, poetry
@@ -16,7 +16,7 @@ from provision.requirements.demands import ProjectFiles, SortingRules, read_proj
 from provision.system import loader_cache
 from provision.verify import causes, disk
 from provision.verify.libraries import PythonPaths
-from provision.wheels import build_failure, uv_log
+from provision.wheels import uv_install
 
 
 def seconds(read, text):
@@ -48,12 +48,12 @@ def quietly(read):
 
 
 READERS = {
-    "progress of uv": (uv_log.progress, ("0", "a ", "a -", "- ", " ")),
-    "refusals in a log": (uv_failures.find_failure, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
-    "disks in a log": (uv_failures.find_storage_failure, ("`/a", "'", '"/')),
+    "progress of uv": (uv_install.progress, ("0", "a ", "a -", "- ", " ")),
+    "refusals in a log": (refusals.find_failure, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
+    "disks in a log": (refusals.find_storage_failure, ("`/a", "'", '"/')),
     "packages that no index has": (uv_errors._ABSENT.search, ("x", "a-", "x was not ")),
     "releases without wheels": (uv_errors.find_unusable, ("a==1 ", "has no usable wheels ", "a==1 have no usable wheels ")),
-    "undeclared build requirements": (build_failure._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
+    "undeclared build requirements": (uv_install._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
     "a missing library": (lambda t: causes.explain_loader_message(t, ()), ("lib", "lib-", "liba.so")),
     "a refused setting": (lambda t: causes.explain_setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),
     "a file that the loader refuses": (

@@ -13,12 +13,12 @@ import pytest
 from index_server import web, wheel, zipped  # noqa: F401  # fixtures
 from rows import rows
 
-from provision.index import read_architectures_from_stream
 from provision.profiles.files import dump, read_file
 from provision.profiles.measure import builds, reader
 from provision.profiles.measure.builds import cudnn_rows, torch_rows
 from provision.profiles.measure.reader import Reader
 from provision.profiles.tables import Table
+from provision.system import fatbins
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,57 +30,42 @@ def fatbin(*entries):
         payload = bytes(40)
         header = struct.pack("<HHIQ", kind, 0x101, 64, len(payload)) + bytes(12) + struct.pack("<I", arch)
         body += header + bytes(64 - len(header)) + payload
-    return read_architectures_from_stream.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+    return fatbins.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
 
 
 def test_kernels_are_read_from_fat_binaries():
     library = bytes(1000) + fatbin((2, 70), (2, 90), (1, 90)) + bytes(77) + fatbin((2, 120))
-    found = read_architectures_from_stream.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
-    assert read_architectures_from_stream.from_binaries(found) == "7.0 9.0+PTX 12.0"
+    found = fatbins.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
+    assert fatbins.from_binaries(found) == "7.0 9.0+PTX 12.0"
     assert found.fatbins == 2
-    first = read_architectures_from_stream.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
-    assert read_architectures_from_stream.from_binaries(first) == "7.0 9.0+PTX"
+    first = fatbins.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
+    assert fatbins.from_binaries(first) == "7.0 9.0+PTX"
 
 
 def test_the_magic_alone_is_no_fat_binary():
     for junk in (
-        read_architectures_from_stream.MAGIC,
-        read_architectures_from_stream.MAGIC + bytes(100),
-        read_architectures_from_stream.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
+        fatbins.MAGIC,
+        fatbins.MAGIC + bytes(100),
+        fatbins.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
     ):
-        assert (
-            read_architectures_from_stream.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds
-            == frozenset()
-        )
+        assert fatbins.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds == frozenset()
     half = fatbin((2, 80))[:50]
-    assert (
-        read_architectures_from_stream.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
-    )
+    assert fatbins.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
 
 
 def test_the_magic_across_two_reads_is_seen():
-    library = bytes(read_architectures_from_stream.CHUNK - 2) + fatbin((2, 86))
-    assert (
-        read_architectures_from_stream.from_binaries(
-            read_architectures_from_stream.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
-        )
-        == "8.6"
-    )
+    library = bytes(fatbins.CHUNK - 2) + fatbin((2, 86))
+    assert fatbins.from_binaries(fatbins.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)) == "8.6"
 
 
 def test_reading_ends_with_the_budget():
-    library = bytes(3 * read_architectures_from_stream.CHUNK) + fatbin((2, 86))
-    found = read_architectures_from_stream.read_fatbins(
-        io.BytesIO(library), enough=1, budget=read_architectures_from_stream.CHUNK
-    )
-    assert (found.fatbins, found.read) == (0, read_architectures_from_stream.CHUNK)
+    library = bytes(3 * fatbins.CHUNK) + fatbin((2, 86))
+    found = fatbins.read_fatbins(io.BytesIO(library), enough=1, budget=fatbins.CHUNK)
+    assert (found.fatbins, found.read) == (0, fatbins.CHUNK)
 
 
 def test_kernels_are_read_from_architecture_names():
-    assert (
-        read_architectures_from_stream.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"])
-        == "7.5 9.0a 12.0+PTX"
-    )
+    assert fatbins.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
 
 
 def test_the_cuda_of_a_build_is_read_from_its_machine_code():

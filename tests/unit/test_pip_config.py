@@ -5,8 +5,9 @@ import pytest
 from index_server import server, wheel  # noqa: F401  # fixtures
 
 from provision.errors import LockError
-from provision.index import pip_config
-from provision.index.pip_config import PipConfig, default_index, pip_configuration, pip_files
+from provision.index import places
+from provision.index.config import PipConfig, pip_files, pip_settings
+from provision.index.places import default_index
 
 
 @pytest.fixture
@@ -34,10 +35,10 @@ def test_pip_files_are_read_in_pips_order(tmp_path, home):
     ]
     for n, place in enumerate(places):
         conf(tmp_path / place, f"[global]\nindex-url = https://{n}/simple\ntimeout = 3\n")
-        assert pip_configuration(home).index_url == f"https://{min(n, 3)}/simple"
+        assert pip_settings(home).index_url == f"https://{min(n, 3)}/simple"
     named = home | {"PIP_CONFIG_FILE": str(tmp_path / "named.conf")}
-    assert pip_configuration(named).index_url == "https://4/simple"
-    assert pip_configuration(named | {"PIP_INDEX_URL": "https://env/"}).index_url == "https://env/"
+    assert pip_settings(named).index_url == "https://4/simple"
+    assert pip_settings(named | {"PIP_INDEX_URL": "https://env/"}).index_url == "https://env/"
     files = pip_files(named)
     assert tmp_path / "home/.config/pip/pip.conf" not in files  # PIP_CONFIG_FILE stands for the user's
     assert pip_files(home | {"PIP_CONFIG_FILE": "/dev/null"}) == []
@@ -49,8 +50,8 @@ def test_all_keys_of_a_pip_conf_are_read(tmp_path, home):
         "[global]\nextra_index_url =\n    https://a/simple\n    https://u:p%w@b/simple\nfind-links = /w1 /w2\n"
         "trusted-host = a b:80\ncert = /ca.pem\nproxy = http://p:3128\nno-index = false\n[install]\nno-index = YES\n",
     )
-    assert pip_configuration(home | {"PIP_TRUSTED_HOST": "c"}) == PipConfig(
-        index_url=pip_configuration({**home, "VIRTUAL_ENV": ""}).index_url,
+    assert pip_settings(home | {"PIP_TRUSTED_HOST": "c"}) == PipConfig(
+        index_url=pip_settings({**home, "VIRTUAL_ENV": ""}).index_url,
         extra_index_urls=("https://a/simple", "https://u:p%w@b/simple"),
         find_links=("/w1", "/w2"),
         trusted_hosts=("c",),
@@ -63,7 +64,7 @@ def test_all_keys_of_a_pip_conf_are_read(tmp_path, home):
 def test_a_broken_pip_conf_is_named(tmp_path, home):
     conf(tmp_path / "venv/pip.conf", "index-url = no section\n")
     with pytest.raises(LockError, match=r"venv/pip.conf is not a valid configuration of pip"):
-        pip_configuration(home)
+        pip_settings(home)
 
 
 def test_the_default_index_is_what_is_configured(home):
@@ -84,20 +85,20 @@ def test_where_nothing_is_configured_uv_is_asked_once(server, tmp_path, home, mo
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    pip_config._ask_uv.cache_clear()
+    places._ask_uv.cache_clear()
     try:
         assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
         asked = len(server.seen)
-        pip_config._ask_uv.cache_clear()
+        places._ask_uv.cache_clear()
         assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
         assert len(server.seen) == asked
         (kept,) = (tmp_path / "cache").glob("default-index-*")
         kept.write_bytes(b"\xff no address\n")  # damaged: asked again, and written anew
-        pip_config._ask_uv.cache_clear()
+        places._ask_uv.cache_clear()
         assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
         assert kept.read_text() == f"{server.url}/simple\n"
     finally:
-        pip_config._ask_uv.cache_clear()
+        places._ask_uv.cache_clear()
 
 
 def test_the_kept_default_index_belongs_to_all_that_decided_it(tmp_path, monkeypatch):
@@ -105,7 +106,7 @@ def test_the_kept_default_index_belongs_to_all_that_decided_it(tmp_path, monkeyp
     program.write_bytes(b"one")
     monkeypatch.setattr("provision.index.uv.program", lambda: str(program))
     settings = {"UV_INDEX": "https://a/simple"}
-    keys = [pip_config._digest_settings(s) for s in ({}, settings, {"UV_INDEX": "https://b/simple"})]
+    keys = [places._digest_settings(s) for s in ({}, settings, {"UV_INDEX": "https://b/simple"})]
     program.write_bytes(b"another uv")
-    keys.append(pip_config._digest_settings(settings))
-    assert len(set(keys)) == len(keys) and keys[-1] == pip_config._digest_settings(dict(settings))
+    keys.append(places._digest_settings(settings))
+    assert len(set(keys)) == len(keys) and keys[-1] == places._digest_settings(dict(settings))

@@ -12,7 +12,7 @@ from provision.errors import GpuenvError
 from provision.model import Event
 from provision.show import Screen, progress, show_error, show_event
 from provision.show.progress import Download, Progress, format_duration
-from provision.wheels import uv_log
+from provision.wheels import uv_install
 
 
 class Terminal(io.StringIO):
@@ -194,7 +194,7 @@ def test_the_thread_ends_where_nobody_reads_any_more():
     ],
 )
 def test_the_progress_of_uv_is_bytes(line, read):
-    assert uv_log.progress(line) == read
+    assert uv_install.progress(line) == read
 
 
 @rows(

@@ -11,7 +11,7 @@ from requirements_folder import SHA, STACK, asked, elsewhere, folder, refusal, w
 from provision.cli import exit_codes
 from provision.errors import GpuenvError
 from provision.requirements import imports
-from provision.wheels import requirements_stated_in_source
+from provision.wheels.sdist import parse_python
 
 _WORDS = st.sampled_from(
     [
@@ -151,5 +151,5 @@ def test_a_program_with_such_an_encoding_is_skipped(folder):
     (folder / "other.py").write_text("import numpy\n")
     began = time.process_time()
     assert list(imports.find_imports(folder)) == ["numpy"]
-    assert requirements_stated_in_source.parse_python(source) is None
+    assert parse_python(source) is None
     assert time.process_time() - began < 5

@@ -16,9 +16,9 @@ import pytest
 from elf_files import library
 
 from provision import profiles
-from provision.index import read_architectures_from_stream as kernels
+from provision.index.config import pip_settings
 from provision.index.http import Http
-from provision.index.pip_config import default_index, pip_configuration
+from provision.index.places import default_index
 from provision.profiles import measure
 from provision.profiles.files import dump, read_file
 from provision.profiles.measure import libraries, satellites
@@ -27,6 +27,7 @@ from provision.profiles.measure.reader import Reader, representative
 from provision.profiles.tables import Table
 from provision.system import process
 from provision.system.elf import ElfError, list_unexported, read_defined_symbols, read_undefined_symbols
+from provision.system.fatbins import MAGIC
 
 ROOT = Path(__file__).resolve().parents[2]
 STABLE = ("aoti_torch_abi_version", "torch_call_dispatcher", "_ZN5mylib3runEN5torch6stable6TensorE")
@@ -48,7 +49,7 @@ def fat_binary(*kinds):
         struct.pack("<HHIQ", kind, 0x101, 64, 40) + bytes(12) + struct.pack("<I", arch) + bytes(72)
         for kind, arch in kinds
     )
-    return kernels.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+    return MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
 
 
 @pytest.fixture
@@ -503,7 +504,7 @@ def test_the_shipped_rows_contradict_nothing(known):
 def test_wheels_of_one_release_for_other_pythons_have_the_same_needs(package, version):
     """The row of a release is that of one wheel, for all Pythons and for abi3."""
     environ = process.environ()
-    http = Http(pip_configuration(environ))
+    http = Http(pip_settings(environ))
     made = Reader(http, os.environ.get("GPUENV_INDEX_PYPI") or default_index(environ), None)
     wheels = [w for w in made.wheels(package) if str(w.version) == version and w.platform == "linux-x86_64"]
     read = representative(wheels)

@@ -15,8 +15,7 @@ from rows import rows
 from provision.errors import LockError
 from provision.index.simple_api import File
 from provision.model import LockedPackage, PackageSources
-from provision.wheels.index_metadata_cache import IndexMetadata
-from provision.wheels.read_source_archives import SourceArchives, package_of, read_archive
+from provision.wheels.releases import IndexMetadata, SourceArchives, package_of, read_archive
 
 SETUP = "from setuptools import setup, Extension\n"
 ABOUT = project_packages.about("some", "1.0")
@@ -242,7 +241,7 @@ def test_a_member_that_is_too_large_is_refused(tmp_path, form):
 
 
 def test_an_archive_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("provision.index.bounded_archive.MOST_UNPACKED", 4 << 20)
+    monkeypatch.setattr("provision.index.archives.MOST_UNPACKED", 4 << 20)
     path = tmp_path / "some-1.0.tar.gz"
     big, _ = member("some-1.0/data.bin")
     big.size = 16 << 20
@@ -328,7 +327,7 @@ def test_a_page_is_read_once_in_a_run(index, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fault", ["404", "tampered", "garbage", "truncated"])
 def test_what_cannot_be_fetched_is_missing_and_not_remembered(index, archives, fault, tmp_path, monkeypatch):
-    monkeypatch.setattr("provision.index.download_files.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("provision.index.downloads.time.sleep", lambda _seconds: None)
     file = hold(index)
     listed = archives.listed("some")
     index.faults[file] = fault
@@ -339,8 +338,8 @@ def test_what_cannot_be_fetched_is_missing_and_not_remembered(index, archives, f
 
 
 def test_an_archive_above_the_limit_is_not_fetched(index, archives, monkeypatch):
-    monkeypatch.setattr("provision.wheels.read_source_archives.MOST_ARCHIVE", 100)
-    monkeypatch.setattr("provision.index.download_files.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("provision.wheels.releases.MOST_ARCHIVE", 100)
+    monkeypatch.setattr("provision.index.downloads.time.sleep", lambda _seconds: None)
     hold(index, files={"PKG-INFO": ABOUT, "data": bytes(range(256)) * 40})
     (listed,) = archives.listed("some")
     assert listed.size is None and archives.describe([listed]) == {}

@@ -10,8 +10,9 @@ from packaging.requirements import Requirement
 from resolve_questions import R580, SHIPPED, ask
 from rows import rows
 
+from provision.index.config import pip_settings
 from provision.index.http import Http
-from provision.index.pip_config import default_index, pip_configuration
+from provision.index.places import default_index
 from provision.model import RequirementLine
 from provision.profiles.measure.reader import Reader
 from provision.system import process
@@ -125,7 +126,7 @@ def test_every_compiler_row_is_of_a_release_of_the_toolkit():
 def test_the_newest_gcc_is_what_the_header_of_that_cuda_takes(cuda):
     (row,) = [c for c in SHIPPED.compilers if c.cuda == cuda]
     environ = process.environ()
-    http = Http(pip_configuration(environ))
+    http = Http(pip_settings(environ))
     index = os.environ.get("GPUENV_INDEX_PYPI") or default_index(environ)
     wheels = Reader(http, index, None).wheels("nvidia-cuda-crt")  # 130 kB each
     wheel = next(w for w in wheels if str(w.version).startswith(f"{cuda}.") and w.platform == "linux-x86_64")

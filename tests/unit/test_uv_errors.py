@@ -5,7 +5,7 @@ from rows import rows
 from provision.lock.uv_errors import explain, find_missing_wheel, find_unusable
 from provision.model import PackageSources, RequirementLine
 from provision.system.process import Finished
-from provision.wheels.read_source_archives import SourceArchives
+from provision.wheels.releases import SourceArchives
 
 
 @rows(

@@ -18,8 +18,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from ... import model
-from ...index.bounded_archive import MOST_LIBRARY, read_member
-from ...index.read_architectures_from_stream import (
+from ...index.archives import MOST_LIBRARY, member, read_member
+from ...system.fatbins import (
     ELF,
     PTX,
     FatBinaries,
@@ -31,7 +31,6 @@ from ...index.read_architectures_from_stream import (
     read_fatbins,
     read_nvidia_folders,
 )
-from ...index.remote_wheels import member
 from .libraries import cuda_majors, cudnn_majors, measure_libraries
 from .reader import (
     GPU_NAMES,

@@ -11,9 +11,9 @@ import re
 import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
-from ...index.bounded_archive import DAMAGED
-from ...index.read_architectures_from_stream import read_fatbins
+from ...index.archives import DAMAGED
 from ...system.elf import Elf, ElfError, parse, read_undefined_symbols
+from ...system.fatbins import read_fatbins
 
 if TYPE_CHECKING:
     import zipfile

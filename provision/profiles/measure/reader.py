@@ -24,10 +24,10 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from ...errors import GpuenvError, LockError
+from ...index.archives import open_wheel, read_metadata
 from ...index.http import AT_ONCE, Http
-from ...index.markers_and_tags_of_platform import CPYTHON, markers_of
-from ...index.remote_wheels import open_wheel, read_metadata
 from ...index.simple_api import File, project_files
+from ...index.wheel_names import CPYTHON, markers_of
 from ...model import PLATFORMS
 from ...system import trust
 from ...system.redaction import redact

@@ -22,11 +22,11 @@ from packaging.version import InvalidVersion, Version
 
 from ... import model
 from ...errors import LockError
-from ...index.bounded_archive import DAMAGED, read_of_sdist
-from ...index.read_architectures_from_stream import FatBinaries, from_binaries
+from ...index.archives import DAMAGED, read_of_sdist
 from ...index.simple_api import File
 from ...system import untrusted
 from ...system.elf import ElfError, read_elf
+from ...system.fatbins import FatBinaries, from_binaries
 from .libraries import (
     LIBRARY,
     NVIDIA,

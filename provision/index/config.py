@@ -1,20 +1,17 @@
-"""Reads the configuration of uv: uv.toml of user and system, and UV_* variables.
-
-uv itself never searches for a configuration, because it would find the files of the current folder and its parents.
-Only the settings listed here apply. File names and precedence are those of uv's documentation, "Configuration files":
-the environment, then the user's file, then the system's. UV_CONFIG_FILE replaces both files, and UV_NO_CONFIG ignores
-them.
-"""
+"""Reads the configuration of pip and uv: their files, their variables and the default index."""
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import LockError
+from ..model import PYTORCH_INDEX_PACKAGES, LockedPackage, PackageSources, Plan
 from ..system import trust
 
 _TEXTS = {
@@ -57,7 +54,7 @@ _LISTS_OF_PATHS = dict.fromkeys(
 _TRUE = ("1", "true", "yes", "on", "y", "t")
 
 
-def variables(environ: Mapping[str, str]) -> dict[str, str]:
+def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return uv's settings as its variables, with relative paths resolved.
 
     Raises LockError with the name of an unreadable file.
@@ -72,18 +69,18 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
     return settings | {name: _resolve(name, value) for name, value in named.items() if value}
 
 
-def default_index(settings: Mapping[str, str]) -> str | None:
+def uv_default(settings: Mapping[str, str]) -> str | None:
     """Return the address of uv's default index, without a name before it ("mine=https://...")."""
     index = settings.get("UV_DEFAULT_INDEX") or settings.get("UV_INDEX_URL")
-    return address(index) if index else None
+    return without_name(index) if index else None
 
 
-def extra_indexes(settings: Mapping[str, str]) -> tuple[str, ...]:
+def uv_extra(settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return uv's other indexes in uv's form, with names."""
     return tuple(" ".join(settings.get(name, "") for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL")).split())
 
 
-def address(index: str) -> str:
+def without_name(index: str) -> str:
     """Return the address in "[NAME=]ADDRESS"."""
     return re.sub(r"^[\w.-]+=", "", index)
 
@@ -189,3 +186,136 @@ def _resolve(name: str, value: str) -> str:
 
 def _resolve_place(place: str, folder: Path) -> str:
     return place if "://" in place else str(folder / place)
+
+
+_KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy", "no-index", "timeout",
+         "default-timeout")  # fmt: skip
+_PIP_TRUE = ("1", "true", "yes", "on", "y", "t")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipConfig:
+    """pip's settings for the sources of packages.
+
+    URLs are as written, with credentials. Show them only after `redact`.
+    """
+
+    index_url: str | None = None
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    trusted_hosts: tuple[str, ...] = ()
+    cert: str | None = None
+    proxy: str | None = None
+    no_index: bool = False
+    timeout: float | None = None
+
+
+def pip_files(environ: Mapping[str, str]) -> list[Path]:
+    """Return the configuration files of pip, weakest first, including missing ones."""
+    named = environ.get("PIP_CONFIG_FILE")
+    if named == os.devnull:
+        return []
+    home = Path(environ.get("HOME") or Path.home())
+    dirs = (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)
+    files = [Path(d) / "pip" / "pip.conf" for d in dirs if d] + [Path("/etc/pip.conf")]
+    if not (named and Path(named).exists()):
+        user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+        files += [home / ".pip" / "pip.conf", user / "pip" / "pip.conf"]
+    if venv := environ.get("VIRTUAL_ENV"):
+        files.append(Path(venv) / "pip.conf")
+    return files + ([Path(named)] if named else [])
+
+
+def parse_pip_conf(text: str) -> dict[str, dict[str, str]]:
+    """Return the sections of a pip.conf. Keys have the names of pip's options. Raises ValueError."""
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(text)
+    except configparser.Error as e:
+        raise ValueError(str(e).replace("\n", " ")) from e
+    return {s: {k.replace("_", "-"): v for k, v in parser.items(s)} for s in parser.sections()}
+
+
+def pip_settings(environ: Mapping[str, str]) -> PipConfig:
+    """Return pip's configuration for `pip install`. Raises LockError with the name of an invalid file."""
+    options: dict[str, dict[str, str]] = {"global": {}, "install": {}}
+    for path in pip_files(environ):
+        try:
+            data = trust.read_configuration(path, named=str(path) == environ.get("PIP_CONFIG_FILE"))
+            sections = parse_pip_conf(data.decode()) if data else {}
+        except (OSError, ValueError) as e:
+            raise LockError(
+                f"{path} is not a valid configuration of pip: {e}",
+                hint="correct or move the file; pip reads it too",
+            ) from e
+        for section, values in options.items():
+            values.update(sections.get(section, {}))
+    merged = {**options["global"], **options["install"]}
+    for key in _KEYS:
+        if value := environ.get("PIP_" + key.upper().replace("-", "_")):
+            merged[key] = value
+    return PipConfig(
+        index_url=merged.get("index-url") or None,
+        extra_index_urls=tuple(merged.get("extra-index-url", "").split()),
+        find_links=tuple(merged.get("find-links", "").split()),
+        trusted_hosts=tuple(merged.get("trusted-host", "").split()),
+        cert=merged.get("cert") or None,
+        proxy=merged.get("proxy") or None,
+        no_index=merged.get("no-index", "").strip().lower() in _PIP_TRUE,
+        timeout=_parse_seconds(merged.get("timeout") or merged.get("default-timeout")),
+    )
+
+
+def _parse_seconds(text: str | None) -> float | None:
+    """Return a time-out as pip reads it, or None for an invalid one, which pip reports itself."""
+    try:
+        seconds = float(text or 0)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < 1e6 else None
+
+
+def own_cache(sources: PackageSources) -> Path:
+    """Return gpuenv's own cache, beside the installer's."""
+    import platformdirs
+
+    return trust.settle_cache(Path(sources.cache_dir or platformdirs.user_cache_dir("gpuenv")))
+
+
+# Wheels are below /whl and, for one build, below its local label: /whl/cu128, /whl/cpu, /whl/nightly/cu130.
+_PLACE = re.compile(r"(/whl(?:/nightly)?)(?:/(?:cu\d+|cpu|xpu|rocm[\d.]+))?/?$")
+
+
+def is_pytorch(url: str, base: str = "") -> bool:
+    """Return whether an address belongs to the PyTorch index or a mirror: below `base`, or with the same layout."""
+    plain = url.partition("?")[0].rstrip("/")
+    return bool(_PLACE.search(plain)) or bool(base and f"{plain}/".startswith(base.rstrip("/") + "/"))
+
+
+def pytorch_base(url: str) -> str:
+    """Return the address that is the parent of every build's address."""
+    return _PLACE.sub(r"\1", url.rstrip("/"))
+
+
+def pytorch_packages(plan: Plan) -> tuple[str, ...]:
+    """Return the packages that a plan takes from the PyTorch index, if any."""
+    return PYTORCH_INDEX_PACKAGES if any(b.index == "pytorch" for b in plan.builds) else ()
+
+
+def pytorch_address(base: str, plan: Plan) -> str:
+    """Return the address of a plan's builds. The pages of one local label list no other builds."""
+    pins = [r for b in plan.builds if b.index == "pytorch" for r in b.requirements]
+    local = next((r.partition("+")[2] for r in pins if r.startswith("torch===")), "")
+    return f"{base.rstrip('/')}/{local}" if local else base
+
+
+def split_pytorch(
+    packages: tuple[LockedPackage, ...], plan: Plan
+) -> tuple[tuple[LockedPackage, ...], tuple[LockedPackage, ...]]:
+    """Return a lock's packages of the PyTorch index, and all others.
+
+    A package from a folder of wheels is one of the others.
+    """
+    names = pytorch_packages(plan)
+    theirs = tuple(p for p in packages if p.name in names and p.index is not None)
+    return theirs, tuple(p for p in packages if p not in theirs)

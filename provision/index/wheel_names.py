@@ -1,20 +1,89 @@
-"""Reads the builds that a wheel is compiled for from its file name.
-
-A page in profiles/indexes.yaml has the rule for its names.
-"""
+"""What names of wheels say: their version, tags and builds. This module imports no HTTP, because every plan uses it."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
+from provision import model
+
+from ..errors import LockError
 from ..model import BuiltFor, CxxAbi, WheelGlibc, WheelPage
+from ..system import grants, process
+
+CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython", "extra": ""}
+_SYSTEMS = {
+    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
+}
+_OLD_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+
+
+def markers_of(platform: str) -> dict[str, str]:
+    """Return the variables that a platform decides ("linux-x86_64"). For a system without builds, return only the
+    machine."""
+    system, _, machine = platform.partition("-")
+    return {**_SYSTEMS.get(system, {}), "platform_machine": "AMD64" if system == "windows" else machine}
+
+
+def wheel_tags(python: str, platform: str, glibc: str | None) -> list[Tag]:
+    """Return the tags that CPython of a minor version ("3.12") supports on a platform with a glibc, best first."""
+    kind, _, machine = platform.partition("-")
+    platforms = ["win_amd64"] if kind == "windows" else _manylinux(glibc or "2.17", machine)
+    parts = tuple(int(p) for p in python.split("."))
+    interpreter = "cp" + "".join(map(str, parts))
+    return [*cpython_tags(parts, platforms=platforms), *compatible_tags(parts, interpreter, platforms)]
+
+
+def _manylinux(glibc: str, machine: str) -> list[str]:
+    tags = []
+    for minor in range(int(glibc.split(".")[1]), min(_OLD_TAGS) - 1, -1):
+        tags.append(f"manylinux_2_{minor}_{machine}")
+        if minor in _OLD_TAGS:
+            tags.append(f"{_OLD_TAGS[minor]}_{machine}")
+    return [*tags, f"linux_{machine}"]
+
+
+def find_links(places: Sequence[str | Path]) -> tuple[model.AvailableWheel, ...]:
+    """Return the wheels in folders (or wheel files) on disk, sorted by file name. Other files are ignored.
+
+    Raises LockError for a folder that does not exist.
+    """
+    wheels: list[model.AvailableWheel] = []
+    for place in places:
+        path = Path(str(place).removeprefix("file://"))
+        if not path.exists():
+            raise LockError(
+                f"the folder of wheels {path} does not exist", hint="check --find-links and pip.conf"
+            )
+        files = sorted(path.glob("*.whl")) if path.is_dir() else [path]
+        wheels += filter(None, (parse_wheel_name(f.name, f.resolve().as_uri()) for f in files))
+    return tuple(wheels)
+
+
+def parse_wheel_name(filename: str, url: str) -> model.AvailableWheel | None:
+    """Return a wheel by its file name, or None for a name that is not a wheel's."""
+    try:
+        name, version, _, tags = parse_wheel_filename(filename)
+    except InvalidWheelFilename:
+        return None
+    return model.AvailableWheel(
+        name=canonicalize_name(name), version=str(version), url=url, tags=tuple(sorted(map(str, tags)))
+    )
+
+
+def expand_address(package: model.LockedPackage) -> str:
+    """Return a package's address with the values of its variables. Raises GrantError, MissingVariableError."""
+    return grants.expand(package.url, f"the lock's address of {package.name}", process.environ())
+
 
 _FIELDS = {
     "minor": r"(?P<minor>\d+\.\d+)",
