@@ -60,7 +60,7 @@ def read(argv: Sequence[str]) -> CommandWords:
         return CommandWords(argv[:dashes], argv[dashes + 1 :])
     if at >= len(argv):
         return CommandWords(argv, None)
-    from ..commands.default_env import is_environment
+    from ..config.env import is_environment
 
     if not is_environment(argv[at]):
         return CommandWords(argv[:at], argv[at:])
@@ -84,7 +84,7 @@ def find_python_options(words: CommandWords) -> list[str]:
 
 def _as_path(word: str) -> str:
     """Return `./torch` as an absolute path. Path would shorten it to `torch`, which is a framework too."""
-    from ..commands.framework_in_place_of_path import find_framework
+    from ..config.options import find_framework
 
     return str(Path.cwd() / word) if word.startswith("./") and find_framework(word[2:]) else word
 

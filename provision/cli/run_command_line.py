@@ -135,10 +135,10 @@ def _end_with_signals() -> None:
 
 def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
     """Show what an interrupted run left: as text, or as the one document of `--json`."""
-    from ..commands import interruption_message
+    from ..environment import interrupted
 
     screen.rest()
-    left = interruption_message.describe_remains()
+    left = interrupted.describe_remains()
     if screen.json:
         show.show_error(screen, GpuenvError(f"{word}; {left.text}", hint=left.hint), code)
     else:
@@ -162,7 +162,7 @@ def _as_usage_error(error: Exception, words: argument_order.CommandWords) -> Usa
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "gpuenv"
-    from ..commands.framework_in_place_of_path import suggest_options
+    from ..config.options import suggest_options
 
     for pattern, words_of_gpuenv in _OF_TYPER:
         message = re.sub(pattern, words_of_gpuenv, message)

@@ -14,7 +14,7 @@ from ..config.file import CONFIG_NAME
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
 from ..model.declare import argument
-from .package_edit import EditOptions, PackageEdit, apply_edit
+from .edit import EditOptions, PackageEdit, apply_edit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from .. import bundle as stage
 from ..config import options as where
-from ..config.options import Choices
-from ..environment import place
+from ..config.env import note_project
+from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets
+from ..environment import interrupted, place
 from ..errors import UsageError
 from ..model import Bundle, Emit, Event, Fleet, Plan, Preview, drop_event
 from ..model.declare import argument, group, option
-from . import bundle_lock, interruption_message, lock_fleet_for_bundle, target_option
+from . import bundle_lock, lock_fleet_for_bundle
 from .bundle_writer import BundleWriter
-from .default_env import note_project
 from .lock_fleet_for_bundle import LocksForBundle
 
 
@@ -27,8 +27,8 @@ class BundleOptions:
     dry_run: bool = option(False, help="Show what would be done, without changes.")
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     allow_md5: bool = option(False, help="conda: accept packages that have only an MD5 hash.")
-    targets: list[Path] = target_option.declare_targets()
-    choices: Choices = group(Choices, without=target_option.NOT_SHARED)
+    targets: list[Path] = declare_targets()
+    choices: Choices = group(Choices, without=NOT_SHARED)
 
 
 def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | Fleet | Preview:
@@ -53,7 +53,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
         if not isinstance(locks, LocksForBundle):
             return locks
         writer = BundleWriter(folder, before, locks.locks, emit, locks.unserved)
-        with interruption_message.describe_by(writer.remains):
+        with interrupted.describe_by(writer.remains):
             manifest = writer.write()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     step = f"gpuenv create ENV --bundle {shown}  # on the target; {shown}/{stage.README} describes how to install gpuenv there"
@@ -65,7 +65,7 @@ def _find_locks(
     options: BundleOptions, folder: Path, before: Bundle | None, emit: Emit
 ) -> LocksForBundle | Plan | Fleet:
     """Return the lock of the one target, or those of several. Raises UsageError, LockError."""
-    choices = target_option.apply_single_target(options.choices, options.targets)
+    choices = apply_single_target(options.choices, options.targets)
     if choices is None:
         if options.lock:
             raise UsageError(

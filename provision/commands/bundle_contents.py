@@ -17,12 +17,12 @@ from ..conda import engine as conda
 from ..detect import find_python
 from ..errors import BuildError, LockError
 from ..index.downloads import digests
+from ..lock import needs
 from ..lock.archives import without_builds
 from ..lock.pinned import lock_plan
 from ..model import Bundle, BundlePython, Emit, Event, Lock, LockedPackage, drop_event
 from ..wheels.install import refuse_builds
 from ..wheels.uv_install import format_unhashed
-from . import missing_library_warnings
 from .bundle_lock import LockForBundle
 from .package_paths_and_download_addresses import BundledPackages, get_bundle_path
 
@@ -73,7 +73,7 @@ class BundleContents:
 
     def warn_of_missing_libraries(self) -> None:
         """Warn about system libraries that packages of the lock need."""
-        missing_library_warnings.MissingLibraries(
+        needs.MissingLibraries(
             self.emit, self.lock, self.locked.choices, self.locked.sources, [self.folder / "wheels"]
         ).warn()
 

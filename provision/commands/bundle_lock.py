@@ -16,6 +16,8 @@ from ..config.options import Choices
 from ..config.project import locate_project_file
 from ..config.sources import read_sources
 from ..config.target import read_target
+from ..lock.accept import read_lock, virtual_packages
+from ..lock.context import get_locking, judge_request
 from ..model import (
     Bundle,
     Emit,
@@ -28,8 +30,6 @@ from ..model import (
     make_lock_name,
 )
 from .existing_lock import solve_or_read_lock
-from .lock_acceptance import read_lock, virtual_packages
-from .read_request import get_locking, judge_request
 
 # Options that name neither a target nor a build.
 _BESIDE = (
@@ -128,7 +128,7 @@ def _fresh(emit: Emit, choices: Choices, options_digest: str, *, allow_md5: bool
         return plan
     return LockForBundle(
         lock=dataclasses.replace(lock, plan=plan), sources=context.sources, profiles=context.profiles,
-        choices=choices, options_digest=options_digest, virtual=virtual_packages(context, choices),
+        choices=choices, options_digest=options_digest, virtual=virtual_packages(context),
     )  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from ..config import options as where
 from ..config.options import Choices
 from ..errors import LockError
 from ..fleet.classes import is_same_class
+from ..lock.accept import check_lock
+from ..lock.context import described_target
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Target
 from ..wheels import pylock
-from .lock_acceptance import check_lock
 from .package_paths_and_download_addresses import get_bundle_path
-from .read_request import described_target
 
 _PARTS = ("driver", "gpus", "context", "hardware", "environment")
 

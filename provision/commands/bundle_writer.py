@@ -12,6 +12,7 @@ from pathlib import Path
 from .. import __version__, bundle as stage, profiles
 from ..bundle import wheels
 from ..bundle.files import Item, bytes_there, collect, needed
+from ..environment import interrupted
 from ..errors import BuildError
 from ..lock.formats import locking
 from ..model import (
@@ -26,7 +27,6 @@ from ..model import (
     format_bytes,
 )
 from ..system.files import write_file
-from . import interruption_message
 from .bundle_contents import BundleContents, BundlePythons, merge_items
 from .bundle_lock import LockForBundle, one_of_each_platform
 from .package_paths_and_download_addresses import BundledPackages, solve_own_packages
@@ -66,16 +66,16 @@ class BundleWriter:
         paths += chain.from_iterable(one.channel_files() for one in contents)
         return self._finish(begun, paths, self._archives(minors))
 
-    def remains(self) -> interruption_message.RunRemains:
+    def remains(self) -> interrupted.RunRemains:
         """Return what an interrupted run left in the folder."""
         name = f"{self.folder.name}/"
         if not self.planned:
-            return interruption_message.RunRemains(text=f"no file was fetched into {name} by this run")
+            return interrupted.RunRemains(text=f"no file was fetched into {name} by this run")
         if all(item.wanted.size for item in self.planned):
             there = format_part(bytes_there(self.planned), sum(i.wanted.size or 0 for i in self.planned))
         else:  # an index without sizes
             there = f"{sum(i.wanted.path.is_file() for i in self.planned)} of {len(self.planned)} files"
-        return interruption_message.RunRemains(
+        return interrupted.RunRemains(
             text=f"{there} in {name}", hint="run the same command again to continue"
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import options as where, rows
+from ..config.env import choose_env_to_read
 from ..environment import place
 from ..environment.place import locate_environment
 from ..errors import UsageError
@@ -15,7 +16,6 @@ from ..model import Emit, NodeVerdict
 from ..system import trust
 from ..verify import begin, judge_node, shorten_line
 from ..wheels.pylock import read_in
-from .default_env import choose_env_to_read
 from .run_verification import make_lock_reader, make_options, run_verification
 from .verdict_inputs import explain_no_gpu
 

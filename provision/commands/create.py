@@ -12,9 +12,9 @@ from .create_options import CreateOptions
 def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
     """Build an environment that fits this machine, and prove it. With `dry_run` return the plan."""
     from ..config import options as where, record
+    from ..config.env import choose_env_to_change
+    from ..config.options import refuse_framework_as_path
     from . import up_to_date
-    from .default_env import choose_env_to_change
-    from .framework_in_place_of_path import refuse_framework_as_path
 
     if options.locked and options.frozen:
         raise UsageError(

@@ -14,9 +14,19 @@ from ..config import options as where, project as inproject, record, request, ro
 from ..config.grants import read_user_grants
 from ..config.options import Choices
 from ..config.sources import read_locked_sources
-from ..environment import compare_locks, describe_changes, manager, place, registry, state, venv
+from ..environment import compare_locks, describe_changes, interrupted, manager, place, registry, state, venv
 from ..errors import BuildError, ResolveError, UsageError
 from ..index.places import name_configured
+from ..lock.accept import accept_lock, name_hosts
+from ..lock.context import (
+    RECREATE,
+    get_locking,
+    is_kept,
+    judge_request,
+    read_same_stack_request,
+    refuse_idle_gpu,
+    refuse_other_stack,
+)
 from ..model import (
     CreateResult,
     Emit,
@@ -30,11 +40,10 @@ from ..model import (
 )
 from ..system.scratch import make_scratch
 from ..wheels import pylock
-from . import create_from_bundle, interruption_message, keep_device_cuda_and_python, read_request
-from .build_transaction import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
+from . import create_from_bundle
+from .build import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
 from .create_options import CreateOptions
 from .existing_lock import list_watched_files, renew_project_lock, require_lock, solve_or_read_lock
-from .lock_acceptance import accept_lock, name_hosts
 from .preview_changes import foresee, read_lock_inside
 from .resolve import add_notes, explain_cpu_choice
 from .up_to_date import finish_creation, make_record
@@ -55,12 +64,12 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
     if how.lock is None or choices.target:
         choices = inproject.apply_project(choices)
     choices = dataclasses.replace(choices, manager=find_lock_manager(how.lock, choices.manager))
-    read_request.get_locking(choices).require()
+    get_locking(choices).require()
     if how.dry_run:
         return _preview(emit, env, choices, how)
     with place.lock_place(env, emit, wait=True):
         place.recover(env)
-        with interruption_message.describe_by(interruption_message.remember_state(env).look):
+        with interrupted.describe_by(interrupted.remember_state(env).look):
             if how.recreate or not place.made_by_gpuenv(env):
                 return _build_new(emit, env, choices, how)
             lock = require_lock(env, choices, how, emit)
@@ -71,7 +80,7 @@ def _preview(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Pla
     """Return the plan, and emit what `create` would install. No source code runs."""
     lock = require_lock(env, choices, how, emit)
     if lock is None:
-        context = read_request.judge_request(choices, emit, reading=True)
+        context = judge_request(choices, emit, reading=True)
         plan, lock = solve_or_read_lock(
             context, choices, emit, read_lock_inside(env), allow_md5=how.allow_md5
         )
@@ -145,7 +154,7 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
     refusal = f"{env} ({words}) was built with other options"
     return UsageError(
         f"{refusal}: {'; '.join(differ)}" if differ and old else refusal,
-        hint=keep_device_cuda_and_python.RECREATE,
+        hint=RECREATE,
     )
 
 
@@ -190,12 +199,10 @@ def _job(
     if fixed_lock is None:
         note: tuple[str, ...] = ()
         if old:
-            context = keep_device_cuda_and_python.read_same_stack_request(
-                choices, old.plan, lambda c: read_request.judge_request(c, emit)
-            )
+            context = read_same_stack_request(choices, old.plan, emit)
         else:
-            context = read_request.judge_request(choices, emit)
-            keep_device_cuda_and_python.refuse_idle_gpu(env, choices, context)
+            context = judge_request(choices, emit)
+            refuse_idle_gpu(env, choices, context)
             note = _announce(context, choices, emit)
         plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=how.allow_md5)
         if lock is None:
@@ -260,9 +267,7 @@ def _can_change_in_place(env: Path, choices: Choices, before: dict[str, Any], wa
         return False
     old, new, plan = before["choices"], wanted["choices"], state.read_plan(env)
     differs = record.list_differing(before, wanted)
-    differs -= {
-        k for k in ("device", "cuda", "python") if keep_device_cuda_and_python.is_kept(plan, k, new.get(k))
-    }
+    differs -= {k for k in ("device", "cuda", "python") if is_kept(plan, k, new.get(k))}
     if choices.config and _names(old) == _names(new):
         differs.discard("framework")
     return differs <= _MOVES
@@ -281,7 +286,7 @@ def change_in_place(
     job = _job(emit, env, choices, how, lock, old)
     if isinstance(job, CreateResult):
         return job
-    keep_device_cuda_and_python.refuse_other_stack(env, old.plan, job.lock.plan)
+    refuse_other_stack(env, old.plan, job.lock.plan)
     changed = describe_changes(old, job.lock)
     note = f"updating the environment in place: {', '.join(changed)}" if changed else "nothing to install"
     emit(Event(kind="note", stage="build", text=note))

@@ -10,7 +10,7 @@ from ..config.edit import drop_packages, parse_package_name
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event, normalize_name
 from ..model.declare import argument
-from .package_edit import EditOptions, PackageEdit, apply_edit
+from .edit import EditOptions, PackageEdit, apply_edit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,15 +17,21 @@ from ..config.project import find_project_folder
 from ..config.sources import is_current
 from ..environment import place, state
 from ..errors import LockError, OtherPlatformError, ResolveError
+from ..lock.accept import accept_lock, check_lock, read_lock, virtual_packages
+from ..lock.context import (
+    apply_target,
+    explain_unfit,
+    get_locking,
+    is_kept,
+    judge_request,
+    read_same_stack_request,
+)
 from ..lock.formats import locking
 from ..lock.update import solve_like
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..wheels import pylock
-from . import keep_device_cuda_and_python
 from .create_options import CreateOptions
-from .lock_acceptance import accept_lock, check_lock, read_lock, virtual_packages
 from .lock_one_target import list_differences, lock_name
-from .read_request import get_locking, judge_request
 
 Write = Callable[[Lock], None]
 
@@ -86,7 +92,7 @@ def renew_project_lock(choices: Choices, context: RequestContext, lock: Lock, em
         emit(Event(kind="warning", stage="lock", text=text))
         return False
     changed = list_differences(old, lock)
-    get_locking(choices).write_lock(find_project_folder() / name, lock, virtual_packages(context, choices))
+    get_locking(choices).write_lock(find_project_folder() / name, lock, virtual_packages(context))
     emit(
         Event(
             kind="note", stage="lock", text=f"{name} is renewed: {', '.join(changed) or 'the same packages'}"
@@ -114,7 +120,7 @@ def _unfit(lock: Lock, choices: Choices, context: RequestContext) -> str | None:
     """Return why a lock does not fit the requested target, or None if it fits."""
     if lock.plan.device != context.request.device:
         return f"it is for {lock.plan.device}, but {context.request.device} is needed on this machine"
-    if why := keep_device_cuda_and_python.explain_unfit(lock.plan, choices):
+    if why := explain_unfit(lock.plan, choices):
         return why
     if choices.elsewhere and lock.plan.platform != context.target.platform:
         return f"it is for {lock.plan.platform}, not {context.target.platform}"
@@ -176,11 +182,11 @@ def with_packages(
     before = _for_all(env_choices, project_lock)
     now = inproject.apply_project(before)
     now = dataclasses.replace(now, with_=chosen(now.with_))
-    context = _judged(now, project_lock, env_lock, lambda c: judge_request(c, emit))
+    context = _judged(now, project_lock, env_lock, emit)
     plan, new_lock = solve_like(context, now, emit, project_lock or env_lock)
     if new_lock is None:
         raise ResolveError(f"{change} no build fits", hint=plan.hint)
-    path, virtual = find_project_folder() / lock_name(now), virtual_packages(context, now)
+    path, virtual = find_project_folder() / lock_name(now), virtual_packages(context)
     return SolvedRequest(
         lock=new_lock,
         choices=before,
@@ -205,15 +211,13 @@ def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
     return plain if same else record.without_own_packages(plain)
 
 
-def _judged(
-    now: Choices, lock: Lock | None, env_lock: Lock | None, judge: keep_device_cuda_and_python.Judge
-) -> RequestContext:
+def _judged(now: Choices, lock: Lock | None, env_lock: Lock | None, emit: Emit) -> RequestContext:
     """Return the request for the lock's own target, otherwise for that of the environment, otherwise of the
     options."""
     if lock and not now.target_name:
-        return judge(_at_lock(now, lock))
+        return judge_request(_at_lock(now, lock), emit)
     near = lock or env_lock
-    return keep_device_cuda_and_python.read_same_stack_request(now, near.plan, judge) if near else judge(now)
+    return read_same_stack_request(now, near.plan, emit) if near else judge_request(now, emit)
 
 
 # --- lock of create ------------------------------------------------------------------------------
@@ -291,9 +295,7 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
 def _fits_options(lock: Lock, choices: Choices) -> bool:
     """Return whether the requested device, CUDA and Python are those of the lock."""
     named = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
-    return all(
-        keep_device_cuda_and_python.is_kept(lock.plan, option, value) for option, value in named.items()
-    )
+    return all(is_kept(lock.plan, option, value) for option, value in named.items())
 
 
 def _solved(choices: Choices, lock: Lock, emit: Emit) -> Lock:
@@ -309,6 +311,6 @@ def _at_lock(choices: Choices, lock: Lock) -> Choices:
     """Return the options for the target of a lock, with its device, CUDA and Python unless others are
     requested."""
     return dataclasses.replace(
-        keep_device_cuda_and_python.apply_target(choices, lock.plan),
+        apply_target(choices, lock.plan),
         device=lock.plan.device if choices.device == "auto" else choices.device,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .. import export as stage
 from ..config import options as where, project as projects, rows
+from ..config.env import choose_env_to_read
 from ..config.options import Choices
 from ..config.project import find_in_folder
 from ..environment import place, state
@@ -39,7 +40,6 @@ from ..system.files import (
 from ..system.redaction import redact, redact_addresses
 from ..system.scratch import make_scratch
 from ..wheels import pylock
-from .default_env import choose_env_to_read
 from .gpuenv_wheel_for_exports import GpuenvWheel, resolve_source, write_own_wheel
 
 WITHOUT_COMMENTS = ("cyclonedx",)
@@ -233,13 +233,13 @@ def warn_of_missing_lock(form: str, source: ExportSource, lock_file: Path) -> st
 
 
 def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:
-    from . import lock_acceptance
+    from ..lock import accept
 
     if file.suffix == ".toml":
         lock = pylock.read(file)
-        lock_acceptance.check_grants(lock, file, choices)
+        accept.check_grants(lock, file, choices)
         return ExportSource(lock=_public(lock), file=file, env=env)
-    lock = lock_acceptance.read_lock(file, dataclasses.replace(choices, manager="conda"))
+    lock = accept.read_lock(file, dataclasses.replace(choices, manager="conda"))
     written = file if file.suffix in (".yml", ".yaml") else None
     name = file if written else file.with_name(CONDA_LOCK)
     return ExportSource(lock=_public(lock), file=name, env=env, written=written)

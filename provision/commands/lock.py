@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.options import Choices
+from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets
 from ..config.project import apply_project
 from ..errors import UsageError
 from ..model import Emit, drop_event
 from ..model.declare import argument, group, option
 from ..system.files import is_stdout
-from . import target_option
 
 if TYPE_CHECKING:
     from ..model import FleetLocks, Lock, Plan
@@ -33,8 +32,8 @@ class LockOptions:
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     upgrade: bool = option(False, "--upgrade", "-U", help="Upgrade all packages, or only those named.")
     packages: list[str] = argument(list, metavar="[PKG]...", hidden=True)
-    targets: list[Path] = target_option.declare_targets()
-    choices: Choices = group(Choices, without=target_option.NOT_SHARED)
+    targets: list[Path] = declare_targets()
+    choices: Choices = group(Choices, without=NOT_SHARED)
 
     @property
     def takes_stdout(self) -> bool:
@@ -47,7 +46,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
 
     For several targets write one lock for each of the fewest plans.
     """
-    one = target_option.apply_single_target(options.choices, options.targets)
+    one = apply_single_target(options.choices, options.targets)
     if one is None:
         return _lock_fleet(options, emit)
     if options.packages and not options.upgrade:
@@ -63,7 +62,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
 
 
 def _make_argument_error(packages: Sequence[str]) -> UsageError:
-    from .framework_in_place_of_path import suggest_options
+    from ..config.options import suggest_options
 
     options_meant = suggest_options(packages)
     hint = (
@@ -75,9 +74,9 @@ def _make_argument_error(packages: Sequence[str]) -> UsageError:
 
 
 def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
+    from ..config.env import note_project
+    from ..lock.fleet import lock_targets
     from ..lock.update import Upgrade
-    from .default_env import note_project
-    from .fleet_lock import lock_targets
 
     note_project(emit)
     for name, value in (

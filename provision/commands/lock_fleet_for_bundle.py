@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ..bundle import locks_of
 from ..config.options import Choices
+from ..lock.accept import read_lock, virtual_packages
+from ..lock.fleet import PlanTask, plan_locks, solve_lock
 from ..lock.update import Upgrade
 from ..model import Bundle, Emit, Event, Fleet, Lock, UnservedHosts, as_plain
 from .bundle_lock import LockForBundle, digest_options, is_begun
-from .fleet_lock import PlanTask, plan_locks, solve_lock
-from .lock_acceptance import read_lock, virtual_packages
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _for_bundle(task: PlanTask, lock: Lock, options_digest: str) -> LockForBundl
     choices = dataclasses.replace(task.choices, planned=task.context.target)
     return LockForBundle(
         lock=lock, sources=task.context.sources, profiles=task.context.profiles, choices=choices, options_digest=options_digest,
-        virtual=virtual_packages(task.context, task.choices), file=task.path.name,
+        virtual=virtual_packages(task.context), file=task.path.name,
     )  # fmt: skip
 
 

@@ -11,18 +11,18 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from ..config import project as inproject
+from ..config.env import note_project
 from ..config.options import Choices
 from ..config.project import find_project_folder
 from ..errors import LockError
+from ..lock.accept import read_old_lock, virtual_packages
+from ..lock.context import get_locking, judge_request
+from ..lock.needs import MissingLibraries
 from ..lock.update import Upgrade, solve_like
 from ..model import Emit, Event, Lock, Plan, make_lock_name
 from ..resolve.extras import disagreements_of
 from ..system.files import refuse_to_replace
-from .default_env import note_project
-from .lock_acceptance import read_old_lock, virtual_packages
-from .missing_library_warnings import MissingLibraries
 from .nvcc_host_compiler import warn_of_host_compiler
-from .read_request import get_locking, judge_request
 from .resolve import add_notes, explain_cpu_choice
 
 
@@ -62,7 +62,7 @@ def lock_one_target(task: LockTask, emit: Emit) -> Lock | Plan:
         if inproject.is_same_inputs(old_lock.inputs, choices, files):
             old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
         return _compare_with_fresh(emit, new_lock, old_lock, output, _describe_next_step(choices, output))
-    way.write_lock(output, new_lock, virtual_packages(context, choices))
+    way.write_lock(output, new_lock, virtual_packages(context))
     MissingLibraries(emit, new_lock, choices, context.sources).warn()
     warn_of_host_compiler(emit, new_lock.plan, choices)
     for text in disagreements_of(new_lock, context.profiles):

@@ -10,9 +10,9 @@ from packaging.requirements import Requirement
 
 from ..config import rows
 from ..config.options import Choices
+from ..lock.context import LOOKING
 from ..model import CudaCompiler, Emit, Event, Plan
 from ..system import process, trust
-from .read_request import LOOKING
 
 _NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
 _INSTALL = "`sudo apt install g++` (Debian, Ubuntu) or `sudo dnf install gcc-c++` (Fedora, RHEL)"

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from ..config import options as where
 from ..config.options import Choices
-from ..environment import kernel, place, registry, transaction
+from ..environment import interrupted, kernel, place, registry, transaction
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..model.declare import argument, group, option
 from ..system import process
-from . import interruption_message
 
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -41,9 +40,9 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
     if options.dry_run:
         return _preview(paths)
     done: list[RemovedEnvironment] = []
-    left = interruption_message.RunRemains(text="an environment may be partly removed")
+    left = interrupted.RunRemains(text="an environment may be partly removed")
     try:
-        with interruption_message.describe_by(lambda: left):
+        with interrupted.describe_by(lambda: left):
             for path in paths:
                 done += [_removed(emit, path)]
     except GpuenvError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import environment as repairs
 from ..config import options as where, project as inproject
+from ..config.env import choose_env_to_change
 from ..config.options import Choices
 from ..config.sources import read_sources
 from ..environment import manager, place, state
@@ -19,12 +20,11 @@ from ..model.declare import argument, group, option
 from ..system import process
 from ..wheels import pylock
 from .activate_command import activate_line
-from .default_env import choose_env_to_change
 from .preview_changes import measure_free_space
 from .verdict_inputs import is_expected
 
 if TYPE_CHECKING:
-    from .build_transaction import BuildJob
+    from .build import BuildJob
 
 _ROUNDS = 3
 Check = Callable[[Path, Collection[str]], Drift]
@@ -55,7 +55,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
     With `dry_run` return what would change.
     """
     from ..verify import drift  # imported late, for fast shell completion of ENV
-    from .build_transaction import BuildJob
+    from .build import BuildJob
 
     path = where.make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
@@ -125,7 +125,7 @@ def _as_created(env: Path, choices: Choices) -> Choices:
 
 
 def _repaired(job: BuildJob, check: Check) -> RepairResult:
-    from .build_transaction import BuildStep, build_environment
+    from .build import BuildStep, build_environment
 
     job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
     done, verdict = repairs.find_work(job.lock, check(job.env, ())), None

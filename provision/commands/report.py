@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from .. import __version__, detect, report as stage
 from ..config import options as o, options as where
+from ..config.env import choose_env_to_read
 from ..config.project import find_project_env
 from ..config.sources import read_sources
 from ..environment import place, state
@@ -23,7 +24,6 @@ from ..model.declare import argument, option
 from ..system import process
 from ..system.files import is_stdout
 from ..wheels import pylock
-from .default_env import choose_env_to_read
 from .list import verified
 
 T = TypeVar("T")

@@ -11,20 +11,19 @@ from packaging.requirements import Requirement
 
 from .. import detect
 from ..config import project as inproject
-from ..config.options import Choices
+from ..config.env import note_project
+from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets, list_words
 from ..config.rows import load_all
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.places import name_configured
+from ..lock.context import get_locking, judge_request
 from ..model import Emit, Event, Fleet, Lock, Plan, Profiles, RequestContext, drop_event, normalize_name
 from ..model.declare import group, option
 from ..resolve.pip import install_lines, pip_gaps
 from ..resolve.planner import plan_request
 from ..system.redaction import redact
-from . import target_option
-from .default_env import note_project
 from .nvcc_host_compiler import find_compiler_problem
-from .read_request import get_locking, judge_request
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
 _OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "typed", "planned", "named")
@@ -38,10 +37,8 @@ class ResolveOptions:
     pip: bool = option(
         False, help="Show the commands that install the builds with pip or uv, without gpuenv."
     )
-    targets: list[Path] = target_option.declare_targets()
-    choices: Choices = group(
-        Choices, without=("exclude_newer", "exclude_newer_except", *target_option.NOT_SHARED)
-    )
+    targets: list[Path] = declare_targets()
+    choices: Choices = group(Choices, without=("exclude_newer", "exclude_newer_except", *NOT_SHARED))
 
 
 def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
@@ -51,7 +48,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
     Nothing is built.
     """
     note_project(emit)
-    choices = target_option.apply_single_target(options.choices, options.targets)
+    choices = apply_single_target(options.choices, options.targets)
     if choices is None:
         return _fleet(options, emit)
     plan = show_plan(emit, choices, explain=options.explain, pip=options.pip)
@@ -61,12 +58,10 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
 
 
 def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
-    from . import fewest_plans_of_targets, host_classes_not_served_together
+    from ..lock import fleet
 
-    packages = host_classes_not_served_together.FleetPackages(options.choices, emit)
-    answer = fewest_plans_of_targets.plan_targets(
-        options.targets, options.choices, emit, reading=True, packages=packages
-    )
+    packages = fleet.FleetPackages(options.choices, emit)
+    answer = fleet.plan_targets(options.targets, options.choices, emit, reading=True, packages=packages)
     planned_fleet = answer.fleet
     if options.pip:
         choices = inproject.apply_project(options.choices)
@@ -75,9 +70,7 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
         plans = (dataclasses.replace(p, plan=add_pip(p.plan, data, choices)) for p in planned_fleet.plans)
         planned_fleet = dataclasses.replace(planned_fleet, plans=tuple(plans))
     if planned_fleet.plans:
-        words = " ".join(
-            ["gpuenv lock", *_words_of(options.choices), target_option.list_words(options.targets)]
-        )
+        words = " ".join(["gpuenv lock", *_words_of(options.choices), list_words(options.targets)])
         emit(Event(kind="next", stage="resolve", text=words))
     return planned_fleet
 

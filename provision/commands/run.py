@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from .. import detect
 from ..config import options as where, rows
+from ..config.env import choose_env_to_read
 from ..config.options import Choices
 from ..config.project import find_project_env, locate_project_file
+from ..environment import interrupted
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, Finding, RunResult, drop_event
 from ..model.declare import argument, group, option
 from ..system import process, trust
 from ..system.process import foreground
-from . import find_unsearched_tensorflow_folders, recovery
-from .default_env import choose_env_to_read
+from . import find_unsearched_tensorflow_folders
 
 if TYPE_CHECKING:
     from ..diagnose import Ran
@@ -76,7 +77,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
             hint="remove --exec. With --exec, CMD replaces the gpuenv process, so gpuenv cannot print JSON",
         )
     env = choose_env_to_read(emit, options.env)
-    recovery.roll_back_interrupted(emit, env)
+    interrupted.roll_back_interrupted(emit, where.make_absolute(env))
     root, programs = find_programs(env)
     inherited = process.environ()
     trust.settle_home()  # for gpuenv only: the program gets the variables of the user

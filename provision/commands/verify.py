@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..config import options as where
+from ..config.env import choose_env_to_read, describe_link_outside
 from ..config.options import Choices
-from ..environment import place, state
+from ..environment import interrupted, place, state
 from ..environment.place import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import (
@@ -29,9 +30,8 @@ from ..model.declare import argument, group, option
 from ..system import process
 from ..system.files import refuse_to_replace
 from ..verify import EarlyProbes, begin
-from . import project_checks, recovery
+from . import project_checks
 from .activate_command import activate_line
-from .default_env import choose_env_to_read, describe_link_outside
 from .run_verification import make_lock_reader, make_options, run_verification
 from .verdict_inputs import explain_no_gpu, is_expected, machine_for_verdict
 from .verify_packages import Examination, add_later_stages, make_reader
@@ -126,7 +126,7 @@ def _judge(
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
     env = choose_env_to_read(emit, options.env)
-    recovery.roll_back_interrupted(emit, env)
+    interrupted.roll_back_interrupted(emit, where.make_absolute(env))
     environment = locate_environment(where.make_absolute(env))
     path = Path(environment.path)
     # Lock and profiles are read while the environment's Python and the driver are queried.
@@ -176,7 +176,7 @@ def _lock_of(env: Environment, *, locked: bool, choices: Choices) -> Lock | None
         from ..wheels import pylock
 
         if locked and (file := _find_project_lock(Path(env.path))):
-            from .lock_acceptance import read_lock
+            from ..lock.accept import read_lock
 
             return read_lock(file, dataclasses.replace(choices, manager=find_lock_manager(file, "venv")))
         return pylock.read_in(Path(env.path) / place.MARK)

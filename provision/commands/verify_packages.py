@@ -98,7 +98,7 @@ def _packages(
 
 def _known(lock: Lock | None, choices: Choices) -> Profiles:
     """Return the profile rows on libraries, and the rows measured on this machine."""
-    from .measure_unknown_wheels import measured_rows
+    from ..lock.needs import measured_rows
 
     known = rows.load_for_fixes(choices)
     return dataclasses.replace(known, satellites=(*known.satellites, *measured_rows(lock, choices)))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..model import MANAGERS, PLATFORMS
+from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, MANAGERS, PLATFORMS
 from ..model.declare import CHOICE, SOURCES, TARGET, option
 from ..system import trust
 
@@ -209,3 +212,64 @@ class Choices:
         default = Choices()
         names = [f.name for f in dataclasses.fields(self) if f.name != "named"]
         return self.named | {n for n in names if getattr(self, n) != getattr(default, n)}
+
+
+_WORD = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)((?:\[[^\]]*\])?\s*(?:[=<>!~@].*)?)")
+
+
+def find_framework(word: str) -> str | None:
+    """Return the value of --framework that a word means, such as "torch>=2.6", or None."""
+    match = _WORD.fullmatch(word)
+    if not match:
+        return None
+    name = FRAMEWORK_ALIASES.get(match[1].lower(), match[1].lower())
+    return f"{name}{match[2]}" if name in FRAMEWORKS else None
+
+
+def suggest_options(words: Sequence[str]) -> str | None:
+    """Return --framework options for the frameworks in some words, or None."""
+    meant_frameworks = [meant for word in words if (meant := find_framework(word))]
+    return " ".join(f"--framework {shlex.quote(meant)}" for meant in meant_frameworks) or None
+
+
+def refuse_framework_as_path(env: Path | None) -> None:
+    """Raise UsageError if the path of a new environment is the name of a framework."""
+    word = "" if env is None else str(env)
+    if (meant := find_framework(word)) and not os.path.lexists(word):
+        raise UsageError(
+            f"{word} is a framework; ENV is the path of an environment",
+            hint=f"gpuenv create --framework {shlex.quote(meant)}; for a folder of that name: gpuenv create ./{word}",
+        )
+
+
+NOT_SHARED = ("target",)
+"""The options that commands for several targets declare themselves."""
+
+
+def declare_targets() -> list[Path]:
+    """Declare --target of a command that accepts several."""
+    declared: list[Path] = option(
+        list, "--target", panel=TARGET, complete="targets",
+        help="Plan for other machines: a file of `gpuenv detect --json`, a folder of them, - for JSON lines, or a "
+        "target of gpuenv.yaml. Repeatable.",
+    )  # fmt: skip
+    return declared
+
+
+def apply_single_target(choices: Choices, targets: Sequence[Path]) -> Choices | None:
+    """Return the options with at most one target, or None if several machines are named."""
+    if is_several(targets):
+        return None
+    if not targets:
+        return choices
+    return dataclasses.replace(choices, target=targets[0], named=choices.named | {"target"})
+
+
+def is_several(targets: Sequence[Path]) -> bool:
+    """Return whether --target names several machines."""
+    return len(targets) > 1 or any(str(t) == STDIN or t.is_dir() for t in targets)
+
+
+def list_words(targets: Sequence[Path]) -> str:
+    """Return the targets as options of a command line."""
+    return " ".join(f"--target {shlex.quote(str(t))}" for t in targets)

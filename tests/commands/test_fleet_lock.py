@@ -9,10 +9,10 @@ from elf_files import library
 from loopback import wheel_bytes
 from test_fleet_command import A100, B200, machine
 
-from provision.commands.lock_acceptance import check_lock
 from provision.config.options import Choices
 from provision.config.target import read_target
 from provision.errors import LockError
+from provision.lock.accept import check_lock
 from provision.wheels import pylock
 
 CHOICE = ("-f", "torch", "--index", "pypi", "--python", "3.11", "--target", "hosts")

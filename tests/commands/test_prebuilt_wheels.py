@@ -10,9 +10,9 @@ from packaging.requirements import Requirement
 from project_packages import about, sdist
 from wheel_pages import serving_pages
 
-from provision.commands.read_request import judge_request
 from provision.config.options import Choices
 from provision.lock.builds import Fitting
+from provision.lock.context import judge_request
 from provision.lock.named import read_named_packages
 from provision.lock.pages import Pages
 from provision.model import LockedPackage, drop_event

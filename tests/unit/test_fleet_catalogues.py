@@ -11,9 +11,9 @@ from resolve_rules import BUILDS
 from test_fleet import plans_of, smallest_partition
 
 from provision import fleet
-from provision.commands.host_classes_not_served_together import FleetPackages, SolvedPlan
 from provision.config.options import Choices
 from provision.lock.builds import Fitting
+from provision.lock.fleet import FleetPackages, SolvedPlan
 from provision.model import (
     AvailableWheels,
     FleetHost,

@@ -15,11 +15,11 @@ EVERYONE = {"model", "errors", "system"}
 """What any package may import, but `system` and what is below it."""
 BELOW = {"environment", "index", "profiles"}
 MAY = {
-    "cli": {"show", "commands"},
+    "cli": {"show", "commands", "config", "environment"},
     "commands": {
         "lock", "config", "conda", "fleet", "bundle", "export", "report", *STAGES, "requirements", "wheels", *BELOW,
     },
-    "lock": {"resolve", "detect", "config", "conda", "wheels", *BELOW},
+    "lock": {"resolve", "detect", "verify", "config", "conda", "fleet", "wheels", *BELOW},
     "config": {"requirements", "templates", "profiles", "resolve", "index", "environment"},
     "conda": {"resolve", "wheels", "environment", "index"},
     **dict.fromkeys(STAGES, BELOW),

@@ -19,6 +19,8 @@ from ..config.options import Choices
 from ..config.rows import load_all
 from ..environment import Building, manager, place, state
 from ..errors import BuildError, GpuenvError
+from ..lock import needs
+from ..lock.needs import Measuring
 from ..model import (
     CreateResult,
     Emit,
@@ -32,16 +34,10 @@ from ..model import (
     as_document,
     as_plain,
     from_plain,
-)  # fmt: skip
+)
 from ..resolve.extras import disagreements_of
 from ..wheels.uv_install import hint_dependencies_alone
-from . import (
-    create_from_bundle,
-    missing_library_warnings,
-    nvcc_host_compiler,
-    project_checks,
-)
-from .measure_unknown_wheels import Measuring
+from . import create_from_bundle, nvcc_host_compiler, project_checks
 from .run_verification import make_options, run_verification
 from .up_to_date import finish_creation
 from .verdict_inputs import can_prove, get_planned_device, is_expected, machine_for_verdict
@@ -77,11 +73,9 @@ class BuildJob:
         return create_from_bundle.use_bundle_files(self.lock, self.choices)
 
     @functools.cached_property
-    def missing_libraries(self) -> missing_library_warnings.MissingLibraries:
+    def missing_libraries(self) -> needs.MissingLibraries:
         """The warnings about libraries that this machine lacks."""
-        return missing_library_warnings.MissingLibraries(
-            self.emit, self.local_lock, self.choices, self.sources
-        )
+        return needs.MissingLibraries(self.emit, self.local_lock, self.choices, self.sources)
 
     @functools.cached_property
     def measuring(self) -> Measuring:

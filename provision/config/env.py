@@ -6,11 +6,11 @@ import os
 import shlex
 from pathlib import Path
 
-from ..config import options, project as projects
 from ..environment import place
 from ..errors import UsageError
 from ..model import Emit, Event
 from ..system import trust
+from . import options, project as projects
 
 
 def is_environment(word: str) -> bool:

@@ -31,7 +31,7 @@ from ..model import (
 from ..system import grants, process, untrusted
 from ..system.files import is_stream
 from ..system.grants import REFERENCE
-from .read_request import described_target, get_locking
+from .context import described_target, get_locking
 
 _PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
 
@@ -70,7 +70,7 @@ def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | 
     locking(lock.manager).check(lock, context)
 
 
-def virtual_packages(context: RequestContext, choices: Choices) -> tuple[Mapping[str, str], ...]:
+def virtual_packages(context: RequestContext) -> tuple[Mapping[str, str], ...]:
     """Return the packages that represent properties of the target, as the manager's lock stores them."""
     return locking(context.request.manager).virtual_packages(context)
 

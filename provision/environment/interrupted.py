@@ -1,4 +1,4 @@
-"""Describe what an interrupted run left, and the next step.
+"""Describe what an interrupted run left, and roll it back.
 
 A command registers a function with `describe_by`. The function is called after the rollback, so that its
 sentence is true when it is shown.
@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import place
+from ..errors import BuildError
+from ..model import Emit, Event
 from ..system.files import hash_readable
+from . import place
 
 _AGAIN = "run the same command again"
 
@@ -95,3 +97,21 @@ def _environment(env: Path) -> str | None:
     if not place.made_by_gpuenv(env):
         return None
     return f"{env.stat().st_ino} {hash_readable(env / place.MARK / 'lock.json')}"
+
+
+def roll_back_interrupted(emit: Emit, env: Path) -> None:
+    """Restore the environment as it was before an interrupted run.
+
+    If another run uses it, or nothing can be written, emit a note and change nothing.
+    """
+    if place.is_undisturbed(env):
+        return
+    try:
+        with place.lock_place(env, emit):
+            place.recover(env)
+    except BuildError as error:
+        emit(Event(kind="note", stage="build", text=error.message))
+        return
+    if place.is_undisturbed(env):
+        outcome = "the environment is restored" if place.made_by_gpuenv(env) else "its files are removed"
+        emit(Event(kind="note", stage="build", text=f"{env}: an earlier run was interrupted; {outcome}"))

@@ -13,19 +13,19 @@ from packaging.utils import canonicalize_name
 
 from ..config import options as where, project as inproject, record, rows
 from ..config.edit import write_files
+from ..config.env import choose_env_to_change
 from ..config.file import CONFIG_NAME
 from ..config.options import Choices
 from ..config.project import find_project_folder, locate_project_file
 from ..config.record import others
-from ..environment import place, state
+from ..environment import interrupted, place, state
 from ..errors import UsageError
+from ..lock.context import refuse_cuda_for_cpu
 from ..lock.formats import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..model.declare import BUILD, group, option
 from ..wheels import pylock
-from . import interruption_message, keep_device_cuda_and_python
 from .create_options import CreateOptions
-from .default_env import choose_env_to_change
 
 # Options of `add` and `drop` that replace the recorded ones of the environment.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
@@ -75,14 +75,16 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     ResolveError."""
     if options.dry_run:
         return _preview(edit, options, emit)
-    from .create_steps import change_in_place  # imported late, for fast shell completion of ENV
+    from .create_steps import (
+        change_in_place,  # imported late, for fast shell completion of ENV
+    )
 
     path, file = where.make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
     place.check_place(path)
     names = [make_lock_name(name, options.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
     with (
-        interruption_message.describe_by(interruption_message.remember_state(path, kept).look),
+        interrupted.describe_by(interrupted.remember_state(path, kept).look),
         place.lock_place(path, emit, wait=True),
     ):
         place.recover(path)
@@ -169,7 +171,7 @@ def _in_project(
     solved = existing_lock.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
     near = solved.project_lock or env_lock
     if near:
-        keep_device_cuda_and_python.refuse_cuda_for_cpu(near.plan, solved.lock.plan, edit.description)
+        refuse_cuda_for_cpu(near.plan, solved.lock.plan, edit.description)
     edit.write(file)
     choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.chosen([text])])
     choices = dataclasses.replace(choices, typed=record.record(choices))

@@ -1,0 +1,356 @@
+"""Find the fewest plans that serve the hosts of all `--target`, and solve the lock of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import fleet
+from ..config import project as inproject, rows
+from ..config.hosts import FleetHosts, read_hosts
+from ..config.options import Choices
+from ..config.project import find_project_folder
+from ..errors import LockError, ResolveError, UsageError
+from ..fleet import Ask
+from ..index.places import name_configured
+from ..model import (
+    VENV_CLASS_LOCKS,
+    Device,
+    Emit,
+    Event,
+    Fleet,
+    FleetLock,
+    FleetLocks,
+    HostClass,
+    Lock,
+    Plan,
+    Request,
+    RequestContext,
+    Target,
+    make_lock_name,
+)
+from ..resolve.planner import plan_request
+from ..system.files import refuse_to_replace
+from ..wheels import pylock
+from .accept import read_old_lock, virtual_packages
+from .context import LOOKING, get_locking, judge_request
+from .named import read_named_packages
+from .needs import MissingLibraries
+from .update import Upgrade, solve_like
+from .uv_errors import first_reason, is_named
+
+
+def plan_targets(
+    targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool, packages: FleetPackages
+) -> fleet.FleetAnswer:
+    """Return the fewest plans for the hosts of all targets. With `reading` no source code runs.
+
+    Raises UsageError, MachineError, DataError, LockError.
+    """
+    get_locking(choices)
+    groups, left_out = read_hosts(targets, choices, rows.load_all(choices), LOOKING)
+    for group in groups:
+        if not get_locking(group.choices).PLANS_FIRST:
+            raise UsageError(
+                f"--manager {group.choices.manager}: several targets are supported only with --manager venv",
+                hint="give one --target, or --manager venv",
+            )
+    classes = _classes(groups)
+    if len(targets) and sum(len(c.hosts) for _, members in classes for c in members) > 1:
+        count = sum(len(members) for _, members in classes)
+        words = "all hosts are alike" if count == 1 else f"the hosts are of {count} kinds"
+        emit(Event(kind="note", stage="resolve", text=f"{words} (platform, glibc, driver and GPUs)"))
+    parts = [part for group, members in classes for part in _parts(group, members, emit, reading=reading)]
+    named = any(part.request.request.packages or part.request.demands.needs for part in parts)
+    answer = fleet.plan_fleet(parts, packages.plan, left_out, packages if named else None)
+    if named:
+        count = sum(answer.question_counts)
+        text = f"packages: {count} sets of hosts solved, at most {fleet.MOST_QUESTIONS} for a platform and device"
+        emit(Event(kind="done", stage="resolve", text=text))
+    plans = tuple(
+        dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
+        for p, r in zip(answer.fleet.plans, answer.requests, strict=True)
+    )
+    return dataclasses.replace(answer, fleet=dataclasses.replace(answer.fleet, plans=plans))
+
+
+def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClass, ...]]]:
+    """Return the classes of each group of options. Their ids are unique in all groups."""
+    grouped = [(group.choices, fleet.group(group.hosts)) for group in groups]
+    if len(grouped) < 2:
+        return grouped
+    return [
+        (choices, tuple(dataclasses.replace(c, id=f"{c.id}-{number}") for c in classes))
+        for number, (choices, classes) in enumerate(grouped, 1)
+    ]
+
+
+def _parts(
+    choices: Choices, classes: Sequence[HostClass], emit: Emit, *, reading: bool
+) -> list[fleet.HostGroup]:
+    """Group the classes by platform and device, each group with its request."""
+    kinds: dict[tuple[str, Device], list[HostClass]] = {}
+    for one in classes:
+        kinds.setdefault((one.target.platform, one.device), []).append(one)
+    parts = []
+    for (_, device), members in kinds.items():
+        group_choices = dataclasses.replace(choices, planned=members[0].target, target=None, device=device)
+        context = judge_request(group_choices, emit, reading=reading)
+        parts.append(fleet.HostGroup(context, tuple(members)))
+    return parts
+
+
+_NAMED = 3
+"""Named packages that a reason lists."""
+_Key = tuple[Request, tuple[Target, ...]]
+SolveFor = Callable[[RequestContext, Sequence[HostClass], Emit], tuple[Plan, "Lock | None"]]
+"""Solves the lock of some classes."""
+
+
+@dataclass(frozen=True)
+class SolvedPlan:
+    """A plan with its lock, and the events of its solve."""
+
+    plan: Plan
+    lock: Lock
+    events: tuple[Event, ...]
+
+
+@dataclass
+class FleetPackages:
+    """The answers to questions on the named packages. Each question is solved once in a run.
+
+    `solver` solves the lock of some classes, near to the one that exists. Without it, and without classes, a lock is new.
+    """
+
+    choices: Choices
+    emit: Emit
+    solver: SolveFor | None = None
+    refusals: list[LockError | ResolveError] = field(default_factory=list)
+    _solved: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
+    _fresh: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
+
+    @property
+    def sorts(self) -> Sequence[Ask]:
+        """The questions that are asked of a set of classes."""
+        return (self.solve,)
+
+    def newest(self, context: RequestContext) -> dict[str, str] | None:
+        """Return the versions of the frameworks in the lock of a request, or None without one."""
+        if not _names_packages(context) or self.solve(context, ()) is not None:
+            return None
+        return {b.framework: b.version for b in self.plan(context).builds}
+
+    def solve(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
+        """Return why no lock with the packages serves all classes, or None. Raises LockError for a silent index."""
+        if not _names_packages(context):
+            return None
+        answers = self._solved if classes or self.solver is None else self._fresh
+        key = _key(context)
+        if key not in answers:
+            answers[key] = self._solve(context, classes)
+        solved = answers[key]
+        return solved if isinstance(solved, str) else None
+
+    def _solve(self, context: RequestContext, classes: Sequence[HostClass]) -> SolvedPlan | str:
+        events: list[Event] = []
+
+        def keep(event: Event) -> None:
+            """Show progress at once, and the rest where the lock is used."""
+            (self.emit if event.kind in ("start", "progress") else events.append)(event)
+
+        try:
+            if self.solver and classes:
+                plan, lock = self.solver(context, classes, keep)
+            else:
+                plan, lock = solve_like(context, self.choices, keep)
+        except LockError as error:
+            if error.unreachable:
+                raise
+            self.refusals.append(error)
+            return _describe(error, context)
+        except ResolveError as error:
+            self.refusals.append(error)
+            return error.message
+        if lock is None:
+            return f"no build is compatible with the packages: {plan.hint or 'see gpuenv resolve --explain'}"
+        return SolvedPlan(plan, lock, tuple(events))
+
+    def find(self, context: RequestContext) -> SolvedPlan | None:
+        """Return the lock that answered a question, or None."""
+        solved = self._solved.get(_key(context))
+        return solved if isinstance(solved, SolvedPlan) else None
+
+    def plan(self, context: RequestContext) -> Plan:
+        """Return the plan with the packages: that of its lock where it was solved."""
+        key, plan = _key(context), plan_request(context)
+        if _names_packages(context) and key not in self._solved:
+            self.solve(context, ())
+        known = self._solved.get(key) or self._fresh.get(key)
+        if isinstance(known, SolvedPlan):
+            return known.plan
+        return dataclasses.replace(plan, notes=(*plan.notes, known)) if known else plan
+
+
+def _describe(error: LockError, context: RequestContext) -> str:
+    """Return the solver's first reason. Where it names none of the named packages, they come first."""
+    reason = first_reason(error.log or "")
+    text = f"the solver finds no compatible set: {reason}" if reason else error.message
+    names = [n.name for n in read_named_packages(context)]
+    known = any(is_named(name, text) for name in names)
+    return text if known or not names else f"{', '.join(names[:_NAMED])}: {text}"
+
+
+def _key(context: RequestContext) -> _Key:
+    return context.request, context.targets
+
+
+def _names_packages(context: RequestContext) -> bool:
+    packages = context.request.packages or context.demands.needs
+    return bool(packages) and not (context.sources.offline or context.sources.no_index)
+
+
+_SHOWN = 3
+"""Hosts or classes that a message names."""
+
+
+def lock_targets(
+    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, *, force: bool
+) -> FleetLocks:
+    """Write `pylock.CLASS.toml` for each plan, named after the class with the most hosts.
+
+    Raises UsageError, LockError, ResolveError.
+    """
+    fleet, tasks = plan_locks(targets, choices, emit, upgrade)
+    for task in tasks:
+        refuse_to_replace(task.path, force=force)
+    locks = [_write_lock(task, emit) for task in tasks]
+    for text in _without_plan([task.path for task in tasks]):
+        emit(Event(kind="warning", stage="lock", text=text))
+    if locks:
+        step = f"gpuenv create --lock {locks[0].file}  # on the hosts that the file lists under [tool.gpuenv]"
+        emit(Event(kind="next", stage="lock", text=step))
+    return FleetLocks(fleet=_with_locked_plans(fleet, locks), locks=tuple(locks))
+
+
+def _with_locked_plans(fleet: Fleet, locks: Sequence[FleetLock]) -> Fleet:
+    """Return the fleet with the plans that were locked: an index that does not answer can change the builds."""
+    plans = (
+        plan if plan.plan.builds == one.lock.plan.builds else dataclasses.replace(plan, plan=one.lock.plan)
+        for plan, one in zip(fleet.plans, locks, strict=True)
+    )
+    return dataclasses.replace(fleet, plans=tuple(plans))
+
+
+@dataclass(frozen=True)
+class PlanTask:
+    """One plan of a fleet: its position, request and classes (most hosts first), and its lock if it is solved."""
+
+    place: int
+    context: RequestContext
+    classes: tuple[HostClass, ...]
+    solver: LockSolver
+    solved: SolvedPlan | None
+
+    @property
+    def choices(self) -> Choices:
+        """The options, with those of the project."""
+        return self.solver.choices
+
+    @property
+    def path(self) -> Path:
+        """The path of the lock in the project."""
+        return self.solver.path(self.classes)
+
+
+@dataclass(frozen=True)
+class LockSolver:
+    """Solves locks of a fleet, each near to the one that exists."""
+
+    choices: Choices
+    upgrade: Upgrade
+
+    def path(self, classes: Sequence[HostClass]) -> Path:
+        """Return the lock file of a plan, relative if the project is the current folder."""
+        name, folder = make_lock_name(self.choices.manager, classes[0].id), find_project_folder()
+        return Path(name) if folder == Path.cwd() else folder / name
+
+    def solve(
+        self, context: RequestContext, classes: Sequence[HostClass], emit: Emit
+    ) -> tuple[Plan, Lock | None]:
+        """Return the plan and the lock of some classes. Raises LockError, ResolveError."""
+        path = self.path(classes)
+        emit(
+            Event(
+                kind="start", stage="lock", text=f"lock file {path.name}, for {_few([c.id for c in classes])}"
+            )
+        )
+        old_lock = read_old_lock(path, self.choices, context.target.platform, strict=False)
+        return solve_like(context, self.choices, emit, old_lock, self.upgrade)
+
+
+def plan_locks(
+    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade
+) -> tuple[Fleet, list[PlanTask]]:
+    """Return the fleet, and a task for each of the fewest plans. Raises UsageError, LockError, ResolveError."""
+    get_locking(choices).require()
+    solver = LockSolver(inproject.apply_project(choices), upgrade)
+    packages = FleetPackages(solver.choices, emit, solver.solve)
+    answer = plan_targets(targets, choices, emit, reading=False, packages=packages)
+    if packages.refusals and not answer.fleet.plans:
+        raise packages.refusals[0]
+    by_id = {c.id: c for c in answer.fleet.classes}
+    tasks = [
+        PlanTask(place, context, tuple(by_id[i] for i in plan.classes), solver, packages.find(context))
+        for place, (plan, context) in enumerate(zip(answer.fleet.plans, answer.requests, strict=True))
+    ]
+    return answer.fleet, tasks
+
+
+def _without_plan(files: Sequence[Path]) -> Iterator[str]:
+    """Yield a warning for each fleet lock that no current plan uses."""
+    for path in sorted(find_project_folder().glob(VENV_CLASS_LOCKS)):
+        if path.name in {file.name for file in files}:
+            continue
+        try:
+            classes = pylock.read(path).classes
+        except LockError:
+            continue  # another tool's or damaged: not a lock of this fleet
+        if classes:
+            named = _few([host for one in classes for host in one.hosts])
+            yield f"{path.name} is a lock that belongs to no current plan (hosts {named}). Remove it, or include its hosts"
+
+
+def solve_lock(task: PlanTask, emit: Emit) -> Lock:
+    """Return the lock of a plan with its hosts. Raises LockError."""
+    if task.solved:
+        new_lock: Lock | None = task.solved.lock
+        for event in task.solved.events:
+            emit(event)
+    else:
+        plan, new_lock = task.solver.solve(task.context, task.classes, emit)
+        if new_lock is None:
+            raise LockError(
+                f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: no build is compatible with the requested packages",
+                hint=plan.hint,
+            )
+    assert new_lock
+    files = inproject.list_files(task.choices, task.context.demands)
+    inputs = inproject.digest_inputs(task.choices, files)
+    return dataclasses.replace(new_lock, inputs=inputs, classes=task.classes)
+
+
+def _write_lock(task: PlanTask, emit: Emit) -> FleetLock:
+    context, choices = task.context, task.choices
+    new_lock = solve_lock(task, emit)
+    get_locking(choices).write_lock(task.path, new_lock, virtual_packages(context))
+    elsewhere = dataclasses.replace(choices, planned=context.target)
+    MissingLibraries(emit, new_lock, elsewhere, context.sources).warn()
+    return FleetLock(file=str(task.path), plan=task.place, lock=new_lock)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
