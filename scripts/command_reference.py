@@ -8,8 +8,8 @@ import sys
 import typing
 from pathlib import Path
 
-from provision.cli.command_table import ALIASES, COMMANDS, load_command
-from provision.cli.typer_signatures import get_variable
+from provision.cli.typer_app import get_variable
+from provision.cli.verbs import ALIASES, COMMANDS, load_command
 from provision.model import declare
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "commands.md"

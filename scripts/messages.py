@@ -30,7 +30,7 @@ _BY_CALL = {
 }  # fmt: skip
 _BY_KEYWORD = {"hint": "hint", "help": "help", "title": "finding", "fix": "finding", "detail": "finding"}
 _BY_FOLDER = {"show": "screen", "export": "file", "init": "file"}
-_BY_FILE = {"bundle_readme.py": "file", "command_table.py": "help"}
+_BY_FILE = {"bundle_readme.py": "file", "verbs.py": "help"}
 _PROFILE_KEYS = frozenset({"title", "fix", "in_container", "on_windows", "decides", "why", "instead"})
 # Programs that the target environment runs, and calls whose strings no user reads.
 _UNREAD = ("provision/probes/", "provision/model/__init__.py")

@@ -1,5 +1,181 @@
-"""Declare the command line with typer: its options, completion, signals and exit codes."""
+"""Run a command line with typer, handle signals, and show every failure."""
 
-from .argument_order import split as split
-from .run_command_line import run as run
-from .typer_application import app as app
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+
+import typer
+
+from .. import __version__, show
+from ..errors import GpuenvError, UsageError
+from ..system import process, redaction, trust
+from . import exit_codes, system_errors
+from .typer_app import app
+from .verbs import COMMANDS, OF_OTHER_TOOLS, SEVERAL_TARGETS
+from .words import CommandWords, find_python_options, read_words
+
+# The errors of typer, and of the click inside it, for a wrong command line.
+_WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def _is_on(environ: Mapping[str, str], variable: str) -> bool:
+    """Return whether a variable sets an option without a value. The words are those of typer."""
+    return environ.get(variable, "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
+
+
+def _find_command_name(argv: list[str]) -> str:
+    """Return the name of the command in a command line."""
+    return next((a for a in argv if not a.startswith("-")), "")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a command line and return its exit code. Every failure is shown here."""
+    redaction.hide_credentials()
+    words = read_words(argv)
+    environ = process.environ()
+    screen = show.Screen(json="--json" in words.ours or _is_on(environ, "GPUENV_JSON"), environ=environ)
+    try:
+        return _run(screen, words)
+    except Exception as error:  # noqa: BLE001  # an unexpected error is shown as gpuenv's own
+        if (refused := system_errors.explain(error)) is None:
+            show.show_bug(screen, __version__)
+            return exit_codes.BUG
+        return _show_error(screen, refused)
+
+
+# A few lines longer than most functions: one try shows every way in which a command can end.
+def _run(screen: show.Screen, words: CommandWords) -> int:
+    ours, command, note = words
+    _end_with_signals()
+    if _find_command_name(ours) != "run":  # the user's program keeps its processes and its umask
+        process.adopt_orphans()
+        trust.narrow_umask()
+    if process.has_borrowed_rights():
+        refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
+        return _show_error(screen, refused)
+    note_on_home = trust.settle_home(cache="--cache-dir" not in ours) if command is None else None
+    if "_GPUENV_COMPLETE" in screen.environ:
+        from ..commands import completion  # few runs complete words
+
+        if (versions := completion.version_in_bash(screen.environ)) is not None:
+            screen.line("\n".join(versions))
+            return 0
+    elif note_on_home:
+        screen.say(f"note: {note_on_home}")
+    if note and not {"-q", "--quiet"} & {*ours} and not _is_on(screen.environ, "GPUENV_QUIET"):
+        screen.say(f"note: {note}")
+    try:
+        _refuse_several_targets(ours)
+        code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)
+    except GpuenvError as error:
+        return _explain_error(screen, error, ours)
+    except _WRONG_USAGE as error:
+        if type(error).__name__ == "NoArgsIsHelpError" and not screen.json:
+            screen.say(str(error), always=True)  # no arguments: show the overview
+            return exit_codes.USAGE
+        return _show_error(screen, _as_usage_error(error, words))
+    except (KeyboardInterrupt, typer.Abort):
+        return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
+    except SystemExit as error:
+        screen.rest()
+        if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
+            _show_interrupt(screen, int(error.code), "terminated")
+        raise
+    if code == exit_codes.INTERRUPTED and command is None:  # typer turns an interrupt into an exit code
+        return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
+    return code if isinstance(code, int) else 0
+
+
+def _explain_error(screen: show.Screen, error: GpuenvError, ours: list[str]) -> int:
+    """Show an error with the causes in its log and a hint, and return its exit code."""
+    system_errors.add_limits(error)
+    if error.log and not error.findings:
+        from ..commands.diagnose import find_causes_in_log
+
+        error.findings = find_causes_in_log(error.log, error.device)
+    if error.log:  # the project that uv solves for is not the user's
+        error.log = error.log.replace("gpuenv-plan depends on", "you require")
+    if isinstance(error, UsageError) and error.hint is None and (word := _find_command_name(ours)):
+        error.hint = f"gpuenv {word} --help lists the options"
+    return _show_error(screen, error)
+
+
+def _refuse_several_targets(ours: list[str]) -> None:
+    """Raise UsageError if --target is repeated for a command of one machine. typer would use the last one."""
+    if _find_command_name(ours) in SEVERAL_TARGETS:
+        return
+    count = sum(word == "--target" or word.startswith("--target=") for word in ours)
+    if count > 1:
+        raise UsageError(
+            f"--target is used {count} times, but `gpuenv {_find_command_name(ours)}` supports only one machine",
+            hint=f"use --target once. These commands support several: {', '.join(SEVERAL_TARGETS)}",
+        )
+
+
+def _show_error(screen: show.Screen, error: GpuenvError) -> int:
+    """Show an error and return its exit code."""
+    code = exit_codes.get_error_code(error)
+    show.show_error(screen, error, code)
+    return code
+
+
+def _end_with_signals() -> None:
+    """Handle signals by unwinding the run. Ignored signals (nohup, background jobs of a shell) stay ignored."""
+    signal.signal(signal.SIGTERM, process.unwind)
+    sys.unraisablehook = process.handle_dropped_exception
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, process.unwind)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, process.unwind)
+
+
+def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
+    """Show what an interrupted run left: as text, or as the one document of `--json`."""
+    from ..environment import interrupted
+
+    screen.rest()
+    left = interrupted.describe_remains()
+    if screen.json:
+        show.show_error(screen, GpuenvError(f"{word}; {left.text}", hint=left.hint), code)
+    else:
+        screen.say(f"{word}; {left.text}\nhint: {left.hint}", always=True)
+    return code
+
+
+_OF_TYPER = (
+    (r"^No such command '(.*?)'.*", r"unknown command \1"),
+    (r"^Got unexpected extra arguments? ?(?:\(s\) )?\((.*)\)$", r"unexpected argument: \1"),
+    (r"^Missing argument '(.*)'\.?$", r"\1 is missing"),
+    (r"^No such option: (\S+) \(Possible options: (.*)\)", r"unknown option \1. Did you mean \2?"),
+    (r"^No such option: (\S+)\.?", r"unknown option \1."),
+)
+"""The messages of typer, and what gpuenv says."""
+
+
+def _as_usage_error(error: Exception, words: CommandWords) -> UsageError:
+    """Return typer's error for a wrong command line as a UsageError, with a hint."""
+    ours = words.ours
+    message = getattr(error, "format_message", lambda: str(error))()
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "gpuenv"
+    from ..config.options import suggest_options
+
+    for pattern, words_of_gpuenv in _OF_TYPER:
+        message = re.sub(pattern, words_of_gpuenv, message)
+    if message.startswith("unknown command"):
+        group = command.removeprefix("gpuenv").strip()
+        known = [w.removeprefix(group).split()[0] for w in COMMANDS if w.startswith(group)]
+        others = {} if group else OF_OTHER_TOOLS
+        near = difflib.get_close_matches(message.rpartition(" ")[2], (*known, *others), n=1)
+        meant = near and (others.get(near[0]) or f"Did you mean {command} {near[0]}?")
+        return UsageError(message, hint=meant or f"{command} --help lists the commands")
+    if message.startswith("unexpected argument") and (options := suggest_options(ours)):
+        return UsageError(message, hint=f"{command} {options}")
+    if _find_command_name(ours) == "run" and (program := find_python_options(words)):
+        return UsageError(message, hint=f"gpuenv run python {shlex.join(program)}")
+    return UsageError(message, hint=f"{command} --help lists the options")

@@ -10,32 +10,32 @@ from typing import Any
 from ..errors import DataError, GpuenvError
 from ..model import Event, as_document, as_plain
 from ..system.redaction import clean
-from .terminal_output import Screen
+from .terminal import Screen
 
 __all__ = ["Screen", "make_emitter", "show_bug", "show_error", "show_event", "show_result"]
 
 
 # The function that shows a value, by the value's name. Only the needed module is loaded.
 _SHOWN_BY = {
-    "Bundle": ".bundle:show_bundle",
-    "CacheUsage": ".written_files:show_cache",
-    "CreateResult": ".created:show_created",
-    "ExportResult": ".written_files:show_export",
+    "Bundle": ".result:show_bundle",
+    "CacheUsage": ".result:show_cache",
+    "CreateResult": ".result:show_created",
+    "ExportResult": ".result:show_export",
     "Findings": ".verdict:show_findings",
-    "Fleet": ".fleet:show_fleet",
-    "FleetLocks": ".fleet:show_fleet_locks",
-    "FleetResults": ".fleet_results:show_fleet_results",
-    "InitResult": ".written_files:show_initialised",
-    "EnvironmentList": ".environment_list:show_listing",
+    "Fleet": ".plan:show_fleet",
+    "FleetLocks": ".plan:show_fleet_locks",
+    "FleetResults": ".result:show_fleet_results",
+    "InitResult": ".result:show_initialised",
+    "EnvironmentList": ".result:show_listing",
     "Lock": ".plan:show_lock",
-    "Machine": ".machine:show_machine",
+    "Machine": ".verdict:show_machine",
     "NodeVerdict": ".verdict:show_node",
     "Plan": ".plan:show_plan",
-    "Preview": ".preview:show_preview",
-    "ProfileTables": ".written_files:show_tables",
-    "RemoveResult": ".environment_list:show_removal",
-    "RepairResult": ".created:show_repaired",
-    "IssueReport": ".written_files:show_report",
+    "Preview": ".result:show_preview",
+    "ProfileTables": ".result:show_tables",
+    "RemoveResult": ".result:show_removal",
+    "RepairResult": ".result:show_repaired",
+    "IssueReport": ".result:show_report",
     "RunResult": ".verdict:show_run",
     "Verdict": ".verdict:show_verdict",
 }
@@ -43,7 +43,7 @@ _DEEDS = frozenset(
     {"Bundle", "CreateResult", "InitResult", "Lock", "RemoveResult", "RepairResult", "Verdict"}
 )
 """Values that say what was done. The other ones are what was asked for, and --quiet leaves them whole."""
-_REMARKS = {"IssueReport": ".written_files:remark_on_report"}
+_REMARKS = {"IssueReport": ".result:remark_on_report"}
 """What is said on standard error after a value, also after its document."""
 
 

@@ -1,16 +1,18 @@
-"""Shows a plan as text: the chosen builds, and the objections to newer ones. Shows a lock with its packages."""
+"""Show plans as text: the chosen builds and the objections to newer ones, a lock, and the plans of a fleet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from packaging.version import Version
-
-from ..model import Lock, Plan, PlannedBuild, RejectedBuild, format_bytes
+from ..model import format_bytes
 from ..system.redaction import clean
 from .table import show_table
-from .terminal_output import Screen
+from .terminal import Screen, count
+
+if TYPE_CHECKING:
+    from ..model import Fleet, FleetLocks, FleetPlan, HostClass, Lock, Plan, PlannedBuild, RejectedBuild
 
 _KNOWN = {
     "https://pypi.org/simple": "PyPI",
@@ -89,6 +91,8 @@ def list_objections(plan: Plan) -> Iterator[str]:
     version has the objection of its build with the fewest, and first that of an index that does not respond.
     Versions that were not requested, or are not newer than the chosen one, are skipped.
     """
+    from packaging.version import Version  # imported late: most values are shown without it
+
     chosen = {b.framework: Version(b.version) for b in plan.builds}
     for framework, rows in groupby(plan.rejected, key=lambda r: r.framework):
         best: dict[str, RejectedBuild] = {}
@@ -149,3 +153,86 @@ def show_lock(screen: Screen, lock: Lock) -> None:
     if screen.verbose:
         for package in lock.packages:
             screen.line(f"  {package.name} {package.version}")
+
+
+_MOST_CLASSES = 8
+_PLAN, _HOSTS = 4, 7
+
+
+def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
+    """Show the plans with their classes, the reasons against one plan, and the hosts without a plan."""
+    hosts = sum(len(c.hosts) for c in fleet.classes) + sum(1 for u in fleet.unserved if u.host)
+    screen.line(
+        f"{count(hosts, 'host')}, {count(len(fleet.classes), 'class')}, "
+        f"{count(len(fleet.plans), 'plan')}{_describe_proof(fleet)}"
+    )
+    by_id = {c.id: c for c in fleet.classes}
+    if fleet.plans:
+        screen.line(f"{'PLAN':<{_PLAN}}  {'HOSTS':>{_HOSTS}}  BUILDS AND HOST CLASSES")
+    for number, plan in enumerate(fleet.plans, 1):
+        _show_fleet_plan(screen, number, plan, [by_id[i] for i in plan.classes])
+        if explain:
+            show_plan(screen, plan.plan, explain=True)
+        else:
+            show_pip(screen, plan.plan)
+    for pair in fleet.apart:
+        one, other = (p + 1 for p in pair.plans)
+        screen.wrapped(f"plans {one} and {other}: {pair.reason}", indent="    ", first="")
+        if pair.would_merge:
+            screen.wrapped(f"to merge these plans: {pair.would_merge}", indent="    ", first="  ")
+    for missing in fleet.unserved:
+        more = (
+            f" and {len(missing.classes) - 1} more similar host classes" if len(missing.classes) > 1 else ""
+        )
+        name = missing.host or f"{missing.classes[0]}{more} ({count(missing.hosts, 'host')})"
+        screen.wrapped(
+            f"{screen.colour('no plan', 'red')} for {name}: {missing.reason}", indent="    ", first=""
+        )
+        if missing.hint:
+            screen.wrapped(f"possible fix: {missing.hint}", indent="    ", first="  ")
+
+
+def show_fleet_locks(screen: Screen, result: FleetLocks) -> None:
+    """Show the plans, then the file of each."""
+    show_fleet(screen, result.fleet)
+    for one in result.locks:
+        total = sum(p.size or 0 for p in one.lock.packages)
+        known = f", {format_bytes(total)} to download" if total else ""
+        screen.line(f"plan {one.plan + 1}: {clean(one.file)}  {len(one.lock.packages)} packages{known}")
+
+
+def _describe_proof(fleet: Fleet) -> str:
+    if len(fleet.plans) < 2:
+        return ""
+    return " (this is the minimum)" if fleet.exact else f" (at least {fleet.at_least} are needed)"
+
+
+def _show_fleet_plan(screen: Screen, number: int, one: FleetPlan, classes: Sequence[HostClass]) -> None:
+    plan = one.plan
+    indent = " " * (_PLAN + _HOSTS + 4)
+    builds = " + ".join(
+        f"{b.framework} {b.version} ({f'CUDA {b.cuda}' if b.cuda else 'CPU'})" for b in plan.builds
+    )
+    cudnn = f", cuDNN {plan.cudnn}" if plan.cudnn else ""
+    head = f"{number:<{_PLAN}}  {one.hosts:>{_HOSTS},}  "
+    screen.wrapped(f"{builds}{cudnn}, Python {plan.python}, {plan.platform}", indent=indent, first=head)
+    shown = classes if screen.verbose else classes[:_MOST_CLASSES]
+    for row in shown:
+        screen.wrapped(
+            _describe_class(row),
+            indent=f"{indent}    ",
+            first=f"{'':<{_PLAN}}  {len(row.hosts):>{_HOSTS},}    ",
+        )
+    if len(classes) > len(shown):
+        left = sum(len(c.hosts) for c in classes[len(shown) :])
+        more = count(len(classes) - len(shown), "more host class", "more host classes")
+        screen.line(f"{'':<{_PLAN}}  {left:>{_HOSTS},}    in {more} (-v lists them)")
+
+
+def _describe_class(row: HostClass) -> str:
+    target = row.target
+    boards = ", ".join((g.name or f"GPU {g.capability}").removeprefix("NVIDIA ") for g in target.gpus)
+    driver = f"driver {target.driver}" if target.driver and target.driver not in row.id else ""
+    glibc = f"glibc {target.glibc}" if target.glibc and f"glibc{target.glibc}" not in row.id else ""
+    known = ", ".join(filter(None, (boards, driver, glibc)))
+    return f"{row.id}: {known}" if known else row.id

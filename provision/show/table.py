@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from ..system.redaction import clean
-from .terminal_output import Screen
+from .terminal import Screen
 
 _GAP = 2
 _LEAST = 8
@@ -38,11 +38,11 @@ def show_table(
     room = max(40, screen.columns()) - indent
     shown = len(heads) if whole else _select_fitting(least, room)
     widths = _share_width(natural[:shown], least, room)
-    screen.line(_format_row(heads[:shown], widths, indent))
+    screen.line(format_row(heads[:shown], widths, indent))
     for row in cells:
         folded = [_fold_cell(cell, width) for cell, width in zip(row[:shown], widths, strict=True)]
         for part in zip_longest(*folded, fillvalue=""):
-            screen.line(_format_row(part, widths, indent))
+            screen.line(format_row(part, widths, indent))
     if left_out := ", ".join(heads[shown:]):
         screen.wrapped(f"hidden columns: {left_out}; widen the terminal or use --json", indent=" " * indent)
 
@@ -79,6 +79,6 @@ def _fold_cell(cell: str, width: int) -> list[str]:
     return textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
 
 
-def _format_row(cells: Sequence[str], widths: Sequence[int], indent: int) -> str:
+def format_row(cells: Sequence[str], widths: Sequence[int], indent: int = 0) -> str:
     padded = (" " * _GAP).join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
     return (" " * indent + padded).rstrip()

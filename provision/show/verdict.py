@@ -1,14 +1,15 @@
-"""Shows a verdict as text: one line per stage, the evidence, and the verdict last.
-
-Findings fit one screen: the likeliest is shown in full, the others short.
-"""
+"""Show verdicts, findings and machines as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..model import Finding, Findings, NodeVerdict, RunResult, StageResult, Verdict
-from .terminal_output import Screen
+from ..system.redaction import clean
+from .terminal import Screen
+
+if TYPE_CHECKING:
+    from ..model import Evidence, Finding, Findings, Machine, NodeVerdict, RunResult, StageResult, Verdict
 
 _COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _OUTCOME = {
@@ -98,8 +99,7 @@ def _show_stage(screen: Screen, stage: StageResult) -> None:
         screen.line(row)
     if stage.status in ("fail", "warn") or screen.verbose:
         for item in stage.evidence:
-            where = f"  [{item.source}{':' + str(item.line) if item.line else ''}]" if item.source else ""
-            screen.wrapped(item.text + where, indent=" " * (_COLUMN + 2), first=" " * _COLUMN + "> ")
+            screen.wrapped(item.text + _cite(item), indent=" " * (_COLUMN + 2), first=" " * _COLUMN + "> ")
 
 
 def show_finding(screen: Screen, finding: Finding) -> None:
@@ -108,11 +108,16 @@ def show_finding(screen: Screen, finding: Finding) -> None:
     screen.line(f"  {head} ({finding.confidence})")
     screen.wrapped(finding.title, indent="    ")
     for item in finding.evidence:
-        source = f"  [{item.source}{':' + str(item.line) if item.line else ''}]" if item.source else ""
         text = "" if item.text == finding.title else item.text
-        screen.wrapped(text + source, indent="      ", first="    > ")
+        screen.wrapped(text + _cite(item), indent="      ", first="    > ")
     if finding.fix:
         screen.wrapped(f"fix: {finding.fix}", indent="    ")
+
+
+def _cite(item: Evidence) -> str:
+    """Return the source of an evidence: "  [train.log:7]"."""
+    line = f":{item.line}" if item.line else ""
+    return f"  [{item.source}{line}]" if item.source else ""
 
 
 def _show_libraries(screen: Screen, verdict: Verdict) -> None:
@@ -124,26 +129,24 @@ def _show_libraries(screen: Screen, verdict: Verdict) -> None:
 
 
 def show_findings(screen: Screen, result: Findings) -> None:
-    """Show the first finding with its evidence. For the others, show the deciding check, or their fix."""
+    """Show the causes, the likeliest first."""
     if not result.findings:
         screen.line("no known GPU failure found")
-        return
-    first, *others = result.findings
-    show_finding(screen, first)
-    if others:
+    else:
+        _show_causes(screen, result.findings)
+
+
+def _show_causes(screen: Screen, findings: Sequence[Finding]) -> None:
+    """Show the first finding with its evidence. For the others, show the deciding check, or their fix."""
+    show_finding(screen, findings[0])
+    if len(findings) > 1:
         screen.line("  or, less likely:")
-    for finding in others:
-        _show_short(screen, finding)
-
-
-def _show_short(screen: Screen, finding: Finding) -> None:
-    screen.wrapped(
-        f"{finding.cause} ({finding.confidence}): {finding.title}", indent="      ", first="    - "
-    )
-    decides = next((e.text for e in finding.evidence if e.source == "to check"), None)
-    last = decides or (f"fix: {finding.fix}" if finding.fix else None)
-    if last:
-        screen.wrapped(last, indent="        ", first="      ")
+    for finding in findings[1:]:
+        title = f"{finding.cause} ({finding.confidence}): {finding.title}"
+        screen.wrapped(title, indent="      ", first="    - ")
+        decides = next((e.text for e in finding.evidence if e.source == "to check"), None)
+        if last := decides or (f"fix: {finding.fix}" if finding.fix else None):
+            screen.wrapped(last, indent="        ", first="      ")
 
 
 def show_run(screen: Screen, ran: RunResult) -> None:
@@ -153,4 +156,42 @@ def show_run(screen: Screen, ran: RunResult) -> None:
     how = ran.signal or f"exit code {ran.code}"
     screen.say(f"gpuenv: {ran.command[0]} failed ({how}); gpuenv diagnose says:", always=True)
     errors = Screen(environ=screen.environ, out=screen.err, err=screen.err)
-    show_findings(errors, Findings(findings=ran.findings[:_SHOWN]))
+    _show_causes(errors, ran.findings[:_SHOWN])
+
+
+_LONG = 160  # container images carry driver requirements of thousands of letters
+
+
+def show_machine(screen: Screen, machine: Machine) -> None:
+    """Show each fact in one line, then the findings."""
+    target, driver = machine.target, machine.driver
+    glibc = f", glibc {target.glibc}" if target.glibc else ""
+    screen.line(f"platform   {target.platform}{glibc}")
+    if driver.problem:
+        screen.line("driver     " + screen.colour(driver.problem, "red"))
+    elif driver.library:
+        speaks = f", supports CUDA {driver.cuda}" if driver.cuda else ""
+        screen.line(f"driver     {driver.library}{speaks} (from {driver.source})")
+    else:
+        screen.line("driver     none")
+    for gpu in machine.gpus:
+        memory = f", {gpu.memory_mib} MiB" if gpu.memory_mib else ""
+        mig = f", {len(gpu.mig)} MIG devices" if gpu.mig else ""
+        screen.line(f"GPU {gpu.index}      {gpu.name or 'unknown'}, capability {gpu.capability}{memory}{mig}")
+    context = machine.context
+    words = [w for w, on in (("WSL", context.wsl), ("Colab", context.colab)) if on]
+    words += [f"container ({context.container})"] if context.container else []
+    words += [f"Slurm {context.slurm}"] if context.slurm else []
+    if words:
+        screen.line(f"context    {', '.join(words)}")
+    for device in machine.hardware:
+        screen.line(f"hardware   {device.vendor} {device.device or ''} at {device.address}")
+    for python in machine.pythons:
+        screen.line(f"Python     {python.version}  {python.path}")
+    for library in machine.libraries:
+        screen.line(f"library    {library.soname} {library.version or ''}  {library.path}")
+    for name, value in machine.environment.items():
+        text = clean(f"variable   {name}={value}")
+        screen.line(text if len(text) <= _LONG or screen.verbose else text[:_LONG] + " ...")
+    for finding in machine.findings:
+        show_finding(screen, finding)

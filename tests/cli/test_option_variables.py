@@ -2,8 +2,8 @@
 
 import pytest
 
-from provision.cli import typer_signatures
-from provision.cli.command_table import COMMANDS, load_command
+from provision.cli import typer_app
+from provision.cli.verbs import COMMANDS, load_command
 from provision.model import declare
 
 EXCLUDED = {
@@ -30,7 +30,7 @@ def options():
 def test_every_long_option_has_a_variable_but_those_that_permit_or_remove():
     without = set()
     for words, name, how, kind in options():
-        variable = typer_signatures.get_variable(name, how, kind)
+        variable = typer_app.get_variable(name, how, kind)
         if variable is None:
             without.add((words, name))
         else:

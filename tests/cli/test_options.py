@@ -12,9 +12,9 @@ import typer
 from rows import rows
 
 from provision import cli, commands
-from provision.cli import argument_order, typer_signatures
-from provision.cli.command_table import COMMANDS, FIRST_COMMANDS, GROUPS, Output, load_command
-from provision.cli.examples import EXAMPLES
+from provision.cli import typer_app
+from provision.cli.verbs import COMMANDS, EXAMPLES, FIRST_COMMANDS, GROUPS, Output, load_command
+from provision.cli.words import read_words
 from provision.model import declare
 
 EXPECTED = json.loads((Path(__file__).resolve().parents[1] / "data" / "command_line.json").read_text())
@@ -132,7 +132,7 @@ def test_an_example_is_a_valid_command_line(words, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     argv = shlex.split(line.rpartition("| ")[2].partition(" > ")[0])
     assert argv[0] == "gpuenv"
-    read = argument_order.read(argv[1:])
+    read = read_words(argv[1:])
     command, _ = prepared(words.split() if words.split()[0] == argv[1] else [argv[1]])
     command.make_context("gpuenv", read.ours[len(words.split()) :])
     assert words == "run" or read.command is None
@@ -186,11 +186,11 @@ def test_a_signature_is_made_of_nested_groups():
     seen = []
 
     def call(context, given):
-        seen.append(declare.build_options(Outer, given, typer_signatures.find_named_options(context, given)))
+        seen.append(declare.build_options(Outer, given, typer_app.find_named_options(context, given)))
         return 0
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command()(typer_signatures.make_callback(call, Outer))
+    one.command()(typer_app.make_callback(call, Outer))
     command = typer.main.get_command(one)
     command.main(["here", "-d", "3", "--all-of-it"], standalone_mode=False)
     command.main(["here"], standalone_mode=False)
@@ -208,9 +208,7 @@ def test_what_a_command_line_names_is_known_with_its_default_too():
         raise typer.Exit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "provision.cli.typer_application.load_command", lambda _: (commands.CreateOptions, called)
-        )
+        patch.setattr("provision.cli.typer_app.load_command", lambda _: (commands.CreateOptions, called))
         command, _ = prepared(["create"])
         command.main(["env", "--device", "auto", "-f", "jax", "-f", "torch"], standalone_mode=False)
     (options,) = seen

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli.command_table import COMMANDS, SEVERAL_TARGETS, load_command
+from provision.cli.verbs import COMMANDS, SEVERAL_TARGETS, load_command
 from provision.model.declare import iterate_options
 
 ROOT = Path(__file__).resolve().parents[2]

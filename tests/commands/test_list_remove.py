@@ -13,7 +13,7 @@ import pytest
 from framework_envs import venv
 
 from provision.environment import place, registry
-from provision.show import environment_list as shown
+from provision.show import result as shown
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 

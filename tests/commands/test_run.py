@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from provision import cli
+from provision.cli.words import read_words
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ def fed(gpuenv, *words, data):
 
 
 def test_argv_is_split_at_the_first_dashes():
-    assert cli.split(["run", "e", "--keep-env", "--", "x", "--", "--json"]) == (
+    assert read_words(["run", "e", "--keep-env", "--", "x", "--", "--json"])[:2] == (
         ["run", "e", "--keep-env"],
         ["x", "--", "--json"],
     )
-    assert cli.split(["run"]) == (["run"], None)
-    assert cli.split(["detect", "--", "x"]) == (["detect", "--", "x"], None)
+    assert read_words(["run"])[:2] == (["run"], None)
+    assert read_words(["detect", "--", "x"])[:2] == (["detect", "--", "x"], None)
 
 
 def test_the_program_runs_in_the_environment(gpuenv, env):

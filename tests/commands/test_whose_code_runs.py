@@ -8,7 +8,7 @@ import pytest
 from hostile_folder import HostileFolder
 from loopback import Index, serving
 
-from provision.cli.command_table import COMMANDS
+from provision.cli.verbs import COMMANDS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "security.md"
 COLUMNS = {"Environment": "environment", "Build code": "build", "Checks": "checks"}

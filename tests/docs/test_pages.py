@@ -10,7 +10,7 @@ from doc_pages import PAGES, ROOT, blocks, commands, read, texts
 from rows import rows
 
 from provision import model
-from provision.cli.command_table import ALIASES, COMMANDS, load_command
+from provision.cli.verbs import ALIASES, COMMANDS, load_command
 from provision.config.file import read_config
 from provision.model.declare import iterate_options, make_flag
 

@@ -9,7 +9,7 @@ from doc_pages import ROOT, read
 from rows import rows
 from uv import find_uv_bin
 
-from provision.cli.command_table import COMMANDS
+from provision.cli.verbs import COMMANDS
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import session_picture  # scripts/ is no package

@@ -39,7 +39,7 @@ def make_places(folder: Path) -> dict[str, Path]:
 
 def list_path_options() -> list[tuple[str, str | None]]:
     """Every command with every option or argument that is a path; None is an argument."""
-    from provision.cli.command_table import COMMANDS, load_command
+    from provision.cli.verbs import COMMANDS, load_command
     from provision.model.declare import iterate_options
 
     found = []
@@ -61,7 +61,7 @@ def run_in_fork(words: list[str], folder: Path) -> dict[str, object]:
     out = folder / "said"
     child = os.fork()
     if child == 0:
-        from provision.cli.run_command_line import run
+        from provision.cli import run
 
         code = 99
         with contextlib.suppress(BaseException), out.open("w") as file:

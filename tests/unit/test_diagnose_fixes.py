@@ -11,8 +11,8 @@ from fix_machine import put_examples
 from packaging.requirements import Requirement
 from rows import rows
 
-from provision.cli import argument_order
-from provision.cli.typer_application import app
+from provision.cli.typer_app import app
+from provision.cli.words import read_words
 from provision.commands.diagnose import find_causes
 from provision.model import FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import resolve
@@ -60,7 +60,7 @@ def test_gpuenv_reads_the_command(command):
     """Its own parser reads the whole line: command, options, their values and the program's words."""
     words = shlex.split(put_examples(command))[1:]
     of_program = words[words.index("--") + 1 :] if "--" in words else words[1:] if words[0] == "run" else []
-    ours, program, _ = argument_order.read(words)
+    ours, program, _ = read_words(words)
     group = typer.main.get_command(app)
     outer = group.make_context("gpuenv", [*ours], obj=program)
     name, verb, rest = group.resolve_command(outer, ours)

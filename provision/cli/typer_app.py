@@ -1,9 +1,12 @@
-"""Define the typer application. Only the command that runs is imported."""
+"""Define the typer application and its options. Only the command that runs is imported."""
 
 from __future__ import annotations
 
+import inspect
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -12,8 +15,8 @@ from .. import __version__, show
 from ..model import Event, declare
 from ..model.declare import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
 from ..system import process, trust
-from . import exit_codes, typer_signatures
-from .command_table import ALIASES, COMMANDS, FIRST_COMMANDS, GROUPS, load_command
+from . import exit_codes
+from .verbs import ALIASES, COMMANDS, FIRST_COMMANDS, GROUPS, load_command
 
 _HELP = (
     "Build Python environments that match the NVIDIA driver, the GPUs and cuDNN, and prove that they work."
@@ -49,7 +52,7 @@ class Command(TyperCommand):
 
 
 def _write_examples(formatter: Any, ctx: Any) -> None:
-    from .examples import EXAMPLES  # only help shows them
+    from .verbs import EXAMPLES  # only help shows them
 
     if rows := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
         with formatter.section("Examples"):
@@ -115,12 +118,12 @@ def _prepare_command(name: str) -> Any:
     def call(context: typer.Context, values: dict[str, Any]) -> int:
         trust.accept_project(bool(values.get("trust_project")))
         output = declare.build_options(verb.output, values, frozenset())
-        options = declare.build_options(kind, values, typer_signatures.find_named_options(context, values))
+        options = declare.build_options(kind, values, find_named_options(context, values))
         return _run_command(function, verb.adapt(options, output, context.obj), output)
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     one.command(name.rsplit(maxsplit=1)[-1], help=verb.help, cls=Command, context_settings=_SETTINGS)(
-        typer_signatures.make_callback(call, kind, verb.output)
+        make_callback(call, kind, verb.output)
     )
     command = typer.main.get_command(one)
     command.usage_words = verb.usage  # type: ignore[attr-defined]  # it is a Command; typer's types do not state it
@@ -171,3 +174,93 @@ def main(
     ),
 ) -> None:
     """Build Python environments that match the NVIDIA driver, the GPUs and cuDNN, and prove that they work."""
+
+
+CONTEXT = "context"
+
+
+def make_callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
+    """Return `call` with a signature of the context and all declared options of the dataclasses."""
+    parameters = [inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    for kind in kinds:
+        hints: dict[type, dict[str, Any]] = {}
+        for owner, field, how in declare.iterate_options(kind):
+            if owner not in hints:
+                hints[owner] = _read_types(owner)
+            parameters.append(
+                _make_parameter(field, hints[owner][field.name], how, get_variable(field.name, how, kind))
+            )
+
+    def called(context: typer.Context, **given: Any) -> int:
+        return call(context, {name: value for name, value in given.items() if value is not None})
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect
+    return called
+
+
+def find_named_options(context: typer.Context, values: Mapping[str, Any]) -> frozenset[str]:
+    """Return the options that the command line or a variable names, including those with their default value."""
+    source = context.get_parameter_source
+    return frozenset(
+        name for name in values if getattr(source(name), "name", "") in ("COMMANDLINE", "ENVIRONMENT")
+    )
+
+
+def get_variable(name: str, how: declare.Option, kind: type) -> str | None:
+    """Return the variable that sets an option: GPUENV_ and its long flag.
+
+    Return None for an option that permits something, or names what a command removes. A variable left in a
+    shell or job must not decide that.
+    """
+    if (
+        name in ("force", "trust_project")
+        or name.startswith("allow_")
+        or name in getattr(kind, "NAMES_WHAT_IS_REMOVED", ())
+    ):
+        return None
+    flags = how.flags or (declare.make_flag(name),)
+    long = next((flag for flag in flags if flag.startswith("--")), None)
+    return f"GPUENV_{long.partition('/')[0].strip('-').replace('-', '_').upper()}" if long else None
+
+
+def _read_types(owner: type) -> dict[str, Any]:
+    """Return the types of a dataclass's own options. Types of other fields may not be imported."""
+    fields = [field for kind, field, _ in declare.iterate_options(owner) if kind is owner]
+    wanted = type(owner.__name__, (), {"__annotations__": {field.name: field.type for field in fields}})
+    return get_type_hints(wanted, vars(sys.modules[owner.__module__]))
+
+
+def _make_completion(name: str) -> Callable[[str], Any]:
+    """Return a completion function that is imported when a shell calls it."""
+
+    def complete(incomplete: str) -> Any:
+        from ..commands import completion
+
+        return completion.complete(name, incomplete)
+
+    return complete
+
+
+def _make_parameter(
+    field: Field[Any], kind: Any, how: declare.Option, variable: str | None
+) -> inspect.Parameter:
+    """Return the parameter of an option. A list is None if the command line does not name it."""
+    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    if field.default_factory is not MISSING:
+        kind, default = kind | None, None
+    complete = _make_completion(how.complete) if how.complete else None
+    info: Any
+    if how.is_argument:
+        info = typer.Argument(
+            help=how.help or None, metavar=how.metavar, hidden=how.hidden, show_default=how.show_default,
+            autocompletion=complete,
+        )  # fmt: skip
+    else:
+        flags = how.flags or (declare.make_flag(field.name),)
+        info = typer.Option(
+            *flags, help=how.help, metavar=how.metavar, rich_help_panel=how.panel, autocompletion=complete,
+            envvar=variable, show_envvar=False,
+        )  # fmt: skip
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )

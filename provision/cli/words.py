@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..model import declare
-from .command_table import COMMANDS, GROUPS, load_command
+from .verbs import COMMANDS, GROUPS, load_command
 
 _ANYWHERE = ("--json", "-q", "--quiet", "-v", "--verbose")
 """Options of every command that may come before its name."""
@@ -44,7 +44,7 @@ class _RunFlags:
         return at + 1 if name in self.plain else None
 
 
-def read(argv: Sequence[str]) -> CommandWords:
+def read_words(argv: Sequence[str]) -> CommandWords:
     """Read a command line. The disk shows whether a word is the path of an environment."""
     argv = _split_clusters(_move_command_first(list(argv)))
     if argv[:1] == ["create"]:
@@ -69,11 +69,6 @@ def read(argv: Sequence[str]) -> CommandWords:
     env, program = shlex.quote(argv[at]), shlex.quote(argv[at + 1])
     note = f"{argv[at]} is an environment. {argv[at + 1]} runs in it. To run it as a program instead: gpuenv run {env} -- {program}"
     return CommandWords(argv[: at + 1], argv[at + 1 :], note)
-
-
-def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Return gpuenv's own words, and the command of `run` or None."""
-    return read(argv)[:2]
 
 
 def find_python_options(words: CommandWords) -> list[str]:

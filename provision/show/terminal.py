@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..model import Event
     from .progress import Progress
 
+
 _IN_JSON = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 UNLIMITED = 1 << 20
 """The columns of what is no terminal."""
@@ -191,3 +192,9 @@ def _encode(stream: TextIO, text: str) -> str:
     """Return text that a stream can encode. File names may contain invalid bytes, and a stream may be ASCII."""
     encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def count(number: int, word: str, several: str = "") -> str:
+    """Return a number with its word: "1 host", "2,400 hosts"."""
+    plural = several or f"{word}{'es' if word.endswith('s') else 's'}"
+    return f"{number:,} {word if number == 1 else plural}"

@@ -1,0 +1,335 @@
+"""Show what commands made, changed, listed or wrote, as text."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..model import WHEEL_NAMES, format_bytes
+from ..system.redaction import clean
+from .plan import show_plan
+from .table import format_row, show_table
+from .terminal import Screen, count
+from .verdict import show_verdict
+
+if TYPE_CHECKING:
+    from ..model import (
+        Bundle,
+        BundlePlan,
+        CacheUsage,
+        CreateResult,
+        EnvironmentList,
+        ExportResult,
+        FleetResults,
+        InitResult,
+        IssueReport,
+        ListedEnvironment,
+        PackageChange,
+        Preview,
+        ProfileTable,
+        ProfileTables,
+        RemoveResult,
+        RepairResult,
+        RestoredPackage,
+    )
+
+_HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")
+_WIDTHS = (24, 6, 10, 11)  # of all columns but the first, which gets what is left
+_LISTED = 6
+"""More files than these are counted."""
+_WIDE = 140
+"""Columns from which on a table of profiles names its sources."""
+
+
+def show_created(screen: Screen, result: CreateResult) -> None:
+    if result.plan:
+        show_plan(screen, result.plan, drifted=_find_drifted(result))
+    if result.environment:
+        words = "built" if result.environment.changed else "up to date, nothing was rebuilt"
+        screen.line(f"{result.environment.path}: {words}")
+    if result.verdict:
+        show_verdict(screen, result.verdict)
+    elif result.environment:
+        where = " on a machine that has the GPU" if result.plan and result.plan.device == "cuda" else ""
+        screen.wrapped(f"unproven. To verify, run `gpuenv verify {result.environment.path}`{where}", first="")
+
+
+def _find_drifted(result: CreateResult) -> dict[str, str]:
+    """Return the frameworks whose installed version differs from the lock, with the command that restores it."""
+    changes = (
+        *(result.verdict.drift if result.verdict else ()),
+        *(result.environment.drift if result.environment else ()),
+    )
+    path = shlex.quote(result.environment.path) if result.environment else ""
+    return {
+        WHEEL_NAMES.get(
+            c.name, c.name
+        ): f"{c.locked} in the lock, {c.found or 'none'} installed: gpuenv repair {path}"
+        for c in changes
+        if c.kind in ("replaced", "removed")
+    }
+
+
+def show_repaired(screen: Screen, done: RepairResult) -> None:
+    """Show what was restored, removed and kept, then the verdict."""
+    for package in done.packages:
+        screen.wrapped(_put_back(screen, package), indent=" " * 12, first="  restored  ")
+    for gone in done.removed:
+        screen.wrapped(f"{gone.name} {gone.version}: {gone.why}", indent=" " * 12, first="  removed   ")
+    if done.left:
+        names = ", ".join(f"{p.name} {p.version}" for p in done.left)
+        screen.wrapped(f"{names}: not in the lock", indent=" " * 12, first="  left      ")
+    if done.environment and not (done.packages or done.removed):
+        screen.line(f"{done.environment.path}: nothing to repair: it matches its lock")
+    elif done.environment:
+        more = f", {len(done.removed)} removed" if done.removed else ""
+        screen.line(f"{done.environment.path}: {count(len(done.packages), 'package')} restored{more}")
+    if done.verdict:
+        show_verdict(screen, done.verdict)
+
+
+def _put_back(screen: Screen, package: RestoredPackage) -> str:
+    if package.had is None:
+        return f"{package.name} {package.now}, which was missing"
+    if package.had != package.now:
+        return f"{package.name} {package.had} -> {screen.colour(package.now, 'bold')}"
+    what = f"{package.name} {package.now}"
+    return f"{what}: {package.why.removeprefix(what + ' ')}"
+
+
+def show_bundle(screen: Screen, bundle: Bundle) -> None:
+    """Show the purpose of a bundle, its files and its notes."""
+    for plan in bundle.plans:
+        screen.wrapped(f"{plan.lock}: {_describe_bundle(plan)}", indent="    ", first="")
+        classes = ", ".join(f"{c.id} ({count(len(c.hosts), 'host')})" for c in plan.classes)
+        screen.wrapped(f"for {classes}", indent="    ", first="  ")
+    if not bundle.plans:
+        screen.wrapped(_describe_bundle(bundle), first="")
+    total = sum(f.size or 0 for f in bundle.files)
+    archives = dict.fromkeys(p.archive.version for p in bundle.plans or (bundle,) if p.archive)
+    python = f"with Python {', '.join(archives)}" if archives else "without a Python"
+    screen.line(f"{len(bundle.files)} files, {format_bytes(total)}, {python}")
+    if screen.verbose:
+        for file in bundle.files:
+            screen.line(f"  {file.path}")
+    for note in bundle.notes:
+        screen.wrapped(f"note: {note}", indent="    ", first="  ")
+
+
+def _describe_bundle(plan: Bundle | BundlePlan) -> str:
+    target = plan.target
+    gpus = ", ".join(g.name or f"compute capability {g.capability}" for g in target.gpus)
+    driver = f"driver {target.driver}" if target.driver else ""
+    meant = ", ".join(filter(None, (target.platform, f"Python {plan.python}", driver, gpus)))
+    return f"{', '.join(plan.frameworks)} for {plan.device}: {meant}"
+
+
+def show_listing(screen: Screen, listing: EnvironmentList) -> None:
+    """Show each environment in two or more lines. A path is broken at its slashes."""
+    if not listing.environments:
+        screen.line("no environments of gpuenv on this machine")
+        return
+    home = screen.environ.get("HOME", "").rstrip("/")
+    paths = [
+        clean(f"~{env.path[len(home) :]}" if home and f"{env.path}/".startswith(f"{home}/") else env.path)
+        for env in listing.environments
+    ]
+    room = screen.width() - sum(_WIDTHS) - 2 * len(_WIDTHS)
+    first = max(14, min(room, max(map(len, paths))))
+    widths = (first, *_WIDTHS)
+    screen.line(format_row(_HEADS, widths))
+    for env, path in zip(listing.environments, paths, strict=True):
+        cells = (_fold_path(path, first), *_make_cells(env))
+        for row in zip_longest(*cells, fillvalue=""):
+            screen.line(format_row(row, widths))
+
+
+def _make_cells(env: ListedEnvironment) -> tuple[list[str], ...]:
+    names = [f"{f.name} {f.version}" for f in env.frameworks]
+    libraries = [f"CUDA {env.cuda}"] if env.cuda else ["CPU"] if env.frameworks else []
+    libraries += [f"cuDNN {env.cudnn}"] if env.cudnn else []
+    builds = [clean(x)[: _WIDTHS[0]] for x in [*names, ", ".join(libraries)] if x]
+    if len(", ".join(libraries)) > _WIDTHS[0]:
+        builds[-1:] = libraries
+    if env.manager == "conda":
+        builds.append("conda")
+    verdict = [env.verdict or "-", *([env.verified[:10]] if env.verified else [])]
+    sizes = ["?" if env.bytes is None else format_bytes(env.bytes)]
+    if env.bytes is not None and env.shared_bytes:
+        sizes.append(f"own {format_bytes(env.bytes - env.shared_bytes)}")
+    return builds, [env.python or "?"], verdict, sizes
+
+
+def _fold_path(path: str, width: int) -> list[str]:
+    """Return a path in rows, broken after slashes. A name longer than a row is broken anywhere."""
+    rows = [""]
+    for part in path.replace("/", "/\0").split("\0"):
+        if rows[-1] and len(rows[-1]) + len(part) > width:
+            rows.append("  ")
+        while len(rows[-1]) + len(part) > width:
+            room = width - len(rows[-1])
+            rows[-1] += part[:room]
+            part = part[room:]  # noqa: PLW2901
+            rows.append("  ")
+        rows[-1] += part
+    return [r for r in rows if r.strip()]
+
+
+def show_removal(screen: Screen, done: RemoveResult) -> None:
+    """Show one sentence for each environment."""
+    for env in done.removed:
+        kept = env.bytes - env.freed_bytes
+        sentence = f"{env.path}: removed, {format_bytes(env.freed_bytes)} freed"
+        if kept > 0:
+            sentence += f"; {format_bytes(kept)} are shared with a cache or another environment and stay"
+        screen.wrapped(sentence, indent="  ", first="")
+        for kernel in env.kernels:
+            screen.wrapped(f"Jupyter kernel {kernel}: removed", indent="    ", first="  ")
+
+
+def show_preview(screen: Screen, preview: Preview) -> None:
+    """Show one line for each path and package, then the sizes, and that nothing was changed."""
+    for package in preview.packages:
+        screen.wrapped(_describe_change(package), indent="      ", first="  ")
+    for verb, paths in (("write", preview.writes), ("remove", preview.removes)):
+        if len(paths) > _LISTED and preview.path:
+            screen.line(f"would {verb} {len(paths)} files in {_shorten_path(preview.path)}")
+            continue
+        for path in paths:
+            screen.line(f"would {verb} {_shorten_path(path)}")
+    counted = len(preview.writes) > _LISTED
+    if preview.path and not counted and preview.path not in (*preview.writes, *preview.removes):
+        changed = "would change" if preview.packages else "would not change"
+        screen.line(f"{changed} {_shorten_path(preview.path)}")
+    if preview.download_bytes:
+        free = f"; {format_bytes(preview.free_bytes)} free" if preview.free_bytes is not None else ""
+        screen.line(f"would download up to {format_bytes(preview.download_bytes)}{free}")
+    if preview.freed_bytes is not None:
+        screen.line(f"would free {format_bytes(preview.freed_bytes)}")
+    for note in preview.notes:
+        screen.wrapped(f"note: {note}", indent="  ", first="")
+    screen.line("dry run: nothing was changed")
+
+
+def _describe_change(package: PackageChange) -> str:
+    size = f" ({format_bytes(package.size)})" if package.size else ""
+    if package.before is None:
+        return f"+ {package.name} {package.after}{size}"
+    if package.after is None:
+        return f"- {package.name} {package.before}"
+    if package.before == package.after:
+        return f"~ {package.name} {package.after}, installed again{size}"
+    return f"~ {package.name} {package.before} -> {package.after}{size}"
+
+
+def _shorten_path(path: str) -> str:
+    """Return a path relative to the current folder if it is below it."""
+    here = str(Path.cwd())
+    return os.path.relpath(path, here) if path.startswith(here + os.sep) else path
+
+
+def show_export(screen: Screen, value: ExportResult) -> None:
+    """Show the text without changes, or the path of the file."""
+    if value.path is None:
+        screen.out.write(clean(value.text))
+        screen.out.flush()
+    else:
+        screen.line(clean(f"{value.path}: written ({value.format})"))
+
+
+def show_initialised(screen: Screen, result: InitResult) -> None:
+    """Show one line per file, then the origin of the frameworks and the remaining work."""
+    width = max(len(file.path) for file in result.files)
+    for file in result.files:
+        screen.wrapped(f"{file.path:{width}}  {file.done}: {file.detail}", indent=" " * (width + 2), first="")
+    for note in result.notes:
+        screen.wrapped(note, indent="    ", first="  ")
+    if all(file.done == "kept" for file in result.files):
+        screen.line("nothing was changed")
+
+
+def show_cache(screen: Screen, cache: CacheUsage) -> None:
+    """Show the folder alone, so that a script can read it, or what was removed from it."""
+    if cache.removed_files is None:
+        screen.line(cache.path)
+        return
+    screen.line(
+        f"{cache.path}: {count(cache.removed_files, 'file')} removed, {format_bytes(cache.freed_bytes or 0)} freed"
+    )
+
+
+def show_report(screen: Screen, report: IssueReport) -> None:
+    """Show the text without changes, so that it can be pasted."""
+    screen.line(clean(report.text).rstrip("\n"))
+
+
+def remark_on_report(screen: Screen, report: IssueReport) -> None:
+    """Say what is hidden in the text."""
+    if report.hidden:
+        text = f"note: the report hides: {', '.join(report.hidden)}; read it before pasting"
+        for row in screen.fold(text, first="", stream=screen.err):
+            screen.say(row)
+
+
+def show_tables(screen: Screen, known: ProfileTables) -> None:
+    """Show one row for each table, or each table with its rows if they were requested."""
+    if not known.tables:
+        screen.line("no new releases: the profiles are up to date with the index")
+    elif any(table.rows for table in known.tables):
+        for table in known.tables:
+            _show_rows(screen, table)
+    else:
+        heads = ("TABLE", "ROWS", "KEPT", "READ", "FILE", "SOURCE")
+        rows_of = [
+            (_format_title(t), str(_count_rows(t)), t.kept or "by hand", t.read, Path(t.file).name, t.source)
+            for t in known.tables
+        ]
+        wide = screen.verbose or screen.columns() >= _WIDE
+        shown = heads if wide else heads[:-1]
+        show_table(screen, shown, [row[: len(shown)] for row in rows_of])
+
+
+def _show_rows(screen: Screen, table: ProfileTable) -> None:
+    screen.line(
+        f"{_format_title(table)}: {_count_rows(table)} rows, {'measured' if table.kept == 'measured' else 'kept by hand'}, read {table.read}"
+    )
+    screen.wrapped(table.source, indent="  ")
+    keys = list(dict.fromkeys(key for row in table.rows for key in row))
+    cells = [[_format_cell(row.get(key)) for key in keys] for row in table.rows]
+    if cells:
+        show_table(screen, [key.upper() for key in keys], cells, indent=2)
+
+
+def _format_title(table: ProfileTable) -> str:
+    return " ".join(filter(None, (table.table, table.framework)))
+
+
+def _count_rows(table: ProfileTable) -> int:
+    return len(table.rows) if table.count is None else table.count
+
+
+def _format_cell(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def show_fleet_results(screen: Screen, results: FleetResults) -> None:
+    """Show the number of hosts for each result, then all hosts."""
+    counts = Counter(h.verdict.replace("_", " ") for h in results.hosts)
+    verdicts = ", ".join(f"{number:,} {name}" for name, number in counts.most_common())
+    screen.line(count(len(results.hosts), "host") + (f": {verdicts}" if verdicts else ""))
+    if results.hosts:
+        show_table(
+            screen, ("HOST", "CLASS", "PLAN", "VERDICT", "CAUSE", "SECONDS"),
+            [
+                [h.host, h.class_ or "", h.plan or "", h.verdict.replace("_", " "), h.cause or "",
+                 "" if h.seconds is None else f"{h.seconds:.1f}"]
+                for h in results.hosts
+            ],
+            whole=True,
+        )  # fmt: skip
