@@ -89,9 +89,7 @@ def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str | None, s
     environment = markers_of(context.target.platform) | CPYTHON
     if python := context.request.python:
         environment |= {"python_version": python, "python_full_version": f"{python}.0"}
-    texts: list[tuple[str, str | None, str | None]] = [
-        (p, f"--with {p}", None) for p in context.request.packages
-    ]
+    texts: list[tuple[str, str | None, str | None]] = [(p, p, None) for p in context.request.packages]
     texts += [
         (n.text, None if n.constraint else n.origin, n.index)
         for n in context.demands.needs if n.name and not (n.local or n.vcs or n.override)

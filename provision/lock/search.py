@@ -600,7 +600,7 @@ class _Search(Known):
             outcome = one._compared(dataclasses.replace(one.first_try(), only_binary=frozenset({":all:"})))
             if isinstance(outcome, Solution):
                 locked = outcome.answer.versions.get(named.name)
-                return f"remove the bound of {named.name} ({named.named_by}): {named.name} {locked} has a solution"
+                return f"remove the bound of {named.name} ({named.named_by}): with {named.name} {locked} a solution exists"
         return None
 
     def _all_left_out(self, named: NamedPackage, group: Sequence[Build]) -> bool:

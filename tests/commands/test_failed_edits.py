@@ -55,6 +55,9 @@ def test_add_keeps_a_bound_that_the_project_states(go):
     ran = ok(go("add", "kept", "more", "--no-verify"))
     assert '["kept<2", "more"]' in (go.work / "gpuenv.yaml").read_text(), ran.err
     assert installed(go.work / ".venv")["kept"] == "1.0"
+    assert "replaces" not in ran.err
+    ran = ok(go("add", "kept<1.5", "--no-verify"))
+    assert "kept<1.5 replaces kept<2 in gpuenv.yaml" in ran.err
     (go.work / "asked.txt").write_text("kept<2\n")
     (go.work / "gpuenv.yaml").write_text(YAML.replace('packages: ["kept<2"]', "requirements: [asked.txt]"))
     ok(go("add", "kept", "--no-verify"))
@@ -78,6 +81,11 @@ def test_add_never_replaces_cpu_builds_by_those_of_cuda(go):
     text = f'frameworks: [torch]\ndevice: cpu\nfind_links: [wheels]\npython: "{HERE}"\n'
     (go.work / "gpuenv.yaml").write_text(text)
     ok(go("lock"))
+    before = files(go)
+    ran = go("add", "needs-vision", "--json")
+    assert ran.code == 9 and files(go) == before, ran.out
+    assert "the PyTorch index, which has the CPU builds" in ran.json["error"]["message"]
+    (go.work / "gpuenv.yaml").write_text(text + "index: pypi\n")
     before = files(go)
     ran = go("add", "needs-vision", "--json")
     assert ran.code == 5 and files(go) == before, ran.out
