@@ -19,12 +19,12 @@ from ..environment.distributions import Distribution, read_distributions
 from ..environment.interpreter import ask_version
 from ..environment.place import locate_environment
 from ..errors import BuildError, LockError, ResolveError, UsageError
+from ..lock.changes import list_differences
 from ..lock.context import judge_request
 from ..lock.update import solve_like
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock
 from .build import BuildJob, with_later_stages
 from .create_options import CreateOptions
-from .lock_one_target import list_differences
 from .run_verification import run_verification
 from .up_to_date import finish_creation, make_record
 from .verdict_inputs import is_expected, machine_for_verdict

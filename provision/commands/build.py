@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..bundle import install
 from ..config import options as where
 from ..config.options import Choices
 from ..config.rows import load_all
@@ -37,7 +38,7 @@ from ..model import (
 )
 from ..resolve.extras import disagreements_of
 from ..wheels.uv_install import hint_dependencies_alone
-from . import create_from_bundle, nvcc_host_compiler, project_checks
+from . import nvcc_host_compiler, project_checks
 from .run_verification import make_options, run_verification
 from .up_to_date import finish_creation
 from .verdict_inputs import can_prove, get_planned_device, is_expected, machine_for_verdict
@@ -70,7 +71,7 @@ class BuildJob:
     @property
     def local_lock(self) -> Lock:
         """The lock, with the package files of a bundle if one is used."""
-        return create_from_bundle.use_bundle_files(self.lock, self.choices)
+        return install.use_bundle_files(self.lock, self.choices)
 
     @functools.cached_property
     def missing_libraries(self) -> needs.MissingLibraries:
@@ -151,7 +152,7 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
     stays = work.stays or not place.made_by_gpuenv(job.env)
     proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
     verdict = None
-    create_from_bundle.check_files(job.choices, job.emit)
+    install.check_files(job.choices, job.emit)
     nvcc_host_compiler.warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
     for text in disagreements_of(job.lock, load_all(job.choices)):
         job.emit(Event(kind="warning", stage="lock", text=text))
@@ -161,7 +162,7 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
             way.fetch(job.local_lock, work.packages, job.how)
         with way.transaction(job.env, copied=work.copied) as prefix:
             work.do(prefix)
-            create_from_bundle.name_origins(prefix, job.lock, job.choices)
+            install.name_origins(prefix, job.lock, job.choices)
             job.record(prefix)
             written = state.digest_record(prefix)
             if proving:

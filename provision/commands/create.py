@@ -44,13 +44,13 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     from . import jupyter_kernel
 
     if options.bundle:
-        from . import create_from_bundle
+        from ..bundle import install
 
         if options.lock:
             raise UsageError(
                 "--bundle and --lock cannot be used together: a bundle contains its own lock",
                 hint="leave one of them out",
             )
-        choices, of_bundle = create_from_bundle.open_bundle(options.bundle, choices, emit)
+        choices, of_bundle = install.open_bundle(options.bundle, choices, emit)
         options = dataclasses.replace(options, lock=of_bundle)
     return jupyter_kernel.create_with_kernel(emit, where.make_absolute(env), choices, options)

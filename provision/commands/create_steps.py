@@ -10,16 +10,20 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from .. import detect
+from ..bundle import install
 from ..config import options as where, project as inproject, record, request, rows
 from ..config.grants import read_user_grants
 from ..config.options import Choices
-from ..config.sources import read_locked_sources
+from ..config.project import find_project_folder
+from ..config.sources import is_current, read_locked_sources
 from ..environment import compare_locks, describe_changes, interrupted, manager, place, registry, state, venv
-from ..errors import BuildError, ResolveError, UsageError
+from ..errors import BuildError, LockError, ResolveError, UsageError
 from ..index.places import name_configured
-from ..lock.accept import accept_lock, name_hosts
+from ..lock.accept import accept_lock, name_hosts, read_lock
+from ..lock.changes import foresee, list_differences, read_lock_inside
 from ..lock.context import (
     RECREATE,
+    apply_lock,
     get_locking,
     is_kept,
     judge_request,
@@ -27,6 +31,9 @@ from ..lock.context import (
     refuse_idle_gpu,
     refuse_other_stack,
 )
+from ..lock.formats import locking
+from ..lock.project import list_watched_files, lock_name, renew_project_lock, solve_or_read_lock
+from ..lock.update import solve_like
 from ..model import (
     CreateResult,
     Emit,
@@ -37,14 +44,12 @@ from ..model import (
     Plan,
     RequestContext,
     find_lock_manager,
+    make_lock_name,
 )
 from ..system.scratch import make_scratch
 from ..wheels import pylock
-from . import create_from_bundle
 from .build import BuildJob, BuildStep, read_kept_verdict, replace_environment, settle
 from .create_options import CreateOptions
-from .existing_lock import list_watched_files, renew_project_lock, require_lock, solve_or_read_lock
-from .preview_changes import foresee, read_lock_inside
 from .resolve import add_notes, explain_cpu_choice
 from .up_to_date import finish_creation, make_record
 from .verdict_inputs import is_good, is_outdated, machine_for_verdict
@@ -244,7 +249,7 @@ def _python_for(plan: Plan, machine: Machine | None, choices: Choices, env: Path
     if installed:
         return installed
     wanted = choices.python or plan.python or ""
-    if packed := create_from_bundle.unpack_python(choices, plan, env, emit):
+    if packed := install.unpack_python(choices, plan, env, emit):
         return packed
     if choices.offline:
         raise BuildError(
@@ -330,3 +335,87 @@ def _record_options(job: BuildJob) -> CreateResult:
     job.record(job.env)
     verdict = read_kept_verdict(job, machine_for_verdict())
     return _renewed(job, finish_creation(job.emit, job.created(verdict, changed=False), job.env))
+
+
+def require_lock(env: Path, choices: Choices, how: CreateOptions, emit: Emit) -> Lock | None:
+    """Return the lock to install, or None if packages must be solved. Raises LockError."""
+    if not (how.lock or how.locked or how.frozen):
+        # The environment's own lock is compared with what is there. It is installed only if it counts.
+        own = _names_nothing(env, choices) and (not how.recreate or state.is_vouched(env))
+        return pylock.read_in(env / place.MARK) if own else None
+    path = how.lock or find_project_folder() / lock_name(choices)
+    if not how.lock:
+        _require(path, env, choices, how)
+    lock = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed on this machine
+    locking(choices.manager).check_hashes(lock, str(path), allow_md5=how.allow_md5)
+    if how.locked and not how.lock:
+        _refuse_stale(path, lock, choices, emit)
+    return lock
+
+
+def _names_nothing(env: Path, choices: Choices) -> bool:
+    """Return whether neither options nor files name contents for an environment that gpuenv made. Then its
+    lock does."""
+    named = (
+        choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
+    )  # fmt: skip
+    return not any(named) and place.is_undisturbed(env) and place.made_by_gpuenv(env)
+
+
+def _require(path: Path, env: Path, choices: Choices, how: CreateOptions) -> None:
+    """Raise LockError if the lock that --locked or --frozen installs is missing."""
+    if path.exists():
+        return
+    option = "--locked" if how.locked else "--frozen"
+    hint = "write it: gpuenv lock"
+    env_lock = env / place.MARK / make_lock_name(choices.manager)
+    if env_lock.exists() and state.is_vouched(env):
+        hint += f"; or install the environment's own: --lock {env_lock}"
+    raise LockError(
+        f"{path.name} is missing in {path.parent}, and {option} installs from this lock file", hint=hint
+    )
+
+
+def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
+    """Raise LockError if a lock is older than the project's requirements.
+
+    Equal digests need no solve. Otherwise a lock for the same target is solved and compared.
+    """
+    if not (choices.config or choices.requirement or choices.project):
+        return
+    demands = inproject.read_requirements(choices, rows.load_all(choices), lock.plan.target)
+    files = inproject.list_files(choices, demands)
+    limited = is_current(choices, lock)
+    if limited and _fits_options(lock, choices) and inproject.is_same_inputs(lock.inputs, choices, files):
+        return
+    note = f"{path.name} is for other requirements: comparing it with the current ones"
+    emit(Event(kind="note", stage="lock", text=note))
+    hint = "update it: gpuenv lock; or install it unchecked: --frozen"
+    try:
+        fresh = _solved(choices, lock, emit)
+    except LockError as error:
+        raise LockError(
+            f"{path} cannot be compared with the current requirements: {error.message}",
+            log=error.log,
+            hint=hint,
+        ) from error
+    if drift := list_differences(lock, fresh):
+        raise LockError(
+            f"{path} is out of date ({len(drift)} package{'s differ' if len(drift) > 1 else ' differs'})",
+            log="\n".join(drift), hint=hint,
+        )  # fmt: skip
+
+
+def _fits_options(lock: Lock, choices: Choices) -> bool:
+    """Return whether the requested device, CUDA and Python are those of the lock."""
+    named = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
+    return all(is_kept(lock.plan, option, value) for option, value in named.items())
+
+
+def _solved(choices: Choices, lock: Lock, emit: Emit) -> Lock:
+    """Return a new lock for the same target, as similar to `lock` as possible. Raises LockError."""
+    context = judge_request(apply_lock(choices, lock), emit)
+    plan, fresh = solve_like(context, choices, emit, lock)
+    if fresh is None:
+        raise LockError(f"no build fits: {plan.hint or 'see gpuenv resolve --explain'}")
+    return fresh

@@ -124,25 +124,23 @@ def _restored_unless_changed(files: Sequence[Path], emit: Emit) -> Iterator[list
 
 def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
-    from . import existing_lock, preview_changes
-    from .lock_one_target import lock_name
+    from ..lock import changes, project
+    from ..lock.project import lock_name
 
     path, file = where.make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
     place.check_place(path)
-    choices, env_lock = _as_made(path, options.choices), preview_changes.read_lock_inside(path)
+    choices, env_lock = _as_made(path, options.choices), changes.read_lock_inside(path)
     command = edit.description.partition(" ")[0].replace("without", "drop").replace("with", "add")
     if file is None:
         from .create_steps import solve_near
 
         choices = _remembered(choices, path, edit)
         assert env_lock is not None
-        return preview_changes.preview_lock(
-            command, path, env_lock, solve_near(emit, path, choices, env_lock)
-        )
+        return changes.preview_lock(command, path, env_lock, solve_near(emit, path, choices, env_lock))
     edit.check(inproject.apply_project(choices).with_, file)
-    solved = existing_lock.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
+    solved = project.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
     lock_file = find_project_folder() / lock_name(inproject.apply_project(solved.choices))
-    return preview_changes.preview_lock(
+    return changes.preview_lock(
         command, path, env_lock or solved.project_lock, solved.lock, (file, lock_file)
     )
 
@@ -164,11 +162,11 @@ def _in_project(
 
     Return the options for the environment, and the lock.
     """
-    from . import existing_lock
+    from ..lock import project
 
     env_lock = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
     edit.check(inproject.apply_project(choices).with_, file)
-    solved = existing_lock.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
+    solved = project.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
     near = solved.project_lock or env_lock
     if near:
         refuse_cuda_for_cpu(near.plan, solved.lock.plan, edit.description)

@@ -14,6 +14,7 @@ from ..config.options import Choices
 from ..config.project import find_in_folder
 from ..environment import place, state
 from ..errors import LockError, UsageError
+from ..export.source import GpuenvWheel, resolve_source, write_own_wheel
 from ..lock.formats import locking
 from ..model import (
     CONDA_LOCK,
@@ -40,7 +41,6 @@ from ..system.files import (
 from ..system.redaction import redact, redact_addresses
 from ..system.scratch import make_scratch
 from ..wheels import pylock
-from .gpuenv_wheel_for_exports import GpuenvWheel, resolve_source, write_own_wheel
 
 WITHOUT_COMMENTS = ("cyclonedx",)
 

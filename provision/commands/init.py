@@ -28,9 +28,9 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
     from ..config import rows
     from ..config.write import write_project_files
+    from ..export.source import choose_recorded_source
     from ..requirements.folder import PackageFacts
     from ..system import process
-    from .gpuenv_wheel_for_exports import choose_recorded_source
 
     known = rows.load_all(options.choices)
     names = PackageFacts(

@@ -15,12 +15,12 @@ from ..config.options import Choices
 from ..config.sources import read_sources
 from ..environment import manager, place, state
 from ..errors import BuildError, UsageError
+from ..lock.changes import measure_free_space
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
 from ..model.declare import argument, group, option
 from ..system import process
 from ..wheels import pylock
 from .activate_command import activate_line
-from .preview_changes import measure_free_space
 from .verdict_inputs import is_expected
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from email.message import Message
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from provision import __version__
-
+from .. import __version__
 from ..errors import LockError
 from ..system import process
 from ..system.redaction import clean_line, redact

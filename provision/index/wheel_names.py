@@ -13,8 +13,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from provision import model
-
+from .. import model
 from ..errors import LockError
 from ..model import BuiltFor, CxxAbi, WheelGlibc, WheelPage
 from ..system import grants, process

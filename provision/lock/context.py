@@ -15,6 +15,7 @@ from ..environment import place, state
 from ..errors import BuildError, MachineError, ResolveError, UsageError
 from ..model import (
     Emit,
+    Lock,
     PackageSources,
     Plan,
     RequestContext,
@@ -177,3 +178,12 @@ def refuse_idle_gpu(env: Path, choices: Choices, context: RequestContext) -> Non
             f"{env} is for a GPU, but no GPU can be used on this machine: {context.reason}",
             hint="--device cpu builds it for the CPU; --target, or --driver and --gpu, for another machine's GPU",
         )
+
+
+def apply_lock(choices: Choices, lock: Lock) -> Choices:
+    """Return the options for the target of a lock, with its device, CUDA and Python unless others are
+    requested."""
+    return dataclasses.replace(
+        apply_target(choices, lock.plan),
+        device=lock.plan.device if choices.device == "auto" else choices.device,
+    )

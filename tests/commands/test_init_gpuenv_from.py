@@ -13,7 +13,7 @@ from framework_envs import write_python3
 from loopback import wheel_bytes
 
 from provision.bundle import wheels
-from provision.commands.gpuenv_wheel_for_exports import choose_recorded_source
+from provision.export.source import choose_recorded_source
 
 WHEEL = "gpuenv-0.1.0-py3-none-any.whl"
 INLINE = ".RECIPEPREFIX = >\nall:\n> @echo all\n"

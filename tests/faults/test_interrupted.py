@@ -8,7 +8,7 @@ import sys
 import pytest
 from rows import rows
 
-from provision.commands.bundle_writer import format_part as part_of
+from provision.bundle.writer import format_part as part_of
 from provision.environment import interrupted, place
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,4 +1,4 @@
-"""Write gpuenv's own wheel beside an export, or check the address of `--gpuenv-from` that replaces it."""
+"""Where an export gets gpuenv from: its own wheel beside the file, or the address of `--gpuenv-from`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ..system.redaction import redact
 from ..system.scratch import make_scratch
 
 if TYPE_CHECKING:
-    from ..export import GpuenvSource
+    from . import GpuenvSource
+
 
 # None of these characters is special in sh, make, YAML, JSON or workflow expressions.
 _ADDRESS = re.compile(r"(?:git\+)?(?:https?|ssh|file)://[A-Za-z0-9._~:/@#=+,%&-]+")
@@ -94,7 +95,7 @@ class GpuenvWheel:
 
 def resolve_source(address: str | None, wheel: GpuenvWheel | None, folder: Path) -> GpuenvSource:
     """Return where an export whose paths start from `folder` gets gpuenv from. Raises UsageError."""
-    from ..export import GpuenvSource
+    from . import GpuenvSource
 
     if address is not None:
         return GpuenvSource(address=check_address(address))

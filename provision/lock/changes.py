@@ -1,4 +1,4 @@
-"""Describe what `--dry-run` would change: packages with their sizes, and the disk."""
+"""In what two locks differ, and what `--dry-run` says of it: packages with their sizes, and the disk."""
 
 from __future__ import annotations
 
@@ -73,3 +73,11 @@ def measure_free_space(path: Path) -> int:
 
 def _version(package: LockedPackage | None) -> str | None:
     return None if package is None else package.version or "(version in the package's source folder)"
+
+
+def list_differences(lock: Lock, fresh: Lock) -> list[str]:
+    """Return the packages in which two locks differ: "numpy: 1.26.4 -> 2.1.0"."""
+    before = {p.name: p.version for p in lock.packages}
+    after = {p.name: p.version for p in fresh.packages}
+    return [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"
+            for n in sorted(before.keys() | after.keys()) if before.get(n) != after.get(n)]  # fmt: skip

@@ -1,37 +1,21 @@
-"""Read an existing lock, and solve again if it does not match the project.
-
-The lock is that of the project, or that of --locked, --frozen or --lock. `add` and `drop` change the
-project's lock.
-"""
+"""The project's lock: used where it matches the requirements, otherwise solved again near to it."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..config import project as inproject, record, rows
 from ..config.options import Choices
 from ..config.project import find_project_folder
 from ..config.sources import is_current
-from ..environment import place, state
 from ..errors import LockError, OtherPlatformError, ResolveError
-from ..lock.accept import accept_lock, check_lock, read_lock, virtual_packages
-from ..lock.context import (
-    apply_target,
-    explain_unfit,
-    get_locking,
-    is_kept,
-    judge_request,
-    read_same_stack_request,
-)
-from ..lock.formats import locking
-from ..lock.update import solve_like
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
-from ..wheels import pylock
-from .create_options import CreateOptions
-from .lock_one_target import list_differences, lock_name
+from .accept import accept_lock, check_lock, read_lock, virtual_packages
+from .changes import list_differences
+from .context import apply_lock, explain_unfit, get_locking, judge_request, read_same_stack_request
+from .update import solve_like
 
 Write = Callable[[Lock], None]
 
@@ -215,7 +199,7 @@ def _judged(now: Choices, lock: Lock | None, env_lock: Lock | None, emit: Emit) 
     """Return the request for the lock's own target, otherwise for that of the environment, otherwise of the
     options."""
     if lock and not now.target_name:
-        return judge_request(_at_lock(now, lock), emit)
+        return judge_request(apply_lock(now, lock), emit)
     near = lock or env_lock
     return read_same_stack_request(now, near.plan, emit) if near else judge_request(now, emit)
 
@@ -223,94 +207,6 @@ def _judged(now: Choices, lock: Lock | None, env_lock: Lock | None, emit: Emit) 
 # --- lock of create ------------------------------------------------------------------------------
 
 
-def require_lock(env: Path, choices: Choices, how: CreateOptions, emit: Emit) -> Lock | None:
-    """Return the lock to install, or None if packages must be solved. Raises LockError."""
-    if not (how.lock or how.locked or how.frozen):
-        # The environment's own lock is compared with what is there. It is installed only if it counts.
-        own = _names_nothing(env, choices) and (not how.recreate or state.is_vouched(env))
-        return pylock.read_in(env / place.MARK) if own else None
-    path = how.lock or find_project_folder() / lock_name(choices)
-    if not how.lock:
-        _require(path, env, choices, how)
-    lock = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed on this machine
-    locking(choices.manager).check_hashes(lock, str(path), allow_md5=how.allow_md5)
-    if how.locked and not how.lock:
-        _refuse_stale(path, lock, choices, emit)
-    return lock
-
-
-def _names_nothing(env: Path, choices: Choices) -> bool:
-    """Return whether neither options nor files name contents for an environment that gpuenv made. Then its
-    lock does."""
-    named = (
-        choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
-    )  # fmt: skip
-    return not any(named) and place.is_undisturbed(env) and place.made_by_gpuenv(env)
-
-
-def _require(path: Path, env: Path, choices: Choices, how: CreateOptions) -> None:
-    """Raise LockError if the lock that --locked or --frozen installs is missing."""
-    if path.exists():
-        return
-    option = "--locked" if how.locked else "--frozen"
-    hint = "write it: gpuenv lock"
-    env_lock = env / place.MARK / make_lock_name(choices.manager)
-    if env_lock.exists() and state.is_vouched(env):
-        hint += f"; or install the environment's own: --lock {env_lock}"
-    raise LockError(
-        f"{path.name} is missing in {path.parent}, and {option} installs from this lock file", hint=hint
-    )
-
-
-def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
-    """Raise LockError if a lock is older than the project's requirements.
-
-    Equal digests need no solve. Otherwise a lock for the same target is solved and compared.
-    """
-    if not (choices.config or choices.requirement or choices.project):
-        return
-    demands = inproject.read_requirements(choices, rows.load_all(choices), lock.plan.target)
-    files = inproject.list_files(choices, demands)
-    limited = is_current(choices, lock)
-    if limited and _fits_options(lock, choices) and inproject.is_same_inputs(lock.inputs, choices, files):
-        return
-    note = f"{path.name} is for other requirements: comparing it with the current ones"
-    emit(Event(kind="note", stage="lock", text=note))
-    hint = "update it: gpuenv lock; or install it unchecked: --frozen"
-    try:
-        fresh = _solved(choices, lock, emit)
-    except LockError as error:
-        raise LockError(
-            f"{path} cannot be compared with the current requirements: {error.message}",
-            log=error.log,
-            hint=hint,
-        ) from error
-    if drift := list_differences(lock, fresh):
-        raise LockError(
-            f"{path} is out of date ({len(drift)} package{'s differ' if len(drift) > 1 else ' differs'})",
-            log="\n".join(drift), hint=hint,
-        )  # fmt: skip
-
-
-def _fits_options(lock: Lock, choices: Choices) -> bool:
-    """Return whether the requested device, CUDA and Python are those of the lock."""
-    named = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
-    return all(is_kept(lock.plan, option, value) for option, value in named.items())
-
-
-def _solved(choices: Choices, lock: Lock, emit: Emit) -> Lock:
-    """Return a new lock for the same target, as similar to `lock` as possible. Raises LockError."""
-    context = judge_request(_at_lock(choices, lock), emit)
-    plan, fresh = solve_like(context, choices, emit, lock)
-    if fresh is None:
-        raise LockError(f"no build fits: {plan.hint or 'see gpuenv resolve --explain'}")
-    return fresh
-
-
-def _at_lock(choices: Choices, lock: Lock) -> Choices:
-    """Return the options for the target of a lock, with its device, CUDA and Python unless others are
-    requested."""
-    return dataclasses.replace(
-        apply_target(choices, lock.plan),
-        device=lock.plan.device if choices.device == "auto" else choices.device,
-    )
+def lock_name(choices: Choices) -> str:
+    """Return the name of the project's lock file, or of that of the named target."""
+    return make_lock_name(choices.manager, choices.target_name)

@@ -1,13 +1,10 @@
-"""Find the path in the bundle and the download addresses of each package.
-
-gpuenv's own packages are included, for every Python that the target may have.
-"""
+"""The downloads of a bundle: the path of each package in it, its addresses, and gpuenv's own packages."""
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +12,10 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from ..bundle import wheels
-from ..bundle.files import Item, channel_file
 from ..conda import engine as conda
+from ..config.options import Choices
 from ..errors import LockError
-from ..index.config import (
-    is_pytorch,
-    pip_settings,
-    pytorch_address,
-    split_pytorch,
-)
+from ..index.config import is_pytorch, pip_settings, pytorch_address, split_pytorch
 from ..index.downloads import Addresses, FileRequest, add_credentials
 from ..index.http import Http
 from ..index.places import list_indexes
@@ -34,11 +25,63 @@ from ..lock.archives import without_builds
 from ..lock.compile import Answer
 from ..lock.formats import locking
 from ..lock.pinned import lock_plan
-from ..model import Emit, Event, LockedPackage, Plan, drop_event
+from ..model import (
+    Emit,
+    Event,
+    Lock,
+    LockedPackage,
+    PackageSources,
+    Plan,
+    Profiles,
+    drop_event,
+    make_lock_name,
+)
 from ..system import process
 from ..system.redaction import clean, redact
 from ..system.untrusted import file_name_of_url
-from .bundle_lock import LockForBundle
+from . import wheels
+from .files import Item, channel_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockForBundle:
+    """A lock with the package sources and options for its bundle.
+
+    `options_digest` identifies the options. `virtual` are the virtual packages that a conda lock was solved
+    with. `file` is the name of the lock if it is for one plan of several.
+    """
+
+    lock: Lock
+    sources: PackageSources
+    profiles: Profiles
+    choices: Choices
+    options_digest: str
+    virtual: tuple[Mapping[str, str], ...] = ()
+    file: str | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The name of the lock in the bundle."""
+        return self.file or make_lock_name(self.lock.manager)
+
+    @property
+    def of_fleet(self) -> bool:
+        """Whether the lock is of one plan of several machines."""
+        return self.file is not None
+
+
+def one_of_each_platform(locks: Iterable[LockForBundle]) -> list[LockForBundle]:
+    """Return the lock with the oldest glibc for each platform: its wheels serve all machines of the platform."""
+    by_platform: dict[str, LockForBundle] = {}
+    for locked in locks:
+        first = by_platform.setdefault(locked.lock.plan.platform, locked)
+        if _glibc(locked) < _glibc(first):
+            by_platform[locked.lock.plan.platform] = locked
+    return list(by_platform.values())
+
+
+def _glibc(locked: LockForBundle) -> tuple[int, ...]:
+    return tuple(int(n) for n in (locked.lock.target.glibc or "999").split("."))
 
 
 def get_bundle_path(package: LockedPackage, folder: str = "wheels") -> str:
