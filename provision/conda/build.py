@@ -13,19 +13,19 @@ from typing import Any
 from ..environment import Building, RepairWork, compare_locks, place, state, transaction as transactions
 from ..environment.distributions import read_distributions
 from ..errors import BuildError
-from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
+from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT
 from ..model import Emit, Event, Lock, LockedPackage, as_plain, format_bytes, normalize_name
 from ..system.redaction import clean, redact
 from ..wheels.install import install_wheels, put_back as put_back_wheels, take_out
 from ..wheels.uv_install import UvInstall
-from . import activation as conda_scripts, engine as door
+from . import activation, engine
 
 transaction = transactions.at_its_path
 
 
 def begin() -> None:
     """Raise UsageError if the engine is not installed."""
-    door.require("rattler")
+    engine.require("rattler")
 
 
 def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
@@ -47,7 +47,7 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
     text = f"installing {len(channelled)} conda packages"
     how.emit(Event(kind="start", stage="build", text=text, total=len(channelled)))
     link(lock, prefix, how, distrust=how.distrust)
-    conda_scripts.write_scripts(prefix, channelled, list_specs(lock))
+    activation.write_scripts(prefix, channelled, list_specs(lock))
     install_wheels_on_top(lock, wheels, prefix, how)
     how.emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
 
@@ -61,7 +61,7 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     gone = [n for n in step.out if before[n].is_conda]
     if channelled or gone:
         link(new, prefix, how, replaced=gone)
-        conda_scripts.record_history(prefix, [before[n] for n in gone], channelled, list_specs(new))
+        activation.record_history(prefix, [before[n] for n in gone], channelled, list_specs(new))
     install_wheels_on_top(new, wheels, prefix, how)
     how.emit(Event(kind="done", stage="build", text=f"{len(step.into)} packages changed"))
 
@@ -87,7 +87,7 @@ def record(lock: Lock, prefix: Path) -> None:
 def finish(env: Path) -> str | None:
     """Add the environment to the list that conda, VS Code and Jupyter read, or return why that failed."""
     try:
-        conda_scripts.register(env)
+        activation.register(env)
     except BuildError as error:
         return error.message
     return None
@@ -109,15 +109,15 @@ def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> None:
         "packages": [dataclasses.asdict(p) for p in packages],
         "prefix": str(prefix),
         "specs": list_specs(lock),
-        "cache": str(door.cache_dir(how.sources.cache_dir)),
+        "cache": str(engine.cache_dir(how.sources.cache_dir)),
         "offline": how.sources.offline,
         "channels": list(how.channels),
         "distrust": False,
         "unpacked": _UNPACKED,
     }
-    answer = door.ask("install", request | more, _make_event_handler(how.emit), BuildError)
+    answer = engine.ask("install", request | more, _make_event_handler(how.emit), BuildError)
     if "error" in answer:
-        raise _explain_refusal(answer["error"], prefix, packages)
+        raise _explain(answer["error"], prefix, packages)
 
 
 def list_specs(lock: Lock) -> list[str]:
@@ -185,12 +185,12 @@ def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedP
     return [w for w in wheels if normalize_name(w.name) not in installed]
 
 
-def _explain_refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPackage]) -> BuildError:
+def _explain(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPackage]) -> BuildError:
     """Return the error for a failure of the engine."""
     text = clean(error["text"])
     if error["kind"] == "Disk":
         return BuildError(
-            f"{text} has {format_bytes(float(error['free']))} free; downloading and unpacking needs about {format_bytes(float(error['need']))}",
+            f"{text} has {format_bytes(error['free'])} free; downloading and unpacking needs about {format_bytes(error['need'])}",
             hint="free space, or choose another disk: --cache-dir DIR and another ENV",
         )
     if error["kind"] == "Offline":
@@ -203,23 +203,10 @@ def _explain_refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[
             f"{text}: gpuenv does not write there",
             hint="remove that package, or rebuild an environment with damaged records: gpuenv create --recreate",
         )
-    address = _find_address(text, packages) or str(prefix)
-    if fault := _match_fault(_LOCAL_FAULTS, text):
-        return BuildError(f"{fault[0]}: {address}", hint=fault[1], log=text)
-    refusal = find_refusal(text, address, CONDA_CHANNEL)
-    of_file = refusal is None or refusal.cause in ("missing", "withdrawn")
-    if of_file and (fault := _match_fault(_FILE_FAULTS, text)):
-        return BuildError(f"{fault[0]}: {address}", hint=fault[1], log=text)
-    if refusal:
-        words = refusal.words if address in refusal.words else f"{refusal.words}: {address}"
-        return BuildError(f"{CONDA_CHANNEL.name} {words}", hint=refusal.hint, log=text)
-    where = _find_address(text, packages)
-    message = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
-    return BuildError(
-        f"{message}: {where}" if where else message,
-        log=text,
-        hint="read the messages of the conda engine (py-rattler) above",
-    )
+    address = _find_address(text, packages)
+    other = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
+    other += f": {address}" if address else ""
+    return engine.explain(BuildError, text, address or str(prefix), _LOCAL_FAULTS, _FILE_FAULTS, other)
 
 
 def _find_address(text: str, packages: Sequence[LockedPackage]) -> str | None:
@@ -231,11 +218,6 @@ def _find_address(text: str, packages: Sequence[LockedPackage]) -> str | None:
             return redact(package.url)
     address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
     return address[0].rstrip(":,") if address else None
-
-
-def _match_fault(faults: Sequence[tuple[str, str, str]], text: str) -> tuple[str, str] | None:
-    """Return the message and the hint of the first fault whose pattern matches, None if none does."""
-    return next((f[1:] for f in faults if re.search(f[0], text, re.IGNORECASE)), None)
 
 
 _LOCAL_FAULTS = (

@@ -1,4 +1,10 @@
-"""Runs the conda engine, py-rattler, in a separate process (`worker/`)."""
+"""Runs the conda engine, py-rattler, in a separate process (`worker/`), with the user's configuration of conda.
+
+Paths and order of .condarc files follow conda's documentation ("Using the .condarc conda configuration file"). Later
+files override earlier ones, lists are joined, and maps are merged. Values may contain credentials and go only to the
+engine. For a mirror it reads credentials from rattler's auth files and ignores those in the mirror's address. So gpuenv
+writes them into an auth file for one run.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +16,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from ..errors import GpuenvError, UsageError
+from ..index.refusals import CONDA_CHANNEL, find_refusal
 from ..system import process, trust
 from ..system.redaction import clean, clean_line
 from ..system.scratch import make_scratch
@@ -23,6 +30,8 @@ _TIMEOUT = 4 * 3600.0
 _SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}
 _CONFIGURED = ("solve", "install", "addresses")
 """The operations that use the user's conda configuration."""
+_READ_MESSAGES = "read the messages of the conda engine (py-rattler) above"
+Failure = TypeVar("Failure", bound=GpuenvError)
 
 
 def subdir(platform: str) -> str:
@@ -32,7 +41,7 @@ def subdir(platform: str) -> str:
 
 def require(*modules: str) -> None:
     """Raise UsageError with the install command if the conda extra is not installed."""
-    absent = [m for m in modules or ("rattler", "conda_lock") if importlib.util.find_spec(m) is None]
+    absent = [m for m in modules if importlib.util.find_spec(m) is None]
     if absent:
         raise UsageError(
             f"conda environments need {' and '.join(absent)}, which is not installed",
@@ -46,42 +55,6 @@ def cache_dir(chosen: str | None) -> Path:
     usual = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rattler" / "cache"
     named = Path(chosen) / "conda" if chosen else Path(environ.get("RATTLER_CACHE_DIR") or usual)
     return trust.settle_cache(named)
-
-
-def _get_patience() -> float:
-    """Return the seconds to wait for a silent server: twice the timeout of uv or pip, else two minutes."""
-    from ..index.config import pip_settings
-
-    environ = process.environ()
-    timeout = environ.get("UV_HTTP_TIMEOUT", "")
-    return 2 * (float(timeout) if timeout.isdigit() else pip_settings(environ).timeout or 60.0)
-
-
-def _prepare(
-    operation: str, on_progress: Callable[[dict[str, Any]], None], failure: type[GpuenvError], scratch: Path
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the user's configuration for a request, and the engine's variables. Emit a note for each ignored key."""
-    environ = process.environ()
-    try:
-        configured = read_configuration(environ)
-        credentials, absent = read_auth_file(environ)
-    except ValueError as error:
-        raise failure(
-            str(error), hint="correct the file, or name another with CONDARC or RATTLER_AUTH_FILE"
-        ) from error
-    for text in (*configured.said, *filter(None, [absent])):
-        on_progress({"event": "note", "text": text})
-    values, lent = configured.values, {}
-    if operation != "addresses":  # its answer contains addresses with credentials
-        values, known = split_mirror_credentials(values)
-        lent = write_auth_file(known, credentials, scratch)
-        environ |= lent
-    if configured.certificates:
-        environ["SSL_CERT_DIR" if Path(configured.certificates).is_dir() else "SSL_CERT_FILE"] = (
-            configured.certificates
-        )
-    more = {"offline": True} if values.get("offline") is True else {}
-    return {"rc": values, "lent": environ["RATTLER_AUTH_FILE"] if lent else None, **more}, environ
 
 
 def ask(
@@ -106,7 +79,12 @@ def ask(
         more: dict[str, Any] = {"rc": {}}
         environ = process.environ()
         if operation in _CONFIGURED:
-            more, environ = _prepare(operation, on_progress, failure, scratch)
+            try:
+                more, environ = _configure(operation, on_progress, scratch)
+            except ValueError as error:
+                raise failure(
+                    str(error), hint="correct the file, or name another with CONDARC or RATTLER_AUTH_FILE"
+                ) from error
         paths = [p for p in sys.path if p and p != str(Path.cwd())]
         whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer), "sys_path": paths}
         done = process.run(
@@ -116,227 +94,58 @@ def ask(
         if answer.exists():
             reply = dict(json.loads(answer.read_text(encoding="utf-8")))
             if reply.get("error", {}).get("kind") == "ConfigurationError":
-                text = clean(reply["error"]["text"])
-                raise failure(text, hint="correct the configuration named above")
+                raise failure(clean(reply["error"]["text"]), hint="correct the configuration named above")
             return reply
         if not scratch.is_dir():
             raise failure(
                 f"{scratch} was removed while the conda engine ran {operation}",
                 hint="keep temporary files during a run, or choose another folder with TMPDIR",
             )
-    raise _describe_crash(operation, done, failure)
-
-
-def _describe_crash(operation: str, done: process.Finished, failure: type[GpuenvError]) -> GpuenvError:
-    """Return the error for a worker that ended without an answer."""
     log = clean("\n".join(x for x in done.stderr.splitlines() if not x.startswith('{"event"')))
     how = done.signal or ("it exceeded its deadline" if done.timed_out else f"exit code {done.returncode}")
     first = next((x.strip() for x in log.splitlines() if x.strip() and "panicked at" not in x), "")
-    return failure(
+    raise failure(
         f"the conda engine (py-rattler) failed in {operation}: {how}" + (f": {first}" if first else ""),
         log=log[-4000:] or None,
-        hint="read the messages of the conda engine (py-rattler) above. Nothing was changed",
+        hint=f"{_READ_MESSAGES}. Nothing was changed",
     )
 
 
-_LISTS = ("channels", "default_channels")
-_MAPS = ("custom_channels", "custom_multichannels", "mirrored_channels", "proxy_servers")
-_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
-_GROUPS = ("custom_multichannels", "mirrored_channels")
-_WORDS = ("channel_alias", "channel_priority", "offline", "ssl_verify")
-# Keys that change package sources or access to them, which the engine does not support
-_UNSERVED = ("allowlist_channels", "channel_settings", "client_ssl_cert", "client_ssl_cert_key",
-             "denylist_channels", "whitelist_channels")  # fmt: skip
+def _get_patience() -> float:
+    """Return the seconds to wait for a silent server: twice the timeout of uv or pip, else two minutes."""
+    from ..index.config import pip_settings
+
+    environ = process.environ()
+    timeout = environ.get("UV_HTTP_TIMEOUT", "")
+    return 2 * (float(timeout) if timeout.isdigit() else pip_settings(environ).timeout or 60.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Configuration:
-    """The configuration. `said` are notes about keys that gpuenv ignores."""
-
-    values: dict[str, Any] = field(default_factory=dict)
-    said: tuple[str, ...] = ()
-
-    @property
-    def certificates(self) -> str | None:
-        """Return the certificate file or folder of `ssl_verify`, or None for the system's."""
-        return _find_certificates(self.values.get("ssl_verify"))
-
-
-def read_configuration(environ: Mapping[str, str]) -> Configuration:
-    """Read conda's configuration. Raises ValueError with the path of an invalid file."""
-    values: dict[str, Any] = {}
-    unserved: dict[str, None] = {}
-    for path in _iterate_files(environ):
-        data = _read(path, environ)
-        unserved |= {f"{key} in {path}": None for key in _UNSERVED if data.get(key)}
-        values = _merge(values, {k: data[k] for k in (*_LISTS, *_MAPS, *_WORDS) if data.get(k) is not None})
-    values = _merge(values, _read_variables(environ))
-    said = [f"{words} is ignored: gpuenv does not support it" for words in unserved]
-    if values.get("offline") is True:
-        said.append("conda is configured to be offline: gpuenv contacts no channel")
-    if isinstance(values.get("proxy_servers"), dict):
-        others = sorted(k for k in values["proxy_servers"] if k not in ("http", "https"))
-        said += [
-            f"proxy_servers in .condarc: {_quote(k)} is ignored, only http and https apply" for k in others
-        ]
-    return Configuration(values=values, said=tuple(said))
+def _configure(
+    operation: str, on_progress: Callable[[dict[str, Any]], None], scratch: Path
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the user's configuration for a request, and the engine's variables. Emit a note for each ignored key."""
+    environ = process.environ()
+    configured = read_configuration(environ)
+    credentials, absent = read_auth_file(environ)
+    for text in (*configured.notes, *filter(None, [absent])):
+        on_progress({"event": "note", "text": text})
+    values, lent = configured.values, None
+    if operation != "addresses":  # its answer contains addresses with credentials
+        values, known = _split_mirror_credentials(values)
+        if known:
+            lent = environ["RATTLER_AUTH_FILE"] = str(scratch / "auth.json")
+            Path(lent).touch(mode=0o600)
+            Path(lent).write_text(json.dumps({**credentials, **known}), encoding="utf-8")
+    if certificates := _find_certificates(values.get("ssl_verify")):
+        environ["SSL_CERT_DIR" if Path(certificates).is_dir() else "SSL_CERT_FILE"] = certificates
+    return {
+        "rc": values,
+        "lent": lent,
+        **({"offline": True} if values.get("offline") is True else {}),
+    }, environ
 
 
-def _find_certificates(ssl_verify: object) -> str | None:
-    named = isinstance(ssl_verify, str) and ssl_verify not in ("", "truststore")
-    return str(Path(str(ssl_verify)).expanduser()) if named else None
-
-
-def _quote(text: object) -> str:
-    return clean_line(str(text), 200)
-
-
-# --- files ---------------------------------------------------------------------------------------
-
-
-def _iterate_files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the files that conda reads, lowest priority first."""
-    home = Path(environ.get("HOME") or Path.home())
-    folders = [Path("/etc/conda"), Path("/var/lib/conda")]
-    folders += [Path(environ[v]) for v in ("CONDA_ROOT",) if environ.get(v)]
-    if environ.get("XDG_CONFIG_HOME"):
-        folders.append(Path(environ["XDG_CONFIG_HOME"]) / "conda")
-    folders += [home / ".config" / "conda", home / ".conda"]
-    for folder in dict.fromkeys(folders):
-        yield from _iterate_folder(folder)
-    yield from _iterate_existing(home / ".condarc")
-    if environ.get("CONDA_PREFIX"):
-        yield from _iterate_folder(Path(environ["CONDA_PREFIX"]))
-    if environ.get("CONDARC"):
-        yield from _iterate_existing(Path(environ["CONDARC"]).expanduser())
-
-
-def _iterate_folder(folder: Path) -> Iterator[Path]:
-    yield from _iterate_existing(folder / ".condarc")
-    yield from _iterate_existing(folder / "condarc")
-    if (folder / "condarc.d").is_dir():
-        yield from sorted(p for p in (folder / "condarc.d").iterdir() if p.suffix in (".yml", ".yaml"))
-
-
-def _iterate_existing(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-
-
-def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    import yaml
-
-    try:
-        content = trust.read_configuration(path, named=str(path) == environ.get("CONDARC")) or b""
-        data = yaml.safe_load(_expand(content.decode(), environ))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" line {where.line + 1}" if where else ""
-        raise ValueError(
-            f"{path}{line} is not YAML: {getattr(error, 'problem', None) or 'invalid syntax'}"
-        ) from None
-    except RecursionError:
-        raise ValueError(f"{path} is nested too deeply for a .condarc") from None
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        raise ValueError(f"{path} is not a .condarc: it has no keys")  # noqa: TRY004  # one class for every bad file
-    return {key: _check(path, key, value) for key, value in data.items()}
-
-
-def _check(path: Path | str, key: str, value: Any) -> Any:
-    """Return a value in the form of its key. conda reads one word as a list of one."""
-    if key in _LISTS:
-        words = [value] if isinstance(value, str) else value
-        if words is not None and not (isinstance(words, list) and all(isinstance(w, str) for w in words)):
-            raise ValueError(f"{path}: {key} is not a list of channels")
-        return words
-    if key in _MAPS and value is not None and not isinstance(value, dict):
-        raise ValueError(f"{path}: {key} is not a map")
-    for name, entry in value.items() if key in _MAPS and value else ():
-        words = entry if isinstance(entry, list) and key in _GROUPS else [entry]
-        if not all(isinstance(w, str) for w in words if w is not None):
-            raise ValueError(f"{path}: {key} has an invalid address: {_quote(name)}")
-    if key == "channel_alias" and not isinstance(value, str | None):
-        raise ValueError(f"{path}: {key} is not an address")
-    if key == "ssl_verify":
-        value = _BOOLEANS.get(str(value).lower(), value)
-        named = _find_certificates(value)
-        if named and not Path(named).exists():
-            raise ValueError(f"{path}: {key} names {named}, which does not exist")
-    return value
-
-
-def _expand(text: str, environ: Mapping[str, str]) -> str:
-    """Return a text with the values of `$NAME` and `${NAME}`. An unset variable stays."""
-    return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda m: environ.get(m[1] or m[2], m[0]), text)
-
-
-def _read_variables(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keys from CONDA_* variables, with lists separated by commas."""
-    values: dict[str, Any] = {}
-    for key in (*_LISTS, *_WORDS):
-        variable = f"CONDA_{key.upper()}"
-        text = environ.get(variable)
-        if text and key in _LISTS:
-            values[key] = [w.strip() for w in text.split(",") if w.strip()]
-        elif text:
-            values[key] = _check(variable, key, _BOOLEANS.get(text.lower(), text))
-    return values
-
-
-def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two files as conda does."""
-    merged = dict(below)
-    for key, value in above.items():
-        before = below.get(key)
-        if key in _LISTS and before:
-            merged[key] = _join(value, before)
-        elif key in _MAPS and before:
-            merged[key] = {**before, **value}
-        else:
-            merged[key] = value
-    return merged
-
-
-def _join(first: Sequence[str], then: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys([*first, *then]))
-
-
-def read_auth_file(environ: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
-    """Read the file of RATTLER_AUTH_FILE, and return a note if it is missing.
-
-    Raises ValueError for a file that the engine cannot read, this one or the one in the home folder. The message quotes
-    nothing of the file.
-    """
-    home = Path(environ.get("HOME") or Path.home()) / ".rattler" / "credentials.json"
-    _read_hosts(home)
-    named = environ.get("RATTLER_AUTH_FILE")
-    if not named:
-        return {}, None
-    hosts = _read_hosts(Path(named), named=True)
-    said = None if hosts is not None else f"RATTLER_AUTH_FILE names {named}, which does not exist"
-    return hosts or {}, said
-
-
-def _read_hosts(path: Path, *, named: bool = False) -> dict[str, Any] | None:
-    try:
-        if (content := trust.read_configuration(path, named=named)) is None:
-            return None
-        data = json.loads(content)
-    except OSError as error:
-        raise ValueError(f"the auth file {path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        line = f": line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise ValueError(f"the auth file {path} cannot be read: it is not JSON{line}") from None
-    if not isinstance(data, dict) or not all(isinstance(entry, dict) for entry in data.values()):
-        raise ValueError(f"the auth file {path} cannot be read: expected a mapping of hosts to credentials")
-    return data
-
-
-def split_mirror_credentials(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_mirror_credentials(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the configuration with mirror addresses without credentials, and the credentials by host."""
     known: dict[str, Any] = {}
 
@@ -354,13 +163,198 @@ def split_mirror_credentials(values: Mapping[str, Any]) -> tuple[dict[str, Any],
     return {**values, "mirrored_channels": mirrors}, known
 
 
-def write_auth_file(
-    known: Mapping[str, Any], credentials: Mapping[str, Any], scratch: Path
-) -> dict[str, str]:
-    """Write an auth file for one run, and return its variable. Return nothing without credentials to add."""
-    if not known:
+Faults = Sequence[tuple[str, str, str]]
+"""Pattern, message and hint of each."""
+
+
+def explain(
+    failure: type[Failure], text: str, where: str, local: Faults, remote: Faults, otherwise: str
+) -> Failure:
+    """Return the error for a message of the engine: a fault of this machine, the channel's refusal, or `otherwise`.
+
+    `remote` are faults that apply where the channel refuses nothing, or lacks the file.
+    """
+    refusal = find_refusal(text, where, CONDA_CHANNEL)
+    rest = remote if refusal is None or refusal.cause in ("missing", "withdrawn") else ()
+    for pattern, fault, hint in (*local, *rest):
+        if re.search(pattern, text, re.IGNORECASE):
+            return failure(f"{fault}: {where}", hint=hint, log=text)
+    if refusal:
+        words = refusal.words if where in refusal.words else f"{refusal.words}: {where}"
+        return failure(f"{CONDA_CHANNEL.name} {words}", hint=refusal.hint, log=text)
+    return failure(otherwise, log=text, hint=_READ_MESSAGES)
+
+
+# --- .condarc and CONDA_* ------------------------------------------------------------------------
+
+_LISTS = ("channels", "default_channels")
+_GROUPS = ("custom_multichannels", "mirrored_channels")
+_MAPS = (*_GROUPS, "custom_channels", "proxy_servers")
+_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+_WORDS = ("channel_alias", "channel_priority", "offline", "ssl_verify")
+# Keys that change package sources or access to them, which the engine does not support
+_IGNORED = ("allowlist_channels", "channel_settings", "client_ssl_cert", "client_ssl_cert_key",
+            "denylist_channels", "whitelist_channels")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Configuration:
+    """The configuration. `notes` are about keys that gpuenv ignores."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def read_configuration(environ: Mapping[str, str]) -> Configuration:
+    """Read conda's configuration. Raises ValueError with the path of an invalid file."""
+    values: dict[str, Any] = {}
+    notes: dict[str, None] = {}
+    for path in filter(Path.is_file, _list_files(environ)):
+        data = _read(path, environ)
+        notes |= {
+            f"{key} in {path} is ignored: gpuenv does not support it": None
+            for key in _IGNORED
+            if data.get(key)
+        }
+        _merge(values, data)
+    _merge(values, _read_variables(environ))
+    if values.get("offline") is True:
+        notes["conda is configured to be offline: gpuenv contacts no channel"] = None
+    for name in sorted({*(values.get("proxy_servers") or ())} - {"http", "https"}):
+        notes[
+            f"proxy_servers in .condarc: {clean_line(str(name), 200)} is ignored, only http and https apply"
+        ] = None
+    return Configuration(values=values, notes=tuple(notes))
+
+
+def _list_files(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the files that conda reads, lowest priority first. Some do not exist."""
+    home = Path(environ.get("HOME") or Path.home())
+    folders = [Path("/etc/conda"), Path("/var/lib/conda")]
+    if environ.get("CONDA_ROOT"):
+        folders.append(Path(environ["CONDA_ROOT"]))
+    if environ.get("XDG_CONFIG_HOME"):
+        folders.append(Path(environ["XDG_CONFIG_HOME"]) / "conda")
+    for folder in dict.fromkeys([*folders, home / ".config" / "conda", home / ".conda"]):
+        yield from _list_folder(folder)
+    yield home / ".condarc"
+    if environ.get("CONDA_PREFIX"):
+        yield from _list_folder(Path(environ["CONDA_PREFIX"]))
+    if environ.get("CONDARC"):
+        yield Path(environ["CONDARC"]).expanduser()
+
+
+def _list_folder(folder: Path) -> list[Path]:
+    parts = sorted(p for p in (folder / "condarc.d").glob("*") if p.suffix in (".yml", ".yaml"))
+    return [folder / ".condarc", folder / "condarc", *parts]
+
+
+def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keys of a file, with the values of `$NAME` and `${NAME}`. An unset variable stays."""
+    import yaml
+
+    try:
+        content = trust.read_configuration(path, named=str(path) == environ.get("CONDARC")) or b""
+        text = re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda m: environ.get(m[1] or m[2], m[0]), content.decode())
+        data = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" line {where.line + 1}" if where else ""
+        raise ValueError(
+            f"{path}{line} is not YAML: {getattr(error, 'problem', None) or 'invalid syntax'}"
+        ) from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply for a .condarc") from None
+    if data is None:
         return {}
-    path = scratch / "auth.json"
-    path.touch(mode=0o600)
-    path.write_text(json.dumps({**credentials, **known}), encoding="utf-8")
-    return {"RATTLER_AUTH_FILE": str(path)}
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} is not a .condarc: it has no keys")  # noqa: TRY004  # one class for every bad file
+    return {key: _check(path, key, value) for key, value in data.items() if value is not None}
+
+
+def _check(place: Path | str, key: str, value: Any) -> Any:
+    """Return a value in the form of its key. conda reads one word as a list of one."""
+    if key in _LISTS:
+        words = [value] if isinstance(value, str) else value
+        if not (isinstance(words, list) and all(isinstance(w, str) for w in words)):
+            raise ValueError(f"{place}: {key} is not a list of channels")
+        return words
+    if key in _MAPS and not isinstance(value, dict):
+        raise ValueError(f"{place}: {key} is not a map")
+    for name, entry in value.items() if key in _MAPS else ():
+        words = entry if isinstance(entry, list) and key in _GROUPS else [entry]
+        if not all(isinstance(w, str) for w in words if w is not None):
+            raise ValueError(f"{place}: {key} has an invalid address: {clean_line(str(name), 200)}")
+    if key == "channel_alias" and not isinstance(value, str):
+        raise ValueError(f"{place}: {key} is not an address")
+    if key == "ssl_verify":
+        value = _BOOLEANS.get(str(value).lower(), value)
+        named = _find_certificates(value)
+        if named and not Path(named).exists():
+            raise ValueError(f"{place}: {key} names {named}, which does not exist")
+    return value
+
+
+def _find_certificates(ssl_verify: object) -> str | None:
+    """Return the certificate file or folder of `ssl_verify`, or None for the system's."""
+    named = isinstance(ssl_verify, str) and ssl_verify not in ("", "truststore")
+    return str(Path(str(ssl_verify)).expanduser()) if named else None
+
+
+def _read_variables(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keys from CONDA_* variables, with lists separated by commas."""
+    values: dict[str, Any] = {}
+    for key in (*_LISTS, *_WORDS):
+        variable = f"CONDA_{key.upper()}"
+        text = environ.get(variable)
+        if text and key in _LISTS:
+            values[key] = [w.strip() for w in text.split(",") if w.strip()]
+        elif text:
+            values[key] = _check(variable, key, _BOOLEANS.get(text.lower(), text))
+    return values
+
+
+def _merge(values: dict[str, Any], above: Mapping[str, Any]) -> None:
+    """Add the keys of another file as conda does."""
+    for key in (k for k in (*_LISTS, *_MAPS, *_WORDS) if k in above):
+        if key in _LISTS:
+            values[key] = list(dict.fromkeys([*above[key], *values.get(key, ())]))
+        elif key in _MAPS:
+            values[key] = {**values.get(key, {}), **above[key]}
+        else:
+            values[key] = above[key]
+
+
+def read_auth_file(environ: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
+    """Read the file of RATTLER_AUTH_FILE, and return a note if it is missing.
+
+    Raises ValueError for a file that the engine cannot read, this one or the one in the home folder. The message quotes
+    nothing of the file.
+    """
+    _read_hosts(Path(environ.get("HOME") or Path.home()) / ".rattler" / "credentials.json")
+    named = environ.get("RATTLER_AUTH_FILE")
+    if not named:
+        return {}, None
+    hosts = _read_hosts(Path(named), named=True)
+    return (
+        hosts or {},
+        None if hosts is not None else f"RATTLER_AUTH_FILE names {named}, which does not exist",
+    )
+
+
+def _read_hosts(path: Path, *, named: bool = False) -> dict[str, Any] | None:
+    refused = f"the auth file {path} cannot be read: "
+    try:
+        if (content := trust.read_configuration(path, named=named)) is None:
+            return None
+        data = json.loads(content)
+    except OSError as error:
+        raise ValueError(f"{refused}{error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        line = f": line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise ValueError(f"{refused}it is not JSON{line}") from None
+    if not isinstance(data, dict) or not all(isinstance(entry, dict) for entry in data.values()):
+        raise ValueError(f"{refused}expected a mapping of hosts to credentials")
+    return data

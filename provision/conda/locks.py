@@ -1,10 +1,12 @@
-"""Reads conda locks: conda-lock.yml, @EXPLICIT lists and pixi.lock.
+"""Reads conda locks (conda-lock.yml, @EXPLICIT lists and pixi.lock), and writes conda-lock.yml with conda-lock's models.
 
-A lock of another tool has no plan. Its frameworks follow from package names, CUDA and cuDNN from other packages.
+gpuenv does not run conda-lock's solver and installer, because they would download conda. A lock of another tool has no
+plan: its frameworks follow from package names, CUDA and cuDNN from other packages.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -34,14 +36,16 @@ from ..system.redaction import clean_line, redact
 from ..system.scratch import make_scratch
 from ..system.untrusted import UnsafeNameError, file_name_of_url
 from ..wheels import pylock
-from ..wheels.pylock import refuse_conflict
-from . import engine as door, specs as conda_specs
-from .solve import build_of, find_cuda_and_cudnn, is_conda, shorten_channel
-from .specs import Bounds
+from . import engine
+from .solver import Bounds, Virtual, describe_virtual_packages, find_cuda_and_cudnn, shorten_channel
+
+_CUSTOM = "gpuenv."
+"""The beginning of gpuenv's keys in the custom metadata of conda-lock.yml, which end with the platform."""
+_AGAIN = "make it again with `gpuenv lock`"
 
 
 def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
-    """Read a lock for a platform. Raises LockError."""
+    """Read a lock for a platform ("linux-x86_64"). Raises LockError, OtherPlatformError."""
     try:
         text = trust.read_project(path).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -49,23 +53,17 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
             f"cannot read the lock {path}: {getattr(error, 'strerror', None) or error}",
             hint="make one with `gpuenv lock --manager conda`",
         ) from error
-    plan: Plan | None = None
-    target: Target | None = None
-    inputs: str | None = None
     if re.search(r"^@EXPLICIT\s*$", text, re.MULTILINE):
-        packages = _read_explicit(path, text, platform)
+        lock = _derive_lock(_read_explicit(path, text, platform), platform, rows, path)
     elif re.search(r"^environments:", text, re.MULTILINE) and re.search(r"^packages:", text, re.MULTILINE):
-        packages = _read_pixi(path, text, platform)
+        lock = _derive_lock(_read_pixi(path, text, platform), platform, rows, path)
     else:
-        packages, plan, target, inputs = _read_conda_lock(path, platform)
-    if plan is None:
-        target = Target(platform=platform)
-        plan = _plan_of(packages, platform, target, rows, path)
+        lock = _read_conda_lock(path, platform, rows)
     try:
-        pylock.check_file_names(packages, "package")
+        pylock.check_file_names(lock.packages, "package")
     except ValueError as error:
         raise LockError(f"the lock {path} is not valid: {error}") from error
-    return Lock(manager="conda", target=target or plan.target, plan=plan, packages=packages, inputs=inputs)
+    return lock
 
 
 # --- @EXPLICIT ---------------------------------------------------------------------------------
@@ -87,29 +85,22 @@ def _read_explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage,
             raise LockError(
                 f"{path}:{number}: expected a package address with a hash: {clean_line(entry, 120)}"
             )
-        packages.append(
-            _parse_package(path, url, platform, **{"sha256" if len(digest) == 64 else "md5": digest or None})
-        )
+        channel, subdir, file = redact(url).rsplit("/", 2)
+        stem = re.fullmatch(r"(.+)-([^-]+)-[^-]+\.(?:conda|tar\.bz2)", _find_file_name(path, url))
+        if stem is None:
+            raise LockError(f"{path}: {url} is not a conda package")
+        if subdir not in (engine.subdir(platform), "noarch"):
+            raise LockError(
+                f"{path}: {url} is for {subdir}, expected {engine.subdir(platform)}",
+                hint="lock for this platform: gpuenv lock --manager conda",
+            )
+        packages.append(LockedPackage(
+            name=stem[1], version=stem[2], url=f"{channel}/{subdir}/{file}", index=channel,
+            sha256=digest if len(digest) == 64 else None, md5=digest if len(digest) == 32 else None,
+        ))  # fmt: skip
     if not packages:
         raise LockError(f"{path} is an @EXPLICIT list without a package")
     return tuple(packages)
-
-
-def _parse_package(path: Path, url: str, platform: str, **fields: Any) -> LockedPackage:
-    channel, subdir, file = redact(url).rsplit("/", 2)
-    name_ = _find_file_name(path, url)
-    stem = name_.removesuffix(".conda").removesuffix(".tar.bz2")
-    if stem.count("-") < 2 or stem == name_:
-        raise LockError(f"{path}: {url} is not a conda package")
-    if subdir not in (door.subdir(platform), "noarch"):
-        raise LockError(
-            f"{path}: {url} is for {subdir}, expected {door.subdir(platform)}",
-            hint="lock for this platform: gpuenv lock --manager conda",
-        )
-    name, version, _ = stem.rsplit("-", 2)
-    return LockedPackage(
-        name=name, version=version, url=f"{channel}/{subdir}/{file}", index=channel, **fields
-    )
 
 
 def _find_file_name(path: Path, url: str) -> str:
@@ -128,9 +119,9 @@ def _read_pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...
     """Read conda packages with py-rattler, and wheels from the file, because py-rattler omits their hashes."""
     import yaml
 
-    here = door.subdir(platform)
+    here = engine.subdir(platform)
     request = {"path": str(path.absolute()), "subdir": here}
-    answer = door.ask("pixi", request, lambda _event: None, LockError)
+    answer = engine.ask("pixi", request, lambda _event: None, LockError)
     if "error" in answer:
         raise LockError(f"the lock {path} is not valid: {answer['error']['text'].splitlines()[0]}")
     conda = tuple(
@@ -168,51 +159,51 @@ def _parse_wheel(path: Path, row: Mapping[str, Any]) -> LockedPackage:
 # --- the plan of a lock without one --------------------------------------------------------------
 
 
-def _plan_of(
-    packages: Sequence[LockedPackage], platform: str, target: Target, rows: Sequence[CondaBuild], path: Path
-) -> Plan:
+def _derive_lock(
+    packages: tuple[LockedPackage, ...], platform: str, rows: Sequence[CondaBuild], path: Path
+) -> Lock:
+    """Return the lock of packages that another tool locked."""
     records = {
-        p.name: {"name": p.name, "version": p.version, "build": build_of(p)} for p in packages if is_conda(p)
+        p.name: {"name": p.name, "version": p.version, "build": p.build, "channel": p.index or ""}
+        for p in packages
+        if p.is_conda
     }
-    python = records.get("python")
-    if python is None:
+    if "python" not in records:
         raise LockError(f"{path} has no python", hint="add python to the environment and lock again")
-    builds = []
-    for framework, package in dict.fromkeys((r.framework, r.package) for r in rows):
-        package_of_framework = next((p for p in packages if is_conda(p) and p.name == package), None)
-        if package_of_framework is not None:
-            builds.append(_build_of_lock(framework, package_of_framework, records, rows))
-    wheels = {normalize_name(p.name): p for p in packages if not is_conda(p)}
+    builds = [
+        _derive_build(framework, records[package], records, rows)
+        for framework, package in dict.fromkeys((r.framework, r.package) for r in rows)
+        if package in records
+    ]
+    wheels = {normalize_name(p.name): p for p in packages if not p.is_conda}
     builds += [
         PlannedBuild(framework=f, version=wheels[f].version, cuda=None, index="pypi", requirements=())
         for f in ("torch", "tensorflow", "jax") if f in wheels and f not in {b.framework for b in builds}
     ]  # fmt: skip
-    device = (
-        "cuda" if any(b.cuda for b in builds) or any(n.startswith("nvidia-cudnn") for n in wheels) else "cpu"
-    )
     cuda = next((b.cuda for b in builds if b.cuda), None)
-    return Plan(
-        builds=tuple(builds), python=".".join(python["version"].split(".")[:2]), platform=platform, manager="conda",
-        device=device, target=target, cuda_major=cuda.split(".")[0] if cuda else None,  # type: ignore[arg-type]  # both are Devices
+    target = Target(platform=platform)
+    plan = Plan(
+        builds=tuple(builds), python=".".join(records["python"]["version"].split(".")[:2]), platform=platform,
+        manager="conda", target=target, cuda_major=cuda and cuda.split(".")[0],
+        device="cuda" if cuda or any(n.startswith("nvidia-cudnn") for n in wheels) else "cpu",
         cudnn=next((b.cudnn for b in builds if b.cudnn), None),
         notes=(f"another tool wrote the lock {path.name}: gpuenv derived the plan from its packages",),
     )  # fmt: skip
+    return Lock(manager="conda", target=target, plan=plan, packages=packages)
 
 
-def _build_of_lock(
-    framework: str,
-    package: LockedPackage,
-    records: Mapping[str, Mapping[str, Any]],
-    rows: Sequence[CondaBuild],
+def _derive_build(
+    framework: str, record: dict[str, str], records: Mapping[str, dict[str, str]], rows: Sequence[CondaBuild]
 ) -> PlannedBuild:
-    record = records[package.name]
-    cpu = "cpu" in record["build"]
-    cuda, cudnn = (None, None) if cpu else find_cuda_and_cudnn(record, records, rows)
-    pin = f"{package.name} {package.version} {record['build']}"
+    cuda, cudnn = (None, None) if "cpu" in record["build"] else find_cuda_and_cudnn(record, records, rows)
     return PlannedBuild(
-        framework=framework, version=package.version, cuda=cuda, cudnn=cudnn,
-        index=shorten_channel(package.index or ""), requirements=(pin,),
+        framework=framework, version=record["version"], cuda=cuda, cudnn=cudnn,
+        index=shorten_channel(record["channel"]),
+        requirements=(f"{record['name']} {record['version']} {record['build']}",),
     )  # fmt: skip
+
+
+# --- a lock and a target ------------------------------------------------------------------------
 
 
 def request_of(lock: Lock) -> Request:
@@ -221,7 +212,7 @@ def request_of(lock: Lock) -> Request:
     return Request(frameworks=wanted, device=lock.plan.device, manager="conda", python=lock.plan.python)
 
 
-def check_target(lock: Lock, virtual: Sequence[Mapping[str, str]], bounds: Bounds) -> None:
+def check_target(lock: Lock, virtual: Sequence[Virtual], bounds: Bounds) -> None:
     """Raise LockError for a lock that does not fit this machine.
 
     A package requires a missing virtual package, or the driver or a GPU does not support the lock's CUDA.
@@ -231,64 +222,61 @@ def check_target(lock: Lock, virtual: Sequence[Mapping[str, str]], bounds: Bound
     for package in lock.packages:
         for text in package.depends:
             name, _, wanted = text.partition(" ")
-            if name.startswith("__") and not _is_met(have.get(name), wanted):
+            if name.startswith("__") and not (name in have and _is_met(have[name], wanted)):
                 problems.append(f"{package.name} {package.version} needs {text}")
     cuda = next((b.cuda for b in lock.plan.builds if b.cuda), None)
-    if cuda and bounds.cuda and _numbers(cuda) > _numbers(bounds.cuda):
+    if cuda and bounds.cuda and _split_version(cuda) > _split_version(bounds.cuda):
         problems.append(
             f"its CUDA {cuda} is newer than CUDA {bounds.cuda}, the newest version that the driver supports"
         )
-    if cuda and bounds.oldest and _numbers(cuda) < _numbers(bounds.oldest):
+    if cuda and bounds.oldest and _split_version(cuda) < _split_version(bounds.oldest):
         problems.append(f"its CUDA {cuda} does not support this GPU, which requires CUDA {bounds.oldest}")
-    if cuda and bounds.newest and _numbers(cuda) > _numbers(bounds.newest)[:2]:
+    if cuda and bounds.newest and _split_version(cuda) > _split_version(bounds.newest)[:2]:
         problems.append(f"its CUDA {cuda} does not support this GPU, the last that does is {bounds.newest}")
     if problems:
         raise LockError(
-            f"the lock does not fit this machine ({conda_specs.describe_virtual_packages(virtual)}): {problems[0]}",
+            f"the lock does not fit this machine ({describe_virtual_packages(virtual)}): {problems[0]}",
             log="\n".join(problems) if len(problems) > 1 else None,
             hint="lock for this machine: gpuenv lock --manager conda",
         )
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _split_version(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", text.split("a", maxsplit=1)[0]))
 
 
-def _is_met(have: str | None, wanted: str) -> bool:
+def _is_met(have: str, wanted: str) -> bool:
     """Return whether the version of a virtual package satisfies a conda spec, in the forms that packages use."""
-    if have is None:
-        return False
+    version = _split_version(have)
     for part in re.split(r"[,\s]", wanted):
         match = re.fullmatch(r"(>=|<=|==|!=|>|<|=)?(\d[\w.]*)(\.\*|\*)?", part)
         if not match:
             continue  # a build string, or a form that only the solver supports
-        operator, number = match[1] or "=", _numbers(match[2])
-        version = _numbers(have)
+        number = _split_version(match[2])
         size = max(len(version), len(number))
         left, right = (t + (0,) * (size - len(t)) for t in (version, number))
-        same = version[: len(number)] == number
-        good = {">=": left >= right, "<=": left <= right, ">": left > right, "<": left < right,
-                "==": left == right, "!=": left != right, "=": same}[operator]  # fmt: skip
+        good = {">=": left >= right, "<=": left <= right, ">": left > right, "<": left < right, "==": left == right,
+                "!=": left != right, "=": version[: len(number)] == number}[match[1] or "="]  # fmt: skip
         if not good:
             return False
     return True
 
 
-_CUSTOM = "gpuenv."
+# --- conda-lock.yml ----------------------------------------------------------------------------
 
 
-def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = (), *, alone: bool = False) -> None:
+def write(path: Path, lock: Lock, virtual: Sequence[Virtual] = (), *, alone: bool = False) -> None:
     """Write a lock atomically, and keep other platforms in the file unless `alone`. Raises LockError.
 
-    `virtual` are the virtual packages of the solve.
+    The conda section has the solver's packages, and the pip section the wheels with their hashes. The custom metadata
+    has gpuenv's plan and target for each platform of the file. `virtual` are the virtual packages of the solve.
     """
     _import_models()
     from conda_lock.lockfile import write_conda_lock_file
 
     content = _make_content(lock, virtual)
-    old_lock = _parse(path) if not alone and path.exists() and not is_stream(path) else None
-    if old_lock is not None:
-        content = _merge(content, old_lock)
+    if not alone and path.exists() and not is_stream(path):
+        content = _merge(content, _parse(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with make_scratch("lock") as folder:
@@ -308,28 +296,28 @@ def _import_models() -> None:
     The package would import the command with its solvers and installers, which takes twice as long as the models. So an
     empty package takes its place in sys.modules.
     """
-    door.require("conda_lock")
+    engine.require("conda_lock")
     spec = importlib.util.find_spec("conda_lock")
     if spec is not None:
         sys.modules.setdefault("conda_lock", importlib.util.module_from_spec(spec))
 
 
-def _make_content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
+def _make_content(lock: Lock, virtual: Sequence[Virtual]) -> Any:
     from conda_lock.lockfile.v2prelim.models import Lockfile, LockMeta
 
-    platform = door.subdir(lock.plan.platform)
-    channels = list(dict.fromkeys(p.index for p in lock.packages if is_conda(p) and p.index))
-    plan = as_plain(lock.plan)
-    plan["rejected"] = []
+    platform = engine.subdir(lock.plan.platform)
+    channels = list(dict.fromkeys(p.index for p in lock.packages if p.is_conda and p.index))
     custom = {
-        "plan": plan,
+        "plan": as_plain(dataclasses.replace(lock.plan, rejected=())),
         "target": as_plain(lock.target),
         "sizes": {p.name: p.size for p in lock.packages if p.size},
     }
-    custom |= {"inputs": lock.inputs} if lock.inputs else {}
-    packages = {v["name"]: f"{v['version']} {v['build']}" for v in virtual}
-    spec = {"subdirs": {platform: {"packages": packages}}} if virtual else None
-    custom |= {"virtual-packages": spec} if spec else {}
+    if lock.inputs:
+        custom["inputs"] = lock.inputs
+    spec = None
+    if virtual:
+        packages = {v["name"]: f"{v['version']} {v['build']}" for v in virtual}
+        spec = custom["virtual-packages"] = {"subdirs": {platform: {"packages": packages}}}
     return Lockfile(
         package=[_make_dependency(p, platform) for p in lock.packages],
         metadata=LockMeta(
@@ -362,19 +350,20 @@ def _compute_content_hash(
             name, version, text = (*pin.split(), "", "")[:3]
             wanted.append(VersionedDependency(name=name, version=version, build=text or None))
     specification = LockSpecification(dependencies={platform: wanted}, channels=list(channels), sources=[])
-    if virtual is None:
-        return str(compute_content_hashes(specification, None)[platform])
     with make_scratch("lock") as scratch:
-        file = scratch / "virtual-packages.yml"
-        file.write_text(json.dumps(virtual), encoding="utf-8")  # JSON is YAML
-        repo = virtual_package_repo_from_specification(file)
+        repo = None
+        if virtual is not None:
+            file = scratch / "virtual-packages.yml"
+            file.write_text(json.dumps(virtual), encoding="utf-8")  # JSON is YAML
+            repo = virtual_package_repo_from_specification(file)
         return str(compute_content_hashes(specification, repo)[platform])
 
 
 def _make_dependency(package: LockedPackage, platform: str) -> Any:
     from conda_lock.lockfile.v2prelim.models import HashModel, LockedDependency
 
-    if is_conda(package) and package.md5 is None:
+    conda = package.is_conda
+    if conda and package.md5 is None:
         raise LockError(
             f"the channel has no md5 for {package.name} {package.version}, which {CONDA_LOCK} requires",
             hint="index the channel again with md5 sums",
@@ -383,37 +372,32 @@ def _make_dependency(package: LockedPackage, platform: str) -> Any:
     for text in package.depends:
         name, _, version = text.partition(" ")
         depends[name.rpartition("::")[2]] = version
-    if not is_conda(package) and len(depends) != len(package.depends):
+    if not conda and len(depends) != len(package.depends):
         depends = {}  # the format cannot express two requirements of a name
     return LockedDependency(
         name=package.name, version=package.version, platform=platform, dependencies=depends,
-        manager="conda" if is_conda(package) else "pip", url=package.url, categories={"main"},
-        hash=HashModel(md5=package.md5 if is_conda(package) else None, sha256=package.sha256),
-        build=build_of(package) if is_conda(package) else None,
+        manager="conda" if conda else "pip", url=package.url, categories={"main"},
+        hash=HashModel(md5=package.md5 if conda else None, sha256=package.sha256),
+        build=package.build if conda else None,
     )  # fmt: skip
 
 
 def _merge(new_lock: Any, old_lock: Any) -> Any:
     """Return the lock with the packages of this platform replaced, and the file's other platforms."""
-    platforms = set(new_lock.metadata.platforms)
-    others = [p for p in old_lock.package if p.platform not in platforms]
-    rest = [p for p in old_lock.metadata.platforms if p not in platforms]
+    meta, before = new_lock.metadata, old_lock.metadata
+    here = set(meta.platforms)
+    rest = [p for p in before.platforms if p not in here]
     if not rest:
         return new_lock
-    meta, before = new_lock.metadata, old_lock.metadata
-    custom = {
-        k: v for k, v in (before.custom_metadata or {}).items() if k.rsplit(".", 1)[-1] not in platforms
-    }
+    custom = {k: v for k, v in (before.custom_metadata or {}).items() if k.rsplit(".", 1)[-1] not in here}
     merged = meta.model_copy(update={
-        "content_hash": {**{k: v for k, v in before.content_hash.items() if k not in platforms}, **meta.content_hash},
+        "content_hash": {**{k: v for k, v in before.content_hash.items() if k not in here}, **meta.content_hash},
         "channels": list(dict.fromkeys([*meta.channels, *before.channels])),
-        "platforms": sorted([*rest, *platforms]),
+        "platforms": sorted([*rest, *here]),
         "custom_metadata": {**custom, **(meta.custom_metadata or {})},
     })  # fmt: skip
-    return new_lock.model_copy(update={"package": [*new_lock.package, *others], "metadata": merged})
-
-
-# --- reading -----------------------------------------------------------------------------------
+    packages = [*new_lock.package, *(p for p in old_lock.package if p.platform not in here)]
+    return new_lock.model_copy(update={"package": packages, "metadata": merged})
 
 
 def _parse(path: Path) -> Any:
@@ -425,7 +409,7 @@ def _parse(path: Path) -> Any:
         with make_scratch("lock") as folder:
             copy = folder / path.name  # it is parsed as it was checked
             content = trust.read_project(path)
-            refuse_conflict(path, content)
+            pylock.refuse_conflict(path, content)
             copy.write_bytes(content)
             return parse_conda_lock_file(copy)
     except OSError as error:
@@ -434,24 +418,17 @@ def _parse(path: Path) -> Any:
         ) from error
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise LockError(
-            f"the lock {path} is not valid: {reason}", hint="make it again with `gpuenv lock`", log=str(error)
-        ) from error
+        raise LockError(f"the lock {path} is not valid: {reason}", hint=_AGAIN, log=str(error)) from error
 
 
-def _read_conda_lock(
-    path: Path, platform: str
-) -> tuple[tuple[LockedPackage, ...], Plan | None, Target | None, str | None]:
-    """Return the packages of a conda-lock.yml for a platform ("linux-x86_64"). Raises LockError.
-
-    Also returns plan, target and the digest of the request, if gpuenv wrote the lock.
-    """
+def _read_conda_lock(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
+    """Read a conda-lock.yml, with plan, target and the digest of the request if gpuenv wrote it."""
     content = _parse(path)
-    here = door.subdir(platform)
-    packages = [
+    here = engine.subdir(platform)
+    chosen = [
         p for p in content.package if p.platform == here and ("main" in p.categories or not p.categories)
     ]
-    if not packages:
+    if not chosen:
         raise OtherPlatformError(
             f"{path} has no packages for {here} (only {', '.join(content.metadata.platforms)})",
             hint=f"create a lock for this platform: gpuenv lock --manager conda --platform {platform}",
@@ -463,17 +440,12 @@ def _read_conda_lock(
         plan = from_plain(Plan, values["plan"], "gpuenv.plan") if "plan" in values else None
         target = from_plain(Target, values["target"], "gpuenv.target") if "target" in values else None
     except (ValueError, TypeError, RecursionError) as error:
-        raise LockError(
-            f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
-        ) from error
-    sizes = values.get("sizes", {})
-    inputs = values.get("inputs")
-    return (
-        tuple(_make_package(p, sizes) for p in packages),
-        plan,
-        target,
-        inputs if isinstance(inputs, str) else None,
-    )
+        raise LockError(f"the lock {path} is not valid: {error}", hint=_AGAIN) from error
+    packages = tuple(_make_package(p, values.get("sizes", {})) for p in chosen)
+    inputs = values.get("inputs") if isinstance(values.get("inputs"), str) else None
+    if plan is None:
+        return dataclasses.replace(_derive_lock(packages, platform, rows, path), inputs=inputs)
+    return Lock(manager="conda", target=target or plan.target, plan=plan, packages=packages, inputs=inputs)
 
 
 def _make_package(package: Any, sizes: dict[str, int]) -> LockedPackage:

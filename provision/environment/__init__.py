@@ -88,10 +88,7 @@ def _make_restored(
 
 def _build(package: LockedPackage) -> str:
     """Return a wheel's version, or a conda package's version and build. Two conda builds differ only in the build."""
-    if not package.is_conda:
-        return package.version
-    stem = package.url.rpartition("/")[2].removesuffix(".conda").removesuffix(".tar.bz2")
-    return stem[len(package.name) + 1 :]
+    return package.stem[len(package.name) + 1 :] if package.is_conda else package.version
 
 
 def _explain_removal(stranger: UnlockedPackage) -> str:

@@ -18,7 +18,6 @@ from .subject import (
     commit_of,
     conda_override,
     conda_packages,
-    file_name,
     folder_of,
     hashed,
     main_index,
@@ -87,7 +86,7 @@ def environment_yml(subject: Subject) -> str:
     dependencies: list[object] = [] if conda else [f"python={lock.plan.python}", "pip"]
     for package in conda:  # with its channel if there are several
         channel = f"{package.index}::" if len(channels) > 1 and package.index else ""
-        dependencies.append(oneline(f"{channel}{package.name}={package.version}={_build(package)}"))
+        dependencies.append(oneline(f"{channel}{package.name}={package.version}={package.build}"))
     rows = []
     for package in wheels:
         row = _requirement(package, index)
@@ -111,11 +110,6 @@ def environment_yml(subject: Subject) -> str:
 
 def _channels(conda: list[LockedPackage]) -> list[str]:
     return list(dict.fromkeys(p.index for p in conda if p.index)) or ["conda-forge"]
-
-
-def _build(package: LockedPackage) -> str:
-    """Return the build of a conda package, which ends its file's name."""
-    return file_name(package).removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 1)[-1]
 
 
 _PLATFORMS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}
@@ -155,7 +149,7 @@ def pixi(subject: Subject) -> str:
 
 def _conda_pin(package: LockedPackage) -> dict[str, str]:
     pins = {
-        "version": f"=={package.version}", "build": _build(package), "channel": package.index,
+        "version": f"=={package.version}", "build": package.build, "channel": package.index,
         "sha256": package.sha256, "md5": None if package.sha256 else package.md5,
     }  # fmt: skip
     return {k: v for k, v in pins.items() if v}

@@ -16,8 +16,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ..conda import solve as solver, specs
-from ..conda.specs import SolverQuestion
+from ..conda import solver
+from ..conda.solver import SolverQuestion
 from ..errors import LockError, ResolveError
 from ..index.places import name_locked
 from ..index.wheel_names import CPYTHON, markers_of
@@ -31,7 +31,6 @@ from ..model import (
     RequirementLine,
     VersionBound,
 )
-from ..resolve.kernels import how_they_run
 from ..resolve.planner import plan_request
 from .archives import SourceRules, source_rules
 from .pinned import lock_plan
@@ -50,8 +49,8 @@ def search(
     packages = [p for p in near.packages if p.name not in moving] if near else []
     one = _Search(
         emit, source_rules(context.sources, emit, reading=context.reading),
-        prefer=tuple(p.url for p in packages if solver.is_conda(p)),
-        keep={p.name: p.version for p in packages if not (solver.is_conda(p) or p.unhashed)},
+        prefer=tuple(p.url for p in packages if p.is_conda),
+        keep={p.name: p.version for p in packages if not (p.is_conda or p.unhashed)},
     )  # fmt: skip
     plan, lock = one.solve(context)
     plan = name_locked(plan, lock.packages)
@@ -76,7 +75,7 @@ class _Search:
         """
         context, question = self._question(context)
         for _ in range(_TURNS):
-            options = specs.list_alternatives(question, context.profiles)
+            options = solver.list_alternatives(question, context.profiles)
             solution = solver.solve(question, self.emit, options)
             lock = solver.make_lock(question, solution)
             if narrower := self._narrow(context, question, lock):
@@ -94,7 +93,7 @@ class _Search:
                         hint="name --python, or widen the bounds in the project's files")  # fmt: skip
 
     def _question(self, context: RequestContext) -> tuple[RequestContext, SolverQuestion]:
-        question, said = specs.make_question(context)
+        question, said = solver.make_question(context)
         for words in said if self.said is None else ():
             self.emit(Event(kind="note", stage="resolve", text=words))
         self.said = said
@@ -114,9 +113,7 @@ class _Search:
         for build in lock.plan.builds if context.target.gpus and not question.bounds.cudnn else ():
             if not (build.cuda and build.cudnn):
                 continue
-            bounds = specs.find_cudnn_bounds(
-                question, context.profiles, build.cuda, build.cudnn, how_they_run
-            )
+            bounds = solver.find_cudnn_bounds(question, context.profiles, build.cuda, build.cudnn)
             if bounds:
                 text = f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
                 self.emit(Event(kind="note", stage="resolve", text=text))
@@ -234,7 +231,8 @@ def add_wheels_on_top(
         answer = lock_plan(again, context.sources, emit, rules, needs, keep)
     wheels = [p for p in answer.packages if p.name not in conda]
     rules.announce(wheels, answer.archives, plan)
-    return solver.add_wheels(lock, wheels, plan.builds)
+    whole = dataclasses.replace(lock.plan, builds=(*lock.plan.builds, *plan.builds))
+    return dataclasses.replace(lock, plan=whole, packages=(*lock.packages, *wheels))
 
 
 def _find_conda_wheels(context: RequestContext, lock: Lock) -> dict[str, LockedPackage]:

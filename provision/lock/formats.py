@@ -112,19 +112,19 @@ class CondaLocks(Locks):
             )
 
     def assumed_gpu(self) -> str | None:
-        from ..conda import specs
+        from ..conda import solver
 
-        return specs.assumed_gpu()
+        return solver.assumed_gpu()
 
     def virtual_packages(self, context: RequestContext) -> tuple[Mapping[str, str], ...]:
-        from ..conda import specs
+        from ..conda import solver
 
-        return specs.make_question(context)[0].virtual
+        return solver.make_question(context)[0].virtual
 
     def check(self, lock: Lock, context: RequestContext) -> None:
-        from ..conda import locks, specs
+        from ..conda import locks, solver
 
-        asked, _ = specs.make_question(dataclasses.replace(context, request=locks.request_of(lock)))
+        asked, _ = solver.make_question(dataclasses.replace(context, request=locks.request_of(lock)))
         locks.check_target(lock, asked.virtual, asked.bounds)
 
 

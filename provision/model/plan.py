@@ -185,6 +185,16 @@ class LockedPackage:
         """Return whether the package is a conda package, by its file name."""
         return self.url.endswith((".conda", ".tar.bz2"))
 
+    @property
+    def stem(self) -> str:
+        """The name of a conda package's file without its ending: "numpy-2.3.1-py311h1_0"."""
+        return self.url.rpartition("/")[2].removesuffix(".conda").removesuffix(".tar.bz2")
+
+    @property
+    def build(self) -> str:
+        """The build string of a conda package: "py311h1_0"."""
+        return self.stem.rpartition("-")[2]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExcludeNewer:

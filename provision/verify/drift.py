@@ -185,11 +185,10 @@ def _compare_build(package: LockedPackage, record: CondaRecord | None) -> Enviro
     if record is None:
         text = f"{name} is missing, but the lock has {package.version}"
         return EnvironmentChange(kind="removed", name=name, text=text, locked=package.version)
-    stem = package.url.rpartition("/")[2].removesuffix(".conda").removesuffix(".tar.bz2")
-    if record.stem == stem:
+    if record.stem == package.stem:
         return None
-    text = f"{record.stem} is installed, but the lock has {stem}"
-    locked, found = stem[len(name) + 1 :], record.stem[len(name) + 1 :]
+    text = f"{record.stem} is installed, but the lock has {package.stem}"
+    locked, found = package.stem[len(name) + 1 :], record.stem[len(name) + 1 :]
     return EnvironmentChange(kind="replaced", name=name, text=text, locked=locked, found=found)
 
 

@@ -257,12 +257,11 @@ def check_file_names(packages: Sequence[LockedPackage], key: str) -> None:
 def check_file_name(package: LockedPackage) -> LockedPackage:
     """Return a package whose address ends in a file name. Raises UnsafeNameError, or ValueError for an invalid
     address."""
-    is_conda = package.url.endswith((".conda", ".tar.bz2"))
     try:
         if package.unhashed:  # a folder or a commit: its address has no file name
             urlsplit(package.url)
         else:
-            last_segments(package.url, _CONDA_SEGMENTS if is_conda else 1, hidden=True)
+            last_segments(package.url, _CONDA_SEGMENTS if package.is_conda else 1, hidden=True)
     except UnsafeNameError as error:
         raise UnsafeNameError(
             f"{package.name} {package.version}: {error.message}", hint=error.hint

@@ -8,7 +8,7 @@ import pytest
 from rows import rows
 
 from provision import profiles
-from provision.conda import locks as foreign, solve as solver, specs, specs as conda_target
+from provision.conda import locks as foreign, solver, solver as conda_target
 from provision.errors import LockError, UsageError
 from provision.model import (
     CondaBuild,
@@ -21,14 +21,13 @@ from provision.model import (
     Target,
     TargetGpu,
 )
-from provision.resolve.kernels import how_they_run
 
 KNOWN = profiles.load()
 H200 = Target(platform="linux-x86_64", glibc="2.35", driver="580.65.06", gpus=(TargetGpu(capability="9.0"),))
 
 
 def virtual(target, **kwargs):
-    found = specs.virtual_packages(target, **{"cuda": None, "kernel": None, "archspec": None, **kwargs})
+    found = solver.virtual_packages(target, **{"cuda": None, "kernel": None, "archspec": None, **kwargs})
     return {v["name"]: (v["version"], v["build"]) for v in found}
 
 
@@ -48,8 +47,8 @@ def test_the_weakest_gpu_is_the_architecture_by_number():
 
 
 def test_overrides_of_virtual_packages_are_honoured_and_noted():
-    before = specs.virtual_packages(H200, cuda="13.0", kernel=None, archspec=None)
-    after, said = specs.overridden(before, {"CONDA_OVERRIDE_CUDA": "12.2", "CONDA_OVERRIDE_GLIBC": ""})
+    before = solver.virtual_packages(H200, cuda="13.0", kernel=None, archspec=None)
+    after, said = solver.override_virtual(before, {"CONDA_OVERRIDE_CUDA": "12.2", "CONDA_OVERRIDE_GLIBC": ""})
     names = {v["name"]: v["version"] for v in after}
     assert names["__cuda"] == "12.2" and "__glibc" not in names
     assert said == (
@@ -59,8 +58,8 @@ def test_overrides_of_virtual_packages_are_honoured_and_noted():
 
 
 def test_an_override_that_changes_nothing_says_so():
-    _, said = specs.overridden(
-        specs.virtual_packages(H200, cuda=None, kernel=None, archspec=None), {"CONDA_OVERRIDE_CUDA": ""}
+    _, said = solver.override_virtual(
+        solver.virtual_packages(H200, cuda=None, kernel=None, archspec=None), {"CONDA_OVERRIDE_CUDA": ""}
     )
     assert said == ("__cuda is absent, set by CONDA_OVERRIDE_CUDA",)
 
@@ -68,15 +67,15 @@ def test_an_override_that_changes_nothing_says_so():
 @rows(("name", "value"), [("CUDA", "abc"), ("CUDA_ARCH", "sm_90"), ("GLIBC", "2.35 x"), ("ARCHSPEC", "a b")])
 def test_an_override_that_is_no_version_is_named(name, value):
     with pytest.raises(UsageError, match=f"CONDA_OVERRIDE_{name} is `{value}`"):
-        specs.overridden((), {f"CONDA_OVERRIDE_{name}": value})
+        solver.override_virtual((), {f"CONDA_OVERRIDE_{name}": value})
 
 
 def test_overrides_change_the_target_for_wheels_too():
     given = {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_GLIBC": "2.28", "CONDA_OVERRIDE_CUDA_ARCH": "7.5"}
-    target = specs.overridden_target(H200, given)
+    target = solver.override_target(H200, given)
     assert (target.driver, target.driver_cuda, target.glibc) == (None, "11.8", "2.28")
     assert [g.capability for g in target.gpus] == ["7.5"]
-    assert specs.overridden_target(H200, {"CONDA_OVERRIDE_CUDA": ""}) == H200
+    assert solver.override_target(H200, {"CONDA_OVERRIDE_CUDA": ""}) == H200
 
 
 @rows(
@@ -90,14 +89,14 @@ def test_overrides_change_the_target_for_wheels_too():
     ],
 )
 def test_bounds_are_converted_to_the_form_of_conda(pep440, conda):
-    assert specs.conda_version(pep440) == conda
+    assert solver.conda_version(pep440) == conda
 
 
 def test_cuda_never_goes_above_what_the_driver_speaks():
     rattler = pytest.importorskip("rattler")
     request = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", manager="conda")
-    bounds = specs.Bounds(cuda="12.2", oldest="11.8", newest="12.9")
-    (text,) = [c for c in specs.constraints(request, bounds) if c.startswith("cuda-version <12.3")]
+    bounds = solver.Bounds(cuda="12.2", oldest="11.8", newest="12.9")
+    (text,) = [c for c in solver.constraints(request, bounds) if c.startswith("cuda-version <12.3")]
     spec = rattler.VersionSpec(text.split()[1])
     taken = {
         v: spec.matches(rattler.Version(v)) for v in ("11.8", "12.2", "12.2.140", "12.3", "12.9", "13.0")
@@ -110,9 +109,9 @@ def test_cuda_never_goes_above_what_the_driver_speaks():
         "12.9": False,
         "13.0": False,
     }
-    for name in specs.CUDA_NAMES:
-        assert f"{name} >=11.8" in specs.constraints(request, bounds)
-    assert specs.constraints(Request(frameworks=(), device="cpu"), bounds) == ()
+    for name in solver.CUDA_NAMES:
+        assert f"{name} >=11.8" in solver.constraints(request, bounds)
+    assert solver.constraints(Request(frameworks=(), device="cpu"), bounds) == ()
 
 
 def test_the_gpus_of_a_target_bound_cuda_on_both_sides():
@@ -126,17 +125,17 @@ def test_the_gpus_of_a_target_bound_cuda_on_both_sides():
 
 def test_a_cudnn_that_dropped_the_gpu_is_led_away_from():
     volta = Target(platform="linux-x86_64", gpus=(TargetGpu(capability="7.0"),))
-    asked = specs.SolverQuestion(
+    asked = solver.SolverQuestion(
         request=Request(frameworks=(FrameworkRequest(name="torch"),)), target=volta, rows=(), channels=(), virtual=(),
-        bounds=specs.Bounds(),
+        bounds=solver.Bounds(),
     )  # fmt: skip
     rows = [r for r in KNOWN.cudnn if r.cuda.startswith("12") and r.platform == "linux-x86_64" and r.kernels]
     dropping = [r.version for r in rows if not any(k.startswith(("7.0", "6.", "5.")) for k in r.kernels)]
     keeping = [r.version for r in rows if "7.0" in r.kernels]
     assert dropping and keeping, "the table must hold both for this test to say anything"
-    (bound,) = conda_target.find_cudnn_bounds(asked, KNOWN, "12.9", dropping[0], how_they_run)
+    (bound,) = conda_target.find_cudnn_bounds(asked, KNOWN, "12.9", dropping[0])
     assert bound.removeprefix("<=") in keeping
-    assert conda_target.find_cudnn_bounds(asked, KNOWN, "12.9", keeping[0], how_they_run) == ()
+    assert conda_target.find_cudnn_bounds(asked, KNOWN, "12.9", keeping[0]) == ()
 
 
 def record(name, version, build="0", **fields):
@@ -163,9 +162,9 @@ def test_every_row_of_an_old_build_says_what_its_build_string_says():
 
 
 def test_a_cpu_build_in_a_cuda_plan_is_an_error():
-    asked = specs.SolverQuestion(
+    asked = solver.SolverQuestion(
         request=Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda"), target=H200, rows=KNOWN.conda,
-        channels=("conda-forge",), virtual=(), bounds=specs.Bounds(cuda="13.0"),
+        channels=("conda-forge",), virtual=(), bounds=solver.Bounds(cuda="13.0"),
     )  # fmt: skip
     records = (record("python", "3.13.1"), record("pytorch", "2.8.0", "cpu_mkl_py313_h0_302"))
     with pytest.raises(LockError, match=r"the solver chose pytorch .* cpu_mkl_py313_h0_302"):
@@ -178,8 +177,8 @@ def test_a_separate_environment_for_one_framework_is_proposed():
         device="cpu",
         manager="conda",
     )
-    asked = specs.SolverQuestion(
-        request=request, target=H200, rows=KNOWN.conda, channels=(), virtual=(), bounds=specs.Bounds()
+    asked = solver.SolverQuestion(
+        request=request, target=H200, rows=KNOWN.conda, channels=(), virtual=(), bounds=solver.Bounds()
     )
     told = dict(conda_target.list_alternatives(asked, KNOWN))
     apart = {
@@ -205,7 +204,7 @@ def test_a_separate_environment_for_one_framework_is_proposed():
 )
 def test_a_refusal_of_a_channel_becomes_a_message_without_credentials(status, told):
     url = "https://me:s3cr3t@h/conda-forge/noarch/repodata.json"
-    error = solver.of_channel({"text": f"HTTP status client error ({status}) for url ({url})"}, ("c",))
+    error = solver.explain_channel({"text": f"HTTP status client error ({status}) for url ({url})"}, ("c",))
     assert told in error.message and "https://h/conda-forge/noarch/repodata.json" in error.message
     assert "s3cr3t" not in error.message + (error.log or "") and error.hint
 
@@ -284,12 +283,12 @@ def locked(depends=(), cuda="12.9"):
     ],
 )
 def test_a_lock_is_held_against_the_machine(depends, bounds, told):
-    here = specs.virtual_packages(H200, cuda="13.0", kernel=None, archspec=None)
+    here = solver.virtual_packages(H200, cuda="13.0", kernel=None, archspec=None)
     if told is None:
-        foreign.check_target(locked(depends), here, specs.Bounds(**bounds))
+        foreign.check_target(locked(depends), here, solver.Bounds(**bounds))
     else:
         with pytest.raises(LockError, match=told):
-            foreign.check_target(locked(depends), here, specs.Bounds(**bounds))
+            foreign.check_target(locked(depends), here, solver.Bounds(**bounds))
 
 
 def test_a_channel_under_another_name_follows_conda_forges_names():
@@ -299,9 +298,9 @@ def test_a_channel_under_another_name_follows_conda_forges_names():
         ),
         CondaBuild(framework="torch", channel="other", package="torch", device="cuda", build="gpu*"),
     )
-    (row,) = specs.rows_for("torch", "cuda", ["https://host/other/"], rows)
+    (row,) = solver.rows_for("torch", "cuda", ["https://host/other/"], rows)
     assert row.package == "torch"
-    assert specs.rows_for("torch", "cuda", ["https://host/mirror/"], rows)[0].package == "pytorch"
+    assert solver.rows_for("torch", "cuda", ["https://host/mirror/"], rows)[0].package == "pytorch"
 
 
 def test_conda_locks_are_read_without_conda_locks_command(tmp_path):

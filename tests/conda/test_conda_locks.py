@@ -14,7 +14,7 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 from command import Command
 
-from provision.conda import solve as conda_refusal
+from provision.conda import solver as conda_refusal
 
 JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 
@@ -273,5 +273,7 @@ def test_hashes_of_wheels_are_read_from_a_lock_of_pixi(made, tmp_path):
     ],
 )
 def test_a_cache_that_cannot_be_used_is_named(said, told):
-    error = conda_refusal.of_channel({"kind": "GatewayError", "text": f"failed to {said}"}, ["http://h/c"])
+    error = conda_refusal.explain_channel(
+        {"kind": "GatewayError", "text": f"failed to {said}"}, ["http://h/c"]
+    )
     assert told in error.message and "--cache-dir" in (error.hint or "")

@@ -22,7 +22,7 @@ MAY = {
     "bundle": {"lock", "config", "conda", "fleet", "detect", "templates", "wheels", *BELOW},
     "lock": {"resolve", "detect", "verify", "config", "conda", "fleet", "wheels", *BELOW},
     "config": {"requirements", "templates", "profiles", "resolve", "index", "environment"},
-    "conda": {"resolve", "wheels", "environment", "index"},
+    "conda": {"resolve", "templates", "wheels", "environment", "index"},
     **dict.fromkeys(STAGES, BELOW),
     **{name: {"resolve", "wheels", *BELOW} for name in ("fleet", "report")},
     "export": {"bundle", "templates", "profiles", "index"},
