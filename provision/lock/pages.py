@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from ..errors import LockError
-from ..index.simple_api import version_of
-from ..index.wheel_names import find_cxx11, label_of, serves
+from ..index.http import AT_ONCE
+from ..index.simple_api import File, version_of
+from ..index.wheel_names import find_cxx11, find_glibc, label_of, read_name, serves, wheel_tags
 from ..model import (
     Build,
     Emit,
@@ -27,9 +31,9 @@ from ..model import (
     PrebuiltWheel,
     RequestContext,
     RequirementLine,
+    WheelPage,
 )
 from ..system.untrusted import UnsafeNameError, file_name_of_url
-from ..wheels.prebuilt_wheels import PrebuiltWheels, read_wheel, ruled_pages
 from ..wheels.releases import IndexMetadata
 from .builds import Fitting
 from .named import NamedPackage, name_of, requirement
@@ -38,6 +42,10 @@ _MOST_RELEASES = 24
 """The most releases of a package whose pages are read."""
 _MOST_MINORS = 6
 """The most minor releases of a framework that a note names."""
+_TIMEOUT = 8.0
+"""Seconds for a page: many networks let no request to its host through."""
+_MOST_PAGES = 24
+"""The most pages of builds to read: those of the newest builds of a framework."""
 
 
 @dataclass
@@ -52,6 +60,11 @@ class Pages:
     emit: Emit
     locked: Mapping[str, LockedPackage] = field(default_factory=dict)
 
+    _unread: set[str] = field(default_factory=set)
+    _warned: dict[str, str] = field(default_factory=dict)
+    _of_builds: dict[str, list[File]] = field(default_factory=dict, repr=False)
+    _reading: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
     @cached_property
     def paged(self) -> tuple[NamedPackage, ...]:
         """The requested packages that a page has by its rule. Offline there are none."""
@@ -61,19 +74,6 @@ class Pages:
         return tuple(
             n for n in self.named if any(ruled_pages(context.profiles.pages, n.name)) and not n.index
         )
-
-    @cached_property
-    def _wheels(self) -> PrebuiltWheels:
-        context = self.fitting.context
-        builds = tuple(b for chain in self.fitting.chains for b in chain)
-        pythons = tuple(dict.fromkeys(p for b in builds for p in b.python))
-        return PrebuiltWheels(
-            pages=context.profiles.pages, builds=builds, sources=context.sources, target=context.target,
-            pythons=pythons, warn=self._warn, glibcs=context.profiles.wheel_glibc,
-        )  # fmt: skip
-
-    def _warn(self, text: str) -> None:
-        self.emit(Event(kind="warning", stage="lock", text=text))
 
     def builds(self, python: str) -> tuple[Build, ...] | None:
         """Return the newest builds for which every package with a page has a wheel, or None without such builds."""
@@ -129,7 +129,7 @@ class Pages:
             wheels = [
                 w
                 for v in self._releases(named.name, SpecifierSet(named.specifier))
-                for w in self._wheels.of_release(named.name, v)
+                for w in self._wheels_of(named.name, v)
             ]
             framework = wheels[0].built_for.framework if wheels else ""
             known = [
@@ -152,7 +152,7 @@ class Pages:
             return locked
         for version in self._releases(name, need.specifier):
             fitting = [
-                w for w in self._wheels.of_release(name, version)
+                w for w in self._wheels_of(name, version)
                 if self._fits(w, builds, python) and need.specifier.contains(_full_version(w), prereleases=True)
             ]  # fmt: skip
             if fitting:
@@ -161,11 +161,11 @@ class Pages:
 
     def _releases(self, name: str, bounds: SpecifierSet) -> Iterator[str]:
         """Return the releases whose pages are read, newest first, down to one that has a wheel on an index."""
-        if self._wheels.page_of(name) is None:
+        if self._page(name) is None:
             return iter(())
         exact = [s.version for s in bounds if s.operator == "==" and "+" in s.version]
         indexed = self._read_index(name)
-        versions = {Version(v) for v in self._wheels.of_builds(name)} | indexed.keys()
+        versions = {Version(w.version) for w in self._wheels_of(name)} | indexed.keys()
         within = (
             [Version(Version(exact[0]).public)] if exact else sorted(bounds.filter(versions), reverse=True)
         )
@@ -194,7 +194,7 @@ class Pages:
         except UnsafeNameError:
             return None
         for page in ruled_pages(self.fitting.context.profiles.pages, name):
-            wheel = read_wheel(page, file, package.url, self._wheels.tags)
+            wheel = self._read_wheel(page, file, package.url)
             if wheel and self._fits(wheel, builds, python):
                 return dataclasses.replace(wheel, sha256=package.sha256)
         return None
@@ -204,10 +204,128 @@ class Pages:
         cxx11 = ((b, find_cxx11(context.profiles.abis, b, context.target.platform)) for b in builds)
         return python in wheel.pythons and any(serves(wheel.built_for, b, abi) for b, abi in cxx11)
 
+    # --- reading -------------------------------------------------------------------------------------
+
+    def _page(self, package: str) -> WheelPage | None:
+        """Return the page of a package that can have wheels for the builds. An unreadable page has none."""
+        if self.fitting.context.sources.offline or self.fitting.context.sources.no_index:
+            return None
+        frameworks = {b.framework for b in self._builds}
+        cuda = {b.framework for b in self._builds if b.cuda}
+        for page in ruled_pages(self.fitting.context.profiles.pages, package):
+            possible = cuda if "{cuda}" in (page.local or "") else frameworks
+            if page.framework in possible and page.url not in self._unread:
+                return page
+        return None
+
+    def _wheels_of(self, package: str, version: str | None = None) -> list[PrebuiltWheel]:
+        """Return the wheels of one release, or of all releases where each build has a page."""
+        page = self._page(package)
+        if page is None or (page.is_of_release and version is None):
+            return []
+        if page.is_of_release:
+            files = self._files(page, package, page.url.format(release=version))
+        else:
+            with self._reading:
+                if page.url not in self._of_builds:
+                    self._of_builds[page.url] = self._read_builds(page, package)
+            files = self._of_builds[page.url]
+        by_url = {f.url: f for f in files}
+        read = ((f, self._read_wheel(page, f.name, f.url)) for f in by_url.values())
+        return [
+            dataclasses.replace(w, sha256=f.sha256) for f, w in read
+            if w and w.package == package and version in (None, w.version) and self._has_glibc(w)
+        ]  # fmt: skip
+
+    def _read_builds(self, page: WheelPage, package: str) -> list[File]:
+        """Return the files of the pages of builds that exist, those of the newest builds."""
+        builds = sorted(self._builds, key=lambda b: Version(b.version), reverse=True)
+        urls = list(dict.fromkeys(
+            page.url.format(version=b.version, label=label_of(b.cuda))
+            for b in builds if b.framework == page.framework
+        ))  # fmt: skip
+        if page.listing is not None and len(urls) > 1:
+            try:
+                known = {unquote(link) for link in self._metadata.links(page.listing)}
+            except LockError as error:
+                self._give_up(page, package, error)
+                return []
+            urls = [url for url in urls if unquote(url) in known]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            pages = pool.map(lambda url: self._files(page, package, url), urls[:_MOST_PAGES])
+            return [file for files in pages for file in files]
+
+    def _files(self, page: WheelPage, package: str, url: str) -> list[File]:
+        try:
+            return self._metadata.page(url)
+        except LockError as error:
+            self._give_up(page, package, error)
+            return []
+
+    def _read_wheel(self, page: WheelPage, file: str, url: str) -> PrebuiltWheel | None:
+        """Return a wheel of a page by its file name, or None for another file."""
+        read = read_name(page, file) if urlsplit(url).scheme in ("https", "http", "file") else None
+        if read is None:
+            return None
+        name, _, _, file_tags = parse_wheel_filename(file)
+        return PrebuiltWheel(
+            package=name, version=read[0], url=url, built_for=read[1],
+            pythons=tuple(p for p, theirs in self._tags.items() if not file_tags.isdisjoint(theirs)),
+        )  # fmt: skip
+
+    def _has_glibc(self, wheel: PrebuiltWheel) -> bool:
+        """Return whether the target has the glibc of a wheel. Warn once for a package where it has not."""
+        context = self.fitting.context
+        needed, glibc = (
+            find_glibc(context.profiles.wheel_glibc, wheel.package, wheel.version),
+            context.target.glibc,
+        )
+        if not needed or not glibc or Version(needed) <= Version(glibc):
+            return True
+        self._warn_once(
+            wheel.package,
+            f"the wheels of {wheel.package} {wheel.version} require glibc {needed}, and the target has {glibc}. "
+            "Use a newer system or a container for them",
+        )
+        return False
+
+    def _give_up(self, page: WheelPage, package: str, error: LockError) -> None:
+        """Warn once about an unreadable page, and do not read it again."""
+        self._unread.add(page.url)
+        self._warn_once(
+            page.url,
+            f"no prebuilt wheel of {package} is known: {error.message}. {package} is planned from its source archive. "
+            "Repeat the command when the page answers, or add a row for a mirror to profiles/indexes.yaml",
+        )
+
+    def _warn_once(self, key: str, text: str) -> None:
+        if self._warned.setdefault(key, text) is text:
+            self.emit(Event(kind="warning", stage="lock", text=text))
+
+    @cached_property
+    def _builds(self) -> tuple[Build, ...]:
+        return tuple(b for chain in self.fitting.chains for b in chain)
+
+    @cached_property
+    def _metadata(self) -> IndexMetadata:
+        return IndexMetadata(self.fitting.context.sources, tries=1, timeout=_TIMEOUT)  # a plan can do without
+
+    @cached_property
+    def _tags(self) -> Mapping[str, frozenset[Tag]]:
+        """The wheel tags that each Python supports on the target."""
+        target = self.fitting.context.target
+        pythons = dict.fromkeys(p for b in self._builds for p in b.python)
+        return {p: frozenset(wheel_tags(p, target.platform, target.glibc)) for p in pythons}
+
 
 def _full_version(wheel: PrebuiltWheel) -> Version:
     """Return the version of a wheel with its local label."""
     return parse_wheel_filename(file_name_of_url(wheel.url))[1]
+
+
+def ruled_pages(pages: Iterable[WheelPage], package: str) -> Iterator[WheelPage]:
+    """Return the pages of a package whose file names have a rule."""
+    return (p for p in pages if p.local and package in [canonicalize_name(n) for n in p.packages])
 
 
 def unruled_pages(context: RequestContext, plan: Plan) -> tuple[str, ...]:
