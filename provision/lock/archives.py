@@ -26,7 +26,8 @@ from ..index.wheel_names import wheel_tags
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
 from ..system.redaction import clean
 from ..wheels.pylock import is_source
-from ..wheels.releases import SourceArchive, SourceArchives, applying
+from ..wheels.releases import SourceArchives, applying
+from ..wheels.sdist import SourceArchive
 from .named import requirement
 from .uv_errors import find_unusable
 

@@ -48,7 +48,7 @@ from ..system.scratch import make_scratch
 from ..system.untrusted import file_name_of_url
 from ..wheels import pylock
 from ..wheels.pylock import file_name, is_source, vcs_url
-from ..wheels.releases import SourceArchive
+from ..wheels.sdist import SourceArchive
 from .archives import SourceRules
 from .uv_errors import TIMEOUT, explain
 

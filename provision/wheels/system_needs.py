@@ -30,7 +30,7 @@ from ..system import trust
 from ..system.cache import cache_folder
 from ..system.elf import Elf, ElfError, parse, read_elf
 from ..system.files import hash_readable
-from .uv_install import file_name
+from .pylock import file_name
 
 _SHARED = re.compile(r"\.so(?:\.\d+)*$")
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.\d+)*),", re.MULTILINE)
@@ -98,9 +98,10 @@ def needs_of_installed(
 
 def is_compiled_wheel(package: LockedPackage) -> bool:
     """Return whether a package is a wheel with compiled files and a hash."""
+    if package.is_conda or not package.sha256:
+        return False
     name = file_name(package)
-    compiled = name.endswith(".whl") and not name.endswith("-any.whl")
-    return compiled and bool(package.sha256) and not package.is_conda
+    return name.endswith(".whl") and not name.endswith("-any.whl")
 
 
 def _get_cache_path(package: LockedPackage, sources: PackageSources) -> Path:

@@ -15,7 +15,8 @@ from rows import rows
 from provision.errors import LockError
 from provision.index.simple_api import File
 from provision.model import LockedPackage, PackageSources
-from provision.wheels.releases import IndexMetadata, SourceArchives, package_of, read_archive
+from provision.wheels.releases import IndexMetadata, SourceArchives, package_of
+from provision.wheels.sdist import read_archive
 
 SETUP = "from setuptools import setup, Extension\n"
 ABOUT = project_packages.about("some", "1.0")
@@ -177,14 +178,14 @@ COMPILED = {
 @pytest.mark.parametrize("files", PURE.values(), ids=PURE)
 def test_what_compiles_nothing_needs_no_compiler(tmp_path, files):
     found = described(tmp_path, {"PKG-INFO": ABOUT, **files})
-    assert not found.needs_compiler and found.compiler == "" and not found.needs_nvcc
+    assert not found.needs_compiler and found.compiler == "" and not found.tools
 
 
 @pytest.mark.parametrize(("files", "tool"), COMPILED.values(), ids=COMPILED)
 def test_what_compiles_names_what_it_needs_and_the_evidence(tmp_path, files, tool):
     found = described(tmp_path, {"PKG-INFO": ABOUT, **files})
     assert found.needs_compiler and tool in found.compiler and found.compiles in found.compiler
-    assert found.needs_nvcc is (tool == "nvcc")
+    assert ("nvcc" in found.tools) is (tool == "nvcc")
 
 
 def test_files_of_compiled_languages_are_counted_where_no_build_uses_them(tmp_path):
@@ -320,7 +321,7 @@ def test_a_page_is_read_once_in_a_run(index, tmp_path, monkeypatch):
     names = {file.name for file in IndexMetadata(sources).files("some")}
     assert names == {"some-2.0-py3-none-any.whl", "some-1.0.tar.gz"}
     assert [p.version for p in SourceArchives(again).listed("some")] == ["1.0"]
-    assert IndexMetadata(again).digest("some") == IndexMetadata(sources).digest("some")
+    assert IndexMetadata(again).files("some") == IndexMetadata(sources).files("some")
     assert SourceArchives(sources).listed("absent") == SourceArchives(again).listed("absent") == ()
     assert [n for path, n in index.requests.items() if path.endswith(("/some/", "/absent/"))] == [1, 1]
 
