@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -15,11 +17,11 @@ from ..index import refusals, uv
 from ..index.config import pip_settings, uv_default, uv_variables
 from ..index.http import Http
 from ..index.simple_api import describe_holdings, newest_version
-from ..model import PackageSources, RequirementLine
+from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine
 from ..system import process
-from ..system.redaction import redact
+from ..system.redaction import clean, redact
 from ..wheels.releases import SourceArchives
-from ..wheels.uv_install import explain_in_solve, read_failure
+from ..wheels.uv_install import hint_dependencies_alone, read_failure, write_project_key
 from .named import name_of
 
 TIMEOUT = 900.0
@@ -78,7 +80,7 @@ def explain(
         of_torch = (refused.address or "").startswith(redact(sources.pytorch or "-").rstrip("/"))
         kind = ("pytorch" if of_torch else "pypi") if refused.index_unavailable else None
         return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
-    if unbuilt := explain_in_solve(log, needs):
+    if unbuilt := explain_unbuilt_need(log, needs):
         failure = read_failure(log)
         unbuilt.failed = failure.name if failure else None
         return unbuilt
@@ -278,3 +280,68 @@ def _is_specifier(text: str) -> bool:
     except InvalidSpecifier:
         return False
     return True
+
+
+# --- sources that cannot be built ------------------------------------------------------------------
+
+_NEEDS_TO_BUILD = re.compile(
+    r"`([^`\s]+)` depends on `([^`\s]+)`, but doesn't declare it as a build dependency"
+)
+_IMPORTED = re.compile(rf"ModuleNotFoundError: No module named '({'|'.join(FRAMEWORKS)})'")
+
+
+def explain_unbuilt_need(log: str, needs: Sequence[RequirementLine]) -> LockError | None:
+    """Return the error of a solve in which a source could not be built, or None."""
+    if needed := _find_needed_to_build(log, needs):
+        return _explain_needed_framework(*needed, needs, log)
+    failure = read_failure(log)
+    if failure is None:
+        return None
+    folders = [need for need in needs if need.local]
+    named = [need for need in needs if need.name and canonicalize_name(need.name) == failure.name]
+    only = folders if not failure.name and len(folders) == 1 else []
+    need = next(iter(named or only), None)
+    if need is None:
+        return LockError(f"{failure.name or 'a source package'} could not be built: {failure.reason}", log=log,
+                         hint="request releases that have wheels, or remove it")  # fmt: skip
+    if need.origin == PROJECT_FOLDER and need.local:
+        name = need.name or Path(need.local).name
+        return LockError(f"{name} could not be built: {failure.reason}", log=log,
+                         hint=hint_dependencies_alone(need.local))  # fmt: skip
+    shown = need.name or clean(need.text)
+    return LockError(f"{shown} ({need.origin}) could not be built: {failure.reason}", log=log,
+                     hint=f"correct its build, or remove it from {need.origin.partition(' line ')[0]}")  # fmt: skip
+
+
+def _find_needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, str] | None:
+    """Return the source whose build fails, and the framework that it imports.
+
+    uv does not name an editable folder. It is the only folder among the needs.
+    """
+    if named := _NEEDS_TO_BUILD.search(" ".join(log.split())):
+        return str(canonicalize_name(named[1].partition("@")[0])), named[2]
+    imported = _IMPORTED.search(log)
+    folders = [n for n in needs if n.local]
+    if imported is None or len(folders) != 1:
+        return None
+    return folders[0].name or Path(folders[0].local or "").name, imported[1]
+
+
+def _explain_needed_framework(
+    name: str, framework: str, needs: Sequence[RequirementLine], log: str
+) -> LockError:
+    """Return the error for a source whose build imports a framework, which only an environment with the framework can
+    build."""
+    need = next((n for n in needs if name in (n.name, Path(n.local or "").name)), None)
+    what, left_out = name, f"remove {name}"
+    if need and need.local:
+        what = f"{'-e ' if need.editable else ''}{shlex.quote(need.local)}"
+        if need.origin == PROJECT_FOLDER:
+            left_out = f"write {write_project_key(need.local)} into gpuenv.yaml"
+    elif need and (need.vcs or " @ " in need.text):
+        what = shlex.quote(need.text)
+    return LockError(
+        f"{name} has no wheel for this Python and platform, and the build of its source imports {framework}", log=log,
+        hint=f"add a page of wheels with --find-links ADDRESS. Or {left_out}, and build it afterwards: "
+        f"gpuenv run -- python -m pip install --no-build-isolation {what}",
+    )  # fmt: skip

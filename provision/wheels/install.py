@@ -1,4 +1,8 @@
-"""Installs a lock's packages into an environment with uv, by hash, reinstalls and removes them."""
+"""Installs a lock's packages into an environment with uv, by hash, reinstalls and removes them.
+
+uv runs first without the network, and links everything in the cache. If packages are missing, the size of the
+download and the free space are checked. Then uv runs with the indexes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..environment import state
@@ -16,12 +20,12 @@ from ..environment.distributions import read_distributions
 from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import uv
-from ..index.config import split_pytorch, uv_variables
+from ..index.config import is_on, split_pytorch, uv_variables
 from ..index.uv import installer_cache
 from ..model import Event, Lock, LockedPackage, PackageSources, format_bytes, normalize_name
 from ..system import process, untrusted
 from ..system.fatbins import read_nvidia_folders
-from . import uv_install
+from .pylock import file_name
 from .uv_install import (
     UvInstall,
     cache_is_damaged,
@@ -33,6 +37,8 @@ from .uv_install import (
     imports_undeclared,
     is_wheel,
     lacks_only_files,
+    list_local_files,
+    may_be_here,
 )
 
 
@@ -87,7 +93,7 @@ def _install_hashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     lock, sources = whole.lock, whole.sources
     hashed = [p for p in lock.packages if not p.unhashed]
     wheels = tuple(p for p in hashed if is_wheel(p))
-    may_be_cached = uv_install.may_be_here(wheels, sources)
+    may_be_cached = may_be_here(wheels, sources)
     missing = _install_cached(whole, wheels, emit, try_cache=may_be_cached)
     if missing:
         total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
@@ -96,7 +102,9 @@ def _install_hashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
         emit(Event(kind="start", stage="build", total=total or None, unit="bytes", files=files, text=text))
         check_disk(installer_cache(sources), total, cached=True)
     for wanted in missing:
-        _fetch(wanted, lock, emit)
+        done = wanted.install(offline=False, emit=emit)
+        if not done.ok:
+            raise explain_install_failure(done, wanted.path, lock)
     whole.report_fetched()
     for package in (p for p in hashed if not is_wheel(p)):
         _build(whole.only((package,)), emit)
@@ -105,33 +113,31 @@ def _install_hashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
 def _install_cached(
     whole: UvInstall, wheels: tuple[LockedPackage, ...], emit: Callable[[Event], None], *, try_cache: bool
 ) -> list[UvInstall]:
-    """Install wheels without the network, and return what is missing. Raises BuildError."""
-    sources, missing = whole.sources, []
-    parts = [
-        part
-        for some in filter(None, split_pytorch(wheels, whole.lock.plan))
-        for part in uv_install.split(some, sources)
-    ]
+    """Install wheels without the network, and return what is missing. Raises BuildError.
+
+    For the same release uv prefers an index's answer in its cache to a folder, and names a file that it cannot fetch.
+    So without a network, files of folders are installed without any index, and the rest from the cache.
+    """
+    sources, missing, local = whole.sources, [], list_local_files(whole.sources)
+    parts = []
+    for some in split_pytorch(wheels, whole.lock.plan):
+        there = tuple(p for p in some if sources.no_index or file_name(p) in local)
+        parts += [(there, True), (tuple(p for p in some if p not in there), False)]
     for packages, only_files in parts:
+        if not packages:
+            continue
         wanted = dataclasses.replace(
-            whole.only(packages, uv_install.file_names(sources)),
-            sources=dataclasses.replace(sources, no_index=only_files),
+            whole.only(packages, local), sources=dataclasses.replace(sources, no_index=only_files)
         )
         done = wanted.install(offline=True) if try_cache else None
         if done and not done.ok and only_files and cache_is_damaged(done.stderr):
-            words = "uv's cache is damaged: installing without it"
-            emit(Event(kind="warning", stage="build", text=words))
+            emit(Event(kind="warning", stage="build", text="uv's cache is damaged: installing without it"))
             done = wanted.install_uncached()
         if done and not done.ok and (sources.offline or not lacks_only_files(done.stderr)):
             raise explain_install_failure(done, whole.path, whole.lock)
-        missing += [] if done and done.ok else [wanted]
+        if not (done and done.ok):
+            missing.append(wanted)
     return missing
-
-
-def _fetch(wanted: UvInstall, lock: Lock, emit: Callable[[Event], None]) -> None:
-    done = wanted.install(offline=False, emit=emit)
-    if not done.ok:
-        raise explain_install_failure(done, wanted.path, lock)
 
 
 def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
@@ -144,13 +150,8 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
 
     (package,) = wanted.lock.packages
     text = f"building {package.name} {package.version} from its source"
-    emit(
-        Event(
-            kind="start",
-            stage="build",
-            text=f"{text} (the hash of the source is checked, the build tools have no hashes)",
-        )
-    )
+    text += " (the hash of the source is checked, the build tools have no hashes)"
+    emit(Event(kind="start", stage="build", text=text))
     done = wanted.install(offline=True)
     if not done.ok and not wanted.sources.offline and not imports_undeclared(done.stderr):
         done = wanted.install(offline=False, emit=emit)
@@ -174,6 +175,8 @@ def _install_unhashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     if not done.ok:
         raise explain_install_failure(done, whole.path, whole.lock)
 
+
+# --- taking out and putting back -------------------------------------------------------------------
 
 _SETTINGS = uv.Settings(timeout=600)
 
@@ -204,7 +207,11 @@ def put_back(
     """
     if not wheels:
         return
-    _remove_unrecorded(env, {normalize_name(p.name) for p in wheels})
+    # An installer cannot remove the files of a dist-info without a RECORD, and would keep them beside new ones.
+    installed = read_distributions(env)
+    for one in (d for p in wheels for d in installed.get(normalize_name(p.name), ())):
+        if not (one.folder / "RECORD").is_file():
+            shutil.rmtree(one.folder)
     some = dataclasses.replace(lock, packages=wheels)
     if not fresh:
         install_wheels(UvInstall(some, env, sources, reinstall=True), emit)
@@ -216,14 +223,7 @@ def put_back(
     uv.run_uv(["cache", "clean", *(p.name for p in wheels)], sources, python=None, settings=_SETTINGS)
 
 
-def _remove_unrecorded(env: Path, names: Collection[str]) -> None:
-    """Remove dist-info folders without a RECORD. An installer cannot remove their files, and would keep them beside
-    new ones."""
-    for name, several in read_distributions(env).items():
-        for one in several if name in names else ():
-            if not (one.folder / "RECORD").is_file():
-                shutil.rmtree(one.folder)
-
+# --- what uv does not do ---------------------------------------------------------------------------
 
 NOTED = "bytecode.json"
 """The file in an environment's `.gpuenv/` with the digests of its compiled modules."""
@@ -231,9 +231,7 @@ NOTED = "bytecode.json"
 
 def is_compiling() -> bool:
     """Return whether the user wants environments with compiled bytecode (UV_COMPILE_BYTECODE)."""
-    environ = process.environ()
-    wish = {**environ, **uv_variables(environ)}.get("UV_COMPILE_BYTECODE", "")
-    return wish.lower() in ("1", "true", "yes", "on", "t", "y")
+    return is_on(uv_variables(process.environ()).get("UV_COMPILE_BYTECODE"))
 
 
 def note_compiled(env: Path, packages: Sequence[LockedPackage]) -> None:
@@ -261,9 +259,9 @@ def _digest_compiled(env: Path, record: Path) -> Iterator[tuple[str, str]]:
     sources = {name for name in names if not {"", ".."} & set(name.split("/"))}
     for folder in sorted({name.rpartition("/")[0] for name in sources}):
         compiled = site / folder / "__pycache__"
-        for file_name in sorted(os.listdir(compiled)) if compiled.is_dir() else ():  # noqa: PTH208  # names alone
-            if str(Path(folder, f"{file_name.split('.', 1)[0]}.py")) in sources:
-                path = compiled / file_name
+        for name in sorted(os.listdir(compiled)) if compiled.is_dir() else ():  # noqa: PTH208  # names alone
+            if str(Path(folder, f"{name.split('.', 1)[0]}.py")) in sources:
+                path = compiled / name
                 digest = hashlib.sha256(untrusted.read_bytes(path)).hexdigest()
                 yield path.relative_to(env).as_posix(), digest
 
@@ -274,8 +272,11 @@ _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+")
 def link_unfound(site_packages: Path) -> tuple[str, ...]:
     """Link NVIDIA libraries of folders that TensorFlow's RUNPATH lacks into a folder that it has. Raises OSError.
 
-    Returns the names of the links. There are none without TensorFlow or NVIDIA wheels, or if the RUNPATH has all
-    folders.
+    TensorFlow opens CUDA libraries by name, and finds those of the nvidia-* wheels through the RUNPATH of
+    libtensorflow_framework.so, which lacks folders in some releases (2.21.0: that of cuSOLVER). It then reports "Cannot
+    dlopen some GPU libraries", although all are installed. A link beside a library that it finds solves this for every
+    program in the environment. TensorFlow's install page documents a similar remedy. All folders have the same depth,
+    so that $ORIGIN paths of a library remain valid behind the link. Returns the names of the links.
     """
     framework = site_packages / "tensorflow" / "libtensorflow_framework.so.2"
     if not framework.exists():

@@ -10,31 +10,28 @@ import io
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
 from ..environment.place import MARK
-from ..errors import BuildError, LockError
+from ..errors import BuildError
 from ..index import refusals, uv
 from ..index.config import pytorch_address, split_pytorch, uv_variables
 from ..index.uv import installer_cache, without_credentials
 from ..index.wheel_names import expand_address
 from ..model import (
-    FRAMEWORKS,
-    PROJECT_FOLDER,
     Event,
     Lock,
     LockedPackage,
     PackageSources,
-    RequirementLine,
     format_bytes,
     normalize_name,
 )
@@ -42,7 +39,7 @@ from ..system import process, untrusted
 from ..system.files import write_file
 from ..system.redaction import clean, redact_value
 from ..system.scratch import make_scratch
-from . import pylock
+from .pylock import file_name, is_source, wheel_version
 
 
 def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
@@ -58,7 +55,7 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
             raise BuildError(f"the lock has no hash for {package.name} {package.version}")
         direct = package.index is None and not package.url.startswith("file:")
         direct = direct and file_name(package) not in files
-        version = package.version if pylock.is_source(package) else pylock.wheel_version(package)
+        version = package.version if is_source(package) else wheel_version(package)
         what = f"{package.name} @ {expand_address(package)}" if direct else f"{package.name}==={version}"
         lines.append(f"{what} --hash=sha256:{package.sha256}")
     return "\n".join(lines) + "\n"
@@ -279,7 +276,7 @@ def explain_install_failure(done: process.Finished, path: Path, lock: Lock) -> B
             f"the installation took longer than {TIMEOUT / 3600:.0f} hours", log=log,
             hint="run the same command again: it continues from the cache",
         )  # fmt: skip
-    if unbuilt := explain_in_install(log, lock.packages):
+    if unbuilt := explain_unbuilt(log, lock.packages):
         return unbuilt
     if refused := refusals.find_failure(log, indexes):
         return BuildError(refused.message, hint=refused.hint, log=log)
@@ -341,45 +338,36 @@ def explain_failed_build(package: LockedPackage, done: process.Finished) -> Buil
     )  # fmt: skip
 
 
-_LONGEST = 300
 _WHAT = re.compile(r"(?m)^error: Failed to (?:\w+ and )?build `([^`]+)`")
 _CAUSE = re.compile(r"(?m)^  cause: (.+)")
-_BACKEND = "The build backend returned an error"
-_REQUIRES = "Failed to resolve requirements from `build-system.requires`"
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:: .*)?)")
-_COMPILER = re.compile(r"\berror: ")
-_NEEDS_TO_BUILD = re.compile(
-    r"`([^`\s]+)` depends on `([^`\s]+)`, but doesn't declare it as a build dependency"
-)
-_IMPORTED = re.compile(rf"ModuleNotFoundError: No module named '({'|'.join(FRAMEWORKS)})'")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
-    """A failed build. `what` is the source in uv's words, or "" if uv does not know its name yet."""
+class FailedBuild(NamedTuple):
+    """A build that failed. `name` is the canonical name of the source, or "" if uv does not know it yet."""
 
-    what: str
+    name: str
     reason: str
 
-    @property
-    def name(self) -> str:
-        """The canonical name of the source, if uv knows it."""
-        return canonicalize_name(re.split(r" @ |==|\[", self.what)[0]) if self.what else ""
 
-
-def read_failure(log: str) -> Failure | None:
+def read_failure(log: str) -> FailedBuild | None:
     """Return the failed build at the end of uv's output, or None."""
     what = _WHAT.search(log)
     causes = _CAUSE.findall(log)
-    if _BACKEND in log:
+    if "The build backend returned an error" in log:
         reason = _read_reason(log) or causes[-1]
-    elif what and _REQUIRES in log and "No solution found" in log:
+    elif (
+        what
+        and "Failed to resolve requirements from `build-system.requires`" in log
+        and "No solution found" in log
+    ):
         reason = f"its build requirements are not available: {causes[-1]}"
     elif what and len(causes) == 1 and causes[0].startswith("Expected "):  # uv's own build backend
         reason = causes[0]
     else:
         return None
-    return Failure(what=what[1] if what else "", reason=clean(reason, _LONGEST))
+    name = canonicalize_name(re.split(r" @ |==|\[", what[1])[0]) if what else ""
+    return FailedBuild(name, clean(reason, 300))
 
 
 def _read_reason(log: str) -> str:
@@ -394,85 +382,11 @@ def _read_reason(log: str) -> str:
         return exception[1] if exception else "".join(after[:1])
     errors = [line for line in lines if line.startswith("error: ")]
     if errors and errors[-1].lower().startswith("error: command "):
-        errors = [line for line in lines if _COMPILER.search(line)][:1]
+        errors = [line for line in lines if re.search(r"\berror: ", line)][:1]
     return errors[-1].removeprefix("error: ") if errors else "".join(lines[-1:])
 
 
-def hint_dependencies_alone(folder: Path | str) -> str:
-    """Return the hint for a project that cannot be built."""
-    return f"write {_make_key(folder)} into gpuenv.yaml to install only its dependencies"
-
-
-def _make_key(folder: Path | str) -> str:
-    place = os.path.relpath(folder)
-    shown = place if re.fullmatch(r"[A-Za-z0-9_./-]+", place) else f'"{place}"'
-    return f"project: {{path: {shown}, install: false}}"
-
-
-# --- during a solve ------------------------------------------------------------------------------
-
-
-def explain_in_solve(log: str, needs: Sequence[RequirementLine]) -> LockError | None:
-    """Return the error of a solve in which a source could not be built, or None."""
-    if needed := _find_needed_to_build(log, needs):
-        return _explain_needed_framework(*needed, needs, log)
-    failure = read_failure(log)
-    if failure is None:
-        return None
-    folders = [need for need in needs if need.local]
-    named = [need for need in needs if need.name and canonicalize_name(need.name) == failure.name]
-    only = folders if not failure.name and len(folders) == 1 else []
-    need = next(iter(named or only), None)
-    if need is None:
-        return LockError(f"{failure.name or 'a source package'} could not be built: {failure.reason}", log=log,
-                         hint="request releases that have wheels, or remove it")  # fmt: skip
-    if need.origin == PROJECT_FOLDER and need.local:
-        name = need.name or Path(need.local).name
-        return LockError(f"{name} could not be built: {failure.reason}", log=log,
-                         hint=hint_dependencies_alone(need.local))  # fmt: skip
-    shown = need.name or clean(need.text)
-    return LockError(f"{shown} ({need.origin}) could not be built: {failure.reason}", log=log,
-                     hint=f"correct its build, or remove it from {need.origin.partition(' line ')[0]}")  # fmt: skip
-
-
-def _find_needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, str] | None:
-    """Return the source whose build fails, and the framework that it imports.
-
-    uv does not name an editable folder. It is the only folder among the needs.
-    """
-    if named := _NEEDS_TO_BUILD.search(" ".join(log.split())):
-        return str(canonicalize_name(named[1].partition("@")[0])), named[2]
-    imported = _IMPORTED.search(log)
-    folders = [n for n in needs if n.local]
-    if imported is None or len(folders) != 1:
-        return None
-    return folders[0].name or Path(folders[0].local or "").name, imported[1]
-
-
-def _explain_needed_framework(
-    name: str, framework: str, needs: Sequence[RequirementLine], log: str
-) -> LockError:
-    """Return the error for a source whose build imports a framework, which only an environment with the framework can
-    build."""
-    need = next((n for n in needs if name in (n.name, Path(n.local or "").name)), None)
-    what, left_out = name, f"remove {name}"
-    if need and need.local:
-        what = f"{'-e ' if need.editable else ''}{shlex.quote(need.local)}"
-        if need.origin == PROJECT_FOLDER:
-            left_out = f"write {_make_key(need.local)} into gpuenv.yaml"
-    elif need and (need.vcs or " @ " in need.text):
-        what = shlex.quote(need.text)
-    return LockError(
-        f"{name} has no wheel for this Python and platform, and the build of its source imports {framework}", log=log,
-        hint=f"add a page of wheels with --find-links ADDRESS. Or {left_out}, and build it afterwards: "
-        f"gpuenv run -- python -m pip install --no-build-isolation {what}",
-    )  # fmt: skip
-
-
-# --- during an installation ----------------------------------------------------------------------
-
-
-def explain_in_install(log: str, packages: Sequence[LockedPackage]) -> BuildError | None:
+def explain_unbuilt(log: str, packages: Sequence[LockedPackage]) -> BuildError | None:
     """Return the error of an installation in which a source could not be built, with its folder, or None."""
     failure = read_failure(log)
     if failure is None:
@@ -489,6 +403,20 @@ def explain_in_install(log: str, packages: Sequence[LockedPackage]) -> BuildErro
     return error
 
 
+def hint_dependencies_alone(folder: Path | str) -> str:
+    """Return the hint for a project that cannot be built."""
+    return f"write {write_project_key(folder)} into gpuenv.yaml to install only its dependencies"
+
+
+def write_project_key(folder: Path | str) -> str:
+    """Return the line of gpuenv.yaml that installs only the dependencies of a project."""
+    place = os.path.relpath(folder)
+    shown = place if re.fullmatch(r"[A-Za-z0-9_./-]+", place) else f'"{place}"'
+    return f"project: {{path: {shown}, install: false}}"
+
+
+# --- caches, folders and disks -----------------------------------------------------------------------
+
 # Ratio of unpacked to packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch, TensorFlow
 # and JAX locks of 2026-11). The upper end applies, because a full disk costs more than a warning.
 UNPACKED = 2.3
@@ -500,15 +428,13 @@ def may_be_here(packages: Sequence[LockedPackage], sources: PackageSources) -> b
     It cannot on a machine's first run, when its cache has no unpacked wheel (in `archive-v*`), without a folder of
     wheels.
     """
-    configured = uv_variables(process.environ()).get("UV_FIND_LINKS")
-    local = sources.offline or sources.find_links or configured
-    if local or any(p.url.startswith("file:") for p in packages):
+    environ = process.environ()
+    if sources.offline or sources.find_links or uv_variables(environ).get("UV_FIND_LINKS"):
         return True
-    return _holds_wheels(uv.cache_folder(process.environ())) or _holds_wheels(installer_cache(sources))
-
-
-def _holds_wheels(cache: Path) -> bool:
-    return any(cache.glob("archive-v*/*"))
+    if any(p.url.startswith("file:") for p in packages):
+        return True
+    caches = (uv.cache_folder(environ), installer_cache(sources))
+    return any(path for cache in caches for path in cache.glob("archive-v*/*"))
 
 
 def check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
@@ -528,31 +454,7 @@ def check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
         )
 
 
-def split(
-    packages: tuple[LockedPackage, ...], sources: PackageSources
-) -> Iterator[tuple[tuple[LockedPackage, ...], bool]]:
-    """Yield the packages in parts, each with whether only folders of wheels are used for it."""
-    if sources.no_index:
-        yield packages, True
-        return
-    names = file_names(sources)
-    there = tuple(p for p in packages if file_name(p) in names)
-    for part, only_files in ((there, True), (tuple(p for p in packages if p not in there), False)):
-        if part:
-            yield part, only_files
-
-
-def file_names(sources: PackageSources) -> frozenset[str]:
+def list_local_files(sources: PackageSources) -> frozenset[str]:
     """Return the names of the files in the folders of wheels, or nothing if the network may be used."""
-    return frozenset(_list_files(sources.find_links)) if sources.offline else frozenset()
-
-
-def _list_files(places: Iterable[str]) -> Iterator[str]:
-    for place in places:
-        if "://" not in place and Path(place).is_dir():
-            yield from os.listdir(place)  # noqa: PTH208  # names alone are wanted
-
-
-def file_name(package: LockedPackage) -> str:
-    """Return the name of a package's file."""
-    return unquote(urlsplit(package.url).path).rpartition("/")[2]
+    folders = (Path(p) for p in sources.find_links if sources.offline and "://" not in p)
+    return frozenset(name for folder in folders if folder.is_dir() for name in os.listdir(folder))  # noqa: PTH208  # names alone

@@ -6,8 +6,9 @@ import textwrap
 
 import pytest
 
+from provision.lock.uv_errors import explain_unbuilt_need
 from provision.model import PROJECT_FOLDER, LockedPackage, RequirementLine
-from provision.wheels.uv_install import explain_in_install, explain_in_solve, read_failure
+from provision.wheels.uv_install import explain_unbuilt, read_failure
 
 _BACKEND = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 _PROJECT = '[project]\nname = "Detector"\nversion = "7"\n'
@@ -95,16 +96,18 @@ def test_the_project_gets_the_key_and_others_their_line(tmp_path, named, monkeyp
     mine = RequirementLine(
         text=tmp_path.as_uri(), origin=PROJECT_FOLDER, name=name, local=str(tmp_path), editable=True
     )
-    error = explain_in_solve(log, [RequirementLine(text="plain", origin="r.txt line 1", name="plain"), mine])
+    error = explain_unbuilt_need(
+        log, [RequirementLine(text="plain", origin="r.txt line 1", name="plain"), mine]
+    )
     assert error.message == f"{shown} could not be built: {_SEVERAL.removeprefix('error: ')}"
     assert error.hint.startswith("write project: {path: ., install: false} into gpuenv.yaml")
     other = RequirementLine(
         text=tmp_path.as_uri(), origin="r.txt line 2", name=name, local=str(tmp_path), editable=True
     )
-    error = explain_in_solve(log, [other])
+    error = explain_unbuilt_need(log, [other])
     assert "(r.txt line 2) could not be built: Multiple top-level" in error.message
     assert error.hint == "correct its build, or remove it from r.txt"
     package = LockedPackage(name="detector", version="7", url=tmp_path.as_uri(), unhashed=True, editable=True)
-    error = explain_in_install(log, [package])
+    error = explain_unbuilt(log, [package])
     assert error.message == f"detector could not be built: {_SEVERAL.removeprefix('error: ')}"
     assert error.folder == str(tmp_path)

@@ -53,7 +53,7 @@ READERS = {
     "disks in a log": (refusals.find_storage_failure, ("`/a", "'", '"/')),
     "packages that no index has": (uv_errors._ABSENT.search, ("x", "a-", "x was not ")),
     "releases without wheels": (uv_errors.find_unusable, ("a==1 ", "has no usable wheels ", "a==1 have no usable wheels ")),
-    "undeclared build requirements": (uv_install._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
+    "undeclared build requirements": (uv_errors._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
     "a missing library": (lambda t: causes.explain_loader_message(t, ()), ("lib", "lib-", "liba.so")),
     "a refused setting": (lambda t: causes.explain_setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),
     "a file that the loader refuses": (
