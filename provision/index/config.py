@@ -190,7 +190,6 @@ def _resolve_place(place: str, folder: Path) -> str:
 
 _KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy", "no-index", "timeout",
          "default-timeout")  # fmt: skip
-_PIP_TRUE = ("1", "true", "yes", "on", "y", "t")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -261,7 +260,7 @@ def pip_settings(environ: Mapping[str, str]) -> PipConfig:
         trusted_hosts=tuple(merged.get("trusted-host", "").split()),
         cert=merged.get("cert") or None,
         proxy=merged.get("proxy") or None,
-        no_index=merged.get("no-index", "").strip().lower() in _PIP_TRUE,
+        no_index=is_on(merged.get("no-index")),
         timeout=_parse_seconds(merged.get("timeout") or merged.get("default-timeout")),
     )
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import html.parser
 import json
 import re
 import urllib.parse
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import (
     InvalidSdistFilename,
-    InvalidWheelFilename,
     canonicalize_name,
     parse_sdist_filename,
-    parse_wheel_filename,
 )
 from packaging.version import InvalidVersion, Version
 
@@ -203,46 +199,3 @@ def allows_python(bounds: str | None, python: str) -> bool:
         return not bounds or SpecifierSet(bounds).contains(f"{python}.99", prereleases=True)
     except InvalidSpecifier:
         return True
-
-
-def describe_holdings(http: Http, indexes: Iterable[str], package: str) -> tuple[list[str], LockError | None]:
-    """Return a sentence for each index (its versions, or that it has none, or its error), and the last error."""
-    sentences, unread = [], None
-    for index in dict.fromkeys(indexes):
-        try:
-            versions = _list_wheel_versions(project_files(http, index, package))
-        except LockError as error:
-            unread = error
-            sentences.append(error.message.rstrip("."))
-            continue
-        where = redact(index)
-        if not versions:
-            sentences.append(f"{where} has no wheel of {package}")
-        elif len(versions) == 1:
-            sentences.append(f"{where} has only {package} {versions[0]}")
-        else:
-            sentences.append(
-                f"{where} has {len(versions)} versions of {package}, {versions[0]} to {versions[-1]}"
-            )
-    return sentences, unread
-
-
-def newest_version(http: Http, indexes: Iterable[str], package: str) -> str | None:
-    """Return the newest version on the indexes, without prereleases if there are others, or None."""
-    found: set[Version] = set()
-    for index in dict.fromkeys(indexes):
-        with contextlib.suppress(LockError):
-            found |= {v for f in project_files(http, index, package) if (v := version_of(f.name, package))}
-    released = [v for v in found if not v.is_prerelease]
-    return str(max(released or found)) if found else None
-
-
-def _list_wheel_versions(files: Iterable[File]) -> list[Version]:
-    """Return the versions with a wheel, oldest first."""
-    versions = set()
-    for file in files:
-        try:
-            versions.add(parse_wheel_filename(file.name)[1])
-        except (InvalidWheelFilename, InvalidVersion):
-            continue
-    return sorted(versions)

@@ -16,7 +16,7 @@ from ..errors import LockError
 from ..index import refusals, uv
 from ..index.config import pip_settings, uv_default, uv_variables
 from ..index.http import Http
-from ..index.simple_api import describe_holdings, newest_version
+from ..index.simple_api import project_files, version_of
 from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine
 from ..system import process
 from ..system.redaction import clean, redact
@@ -117,9 +117,9 @@ def _no_solution(
     named = tuple(n for n in dict.fromkeys(map(name_of, roots)) if n and is_named(n, log))
     lines = [f"{n.text} ({n.origin})" for n in needs if n.name and canonicalize_name(n.name) in named]
     without = refusals.find_absent_package(log)
-    holdings, _ = _read_holdings(without, sources)
+    holdings, newest, _ = _read_holdings(without, sources)
     pin = _pin(without, [*roots, *(n.text for n in needs)])
-    if without and pin and (newest := newest_version(*_indexes(sources), without)):
+    if pin and newest:
         message = f"{without} has no version {pin}; the newest is {newest}"
     elif holdings:
         message = f"no version of {without} meets all requirements: {'; '.join(holdings)}"
@@ -137,7 +137,7 @@ def _explain_absent(
     name: str, sources: PackageSources, needs: Sequence[RequirementLine], log: str, archives: SourceArchives
 ) -> LockError:
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
-    holdings, unread = _read_holdings(name, sources)
+    holdings, _, unread = _read_holdings(name, sources)
     said = f": {'; '.join(holdings)}" if holdings else ""
     if unread and unread.unreachable:  # uv tells only some refusals, and this index may have the package
         return LockError(
@@ -150,21 +150,35 @@ def _explain_absent(
     )  # fmt: skip
 
 
-def _read_holdings(name: str | None, sources: PackageSources) -> tuple[list[str], LockError | None]:
-    """Return the versions on each index of a package that the solver could not find, and the error of an index."""
+def _read_holdings(
+    name: str | None, sources: PackageSources
+) -> tuple[list[str], Version | None, LockError | None]:
+    """Return a sentence for each index (its versions, or that it has none, or its error), the newest version on the
+    indexes (without prereleases if there are others), and the last error."""
     if name is None or sources.offline or sources.no_index:
-        return [], None
-    return describe_holdings(*_indexes(sources), name)
-
-
-def _indexes(sources: PackageSources) -> tuple[Http, list[str]]:
-    """Return the configured indexes, and a connection to them."""
+        return [], None, None
     environ = process.environ()
     default = sources.default or uv_default(uv_variables(environ))
-    return Http(pip_settings(environ), tries=1, timeout=10.0), [
-        *([default] if default else []),
-        *sources.extra,
-    ]
+    http = Http(pip_settings(environ), tries=1, timeout=10.0)
+    sentences, every, unread = [], set[Version](), None
+    for index in dict.fromkeys([*([default] if default else []), *sources.extra]):
+        try:
+            files = project_files(http, index, name)
+        except LockError as error:
+            unread = error
+            sentences.append(error.message.rstrip("."))
+            continue
+        every |= {v for f in files if (v := version_of(f.name, name))}
+        versions = sorted({v for f in files if f.name.endswith(".whl") and (v := version_of(f.name, name))})
+        if not versions:
+            held = f"no wheel of {name}"
+        elif len(versions) == 1:
+            held = f"only {name} {versions[0]}"
+        else:
+            held = f"{len(versions)} versions of {name}, {versions[0]} to {versions[-1]}"
+        sentences.append(f"{redact(index)} has {held}")
+    newest = max([v for v in every if not v.is_prerelease] or every, default=None)
+    return sentences, newest, unread
 
 
 def _pin(name: str | None, texts: Iterable[str]) -> str | None:
