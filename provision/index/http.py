@@ -1,4 +1,8 @@
-"""Sends HTTP requests with bounded retries, deadlines and range reads. No message contains credentials."""
+"""Sends HTTP requests with bounded retries, deadlines and range reads. No message contains credentials.
+
+Each host name is resolved once: a search reads dozens of pages of one index, each over a new connection, and a lost
+response of a name server costs five seconds each time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +41,9 @@ AT_ONCE = 8
 """The number of simultaneous requests, which an index can serve for one client without slowing it down."""
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
 """The error statuses that may be temporary."""
+
+
+_PORTS = {"http": 80, "https": 443}
 
 
 class Response(NamedTuple):
@@ -113,7 +120,9 @@ class Http:
             return
         request = _request(url, {"Range": f"bytes={start}-"} if start else {})
         with self._open(request) as answer:
-            first, total = _read_place(answer.status, answer.headers)
+            first, total = 0, number(answer.headers, "Content-Length")
+            if answer.status == 206:
+                first, _, total = parse_content_range(answer.headers.get("Content-Range"))
             yield Stream(first, total, answer)
 
     @property
@@ -136,13 +145,25 @@ class Http:
         trusted = bool({host.hostname, host.netloc} & self._trusted)
         with self._lock:  # opened at first use: reading certificates takes 30 ms, and a folder needs none
             if trusted not in self._openers:
-                self._openers[trusted] = opener(_read_proxies(self._config), self._make_context(trusted))
+                self._openers[trusted] = urllib.request.build_opener(
+                    urllib.request.ProxyHandler(self._read_proxies()), _HttpHandler(),
+                    _HttpsHandler(self._make_context(trusted)), _Redirects(),
+                )  # fmt: skip
             return self._openers[trusted]
+
+    def _read_proxies(self) -> dict[str, str] | None:
+        """Return proxies by scheme: pip's, else those of the environment. urllib ignores ALL_PROXY."""
+        if self._config and self._config.proxy:
+            return dict.fromkeys(_PORTS, self._config.proxy)
+        proxies = urllib.request.getproxies()
+        return dict.fromkeys(_PORTS, proxies["all"]) | proxies if "all" in proxies else None
 
     def _make_context(self, trusted: bool) -> ssl.SSLContext:
         """Return the TLS context. Certificates of hosts that the user trusts are not checked."""
         if trusted:
-            return _make_unchecked_context()
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            return context
         environ = process.environ()
         variables = tuple(environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
         return _make_checked_context(self._config.cert if self._config else None, variables)
@@ -157,12 +178,8 @@ class Http:
                     # A server without range support would send gigabytes: the status is enough.
                     whole = answer.status == 200 and request.has_header("Range")
                     empty = whole or request.get_method() == "HEAD"
-                    return Response(
-                        answer.status,
-                        headers,
-                        b"" if empty else body(answer, most),
-                        answer.url,
-                    )
+                    content = b"" if empty else body(answer, most)
+                    return Response(answer.status, headers, content, answer.url)
             except urllib.error.HTTPError as e:
                 e.close()
                 if missing_ok and e.code in (403, 404, 410):
@@ -197,14 +214,6 @@ def _request(url: str, headers: Mapping[str, str], method: str = "GET") -> urlli
     return urllib.request.Request(url, headers=all_headers, method=method)  # noqa: S310
 
 
-def _read_place(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:
-    """Return the first byte of an answer, and the size of the whole file (RFC 9110, 14.4). Raises AnswerError."""
-    if status == 206:
-        said = parse_content_range(headers.get("Content-Range"))
-        return said[0], said[2]
-    return 0, number(headers, "Content-Length")
-
-
 def parse_content_range(text: str | None) -> tuple[int, int, int | None]:
     """Return the first and last byte of a range, and the size of the file. Raises AnswerError."""
     said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
@@ -213,14 +222,6 @@ def parse_content_range(text: str | None) -> tuple[int, int, int | None]:
             f"the Content-Range header of the response is not a range: {clean_line(text or '', 40)!r}"
         )
     return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])
-
-
-def _read_proxies(config: PipConfig | None) -> dict[str, str] | None:
-    """Return proxies by scheme: pip's, else those of the environment. urllib ignores ALL_PROXY."""
-    if config and config.proxy:
-        return {"http": config.proxy, "https": config.proxy}
-    proxies = urllib.request.getproxies()
-    return {"http": proxies["all"], "https": proxies["all"], **proxies} if "all" in proxies else None
 
 
 @functools.lru_cache(maxsize=8)
@@ -232,11 +233,10 @@ def _make_checked_context(cert: str | None, _variables: tuple[str | None, ...]) 
     return ssl.create_default_context(cafile=cert)
 
 
-def _make_unchecked_context() -> ssl.SSLContext:
-    """Return a TLS context without checks, for hosts that the user trusts."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
+def origin(url: str) -> tuple[str, str, int | None]:
+    """Return scheme, host and port, which credentials belong to. Raises ValueError."""
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme)
 
 
 def _split_credentials(url: str) -> tuple[str, str | None]:
@@ -274,7 +274,7 @@ def _read_local(
             first, length = span or (0, total)
             start = max(0, total + first) if first < 0 else first
             file.seek(start)
-            body = file.read(total - start if first < 0 else length)
+            content = file.read(total - start if first < 0 else length)
     except FileNotFoundError:
         if missing_ok:
             return None
@@ -282,26 +282,10 @@ def _read_local(
     except OSError as e:
         raise unreadable(url, e.strerror or str(e)) from None
     headers = {
-        "content-length": str(len(body)),
-        "content-range": f"bytes {start}-{start + len(body) - 1}/{total}",
+        "content-length": str(len(content)),
+        "content-range": f"bytes {start}-{start + len(content) - 1}/{total}",
     }
-    return Response(206 if span else 200, headers, body, url)
-
-
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-def origin(url: str) -> tuple[str, str, int | None]:
-    """Return scheme, host and port, which credentials belong to. Raises ValueError."""
-    parts = urllib.parse.urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
-
-
-def opener(proxies: dict[str, str] | None, context: ssl.SSLContext) -> urllib.request.OpenerDirector:
-    """Make an opener with these proxies (None: those of the environment) and certificates."""
-    return urllib.request.build_opener(
-        urllib.request.ProxyHandler(proxies), _HttpHandler(), _HttpsHandler(context=context), _Redirects()
-    )
+    return Response(206 if span else 200, headers, content, url)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -332,7 +316,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         old, new = origin(req.full_url), origin(newurl)
-        if new[0] not in _DEFAULT_PORTS or (old[0], new[0]) == ("https", "http"):
+        if new[0] not in _PORTS or (old[0], new[0]) == ("https", "http"):
             raise urllib.error.URLError(f"redirected to {redact(newurl)}, which is not followed")
         redirected = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
         if redirected is not None:
@@ -391,27 +375,16 @@ class _Response(http.client.HTTPResponse):
         self._raw.end_deadline()
 
 
-class _Bounded:
-    """What both kinds of connections have: responses with a deadline, and hosts that are resolved once."""
-
-    response_class: Any = _Response
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._create_connection = connect
-
-
-class _Connection(_Bounded, http.client.HTTPConnection):
-    pass
-
-
-class _SecureConnection(_Bounded, http.client.HTTPSConnection):
-    pass
+def _bounded(kind: Callable[..., http.client.HTTPConnection], *args: Any, **options: Any) -> Any:
+    """Return a connection that gives responses a deadline, and resolves each host once."""
+    connection: Any = kind(*args, **options)
+    connection.response_class, connection._create_connection = _Response, connect  # noqa: SLF001  # as HTTPConnection sets it
+    return connection
 
 
 class _HttpHandler(urllib.request.HTTPHandler):
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_Connection, req)
+        return self.do_open(functools.partial(_bounded, http.client.HTTPConnection), req)
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
@@ -420,7 +393,7 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
         self._own = context
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_SecureConnection, req, context=self._own)
+        return self.do_open(functools.partial(_bounded, http.client.HTTPSConnection), req, context=self._own)
 
 
 MOST = 256 << 20
