@@ -9,7 +9,7 @@ import pytest
 from rows import rows
 
 from provision import profiles
-from provision.index.wheel_names import find_cxx11, find_glibc, label_of, read_name, serves
+from provision.lock.pages import find_cxx11, find_glibc, label_of, read_name, serves
 from provision.model import Build, BuiltFor
 from provision.profiles.files import check_table, read_file
 
