@@ -17,7 +17,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import tomli
 from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -26,6 +25,7 @@ from ..errors import BuildError, LockError
 from ..index import archives, uv
 from ..model import LockedPackage, PackageSources
 from ..system.files import make_folder, write_file
+from ..system.toml import tomllib
 from ..system.untrusted import check_file_name, check_relative
 from . import WORK, not_writable
 
@@ -103,7 +103,7 @@ def build_requires(path: Path) -> tuple[str, ...]:
     Further requirements of the build backend are known only when it runs.
     """
     try:
-        data = tomli.loads(archives.read_of_sdist(path, "pyproject.toml").decode())
+        data = tomllib.loads(archives.read_of_sdist(path, "pyproject.toml").decode())
         named = data["build-system"]["requires"]
         return tuple(str(Requirement(text)) for text in named)
     except (KeyError, TypeError, InvalidRequirement, *archives.DAMAGED):
@@ -204,7 +204,9 @@ def _own_metadata() -> tuple[importlib.metadata.Distribution, Message]:
     if not origin.get("dir_info", {}).get("editable"):
         return dist, metadata
     folder = Path(unquote(urlsplit(origin["url"]).path))
-    project: dict[str, Any] = tomli.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     for name in ("Requires-Dist", "Provides-Extra"):
         del metadata[name]
     for text in project["dependencies"]:

@@ -336,11 +336,11 @@ class _Number(str):
 
 def parse_document(data: bytes) -> dict[str, Any]:
     """Parse a pyproject.toml. Raises NotReadError."""
-    import tomli
+    from ..system.toml import tomllib
 
     try:
-        return tomli.loads(decode_yaml(data), parse_float=_Number)
-    except (tomli.TOMLDecodeError, RecursionError, ValueError) as error:
+        return tomllib.loads(decode_yaml(data), parse_float=_Number)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise NotReadError(f"not TOML: {error}") from error
 
 

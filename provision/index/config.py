@@ -117,9 +117,9 @@ def _read_file(path: Path, *, named: bool) -> dict[str, str]:
         content = trust.read_configuration(path, named=named)
         if content is None:
             return {}
-        import tomli
+        from ..system.toml import tomllib
 
-        data = tomli.loads(content.decode())
+        data = tomllib.loads(content.decode())
     except (OSError, ValueError) as error:
         raise LockError(
             f"{path} is not a valid configuration of uv: {error}",

@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import tomli
 import tomli_w
 from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
 from packaging.requirements import Requirement
@@ -45,6 +44,7 @@ from ..system.files import hash_file
 from ..system.grants import escape_references
 from ..system.redaction import clean, redact
 from ..system.scratch import make_scratch
+from ..system.toml import tomllib
 from ..system.untrusted import file_name_of_url
 from ..wheels import pylock
 from ..wheels.pylock import file_name, is_source, vcs_url
@@ -450,7 +450,7 @@ def parse_versions(text: str) -> dict[str, str]:
 def read_pylock(text: str) -> Pylock:
     """Return uv's answer. Raises LockError for another text."""
     try:
-        return Pylock.from_dict(tomli.loads(text))
+        return Pylock.from_dict(tomllib.loads(text))
     except (ValueError, PylockValidationError, PylockSelectError) as error:
         raise LockError(
             f"the solver's answer cannot be read: {error}",

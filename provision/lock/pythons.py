@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-import tomli
 from packaging.pylock import Pylock, PylockValidationError
 
 from ..errors import LockError
@@ -19,6 +18,7 @@ from ..index.wheel_names import CPYTHON, markers_of
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
+from ..system.toml import tomllib
 from ..wheels.releases import SourceArchives
 from .compile import choose_best_wheel, list_target_tags, only_files
 from .uv_errors import explain
@@ -46,7 +46,7 @@ def wheels_for(
     if not done.ok:
         raise explain(done, sources, requirements, (), SourceArchives(sources))
     try:
-        locked = Pylock.from_dict(tomli.loads(done.stdout))
+        locked = Pylock.from_dict(tomllib.loads(done.stdout))
     except (ValueError, PylockValidationError) as error:
         raise LockError(
             f"the solver's answer cannot be read: {error}",

@@ -19,12 +19,12 @@ _MOST_PYTHON = 200_000  # deeper nesting could exceed the interpreter's stack
 
 def read_toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
     """Read a TOML file, and return it with its text for line numbers. Raises UsageError."""
-    import tomli
+    from ..system.toml import tomllib
 
     text = untrusted.decode(read_bytes(path, name), name).replace("\r\n", "\n")
     try:
-        return tomli.loads(text), text
-    except (tomli.TOMLDecodeError, RecursionError, ValueError) as error:
+        return tomllib.loads(text), text
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise UsageError(f"{name} is not TOML: {error}", hint="correct that line") from error
 
 

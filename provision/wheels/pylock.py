@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import tomli
 import tomli_w
 from packaging.pylock import Pylock, PylockValidationError
 from packaging.requirements import Requirement
@@ -36,6 +35,7 @@ from ..model import (
 from ..system import trust, untrusted
 from ..system.files import signed, suggest_fix, write_file, write_output
 from ..system.redaction import redact, redact_value
+from ..system.toml import tomllib
 from ..system.untrusted import UnsafeNameError, file_name_of_url, last_segments
 
 
@@ -149,7 +149,7 @@ def read(path: Path, env: Path | None = None) -> Lock:
     try:
         content = trust.read_project(path, env=env)
         refuse_conflict(path, content)
-        data = tomli.loads(content.decode())
+        data = tomllib.loads(content.decode())
         locked = Pylock.from_dict(data)
         ours = data.get("tool", {}).get("gpuenv")
         if not isinstance(ours, dict):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -24,6 +23,7 @@ from packaging.version import InvalidVersion, Version
 from ..errors import LockError, UsageError
 from ..index.archives import DAMAGED, list_sdist
 from ..system import untrusted
+from ..system.toml import tomllib
 
 Files = Mapping[str, "bytes | None"]
 """The files of an archive, by their path below its top folder, with the contents of those that are read."""
@@ -99,7 +99,7 @@ def _is_read(path: str) -> bool:
 
 def _read_toml(text: bytes | None) -> dict[str, Any]:
     try:
-        return tomli.loads((text or b"").decode("utf-8", "replace"))
+        return tomllib.loads((text or b"").decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return {}
 
