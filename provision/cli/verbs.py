@@ -39,8 +39,8 @@ Adapt = Callable[[Any, Output, "list[str] | None"], Any]
 class CommandEntry:
     """A command: the dataclass of its options, and its help in one line.
 
-    `adapt` changes the options by the output and the command of `run`. `usage` is set if typer cannot derive
-    it.
+    The module has the name of the command's first word, and the function, unless `function` names it, that of the
+    last. `adapt` changes the options by the output and the command of `run`. `usage` is set if typer cannot derive it.
     """
 
     options: str
@@ -48,6 +48,7 @@ class CommandEntry:
     output: type[Output] = Output
     adapt: Adapt = lambda options, _output, _command: options
     usage: str = ""
+    function: str = ""
 
 
 def _shorten_value(options: Any, output: Output, _command: list[str] | None) -> Any:
@@ -82,7 +83,7 @@ COMMANDS = {
         "RunOptions", "Run a program in an environment, and diagnose its failure.",
         output=OutputOfRun, adapt=_add_command, usage="[OPTIONS] [ENV --] CMD [ARGS]...",
     ),
-    "list": CommandEntry("ListOptions", "List the environments that gpuenv made on this machine."),
+    "list": CommandEntry("ListOptions", "List the environments that gpuenv made on this machine.", function="list_environments"),
     "remove": CommandEntry("RemoveOptions", "Remove environments that gpuenv made."),
     "report": CommandEntry(
         "ReportOptions", "Print an anonymous report to paste into an issue."
@@ -104,10 +105,12 @@ COMMANDS = {
         "Convert a lock for Docker, conda, Slurm and other tools.",
     ),
     "bundle": CommandEntry("BundleOptions", "Collect all files for an installation without a network."),
-    "cache dir": CommandEntry("CacheDirOptions", "Print the folder of the cache."),
+    "cache dir": CommandEntry("CacheDirOptions", "Print the folder of the cache.", function="locate"),
     "cache prune": CommandEntry("CachePruneOptions", "Remove files that were not used for a month."),
     "cache clean": CommandEntry("CacheCleanOptions", "Remove all cached files."),
-    "profiles list": CommandEntry("ProfilesListOptions", "List the profile tables, with their number of rows, source and date."),
+    "profiles list": CommandEntry(
+        "ProfilesListOptions", "List the profile tables, with their number of rows, source and date.", function="list_tables",
+    ),
     "profiles show": CommandEntry("ProfilesShowOptions", "Show the rows of one or more profiles."),
     "profiles check": CommandEntry(
         "ProfilesCheckOptions", "Check profiles and list all mistakes."
@@ -117,7 +120,7 @@ COMMANDS = {
         "Read new releases from the index into your own profiles.",
     ),
 }  # fmt: skip
-"""The commands by the words that ask for them. The module has the first word's name, the function the last's."""
+"""The commands by the words that ask for them."""
 GROUPS = {
     "cache": "Show or clean the cache of gpuenv.",
     "profiles": "Show or update the data on drivers, GPUs and builds.",
@@ -143,9 +146,9 @@ ALIASES = {"ls": "list", "rm": "remove"}
 
 def load_command(name: str) -> tuple[type, Callable[..., Any]]:
     """Import a command. Return the dataclass of its options and its function."""
-    first, last = name.split(maxsplit=1)[0], name.rsplit(maxsplit=1)[-1]
-    module = importlib.import_module(f"...commands.{first}", __name__)
-    return getattr(module, COMMANDS[name].options), getattr(module, last)
+    words, entry = name.split(), COMMANDS[name]
+    module = importlib.import_module(f"...commands.{words[0]}", __name__)
+    return getattr(module, entry.options), getattr(module, entry.function or words[-1])
 
 
 EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {

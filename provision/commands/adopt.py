@@ -25,9 +25,8 @@ from ..lock.update import solve_like
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock
 from .build import BuildJob, with_later_stages
 from .create_options import CreateOptions
-from .run_verification import run_verification
 from .up_to_date import finish_creation, make_record
-from .verdict_inputs import is_expected, machine_for_verdict
+from .verify import is_expected, machine_for_verdict, run_verification
 
 _PACKAGES = {"onnxruntime-gpu": "onnxruntime"}
 _SEEDS = ("pip", "setuptools", "wheel")

@@ -38,11 +38,22 @@ from ..model import (
 )
 from ..resolve.extras import disagreements_of
 from ..wheels.uv_install import hint_dependencies_alone
-from . import nvcc_host_compiler, project_checks
-from .run_verification import make_options, run_verification
+from .resolve import warn_of_host_compiler
 from .up_to_date import finish_creation
-from .verdict_inputs import can_prove, get_planned_device, is_expected, machine_for_verdict
-from .verify_packages import Examination, add_later_stages
+from .verify import (
+    CheckOptions,
+    Examination,
+    PlannedChecks,
+    add_later_stages,
+    can_prove,
+    get_planned_device,
+    is_expected,
+    machine_for_verdict,
+    make_options,
+    plan_checks,
+    run_project_checks,
+    run_verification,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +164,7 @@ def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
     proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
     verdict = None
     install.check_files(job.choices, job.emit)
-    nvcc_host_compiler.warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
+    warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
     for text in disagreements_of(job.lock, load_all(job.choices)):
         job.emit(Event(kind="warning", stage="lock", text=text))
     job.missing_libraries.warn()
@@ -217,11 +228,9 @@ def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
     return with_later_stages(job, prove_and_keep(job, job.env))
 
 
-def planned_checks(job: BuildJob) -> project_checks.PlannedChecks:
+def planned_checks(job: BuildJob) -> PlannedChecks:
     """Return the checks of the environment's own project, or none if they are turned off."""
-    return project_checks.plan_checks(
-        job.env, project_checks.CheckOptions(of_project=job.checks), make_options(job.choices, {})
-    )
+    return plan_checks(job.env, CheckOptions(of_project=job.checks), make_options(job.choices, {}))
 
 
 def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
@@ -230,7 +239,7 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     env = state.read_environment(job.env, changed=True)
     examined = Examination(env=env, lock=job.lock, choices=job.choices, options=options)
     whole = add_later_stages(examined, verdict, job.emit)
-    whole = project_checks.run_project_checks(examined, whole, planned, job.emit)
+    whole = run_project_checks(examined, whole, planned, job.emit)
     if whole.verdict == "fails" != verdict.verdict:
         stage = next(s.stage for s in whole.stages if s.status == "fail")
         text = (

@@ -37,7 +37,7 @@ class CacheCleanOptions:
     choices: Choices = group(Choices, "cache_dir")
 
 
-def dir(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:  # noqa: A001  # the word of uv and pip
+def locate(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:
     """Return the folder of gpuenv's cache, without reading it."""
     return CacheUsage(path=str(get_cache_dir(options.choices)))
 

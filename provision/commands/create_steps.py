@@ -52,7 +52,7 @@ from .build import BuildJob, BuildStep, read_kept_verdict, replace_environment, 
 from .create_options import CreateOptions
 from .resolve import add_notes, explain_cpu_choice
 from .up_to_date import finish_creation, make_record
-from .verdict_inputs import is_good, is_outdated, machine_for_verdict
+from .verify import is_good, is_outdated, machine_for_verdict
 
 # Options that can change without a new environment: packages, and bounds of the same frameworks.
 _MOVES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,29 +12,26 @@ from typing import TYPE_CHECKING
 from .. import detect
 from ..config import options as where, rows
 from ..config.options import Choices
+from ..config.project import find_active_env, find_project_env, is_present
 from ..config.target import read_json
-from ..errors import GpuenvError, LockError, UsageError
+from ..errors import DataError, LockError, UsageError
 from ..model import (
-    Device,
     Emit,
     Event,
     Finding,
     Findings,
     Machine,
-    Plan,
-    Profiles,
-    Request,
-    Target,
     Verdict,
     drop_event,
     from_plain,
 )
 from ..model.declare import argument, group, option
 from ..system import untrusted
-from .diagnosed_environment import find_default_env, read_device, read_installed
+from .run import find_causes, read_device
 
 if TYPE_CHECKING:
-    from ..diagnose import Installed, Ran, Remarks
+    from ..diagnose import Installed, Remarks
+
 
 _PIECE = 1 << 20
 _RUN_IT = "gpuenv run python PROGRAM  # also sees signals, limits and the environment"
@@ -129,60 +126,6 @@ def _offer_environment(emit: Emit) -> None:
         emit(Event(kind="note", stage="diagnose", text=text))
 
 
-# Eleven parameters: each is one optional fact, and callers know two or three. The stage's Circumstances group them
-# here, because no caller may import the stage before it needs a cause.
-def find_causes(
-    texts: Sequence[tuple[str, Iterable[bytes]]],
-    known: Profiles,
-    machine: Machine | None,
-    verdict: Verdict | None = None,
-    *,
-    here: bool = False,
-    is_named: bool = False,
-    device: Device | None = None,
-    holders: bool = False,
-    ran: Ran | None = None,
-    remarks: Remarks | None = None,
-    installed: Installed | None = None,
-) -> tuple[Finding, ...]:
-    """Return the findings of the diagnose stage, which gets resolve's plans and its kernel rule.
-
-    `is_named` is true if the user named the machine of the texts. `holders` allows it to list the processes that use
-    this machine's GPUs. `device` is the device of the environment. `ran` is how a program ended that gpuenv ran. `remarks` receives notes that are not findings.
-    `installed` is the environment that the texts are probably from.
-    """
-    from .. import resolve as resolving
-    from ..diagnose import Circumstances, diagnose as stage
-    from ..resolve.kernels import how_they_run
-
-    tegra = frozenset(g.capability for g in known.gpus if g.tegra)
-
-    def advise(request: Request, target: Target) -> Plan:
-        return resolving.resolve(request, target, known)
-
-    def serves(kernels: Sequence[str], capability: str) -> bool:
-        return how_they_run(tuple(kernels), capability, tegra) is not None
-
-    return stage(
-        texts,
-        known,
-        Circumstances(
-            serves=serves, advise=advise, machine=machine, verdict=verdict, here=here, is_named=is_named, device=device,
-            ran=ran, installed=installed, holders=detect.read_holders if holders else None,
-        ),
-        remarks,
-    )  # fmt: skip
-
-
-def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
-    """Return the findings in the log of a failed stage, without examining the machine again."""
-    try:
-        known = rows.load_all(Choices())
-    except GpuenvError:
-        return ()  # the profiles are broken too, but the stage's own failure is reported
-    return find_causes([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
-
-
 def read_pieces(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a log in pieces. Raises UsageError if it cannot be read."""
     if str(path) == "-":
@@ -219,8 +162,7 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
     from ..environment.place import MARK, locate_environment
     from ..wheels import pylock
-    from .run_verification import make_options, run_verification
-    from .verify_packages import Examination, add_later_stages
+    from .verify import Examination, add_later_stages, make_options, run_verification
 
     located = locate_environment(where.make_absolute(env))
     try:
@@ -232,3 +174,38 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     options = make_options(choices, {})
     examined = Examination(env=located, lock=lock, choices=choices, options=options, always_read=True)
     return add_later_stages(examined, verdict, emit)
+
+
+def find_default_env() -> tuple[str, Path] | None:
+    """Return the path of the project's or the active environment, and why it was chosen.
+
+    Return None if there is none. The environment that gpuenv runs in does not count.
+    """
+    try:
+        project_env = find_project_env()
+    except DataError:  # several files describe the project; `diagnose` needs none
+        return None
+    if is_present(project_env):
+        return "the project's environment", project_env
+    active = find_active_env()
+    if active is None or active[1].resolve() == Path(sys.prefix).resolve():
+        return None
+    return f"from {active[0]}", active[1]
+
+
+def read_installed() -> Installed | None:
+    """Return what the files of the default environment say about its packages."""
+    from ..diagnose import Installed
+    from ..environment import distributions
+
+    reason_and_path = find_default_env()
+    if reason_and_path is None:
+        return None
+    why, env = reason_and_path[0], where.make_absolute(reason_and_path[1])
+    return Installed(
+        path=str(env),
+        why=why,
+        versions=distributions.read_versions(env),
+        python=distributions.read_python(env),
+        device=read_device(env),
+    )

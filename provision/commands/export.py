@@ -191,10 +191,10 @@ def installed_parts(source: ExportSource) -> tuple[tuple[stage.InstalledPart, ..
     lock file."""
     if not source.built:
         return None, []
-    from . import bill_of_materials_packages
+    from ..export import bom
 
-    parts = bill_of_materials_packages.list_installed_parts(source.env, source.lock)
-    return parts, bill_of_materials_packages.describe_differences(source.lock, parts)
+    parts = bom.list_installed_parts(source.env, source.lock)
+    return parts, bom.describe_differences(source.lock, parts)
 
 
 def _choose_lock_file(lock: Lock) -> Path:

@@ -19,7 +19,7 @@ from ..errors import GpuenvError
 from ..model import CreateResult, Emit, Event, Plan, StepFailure
 from .create_options import CreateOptions
 from .create_steps import create
-from .verdict_inputs import is_good
+from .verify import is_good
 
 # `python -m provision` without the current folder on the module path: gpuenv must not import a file named
 # json.py beside a notebook.

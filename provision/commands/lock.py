@@ -26,8 +26,7 @@ from ..model import Emit, Event, Lock, Plan, drop_event
 from ..model.declare import argument, group, option
 from ..resolve.extras import disagreements_of
 from ..system.files import is_stdout, refuse_to_replace
-from .nvcc_host_compiler import warn_of_host_compiler
-from .resolve import add_notes, explain_cpu_choice
+from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
 
 if TYPE_CHECKING:
     from ..model import FleetLocks, Lock, Plan

@@ -20,8 +20,8 @@ from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResu
 from ..model.declare import argument, group, option
 from ..system import process
 from ..wheels import pylock
-from .activate_command import activate_line
-from .verdict_inputs import is_expected
+from .run import activate_line
+from .verify import is_expected
 
 if TYPE_CHECKING:
     from .build import BuildJob

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import platform
 import socket
+import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,15 +18,18 @@ from typing import TypeVar
 from .. import __version__, detect, report as stage
 from ..config import options as o, options as where
 from ..config.env import choose_env_to_read
+from ..config.options import STDIN
 from ..config.project import find_project_env
 from ..config.sources import read_sources
 from ..environment import place, state
 from ..environment.place import locate_environment
 from ..errors import GpuenvError, UsageError
-from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
+from ..export.pages import write_html_page
+from ..model import Emit, Event, FleetResults, IssueReport, PackageSources, drop_event, from_plain
 from ..model.declare import argument, option
-from ..system import process
-from ..system.files import is_stdout
+from ..system import process, untrusted
+from ..system.files import is_stdout, refuse_to_replace
+from ..system.redaction import redact_value
 from ..wheels import pylock
 from .list import verified
 
@@ -57,7 +64,6 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
     if options.hosts is not None:
         if options.env is not None:
             raise UsageError("ENV and --hosts are both given", hint="give one of them")
-        from .report_fleet_results import report_hosts
 
         return report_hosts(options.hosts, options.output, emit, force=options.force)
     if options.output is not None:
@@ -142,3 +148,49 @@ def _whose() -> stage.PersonalData:
         users=tuple(u for u in users if u),
         hosts=tuple(h for h in hosts if h),
     )
+
+
+_MOST = 64 << 20  # bytes; a hundred thousand hosts take 20 MB
+
+
+def report_hosts(file: Path, output: Path | None, emit: Emit, *, force: bool) -> FleetResults:
+    """Return the results of a `gpuenv.fleet-results/1` document, failed hosts first, and write them as a
+    page.
+
+    Raises UsageError.
+    """
+    results = _read(file)
+    if output:
+        refuse_to_replace(output, force=force)
+        _write(output, results)
+        emit(Event(kind="note", stage="report", text=f"page written to {output}"))
+    return results
+
+
+def _read(file: Path) -> FleetResults:
+    shown = f"--hosts {file}"
+    hint = f"expected a {FleetResults.SCHEMA} document; docs/reference/fleet.md has its fields"
+    try:
+        text = _stdin() if str(file) == STDIN else untrusted.read_strictly(file, _MOST)
+        results = from_plain(FleetResults, redact_value(json.loads(text)))
+    except OSError as error:
+        raise UsageError(f"{shown}: {error.strerror}", hint=hint) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{shown}: {error}", hint=hint) from error
+    if twice := [name for name, count in Counter(h.host for h in results.hosts).items() if count > 1]:
+        raise UsageError(f"{shown}: the host {twice[0]!r} is listed twice", hint="list each host once")
+    ordered = sorted(results.hosts, key=lambda h: (h.ok, h.class_ or "", h.host))
+    return dataclasses.replace(results, hosts=tuple(ordered))
+
+
+def _stdin() -> str:
+    text = sys.stdin.buffer.read(_MOST + 1)
+    if len(text) > _MOST:
+        raise ValueError(f"longer than {_MOST >> 20} MiB")
+    return text.decode()
+
+
+def _write(output: Path, results: FleetResults) -> None:
+    from ..export.pages import fleet_page
+
+    write_html_page(output, "--output", lambda footer: fleet_page(results, footer))

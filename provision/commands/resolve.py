@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from .. import detect
-from ..config import project as inproject
+from ..config import project as inproject, rows
 from ..config.env import note_project
 from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets, list_words
 from ..config.rows import load_all
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.places import name_configured
-from ..lock.context import get_locking, judge_request
-from ..model import Emit, Event, Fleet, Lock, Plan, Profiles, RequestContext, drop_event, normalize_name
+from ..lock.context import LOOKING, get_locking, judge_request
+from ..model import (
+    CudaCompiler,
+    Emit,
+    Event,
+    Fleet,
+    Lock,
+    Plan,
+    Profiles,
+    RequestContext,
+    drop_event,
+    normalize_name,
+)
 from ..model.declare import group, option
 from ..resolve.pip import install_lines, pip_gaps
 from ..resolve.planner import plan_request
+from ..system import process, trust
 from ..system.redaction import redact
-from .nvcc_host_compiler import find_compiler_problem
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
 _OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "typed", "planned", "named")
@@ -185,3 +199,74 @@ def _words_of(choices: Choices) -> list[str]:
         for one in value if isinstance(value, list) else [value]:
             words += [name] if one is True else [name, shlex.quote(str(one))]
     return words
+
+
+_NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
+_INSTALL = "`sudo apt install g++` (Debian, Ubuntu) or `sudo dnf install gcc-c++` (Fedora, RHEL)"
+_TIMEOUT = 10.0
+
+
+def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:
+    """Return why nvcc of the plan cannot compile on this machine, with the fix, or None if it can.
+
+    Return None for a plan without nvcc and for the file of another machine. `--driver` and `--gpu` may
+    describe a node that this machine builds for.
+    """
+    cuda = _nvcc_of(plan)
+    if cuda is None or choices.target or not plan.platform.startswith("linux"):
+        return None
+    if plan.platform != LOOKING.platform:
+        return None
+    row = next((row for row in rows.load_all(choices).compilers if row.cuda == cuda), None)
+    return _problem(row) if row and row.extras else None
+
+
+def warn_of_host_compiler(emit: Emit, plan: Plan, choices: Choices) -> None:
+    """Warn if nvcc of the plan cannot compile on this machine."""
+    if problem := find_compiler_problem(plan, choices):
+        emit(Event(kind="warning", stage="lock", text=problem))
+
+
+def _nvcc_of(plan: Plan) -> str | None:
+    """Return the CUDA version ("13.2") of the requested nvcc, or None."""
+    for text in plan.packages:
+        need = Requirement(text)
+        version = next((s.version for s in need.specifier if s.operator == "=="), None)
+        if _NVCC.fullmatch(need.name) and version:
+            return ".".join(version.split(".")[:2])
+    return None
+
+
+def _problem(row: CudaCompiler) -> str | None:
+    named = process.environ().get("NVCC_CCBIN")
+    compiler = named or "gcc"
+    if missing := next(
+        (name for name in ([named] if named else ["gcc", "g++"]) if not shutil.which(name)), None
+    ):
+        return f"{missing} is missing on this machine, and nvcc of CUDA {row.cuda} compiles host code with it: {_INSTALL}"
+    version = _version(compiler)
+    if version is None or int(version.split(".")[0]) <= int(row.gcc):
+        return None  # clang and others have no gcc version; nvcc checks them
+    return f"{compiler} {version} on this machine is newer than nvcc of CUDA {row.cuda} supports (gcc {row.gcc}): {_fix(int(row.gcc))}"
+
+
+def _version(compiler: str) -> str | None:
+    """Return the version that gcc prints, or None for another compiler."""
+    if "clang" in compiler:
+        return None
+    program = compiler if os.sep in compiler else trust.find_program(compiler, process.environ().get("PATH"))
+    if program is None:
+        return None
+    done = process.run([str(program), "-dumpfullversion"], timeout=_TIMEOUT)
+    said = done.stdout.strip()
+    return said if done.ok and re.fullmatch(r"\d+(\.\d+)*", said) else None
+
+
+def _fix(newest: int) -> str:
+    """Return how to use the newest installed g++ that nvcc supports, or which one to install."""
+    here = next(
+        (n for n in range(newest, 6, -1) if shutil.which(f"g++-{n}") and shutil.which(f"gcc-{n}")), None
+    )
+    number = here or newest
+    first = "" if here else f"install g++-{number}, then "
+    return f"{first}NVCC_CCBIN=g++-{number} CC=gcc-{number} CXX=g++-{number} for builds of extensions"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,17 +17,34 @@ from ..config import options as where, rows
 from ..config.env import choose_env_to_read
 from ..config.options import Choices
 from ..config.project import find_project_env, locate_project_file
-from ..environment import interrupted
-from ..errors import BuildError, UsageError
-from ..model import Emit, Event, Finding, RunResult, drop_event
+from ..environment import distributions, interrupted
+from ..environment.distributions import find_distribution
+from ..environment.place import MARK
+from ..errors import BuildError, GpuenvError, UsageError
+from ..model import (
+    Device,
+    Emit,
+    Event,
+    Finding,
+    Machine,
+    Plan,
+    Profiles,
+    Request,
+    RunResult,
+    Target,
+    Verdict,
+    drop_event,
+)
 from ..model.declare import argument, group, option
+from ..resolve.pip import OPENED_BY_TENSORFLOW
 from ..system import process, trust
 from ..system.process import foreground
-from . import find_unsearched_tensorflow_folders
+from ..system.process.children import signal_name
 
 if TYPE_CHECKING:
-    from ..diagnose import Ran
+    from ..diagnose import Installed, Ran, Remarks
     from ..verify.settings import Suspect
+
 
 _GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -93,8 +111,6 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
         return RunResult(env=str(root), command=tuple(command), code=ended)
     findings: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
-        from .program_evidence import describe_exit
-
         findings = explain_failure(
             command[0], ended, options.choices, root, describe_exit(root, command, ended, before)
         )
@@ -196,9 +212,7 @@ def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choi
     """Add the folders that TensorFlow needs and does not search to LD_LIBRARY_PATH, and note it."""
     if not sys.platform.startswith("linux"):
         return
-    version, missing = find_unsearched_tensorflow_folders.find_folders(
-        root, environ, lambda: rows.load_all(choices)
-    )
+    version, missing = find_folders(root, environ, lambda: rows.load_all(choices))
     if missing:
         entries = [*map(str, missing), environ.get("LD_LIBRARY_PATH", "")]
         environ["LD_LIBRARY_PATH"] = ":".join(e for e in entries if e)
@@ -233,9 +247,6 @@ def explain_failure(
     name: str, ended: process.ForegroundResult, choices: Choices, root: Path, how: Ran
 ) -> tuple[Finding, ...]:
     """Diagnose the last output of a program with this machine's facts. `how` describes how it ended."""
-    from .diagnose import find_causes
-    from .diagnosed_environment import read_device
-
     known = rows.load_all(choices)
     text = [(name, [ended.stderr])]
     device = read_device(root)
@@ -245,3 +256,219 @@ def explain_failure(
         here = detect.detect(detect.WITH_CUDA if holders else detect.PARTS)
         findings = find_causes(text, known, here, here=True, device=device, holders=holders, ran=how)
     return findings
+
+
+_SHELLS = ("bash", "zsh", "fish", "csh", "tcsh", "pwsh", "nu", "sh", "dash", "ksh")
+
+
+def activate_line(env: Path, environ: Mapping[str, str]) -> str:
+    """Return the command that activates an environment. A path below the current folder is relative."""
+    shell = _detect_shell() or Path(environ.get("SHELL", "bash")).name
+    try:
+        shown = env.relative_to(Path.cwd())
+    except ValueError:
+        shown = env
+    scripts = {"fish": "activate.fish", "csh": "activate.csh", "tcsh": "activate.csh",
+               "pwsh": "activate.ps1", "nu": "activate.nu"}  # fmt: skip
+    if shell in ("pwsh", "nu") and (env / "conda-meta").is_dir():
+        return f"gpuenv run {shlex.quote(str(shown))} -- {shell}"
+    path = str(shown / "bin" / scripts.get(shell, "activate"))
+    path = f"./{path}" if path.startswith("-") else path  # otherwise read as an option
+    script = shlex.quote(path)
+    if shell == "pwsh":  # `&` runs a quoted command; '' is an escaped apostrophe
+        return path if script == path else "& '" + path.replace("'", "''") + "'"
+    if shell == "nu":  # nu has escapes only in double quotes
+        escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+        return f"overlay use {path}" if script == path else f'overlay use "{escaped}"'
+    return f". {script}" if shell in ("sh", "dash", "ksh") else f"source {script}"
+
+
+def _detect_shell() -> str | None:
+    """Return the name of the nearest ancestor process that is a shell, read from /proc."""
+    pid = os.getppid()
+    for _ in range(6):
+        try:
+            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        except OSError:
+            return None
+        fields = dict(row.split(":\t", 1) for row in status.splitlines() if ":\t" in row)
+        name = fields.get("Name", "").strip()
+        if name in _SHELLS and name != "sh":
+            return name
+        pid = int(fields.get("PPid", "0"))
+        if pid <= 1:
+            return None
+    return None
+
+
+_SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
+_LEVELS = 3
+_FOLDERS = 400
+_SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
+
+
+def describe_exit(
+    root: Path, command: Sequence[str], ended: process.ForegroundResult, before: foreground.OomKills,
+    folder: Path | None = None,
+) -> Ran:  # fmt: skip
+    """Return how a program ended, its limits, and where its modules can come from.
+
+    `before` are the counts of out-of-memory kills at its start. `folder` is where it ran, by default the
+    current folder.
+    """
+    counted = foreground.oom_kills().since(before)
+    name = ended.signal or signal_name(_SHELL_SIGNAL - ended.returncode)
+    here = folder or Path.cwd()
+    folders = [here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))]
+    from ..diagnose import Ran
+
+    return Ran(
+        signal=name,
+        oom_kills=counted[0] if counted else None,
+        oom_source=counted[1] if counted else None,
+        address_space=foreground.limit("RLIMIT_AS"),
+        open_files=foreground.limit("RLIMIT_NOFILE"),
+        memory=foreground.memory(),
+        made_by_gpuenv=(root / MARK).is_dir(),
+        files_of=lambda module: distributions.find_owner_of_missing(root, module),
+        has_module=lambda module: distributions.has_module(root, module),
+        own_module=lambda module: find_own_module(folders, module),
+    )
+
+
+def find_own_module(folders: Sequence[Path], module: str) -> str | None:
+    """Return the path of a module in the program's own folders, at most a few levels down, or None.
+
+    A folder counts only if it contains Python files. One of that name can contain data.
+    """
+    top = module.partition(".")[0]
+    for start in dict.fromkeys(folders):
+        for number, (folder, names, files) in enumerate(os.walk(start)):
+            if number > _FOLDERS:
+                break
+            if f"{top}.py" in files:
+                return str(Path(folder, f"{top}.py"))
+            if top in names and any(Path(folder, top).glob("*.py")):
+                return str(Path(folder, top))
+            deep = len(Path(folder).relative_to(start).parts) >= _LEVELS
+            names[:] = [] if deep else sorted(n for n in names if not _is_skipped(Path(folder, n)))
+    return None
+
+
+def _is_skipped(path: Path) -> bool:
+    """Return whether a folder is hidden or an environment."""
+    return path.name.startswith(".") or path.name in _SKIPPED or (path / "pyvenv.cfg").exists()
+
+
+_SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
+
+
+def find_folders(
+    root: Path, environ: Mapping[str, str], known: Callable[[], Profiles]
+) -> tuple[str, tuple[Path, ...]]:
+    """Return TensorFlow's version, and the folders that LD_LIBRARY_PATH must include.
+
+    There are none without TensorFlow, with the system's libraries, or if TensorFlow finds everything.
+    """
+    for site in (p for name in ("site", "dist") for p in sorted(root.glob(f"lib/python3*/{name}-packages"))):
+        tensorflow = find_distribution([site], "tensorflow")
+        wheels = sorted(p for p in (site / "nvidia").glob("*/lib") if p.is_dir())
+        if tensorflow is None or not wheels:
+            continue
+        version = tensorflow.version
+        searched = _searched(site, version, known)
+        there = {Path(entry).resolve() for entry in environ.get("LD_LIBRARY_PATH", "").split(":") if entry}
+        found_libraries = {name for w in wheels if w.parent.name in searched for name in _libraries(w)}
+        return version, tuple(
+            w for w in wheels
+            if w.parent.name not in searched
+            and (not searched or w.parent.name in OPENED_BY_TENSORFLOW)
+            and _libraries(w) - found_libraries
+            and w.resolve() not in there
+        )  # fmt: skip
+    return "", ()
+
+
+def _libraries(folder: Path) -> set[str]:
+    return {p.name for p in folder.iterdir() if _SONAME.fullmatch(p.name)}
+
+
+def _searched(site: Path, version: str, known: Callable[[], Profiles]) -> frozenset[str]:
+    """Return the folders that the profile lists for this release. An unknown release is read from its
+    library."""
+    for build in known().builds:
+        named = build.framework == "tensorflow" and build.version == version
+        if named and build.cuda and build.platform.startswith("linux"):
+            return frozenset(build.searched)
+    from ..system.fatbins import read_nvidia_folders
+
+    try:
+        with (site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:
+            return read_nvidia_folders(library)
+    except OSError:
+        return frozenset(OPENED_BY_TENSORFLOW)  # without this library it is not the wheel of the index
+
+
+# Eleven parameters: each is one optional fact, and callers know two or three. The stage's Circumstances group them
+# here, because no caller may import the stage before it needs a cause.
+def find_causes(
+    texts: Sequence[tuple[str, Iterable[bytes]]],
+    known: Profiles,
+    machine: Machine | None,
+    verdict: Verdict | None = None,
+    *,
+    here: bool = False,
+    is_named: bool = False,
+    device: Device | None = None,
+    holders: bool = False,
+    ran: Ran | None = None,
+    remarks: Remarks | None = None,
+    installed: Installed | None = None,
+) -> tuple[Finding, ...]:
+    """Return the findings of the diagnose stage, which gets resolve's plans and its kernel rule.
+
+    `is_named` is true if the user named the machine of the texts. `holders` allows it to list the processes that use
+    this machine's GPUs. `device` is the device of the environment. `ran` is how a program ended that gpuenv ran. `remarks` receives notes that are not findings.
+    `installed` is the environment that the texts are probably from.
+    """
+    from .. import resolve as resolving
+    from ..diagnose import Circumstances, diagnose as stage
+    from ..resolve.kernels import how_they_run
+
+    tegra = frozenset(g.capability for g in known.gpus if g.tegra)
+
+    def advise(request: Request, target: Target) -> Plan:
+        return resolving.resolve(request, target, known)
+
+    def serves(kernels: Sequence[str], capability: str) -> bool:
+        return how_they_run(tuple(kernels), capability, tegra) is not None
+
+    return stage(
+        texts,
+        known,
+        Circumstances(
+            serves=serves, advise=advise, machine=machine, verdict=verdict, here=here, is_named=is_named, device=device,
+            ran=ran, installed=installed, holders=detect.read_holders if holders else None,
+        ),
+        remarks,
+    )  # fmt: skip
+
+
+def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
+    """Return the findings in the log of a failed stage, without examining the machine again."""
+    try:
+        known = rows.load_all(Choices())
+    except GpuenvError:
+        return ()  # the profiles are broken too, but the stage's own failure is reported
+    return find_causes([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
+
+
+def read_device(env: Path) -> Device | None:
+    """Return the device of an environment that gpuenv made; None for any other or a damaged one."""
+    from ..environment import state
+
+    try:
+        plan = state.read_plan(env)
+    except BuildError:
+        return None
+    return plan.device if plan else None

@@ -20,8 +20,8 @@ from ..errors import BuildError
 from ..model import CreateResult, Emit, Event, Lock
 from ..system import process, untrusted
 from ..system.redaction import redact_value
-from .activate_command import activate_line
-from .verdict_inputs import is_good, is_outdated, machine_for_verdict
+from .run import activate_line
+from .verify import is_good, is_outdated, machine_for_verdict
 
 
 def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> CreateResult | None:

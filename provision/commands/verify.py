@@ -4,37 +4,61 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from dataclasses import dataclass
+import functools
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..config import options as where
+from .. import verify as stage
+from ..config import options as where, rows
 from ..config.env import choose_env_to_read, describe_link_outside
 from ..config.options import Choices
+from ..config.record import OwnProject, read_own_project
 from ..environment import interrupted, place, state
 from ..environment.place import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import (
     FRAMEWORKS,
+    Check,
     Emit,
     Environment,
     Event,
     Lock,
     NodeVerdict,
+    StageResult,
     Verdict,
     drop_event,
     find_lock_manager,
     make_lock_name,
 )
 from ..model.declare import argument, group, option
-from ..system import process
+from ..system import process, trust
 from ..system.files import refuse_to_replace
-from ..verify import EarlyProbes, begin
-from . import project_checks
-from .activate_command import activate_line
-from .run_verification import make_lock_reader, make_options, run_verification
-from .verdict_inputs import explain_no_gpu, is_expected, machine_for_verdict
-from .verify_packages import Examination, add_later_stages, make_reader
+from ..verify import EarlyProbes, begin, judge_node, shorten_line
+from ..wheels.pylock import read_in
+from .run import activate_line
+
+if TYPE_CHECKING:
+    from ..model import (
+        CreateResult,
+        Device,
+        Emit,
+        Environment,
+        Finding,
+        Lock,
+        Machine,
+        Plan,
+        Profiles,
+        Verdict,
+    )
+    from ..verify import Options
+    from ..verify.checks import CheckOutcome, MissingTool, PlacedCheck
+    from ..verify.libraries import PythonPaths
+    from ..verify.loader import Package
+    from ..verify.packages import Reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +94,9 @@ class VerifyOptions:
 def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVerdict:
     """Return the verdict on a venv, a conda prefix or the environment of a python executable."""
     if options.node:
-        from .check_node_for_fault import verify_node
-
         _assert_alone(options)
         return verify_node(options.env, options.choices, options.timeout, emit)
-    checks = project_checks.CheckOptions(
-        typed=project_checks.read_options(options.check), of_project=options.checks
-    )
+    checks = CheckOptions(typed=read_options(options.check), of_project=options.checks)
     settings = {
         "quick": options.quick, "deep": options.deep, "strict": options.strict, "locked": options.locked,
         "device": _device(options.device), "frameworks": _frameworks(options.framework),
@@ -118,9 +138,7 @@ def _frameworks(named: list[str]) -> tuple[str, ...]:
     return tuple(named)
 
 
-def _judge(
-    emit: Emit, options: VerifyOptions, settings: dict[str, Any], checks: project_checks.CheckOptions
-) -> Verdict:
+def _judge(emit: Emit, options: VerifyOptions, settings: dict[str, Any], checks: CheckOptions) -> Verdict:
     """Return the verdict on an environment of any tool. One that gpuenv made keeps it."""
     report, choices = options.report, options.choices
     if report and not report.absolute().parent.is_dir():
@@ -131,7 +149,7 @@ def _judge(
     path = Path(environment.path)
     # Lock and profiles are read while the environment's Python and the driver are queried.
     wanted = make_options(choices, settings)
-    planned = project_checks.plan_checks(path, checks, wanted)
+    planned = plan_checks(path, checks, wanted)
     reading = make_reader(environment, choices, process.environ())
     driver, machine = not _for_cpu(environment), make_lock_reader(wanted)
     with begin(environment, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
@@ -143,7 +161,7 @@ def _judge(
         verdict = _diagnosed(run_verification(emit, environment, lock, choices, begun, **settings), lock)
         examined = Examination(env=environment, lock=lock, choices=choices, options=wanted)
         verdict = add_later_stages(examined, verdict, emit, begun)
-    verdict = project_checks.run_project_checks(examined, verdict, planned, emit)
+    verdict = run_project_checks(examined, verdict, planned, emit)
     if environment.made_by_gpuenv and not options.quick and not checks.typed:
         if options.env is None and (link := describe_link_outside(env)):
             emit(Event(kind="note", stage="verify", text=f"the verdict is not recorded: {link}"))
@@ -207,8 +225,7 @@ def _next(env: Path) -> str | None:
 
 
 def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
-    from ..export.pages import verdict_page
-    from .write_html_page import write_html_page
+    from ..export.pages import verdict_page, write_html_page
 
     write_html_page(report, "--report", lambda footer: verdict_page(verdict, footer))
     emit(Event(kind="note", stage="verify", text=f"report written to {report}"))
@@ -228,9 +245,466 @@ def _diagnosed(verdict: Verdict, lock: Lock | None) -> Verdict:
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
     if failed is None or verdict.findings:
         return verdict
-    from .diagnose import find_causes_in_log
+    from .run import find_causes_in_log
 
     log = "\n".join([failed.detail, *(e.text for e in failed.evidence)])
     findings = find_causes_in_log(log, lock.plan.device if lock else None)
     fix = findings[0].fix if findings else None
     return dataclasses.replace(verdict, findings=findings, hint=fix or verdict.hint)
+
+
+_ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
+"""What a machine without a GPU shows too."""
+_UV_LOCK = ".lock"
+"""The lock file that uv leaves in an environment for all users. Nothing reads its contents."""
+_SECONDS = 2.0
+"""For a second look at the driver. What starts gpuenv gives it few seconds in all."""
+
+
+def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit) -> NodeVerdict:
+    """Return whether this machine has a fault, tested with an environment.
+
+    Nothing of the environment runs if another user can change it. Raises UsageError.
+    """
+    env_path = where.make_absolute(choose_env_to_read(emit, named))
+    _assert_own(env_path)
+    env = locate_environment(env_path)
+    lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
+    if lock and lock.plan.device == "cpu":
+        return NodeVerdict(fault=False, text=shorten_line(f"{env.path} is for the CPU: no GPU was examined"))
+    settings: dict[str, Any] = {"quick": True, "timeout": timeout, "device": "all"}
+    wanted = make_options(choices, settings)
+    with begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:
+        verdict = run_verification(emit, env, lock, choices, begun, **settings)
+    judged = judge_node(verdict, rows.causes_of_jobs(choices))
+    if judged.fault and judged.cause in _ABSENT and explain_no_gpu(seconds=_SECONDS):
+        return replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
+    return judged
+
+
+def _assert_own(env: Path) -> None:
+    """Raise UsageError if another user can change the environment or its base Python."""
+    try:
+        settings = _read_settings(env)
+        # Base Pythons with thousands of packages are common, and most environments import none of them.
+        unused = () if _uses_base_packages(settings) else ("site-packages",)
+        trust.assert_unchangeable([env], without=(_UV_LOCK,))
+        trust.assert_unchangeable(_standard_libraries(settings), without=unused)
+    except trust.UntrustedError as error:
+        raise UsageError(
+            f"{env} is not examined: {error.reason}",
+            hint="name an environment that only root can change (chown -R root, chmod -R go-w)",
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{env} cannot be examined: {error.filename}: {error.strerror}") from error
+
+
+def _read_settings(env: Path) -> dict[str, str]:
+    """Return pyvenv.cfg, empty for a conda environment, which contains its own Python."""
+    try:
+        text = (env / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {key.strip().lower(): value.strip() for key, _, value in pairs}
+
+
+def _uses_base_packages(settings: Mapping[str, str]) -> bool:
+    """Return whether Python adds the packages of the base Python: site.py does so unless the setting forbids it."""
+    return settings.get("include-system-site-packages", "true").lower() == "true"
+
+
+def _standard_libraries(settings: Mapping[str, str]) -> list[Path]:
+    """Return the folders of the standard library that the environment's Python imports."""
+    home = settings.get("home")
+    return sorted(Path(home).parent.glob("lib/python3.*")) if home else []
+
+
+def run_verification(
+    emit: Emit,
+    env: Environment,
+    lock: Lock | None,
+    choices: Choices,
+    begun: stage.EarlyProbes | None = None,
+    **options: Any,
+) -> Verdict:
+    """Return the verdict on an environment, compared with its lock if it has one."""
+    from ..config import rows
+
+    wanted = make_options(choices, options)
+    read = begun.machine.result if begun and begun.machine else functools.cache(make_lock_reader(wanted))
+    here = read().target if wanted.locked else None
+    known = rows.load_for_verdict(choices).cudnn
+    baseline = stage.Baseline(lock=lock, releases=known, target=here, read_machine=read)
+    verdict = stage.verify(env, wanted, baseline, emit=emit, early_probes=begun)
+    loose = tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed) if lock else ()
+    if verdict.findings:
+        verdict = add_rebuild_commands(verdict, env, lock)
+    return dataclasses.replace(verdict, unhashed=loose, made_for=lock.plan.device if lock else None)
+
+
+def make_lock_reader(options: stage.Options) -> Callable[[], Machine]:
+    """Return a function that reads this machine's driver and GPUs within the time limit of a stage."""
+    return lambda: machine_for_verdict(seconds=min(options.timeout, 30.0))
+
+
+def make_options(choices: Choices, settings: dict[str, Any]) -> stage.Options:
+    """Return the options of the verify stage, with the cache folder for files that must stay out of the
+    environment."""
+    return stage.Options(cache_dir=where.get_cache_dir(choices), **settings)
+
+
+_BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
+
+
+def add_rebuild_commands(verdict: Verdict, env: Environment, lock: Lock | None) -> Verdict:
+    """Return the verdict with fixes that name this environment and its frameworks.
+
+    If gpuenv did not make the environment, the fixes name a new one.
+    """
+    fixes = " ".join([*(f.fix or "" for f in verdict.findings), verdict.hint or ""])
+    if not _BARE.search(fixes):
+        return verdict
+    whole = _rebuild_command(verdict, env, lock)
+    alone = whole.partition(" --framework")[0]
+
+    def typed(text: str) -> str:
+        return _BARE.sub(lambda m: f"{alone} --framework" if m["named"] else whole, text)
+
+    return dataclasses.replace(
+        verdict,
+        findings=tuple(
+            dataclasses.replace(f, fix=typed(f.fix) if f.fix else f.fix) for f in verdict.findings
+        ),
+        hint=typed(verdict.hint) if verdict.hint else verdict.hint,
+    )
+
+
+def _rebuild_command(verdict: Verdict, env: Environment, lock: Lock | None) -> str:
+    where = f"{shlex.quote(env.path)} --recreate" if env.made_by_gpuenv else "NEW"
+    if lock and _of_a_project(Path(env.path)):
+        return f"gpuenv create {where}"
+    verified = [s.framework for s in verdict.stages if s.framework in FRAMEWORKS]
+    names = [b.framework for b in lock.plan.builds] if lock else list(dict.fromkeys(verified))
+    return " ".join(
+        [f"gpuenv create {where}", *(f"--framework {n}" for n in names or ["|".join(FRAMEWORKS)])]
+    )
+
+
+def _of_a_project(env: Path) -> bool:
+    """Return whether the environment was made from a gpuenv.yaml. The options alone would leave its contents
+    out."""
+    try:
+        recorded = (state.read(env, "request.json") or {}).get("choices") or {}
+    except BuildError:
+        return False
+    return bool(recorded.get("config"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """An environment to verify, its lock, and the options of the command and of the stage.
+
+    With `always_read` the packages' files are read also if a stage before the frameworks failed.
+    """
+
+    env: Environment
+    lock: Lock | None
+    choices: Choices
+    options: stage.Options
+    always_read: bool = False
+
+
+def make_reader(
+    env: Environment, choices: Choices, environ: dict[str, str]
+) -> Callable[[PythonPaths], Reading]:
+    """Return a function that reads the installed packages while child processes run."""
+
+    def read(python_paths: PythonPaths) -> Reading:
+        from ..verify import packages
+
+        return packages.read_packages(env.python, python_paths, environ, rows.load_for_verdict(choices))
+
+    return read
+
+
+def add_later_stages(
+    examined: Examination, verdict: Verdict, emit: Emit, early_probes: stage.EarlyProbes | None = None
+) -> Verdict:
+    """Add the stage `packages` to a verdict. After a failed framework it imports nothing and can only warn."""
+    if early_probes is None:
+        with stage.begin(examined.env, examined.options, driver=False) as started:
+            return add_later_stages(examined, verdict, emit, started)
+    failed = next((s for s in verdict.stages if s.status == "fail"), None)
+    findings: Sequence[Finding] = ()
+    if failed and not failed.framework and not examined.always_read:
+        result = StageResult(stage="packages", status="skip", detail=f"the {failed.stage} stage failed")
+    else:
+        # After a failed stage nothing is imported: it could fail too. The files may show the reason.
+        if failed:
+            examined = dataclasses.replace(
+                examined, options=dataclasses.replace(examined.options, quick=True)
+            )
+        result, findings = _packages(examined, emit, early_probes)
+    emit(Event(kind="done", stage="verify", text=f"{result.stage}: {result.status}: {result.detail}"))
+    return stage.add_stages(verdict, [result], findings, strict=examined.options.strict)
+
+
+def _packages(
+    examined: Examination, emit: Emit, early_probes: stage.EarlyProbes
+) -> tuple[StageResult, Sequence[Finding]]:
+    from ..verify import packages
+
+    env, lock, choices, options = examined.env, examined.lock, examined.choices, examined.options
+    surroundings = early_probes.python_paths.result()
+    reading = (
+        early_probes.reading().result()
+        if early_probes.reading
+        else make_reader(env, choices, early_probes.environ)(surroundings)
+    )
+    if reading.nominated and not options.quick:
+        names = ", ".join(n.package.name for n in reading.nominated)
+        emit(Event(kind="progress", stage="verify", text=f"importing {names}"))
+    return packages.judge(
+        reading, env=env, paths=surroundings, options=options, environ=stage.child_environ(early_probes, options),
+        known=lambda: _known(lock, choices),
+        required=_required(env, lock, choices, surroundings.version) if lock else None,
+    )  # fmt: skip
+
+
+def _known(lock: Lock | None, choices: Choices) -> Profiles:
+    """Return the profile rows on libraries, and the rows measured on this machine."""
+    from ..lock.needs import measured_rows
+
+    known = rows.load_for_fixes(choices)
+    return dataclasses.replace(known, satellites=(*known.satellites, *measured_rows(lock, choices)))
+
+
+def _required(
+    env: Environment, lock: Lock, choices: Choices, python: str
+) -> Callable[[Sequence[Package]], Collection[str]]:
+    """Return a function that selects the named packages and those that they always require."""
+
+    def required(installed: Sequence[Package]) -> Collection[str]:
+        from ..config.record import list_named_packages
+        from ..verify.packages import list_required
+
+        names = list_named_packages(Path(env.path), lock, choices)
+        if names is None:
+            always = {n for p in installed for n in p.requires_always(python)}
+            names = frozenset(p.name for p in installed if p.name not in always)
+        return list_required(installed, names, python)
+
+    return required
+
+
+_TIMED_OUT = 124
+"""The exit code of timeout(1) for a command that it ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """The checks to run: those of the environment's own project, and those of a command line."""
+
+    typed: tuple[Check, ...] = ()
+    of_project: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedChecks:
+    """The checks to run. `project` is None if the project's checks are not read."""
+
+    typed: tuple[Check, ...] = ()
+    project: OwnProject | None = None
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of the project's checks, or None if there are none."""
+        return self.project.digest if self.project else None
+
+    @property
+    def placed(self) -> tuple[PlacedCheck, ...]:
+        """The checks with their folders: the project's, or the current one for a command of the command line."""
+        from ..verify.checks import PlacedCheck
+
+        project_folder = self.project.file.parent if self.project and not self.project.problem else None
+        checks = self.project.checks if self.project else ()
+        typed = (
+            PlacedCheck(check=c, folder=Path.cwd() if c.kind == "run" else project_folder) for c in self.typed
+        )
+        return (*(PlacedCheck(check=c, folder=project_folder) for c in checks), *typed)
+
+
+def read_options(texts: Sequence[str]) -> tuple[Check, ...]:
+    """Return the checks that a command line asks for. Raises UsageError."""
+    from ..config.file import read_check
+
+    checks: dict[str, Check] = {}
+    for text in texts:
+        try:
+            check = read_check(text)
+        except ValueError as error:
+            raise UsageError(
+                f"--check {text!r}: {error}", hint="--check 'import cv2', or --check 'python train.py --help'"
+            ) from error
+        checks[check.label] = check
+    return tuple(checks.values())
+
+
+def plan_checks(env: Path, selection: CheckOptions, options: Options) -> PlannedChecks:
+    """Return the checks to run in an environment. --quick leaves out those of the project. Raises DataError."""
+    wanted = selection.of_project and not options.quick
+    return PlannedChecks(
+        typed=selection.typed, project=read_own_project(env, options.cache_dir) if wanted else None
+    )
+
+
+def run_project_checks(
+    examined: Examination, verdict: Verdict, planned: PlannedChecks, emit: Emit
+) -> Verdict:
+    """Add the stage `checks` to a verdict if there are any. They run if no earlier stage failed."""
+    before = len(verdict.stages)
+    verdict = _with_checks(examined, verdict, planned, emit)
+    for one in verdict.stages[before:]:
+        emit(Event(kind="done", stage="verify", text=f"{one.stage}: {one.status}: {one.detail}"))
+    return verdict
+
+
+def _with_checks(examined: Examination, verdict: Verdict, planned: PlannedChecks, emit: Emit) -> Verdict:
+    from ..verify import checks
+
+    env, choices, options = examined.env, examined.choices, examined.options
+    placed, project = planned.placed, planned.project
+    if project and project.problem and not (project.missing and placed):
+        why = f"the project's checks did not run: {project.problem}"
+        verdict = checks.skip_checks(verdict, why, warn=not project.missing, strict=options.strict)
+    if not placed:
+        return verdict
+    if failed := next((s.stage for s in verdict.stages if s.status == "fail"), None):
+        return checks.skip_checks(verdict, f"the {failed} stage failed")
+    environ, device = _environ(emit, env, choices, options), "cpu" if verdict.verdict == "cpu" else "cuda"
+    ended = checks.run_checks(env, placed, environ, emit, timeout=options.timeout, device=device)
+    ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices)) for e in ended)
+    return checks.add_checks(verdict, ended, strict=options.strict)
+
+
+def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -> dict[str, str]:
+    """Return the variables of `gpuenv run`. Bytecode is written outside of the environment, as in all stages
+    of verify."""
+    from ..system import cache
+    from .run import find_programs, prepare_variables
+
+    root, programs = find_programs(Path(env.python))
+    environ = prepare_variables(emit, root, programs, process.environ(), choices)
+    sites = [str(p) for p in root.glob("lib*/python3*/site-packages/*/__init__.py")]
+    return environ | cache.choose_bytecode_folder([str(Path(p).parent) for p in sites], options.cache_dir)
+
+
+def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Finding, ...]:
+    """Diagnose a failed check from what it printed and how it ended."""
+    from ..verify.checks import make_command
+    from .run import describe_exit, explain_failure
+
+    finished, placed, before = ended.finished, ended.placed, ended.before
+    if ended.result.status == "pass" or not (finished and placed and before):
+        return ()
+    if ended.missing:
+        return (_of_missing(ended.missing, choices),)
+    late = finished.timed_out  # gpuenv ended it
+    attended = process.ForegroundResult(
+        returncode=_TIMED_OUT if late else finished.returncode,
+        stderr=ended.text.encode("utf-8", "replace"),
+        signal=None if late else finished.signal,
+    )
+    root = Path(env.path)
+    how = describe_exit(root, make_command(env, placed.check), attended, before, placed.folder)
+    return explain_failure(ended.result.label, attended, choices, root, how)
+
+
+def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
+    """Return one finding on all missing parts of a compiler. Installed one by one, each would reveal the
+    next."""
+    from ..profiles.findings import make_finding
+
+    rules = {rule.name: rule for rule in rows.load_all(choices).failures}
+    fixes = [(rules[m.rule].fix or "").replace("3.X", m.python) for m in missing]
+    return make_finding(
+        "compiler_parts_missing",
+        tuple(m.evidence for m in missing),
+        confidence="certain",
+        cause=rules[missing[0].rule].cause,
+        tools=" and ".join(m.what for m in missing),
+        steps=" ".join(fixes),
+    )
+
+
+def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
+    """Return what a verdict depends on: driver, GPUs and relevant variables."""
+    from .. import detect
+
+    return detect.detect({"driver", "gpus", "environment"}, seconds=seconds)
+
+
+def explain_no_gpu(*, seconds: float = 30.0) -> str | None:
+    """Return why the CPU is all that this machine has, or None if it has an NVIDIA GPU or its driver, working or not."""
+    from .. import detect
+    from ..detect.device import explain_cpu, list_nvidia_traces
+
+    machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"}, seconds=seconds)
+    return None if machine.gpus or list_nvidia_traces(machine) else explain_cpu(machine)
+
+
+def is_outdated(plan: Plan | None, choices: Choices) -> str | None:
+    """Return why an unrequested CPU environment should use this machine's GPU, or None.
+
+    Raises MachineError if NVIDIA hardware is present and its driver does not work.
+    """
+    elsewhere = choices.elsewhere or choices.platform
+    if plan is None or plan.device != "cpu" or choices.device != "auto" or elsewhere:
+        return None
+    from .. import detect
+
+    machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"})
+    device, why = detect.judge_device("auto", machine)
+    return why if device == "cuda" else None
+
+
+def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
+    """Return whether this machine can prove the environment.
+
+    It cannot if the environment is for the GPU of another machine and this machine has none.
+    """
+    from ..model import Event
+
+    if lock.plan.device == "cpu" or machine is not None:
+        return True
+    here = machine_for_verdict()
+    if here.gpus and not here.driver.problem:
+        return True
+    warning = "unproven on this machine: the environment is for the GPU of another machine, and this machine has no GPU"
+    emit(Event(kind="warning", stage="verify", text=warning))
+    return False
+
+
+@contextlib.contextmanager
+def get_planned_device(device: Device) -> Iterator[None]:
+    """Set the device of the environment on errors in the block."""
+    try:
+        yield
+    except GpuenvError as error:
+        error.device = error.device or device
+        raise
+
+
+def is_expected(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> bool:
+    """Return whether a verdict matches the device of the environment's lock. `cpu` does not for a GPU environment, unless
+    the CPU was requested."""
+    return verdict.verdict == "works" or (verdict.verdict == "cpu" and (asked_cpu or device != "cuda"))
+
+
+def is_good(result: CreateResult) -> bool:
+    """Return whether the environment exists and its verdict, if any, matches its device."""
+    if result.environment is None:
+        return False
+    device = result.plan.device if result.plan else None
+    return result.verdict is None or is_expected(result.verdict, device)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from html import escape
 from itertools import groupby
+from pathlib import Path
 
+from .. import __version__
+from ..errors import UsageError
 from ..model import (
     ConvolutionResult,
     DeviceVerdict,
@@ -21,6 +25,7 @@ from ..model import (
     StageResult,
     Verdict,
 )
+from ..system.files import signed, suggest_fix, write_output
 from ..system.redaction import clean
 from ..templates import fill, read
 
@@ -240,3 +245,14 @@ def _host_cells(host: HostResult) -> tuple[str, ...]:
         f'<span class="mark {status}">{host.verdict.replace("_", " ")}</span>', escaped(host.cause or "") + hint,
         "" if host.seconds is None else f"{host.seconds:.1f}",
     )  # fmt: skip
+
+
+def write_html_page(path: Path, option: str, make_page: Callable[[str], str]) -> None:
+    """Write the page that `make_page` makes from a footer. Raises UsageError with the option that names the file."""
+    footer = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    try:
+        write_output(path, signed(make_page(footer), "<!--"))
+    except OSError as error:
+        raise UsageError(
+            f"{option} {path}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
+        ) from error

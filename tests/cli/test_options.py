@@ -11,10 +11,12 @@ import pytest
 import typer
 from rows import rows
 
-from provision import cli, commands
+from provision import cli
 from provision.cli import typer_app
 from provision.cli.verbs import COMMANDS, EXAMPLES, FIRST_COMMANDS, GROUPS, Output, load_command
 from provision.cli.words import read_words
+from provision.commands.create import CreateOptions
+from provision.config.options import Choices
 from provision.model import declare
 
 EXPECTED = json.loads((Path(__file__).resolve().parents[1] / "data" / "command_line.json").read_text())
@@ -163,7 +165,7 @@ def test_only_the_command_that_is_asked_for_is_prepared():
         "print(*(m for m in sys.modules if m.startswith('provision.commands.')), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    own = {f"provision.commands.{verb}" for verb in commands.VERBS}
+    own = {f"provision.commands.{words.split()[0]}" for words in COMMANDS}
     assert own & set(done.stderr.split()) == {"provision.commands.list"}
 
 
@@ -208,15 +210,13 @@ def test_what_a_command_line_names_is_known_with_its_default_too():
         raise typer.Exit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("provision.cli.typer_app.load_command", lambda _: (commands.CreateOptions, called))
+        patch.setattr("provision.cli.typer_app.load_command", lambda _: (CreateOptions, called))
         command, _ = prepared(["create"])
         command.main(["env", "--device", "auto", "-f", "jax", "-f", "torch"], standalone_mode=False)
     (options,) = seen
     assert options.choices.named == {"device", "framework"} and options.choices.framework == ["jax", "torch"]
-    assert options == commands.CreateOptions(
-        env=Path("env"), choices=commands.Choices(framework=["jax", "torch"]), brief=True
-    )
-    assert commands.Choices(framework=["jax"]).decided() == {"framework"}
+    assert options == CreateOptions(env=Path("env"), choices=Choices(framework=["jax", "torch"]), brief=True)
+    assert Choices(framework=["jax"]).decided() == {"framework"}
 
 
 def test_every_command_has_the_output_options():

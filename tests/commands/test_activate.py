@@ -10,7 +10,7 @@ import pytest
 from command import Command
 from loopback import Index, serving
 
-from provision.commands import activate_command as shells
+from provision.commands import run as shells
 from provision.conda import activation as conda_scripts
 from provision.errors import BuildError
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rows import rows
 
-from provision.commands.activate_command import activate_line
 from provision.commands.diagnose import read_machine
+from provision.commands.run import activate_line
 from provision.conda import locks as conda_foreign
 from provision.config import target
 from provision.config.file import read_config

@@ -8,8 +8,8 @@ import pytest
 from rows import rows
 
 from provision import profiles
-from provision.commands.diagnose import find_causes, find_causes_in_log
-from provision.commands.verdict_inputs import get_planned_device
+from provision.commands.run import find_causes, find_causes_in_log
+from provision.commands.verify import get_planned_device
 from provision.errors import LockError
 from provision.model import Driver, Evidence, Finding, Gpu, Machine, Target, TargetGpu
 

@@ -25,7 +25,7 @@ MAY = {
     "conda": {"resolve", "templates", "wheels", "environment", "index"},
     **dict.fromkeys(STAGES, BELOW),
     **{name: {"resolve", "wheels", *BELOW} for name in ("fleet", "report")},
-    "export": {"bundle", "templates", "profiles", "index"},
+    "export": {"bundle", "templates", "environment", "profiles", "index"},
     "templates": set(),
     "wheels": {"environment", "index"},
     "profiles": {"index"},
@@ -39,7 +39,6 @@ MAY = {
 }  # fmt: skip
 """Who may import whom, beside EVERYONE. No name stands above one that imports it."""
 ONLY_IN = {
-    "rich": {"show"},
     "typer": {"cli"},
     "subprocess": {"system"},
     "urllib.request": {"index"},
@@ -154,7 +153,7 @@ def test_a_cycle_is_found():
 
 
 STARTS = {
-    "commands.nvcc_host_compiler": "the compiler that CUDAHOSTCXX or PATH names",
+    "commands.resolve": "the compiler that CUDAHOSTCXX or PATH names",
     "detect.query": "the Python that runs gpuenv, and nvidia-smi",
     "detect.pythons": "Pythons of the machine that are no environments",
     "environment.interpreter": "the Python of an environment",
