@@ -277,6 +277,7 @@ _SETTINGS = {
     r"Unknown flags? in (TF_)?XLA_FLAGS|failed to parse XLA_FLAGS": "xla_flag_unknown",
     r"CachingAllocator option|in ConfigTokenizer|garbage_collect_threshold|Unknown allocator backend"
     r"|[Uu]nrecognized key.{1,80}allocator config": "allocator_option_unknown",
+    r"Failed to import encodings module|failed to get the Python codec": "python_home_wrong",
     r"Too many open files|\[Errno 24\]": "open_files_limited",
     r"can't start new thread|pthread_create failed|Thread creation failed: Resource temporarily|\[Errno 11\]": "processes_limited",
 }

@@ -1,7 +1,7 @@
 """Searches the user's settings for the one that breaks an environment.
 
 Suspects are entries of LD_LIBRARY_PATH with a library that the environment contains too, LD_PRELOAD, entries of
-PYTHONPATH, the user's site-packages, and the variables that steer cuDNN and frameworks. The first run removes
+PYTHONPATH, PYTHONHOME, the user's site-packages, and the variables that steer cuDNN and frameworks. The first run removes
 all suspects. If it still fails, no suspect is guilty.
 """
 
@@ -95,6 +95,7 @@ def list_suspects(
     if framework:
         entries = dict.fromkeys(environ.get("PYTHONPATH", "").split(":"))
         suspects += [Suspect("PYTHONPATH", e) for e in entries if e]
+        suspects += [Suspect("PYTHONHOME", e) for e in (environ.get("PYTHONHOME"),) if e]
         if user_site and os.path.isdir(user_site):
             suspects.append(Suspect("user site", user_site))
     steering = re.compile("|".join((_STEERING[""], *([_STEERING[framework]] if framework else []))))

@@ -51,6 +51,7 @@ def test_suspects_are_entries_with_a_library_that_the_environment_brings(tmp_pat
         "LD_LIBRARY_PATH": ":".join(["", *path]),
         "LD_PRELOAD": "/a.so:/b.so",
         "PYTHONPATH": "/p",
+        "PYTHONHOME": "/h",
         "TF_CPP_MIN_LOG_LEVEL": "1",
         "TF_VAR_region": "x",
         "XLA_FLAGS": "--x",
@@ -65,14 +66,15 @@ def test_suspects_are_entries_with_a_library_that_the_environment_brings(tmp_pat
         ("LD_PRELOAD", "a.so"),
         ("LD_PRELOAD", "b.so"),
         ("PYTHONPATH", "p"),
+        ("PYTHONHOME", "h"),
         ("user site", tmp_path.name),
         ("CUDA_VISIBLE_DEVICES", "0"),
         ("XLA_FLAGS", "--x"),
     ]
-    left = remove_suspects(environ, [found[0], found[2], found[4], found[5]])
+    left = remove_suspects(environ, [found[0], found[2], found[4], found[5], found[6]])
     assert left["LD_LIBRARY_PATH"].split(":") == ["", path[0], *path[2:]]
     assert left["LD_PRELOAD"] == "/b.so"
-    assert "PYTHONPATH" not in left
+    assert "PYTHONPATH" not in left and "PYTHONHOME" not in left
     assert left["PYTHONNOUSERSITE"] == "1"
     assert [s.variable for s in list_suspects(environ, [], None, None)] == [
         "LD_LIBRARY_PATH",

@@ -42,6 +42,7 @@ def test_a_pth_file_that_hides_the_gpus_is_named_with_its_line(site, judge):  # 
     (site / "zz_hide.pth").write_text(f"# a comment\n\nimport os; {HIDES}\n")
     verdict = judge(healthy(), Options(timeout=300))
     assert stage(verdict, "driver").status == "pass" and stage(verdict, "framework").status == "fail"
+    assert verdict.findings, verdict
     first = verdict.findings[0]
     assert (first.cause, first.confidence) == ("visible_devices_invalid", "certain")
     assert first.title == f"{site}/zz_hide.pth, line 3, sets CUDA_VISIBLE_DEVICES='' at each start of Python"
@@ -91,6 +92,15 @@ def test_a_variable_that_the_framework_refuses_is_the_cause(site, judge, monkeyp
     first = verdict.findings[0]
     assert first.cause == "variable_breaks_framework"
     assert "PYTORCH_CUDA_ALLOC_CONF" in first.title
+
+
+def test_a_wrong_pythonhome_is_the_cause(site, judge, monkeypatch, tmp_path):  # noqa: F811
+    """The environment's Python ends before any code runs, as each of its libraries is another Python's."""
+    monkeypatch.setenv("PYTHONHOME", str(tmp_path))
+    verdict = judge(healthy(), Options(timeout=300))
+    first = verdict.findings[0]
+    assert first.cause == "variable_breaks_framework" and "PYTHONHOME" in first.title
+    assert "unset PYTHONHOME" in first.fix
 
 
 # --- words ---------------------------------------------------------------------------------------
