@@ -39,6 +39,23 @@ if TYPE_CHECKING:
     from ..model import Environment, Lock, Machine, Plan, Verdict
 
 
+_AGAIN = "build it again: gpuenv create --recreate"
+
+
+def read(env: Path, name: str) -> dict[str, Any] | None:
+    """Return a file of `.gpuenv/`, or None if it is missing. Raises BuildError if it is damaged."""
+    path = env / MARK / name
+    try:
+        data = json.loads(trust.read_project(path, env=env))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BuildError(f"{path} cannot be read: {error}", hint=_AGAIN) from error
+    if not isinstance(data, dict):
+        raise BuildError(f"{path} is not a table", hint=_AGAIN)
+    return data
+
+
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
     """Write one file of `.gpuenv/` atomically and without credentials. Raises BuildError."""
     folder = env / MARK
@@ -60,16 +77,15 @@ _RECORD = ("request.json", "plan.json", "lock.json", VENV_LOCK, "kernel.json")
 
 def digest_record(env: Path) -> frozenset[str]:
     """Return the names and digests of an environment's record, for `vouch`."""
-    return frozenset(d for name in _RECORD if (d := _digest_file(env / MARK / name)))
-
-
-def _digest_file(path: Path) -> str | None:
-    try:
-        return _named_digest(path.name, untrusted.read_bytes(path))
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return f"{path.name} unreadable"
+    found = set()
+    for name in _RECORD:
+        try:
+            found.add(_named_digest(name, untrusted.read_bytes(env / MARK / name)))
+        except FileNotFoundError:
+            continue
+        except OSError:
+            found.add(f"{name} unreadable")
+    return frozenset(found)
 
 
 def _named_digest(name: str, data: bytes) -> str:
@@ -135,58 +151,27 @@ def read_plan(env: Path) -> Plan | None:
     return _parse(env, Plan, data) if data else None
 
 
-def read_verdict(env: Path) -> Verdict | None:
-    """Return the verdict of this host, else the last one of another. Raises BuildError."""
-    from ..model import Verdict
-
-    data = read_last_verdict(env)
-    return _parse(env, Verdict, data.get("verdict")) if data else None
-
-
 def _parse(env: Path, cls: Any, data: Any) -> Any:
     try:
         return from_plain(cls, data)
     except ValueError as error:
-        raise BuildError(
-            f"{env / MARK} is damaged: {error}", hint="build it again: gpuenv create --recreate"
-        ) from error
+        raise BuildError(f"{env / MARK} is damaged: {error}", hint=_AGAIN) from error
 
 
 def find_python(env: Path) -> Path | None:
     """Return the environment's python, or None without one."""
-    for name in ("bin/python", "Scripts/python.exe"):
-        if (env / name).exists():
-            return env / name
-    return None
-
-
-def list_circumstances(
-    env: Path, digest: str | None, machine: Machine, checks: str | None = None
-) -> dict[str, Any]:
-    """Return the conditions of a verdict. While they are unchanged, the verdict is valid.
-
-    `digest` is the lock's, and `checks` that of the project's checks.
-    """
-    target = machine.target
-    return {
-        **({"checks": checks} if checks else {}),
-        "lock": digest,
-        "driver": target.driver,
-        "gpus": [g.uuid or g.capability for g in machine.gpus],
-        "variables": {k: v for k, v in machine.environment.items() if k != "VIRTUAL_ENV"},
-        "files": digest_installed(env),
-    }
+    return next((env / n for n in ("bin/python", "Scripts/python.exe") if (env / n).exists()), None)
 
 
 def lock_digest(lock: Lock | None) -> str | None:
-    if lock is None:
-        return None
-    return _digest(sorted(f"{p.name}=={p.version}:{p.sha256 or p.md5}" for p in lock.packages))
+    return (
+        None
+        if lock is None
+        else _digest(sorted(f"{p.name}=={p.version}:{p.sha256 or p.md5}" for p in lock.packages))
+    )
 
 
 def _digest(rows: list[str]) -> str:
-    import hashlib
-
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
@@ -207,30 +192,6 @@ def digest_installed(env: Path) -> str:
     return _digest(marks)
 
 
-def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
-    """Store a verdict as this host's, and as the last one. Raises BuildError."""
-    document = {"verdict": as_document(verdict), "under": under}
-    for name, content in list_verdict_files(env, document).items():
-        write(env, name, content)
-    discard_oldest_verdicts(env)
-
-
-def find_valid_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
-    """Return the last passing verdict of this host if its conditions are unchanged, else None."""
-    from ..model import Verdict
-
-    data = read_last_verdict(env)
-    kept = data.get("under") if data else None
-    if (
-        isinstance(kept, dict) and "checks" not in under
-    ):  # the stored verdict includes checks that this call does not request
-        kept.pop("checks", None)
-    if not data or kept != json.loads(json.dumps(under)):
-        return None
-    verdict: Verdict = _parse(env, Verdict, data.get("verdict"))
-    return verdict if verdict.verdict in ("works", "cpu") else None
-
-
 def read_environment(path: Path, *, changed: bool) -> Environment:
     """Return the built environment as a value."""
     from ..model import Environment
@@ -247,36 +208,7 @@ def read_environment(path: Path, *, changed: bool) -> Environment:
     )
 
 
-INSTALLED = "installed.json"
-
-
-def note_installed(env: Path, lock: Lock) -> None:
-    """Store the installed versions of the lock's packages. Raises BuildError."""
-    wanted = {normalize_name(p.name) for p in lock.packages}
-    packages = [
-        InstalledPackage(name=one.name, version=one.version, record=one.record_digest)
-        for several in read_distributions(env).values()
-        for one in several
-        if one.name in wanted
-    ]
-    write(env, INSTALLED, as_document(InstallRecord(packages=tuple(packages))))
-
-
-def read(env: Path, name: str) -> dict[str, Any] | None:
-    """Return a file of `.gpuenv/`, or None if it is missing. Raises BuildError if it is damaged."""
-    path = env / MARK / name
-    try:
-        data = json.loads(trust.read_project(path, env=env))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BuildError(
-            f"{path} cannot be read: {error}", hint="build it again: gpuenv create --recreate"
-        ) from error
-    if not isinstance(data, dict):
-        raise BuildError(f"{path} is not a table", hint="build it again: gpuenv create --recreate")
-    return data
-
+# --- verdicts, one for each host that shares the disk ----------------------------------------------
 
 LAST_VERDICT = "verdict.json"
 VERDICTS = "verdicts"
@@ -294,9 +226,8 @@ def name_verdict_file(name: str) -> str:
     """Return the file name of a host's verdict, relative to MARK."""
     plain = re.sub(r"[^A-Za-z0-9.-]", "_", name).strip(".")[:100]
     if plain != name or not name:  # two hosts must not share a file
-        plain = (
-            f"{plain or 'host'}-{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
-        )
+        digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
+        plain = f"{plain or 'host'}-{digest[:12]}"
     return f"{VERDICTS}/{plain}.json"
 
 
@@ -312,26 +243,83 @@ def read_last_verdict(env: Path) -> dict[str, Any] | None:
     return read(env, find_verdict_file(env))
 
 
-def list_verdict_files(env: Path, document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the files of MARK to write for this host's verdict, with their documents. No other verdict is lost."""
-    document = {"host": host_name(), **document}
-    files = {LAST_VERDICT: document}
+def read_verdict(env: Path) -> Verdict | None:
+    """Return the verdict of this host, else the last one of another. Raises BuildError."""
+    from ..model import Verdict
+
+    data = read_last_verdict(env)
+    return _parse(env, Verdict, data.get("verdict")) if data else None
+
+
+def list_circumstances(
+    env: Path, digest: str | None, machine: Machine, checks: str | None = None
+) -> dict[str, Any]:
+    """Return the conditions of a verdict. While they are unchanged, the verdict is valid.
+
+    `digest` is the lock's, and `checks` that of the project's checks.
+    """
+    target = machine.target
+    return {
+        **({"checks": checks} if checks else {}),
+        "lock": digest,
+        "driver": target.driver,
+        "gpus": [g.uuid or g.capability for g in machine.gpus],
+        "variables": {k: v for k, v in machine.environment.items() if k != "VIRTUAL_ENV"},
+        "files": digest_installed(env),
+    }
+
+
+def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
+    """Store a verdict as this host's, and as the last one. No other host's is lost. Raises BuildError."""
+    host = host_name()
+    document = {"host": host, "verdict": as_document(verdict), "under": under}
     try:
-        last = read(env, LAST_VERDICT)
+        last = read(env, LAST_VERDICT) or {}
     except BuildError:
-        last = None  # the file is damaged, and is replaced
-    other = last.get("host") if last else None
-    if last and isinstance(other, str) and other != host_name():
-        files = {name_verdict_file(other): last, name_verdict_file(host_name()): document, **files}
-    elif (env / MARK / VERDICTS).is_dir():
-        files = {name_verdict_file(host_name()): document, **files}
-    return files
+        last = {}  # the file is damaged, and is replaced
+    other, folder = last.get("host"), env / MARK / VERDICTS
+    moved = isinstance(other, str) and other != host
+    if moved:
+        write(env, name_verdict_file(str(other)), last)
+    if moved or folder.is_dir():
+        write(env, name_verdict_file(host), document)
+    write(env, LAST_VERDICT, document)
+    discard_oldest_verdicts(env)
 
 
 def discard_oldest_verdicts(env: Path) -> None:
-    """Remove the oldest verdicts beyond the limit `MOST`."""
+    """Remove the oldest verdicts beyond the limit."""
     with contextlib.suppress(OSError):  # no folder, or another host removes them too
         files = list((env / MARK / VERDICTS).iterdir())
         if len(files) > MOST_VERDICTS:
             for old in sorted(files, key=lambda f: f.stat().st_mtime)[: len(files) - MOST_VERDICTS]:
                 old.unlink(missing_ok=True)
+
+
+def find_valid_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
+    """Return the last passing verdict of this host if its conditions are unchanged, else None."""
+    from ..model import Verdict
+
+    data = read_last_verdict(env)
+    kept = data.get("under") if data else None
+    if isinstance(kept, dict) and "checks" not in under:
+        kept.pop("checks", None)  # the stored verdict includes checks that this call does not request
+    if not data or kept != json.loads(json.dumps(under)):
+        return None
+    verdict: Verdict = _parse(env, Verdict, data.get("verdict"))
+    return verdict if verdict.verdict in ("works", "cpu") else None
+
+
+INSTALLED = "installed.json"
+
+
+def note_installed(env: Path, lock: Lock) -> None:
+    """Store the installed versions of the lock's packages. Raises BuildError."""
+    wanted = {normalize_name(p.name) for p in lock.packages}
+    packages = [
+        InstalledPackage(name=one.name, version=one.version, record=one.record_digest)
+        for several in read_distributions(env).values()
+        for one in several
+        if one.name in wanted
+    ]
+    write(env, INSTALLED, as_document(InstallRecord(packages=tuple(packages))))

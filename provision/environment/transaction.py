@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BuildError, UsageError
-from ..system.files import TooDeepError, find_links_out, write_file
+from ..system.files import TooDeepError, find_links_out
 from . import place, state
-from .place import MARK, not_writable, refuse_mounts
+from .place import MARK, refuse_mounts
 
 
 @contextmanager
@@ -212,20 +211,6 @@ def _is_written(folder: str, name: str) -> bool:
     return first in (MARK, "conda-meta") or (
         folder.endswith("site-packages") and name.startswith("_virtualenv")
     )
-
-
-def break_hard_links(path: Path) -> None:
-    """Make a separate copy of a file that has other hard links. Raises BuildError."""
-    try:
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            raise BuildError(
-                f"{path} is not a regular file", hint="rebuild the environment: gpuenv create --recreate"
-            )
-        if status.st_nlink > 1:
-            write_file(path, path.read_bytes())
-    except OSError as error:
-        raise not_writable(path, error) from error
 
 
 _LISTED = "`gpuenv list` shows the environments that gpuenv made"

@@ -84,14 +84,6 @@ def test_folders_that_are_too_deep_are_refused(env):
         transaction.check_links(env)
 
 
-def test_a_hard_link_is_let_go_before_it_is_written(env, outside):
-    script = env / "bin" / "activate"
-    script.hardlink_to(outside / "precious.txt")
-    transaction.break_hard_links(script)
-    script.write_text("new\n")
-    assert (outside / "precious.txt").read_text() == "precious\n"
-
-
 def test_a_verdict_is_not_kept_through_a_link(env, outside):
     state_folder = env / place.MARK
     state_folder.rename(outside / "mark")

@@ -216,25 +216,62 @@ async def solve(request: dict[str, Any]) -> dict[str, Any]:
     shown = [strip_url(c.base_url) for c in offered]
     awaited.update(shown)
     tell("reading", channels=shown)
-    asking = _Solver(gateway, offered, request["subdirs"], _read_priority(rc))
     attempts = request["attempts"]
-    missing = await asking.missing(sorted({n for a in attempts for n in _list_names(a)}))
+
+    async def query(names: set[str]) -> list[Any]:
+        found = await gateway.query(offered, request["subdirs"], sorted(names), recursive=False)
+        return [record for records in found for record in records]
+
+    names = {name for attempt in attempts for name in _list_names(attempt)}
+    missing = names - {record.name.normalized for record in await query(names)}
     answer: dict[str, Any] = {"missing": sorted(missing), "channels": shown, "lacking": []}
     if "python" in missing:
         return answer
-    if request["prefer"]:
-        asking.locked = await asking.preferred(request["prefer"])
+    preferred = set(request["prefer"])
+    kept = await query({url.rsplit("/", 1)[1].rsplit("-", 2)[0] for url in preferred}) if preferred else []
+    kept = [record for record in kept if strip_url(record.url) in preferred]
+    settings = {"gateway": gateway, "platforms": request["subdirs"], "locked_packages": kept,
+                "channel_priority": _read_priority(rc)}  # fmt: skip
     for attempt in attempts:
         specs, lacking = _choose(attempt, missing, {url.rstrip("/").rsplit("/", 1)[-1] for url in shown})
+        outcome: list[Any] | str = ""
         if attempt is attempts[0]:
             answer["lacking"] = lacking
+            if kept:  # unchanged first
+                outcome = await _solve(offered, specs, attempt, pinned_packages=kept, **settings)
         elif lacking:
             continue
-        outcome = await asking.attempt(attempt, specs, exactly=attempt is attempts[0])
+        if isinstance(outcome, str):
+            outcome = await _solve(offered, specs, attempt, **settings)
         if isinstance(outcome, list):
-            return answer | {"label": attempt["label"], "records": outcome}
+            return answer | {"label": attempt["label"], "records": [as_plain(r) for r in outcome]}
         answer.setdefault("refusal", outcome)
     return answer
+
+
+async def _solve(
+    channels: list[Any], specs: list[str], attempt: dict[str, Any], **settings: Any
+) -> list[Any] | str:
+    """Return the records of a solution, or the solver's explanation."""
+    import rattler
+    from rattler.exceptions import SolverError
+
+    virtual = [
+        rattler.GenericVirtualPackage(
+            rattler.PackageName(v["name"]), rattler.Version(v["version"]), rattler.BuildString(v["build"])
+        )
+        for v in attempt["virtual"]
+    ]
+    try:
+        return await rattler.solve(
+            channels,
+            [rattler.MatchSpec(s) for s in specs],
+            virtual_packages=virtual,
+            constraints=[rattler.MatchSpec(c) for c in attempt["constraints"]],
+            **settings,
+        )
+    except SolverError as error:
+        return str(error)
 
 
 def _name_in(spec: str) -> str:
@@ -278,67 +315,6 @@ def _read_priority(rc: dict[str, Any]) -> Any:
             f"channel_priority in .condarc is {value}: expected strict, flexible or disabled"
         )
     return words[word]
-
-
-class _Solver:
-    """The state that all attempts share."""
-
-    def __init__(self, gateway: Any, channels: list[Any], subdirs: Any, priority: Any) -> None:
-        self.gateway, self.channels, self.subdirs, self.priority = gateway, channels, subdirs, priority
-        self.locked: list[Any] = []
-
-    async def missing(self, names: list[str]) -> set[str]:
-        """Return the names that no channel has."""
-        records = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
-        return set(names) - {record.name.normalized for of_channel in records for record in of_channel}
-
-    async def preferred(self, urls: list[str]) -> list[Any]:
-        """Return the records of these packages that the channels still have."""
-        wanted = set(urls)
-        names = sorted({url.rsplit("/", 1)[1].rsplit("-", 2)[0] for url in urls})
-        records = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
-        return [record for of_channel in records for record in of_channel if strip_url(record.url) in wanted]
-
-    async def attempt(
-        self, attempt: dict[str, Any], specs: list[str], *, exactly: bool
-    ) -> list[dict[str, Any]] | str:
-        """Return the records of a solution, or the solver's explanation.
-
-        With `exactly` the preferred packages are tried unchanged first.
-        """
-        if exactly and self.locked:
-            records = await self._solved(attempt, specs, pinned=self.locked)
-            if isinstance(records, list):
-                return records
-        return await self._solved(attempt, specs)
-
-    async def _solved(
-        self, attempt: dict[str, Any], specs: list[str], pinned: list[Any] | None = None
-    ) -> list[dict[str, Any]] | str:
-        import rattler
-        from rattler.exceptions import SolverError
-
-        virtual = [
-            rattler.GenericVirtualPackage(
-                rattler.PackageName(v["name"]), rattler.Version(v["version"]), rattler.BuildString(v["build"])
-            )
-            for v in attempt["virtual"]
-        ]
-        try:
-            records = await rattler.solve(
-                self.channels,
-                [rattler.MatchSpec(s) for s in specs],
-                gateway=self.gateway,
-                platforms=self.subdirs,
-                locked_packages=self.locked,
-                pinned_packages=pinned,
-                virtual_packages=virtual,
-                channel_priority=self.priority,
-                constraints=[rattler.MatchSpec(c) for c in attempt["constraints"]],
-            )
-        except SolverError as error:
-            return str(error)
-        return [as_plain(r) for r in records]
 
 
 def as_plain(record: Any) -> dict[str, Any]:
