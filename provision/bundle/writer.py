@@ -277,7 +277,7 @@ class BundleContents:
 
     def warn_of_missing_libraries(self) -> None:
         """Warn about system libraries that packages of the lock need."""
-        needs.MissingLibraries(
+        needs.WheelNeeds(
             self.emit, self.lock, self.locked.choices, self.locked.sources, [self.folder / "wheels"]
         ).warn()
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ..config.edit import add_packages, merge_packages, parse_package_name
 from ..config.file import CONFIG_NAME
 from ..errors import UsageError
-from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event
+from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
 from ..model.declare import argument
 from .edit import EditOptions, PackageEdit, apply_edit
 
@@ -29,23 +26,7 @@ class AddOptions(EditOptions):
 def add(options: AddOptions, emit: Emit = drop_event) -> CreateResult | Lock | Preview:
     """Add packages to gpuenv.yaml, the lock and the environment. Return the lock if there is no environment."""
     wanted = [_package(text) for text in options.packages]
-    edit = PackageEdit(
-        chosen=lambda have: merge_packages(have, wanted),
-        write=lambda file: add_packages(file, wanted),
-        check=lambda have, file: _name_replaced(have, wanted, file, emit),
-        description=f"with {', '.join(wanted)}",
-    )
-    return apply_edit(edit, options, emit)
-
-
-def _name_replaced(have: Sequence[str], wanted: Sequence[str], file: Path | None, emit: Emit) -> None:
-    """Note each bound that the user replaces by another one."""
-    bounds = {parse_package_name(text): text for text in have if Requirement(text).specifier}
-    for text in (text for text in wanted if Requirement(text).specifier):
-        old = bounds.get(parse_package_name(text), text)
-        if Requirement(old).specifier != Requirement(text).specifier:
-            where = f" in {file.name}" if file else ""
-            emit(Event(kind="note", stage="lock", text=f"{text} replaces {old}{where}"))
+    return apply_edit(PackageEdit(add=wanted), options, emit)
 
 
 def _package(text: str) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
-from ..config import project, rows
+from ..config import project, record, rows
 from ..config.options import Choices
 from ..config.sources import read_locked_sources
 from ..environment import place as places, state, venv
@@ -24,8 +24,6 @@ from ..lock.context import judge_request
 from ..lock.update import solve_like
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock
 from .build import BuildJob, with_later_stages
-from .create_options import CreateOptions
-from .up_to_date import finish_creation, make_record
 from .verify import is_expected, machine_for_verdict, run_verification
 
 _PACKAGES = {"onnxruntime-gpu": "onnxruntime"}
@@ -33,7 +31,7 @@ _SEEDS = ("pip", "setuptools", "wheel")
 """Packages that tools put into each venv, whatever it is for."""
 
 
-def adopt(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult:
+def adopt(emit: Emit, env: Path, choices: Choices, *, verify: bool | None, checks: bool) -> CreateResult:
     """Verify a venv of another tool, lock what it has, and record it. Raises UsageError, LockError, ResolveError."""
     _refuse_others(env)
     with places.lock_place(env, emit, wait=True):
@@ -42,11 +40,11 @@ def adopt(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Create
         choices = project.apply_project(choices)
         job = BuildJob(
             env=env, lock=lock, choices=choices, sources=read_locked_sources(choices, lock),
-            emit=emit, machine=machine_for_verdict(), verify=how.verify, checks=how.checks,
-            remembered=make_record(choices, lock, []),
+            emit=emit, machine=machine_for_verdict(), verify=verify, checks=checks,
+            remembered=record.make_record(choices, lock, []),
         )  # fmt: skip
         verdict = None
-        if how.verify is not False:
+        if verify is not False:
             verdict = run_verification(emit, locate_environment(env), lock, choices)
             if not is_expected(verdict, lock.plan.device):
                 emit(
@@ -57,7 +55,7 @@ def adopt(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Create
                 return CreateResult(machine=job.machine, plan=lock.plan, lock=lock, verdict=verdict)
         _record(job)
         verdict = verdict and with_later_stages(job, dataclasses.replace(verdict, made_for=lock.plan.device))
-    return finish_creation(emit, job.created(verdict, changed=False), env)
+    return job.created(verdict, changed=False)
 
 
 def _refuse_others(env: Path) -> None:

@@ -1,6 +1,6 @@
 """Build, change or repair an environment in one transaction, for both managers.
 
-The steps are: work, record, prove, then commit or roll back.
+`prepare` decides what is installed. `build_environment` does the work, records it, proves it, and commits or rolls back.
 """
 
 from __future__ import annotations
@@ -9,19 +9,34 @@ import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
+from .. import detect
 from ..bundle import install
-from ..config import options as where
-from ..config.options import Choices
+from ..config import record, request
+from ..config.options import Choices, get_cache_dir
 from ..config.rows import load_all
-from ..environment import Building, manager, place, state
-from ..errors import BuildError, GpuenvError
-from ..lock import needs
-from ..lock.needs import Measuring
+from ..config.sources import read_locked_sources
+from ..environment import Building, compare_locks, describe_changes, manager, place, registry, state, venv
+from ..errors import BuildError, GpuenvError, UsageError
+from ..index.places import name_configured
+from ..lock.accept import accept_lock, name_hosts
+from ..lock.changes import foresee, read_lock_inside
+from ..lock.context import (
+    RECREATE,
+    is_kept,
+    judge_request,
+    read_same_stack_request,
+    refuse_idle_gpu,
+    refuse_other_stack,
+)
+from ..lock.needs import WheelNeeds
+from ..lock.project import list_watched_files, renew_project_lock, solve_or_read_lock
 from ..model import (
     CreateResult,
     Emit,
@@ -30,6 +45,7 @@ from ..model import (
     LockedPackage,
     Machine,
     PackageSources,
+    Plan,
     RequestContext,
     Verdict,
     as_document,
@@ -37,9 +53,10 @@ from ..model import (
     from_plain,
 )
 from ..resolve.extras import disagreements_of
+from ..system.scratch import make_scratch
+from ..wheels import pylock
 from ..wheels.uv_install import hint_dependencies_alone
-from .resolve import warn_of_host_compiler
-from .up_to_date import finish_creation
+from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
 from .verify import (
     CheckOptions,
     Examination,
@@ -48,12 +65,20 @@ from .verify import (
     can_prove,
     get_planned_device,
     is_expected,
+    is_good,
+    is_outdated,
     machine_for_verdict,
     make_options,
     plan_checks,
     run_project_checks,
     run_verification,
 )
+
+# Options that can change without a new environment: packages, and bounds of the same frameworks.
+_MOVES = {
+    "with_", "requirement", "project", "extra", "group", "config", "find_links", "indexes", "index", "only_binary",
+    "python_bounds",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +87,8 @@ class BuildJob:
 
     `machine` is None if this machine is not the target. `remembered` are the options that the next `create`
     compares; None keeps the recorded ones. `verify` is the option; None proves only what is not proved yet.
-    `checks` allows the project's checks to run. `python` returns the interpreter for a venv. `context` is the request
-    that was solved for this build, or None for a lock that was named.
+    `checks` allows the project's checks to run. With `distrust` the files of the cache are compared with their hashes.
+    `context` is the request that was solved for this build, or None for a lock that was named.
     """
 
     env: Path
@@ -75,7 +100,6 @@ class BuildJob:
     remembered: dict[str, Any] | None = None
     verify: bool | None = None
     checks: bool = True
-    python: Callable[[], str] = str
     distrust: bool = False
     context: RequestContext | None = None
 
@@ -85,27 +109,35 @@ class BuildJob:
         return install.use_bundle_files(self.lock, self.choices)
 
     @functools.cached_property
-    def missing_libraries(self) -> needs.MissingLibraries:
-        """The warnings about libraries that this machine lacks."""
-        return needs.MissingLibraries(self.emit, self.local_lock, self.choices, self.sources)
-
-    @functools.cached_property
-    def measuring(self) -> Measuring:
-        """The measurement of wheels that have no profile row."""
-        return Measuring(self.emit, self.local_lock, self.choices)
-
-    def read_fetched(self, prefix: Path) -> None:
-        """Read the wheels that were installed into an environment so far."""
-        self.missing_libraries.warn_of_installed(prefix)
-        self.measuring.measure(prefix)
+    def needs(self) -> WheelNeeds:
+        """What the wheels of the lock need, each read once."""
+        return WheelNeeds(self.emit, self.local_lock, self.choices, self.sources)
 
     @property
     def how(self) -> Building:
         """The settings that the manager builds with."""
         return Building(
             env=self.env, sources=self.sources, emit=self.emit, channels=tuple(self.choices.channel),
-            python=self.python, distrust=self.distrust, fetched=self.read_fetched,
+            python=self.find_python, distrust=self.distrust, fetched=self.needs.read_installed,
         )  # fmt: skip
+
+    def find_python(self) -> str:
+        """Return the interpreter to build with: an installed one, the bundle's, or one that uv downloads. Raises
+        BuildError."""
+        plan, choices = self.lock.plan, self.choices
+        installed = detect.find_python(
+            plan.python or "", self.machine, get_cache_dir(choices), exact=choices.python
+        ) or install.unpack_python(choices, plan, self.env, self.emit)
+        if installed:
+            return installed
+        wanted = choices.python or plan.python or ""
+        if choices.offline:
+            raise BuildError(
+                f"Python {wanted} is not on this machine, and --offline forbids downloading it",
+                hint="install it, or choose another version with --python",
+            )
+        self.emit(Event(kind="start", stage="build", text=f"downloading Python {wanted}"))
+        return venv.fetch_python(wanted)
 
     def record(self, prefix: Path) -> None:
         """Write plan, lock, options and the installed packages into the environment at `prefix`."""
@@ -121,14 +153,222 @@ class BuildJob:
 
     def created(self, verdict: Verdict | None, *, changed: bool) -> CreateResult:
         """Return the environment in its final place as the command's result."""
-        environment = state.read_environment(self.env, changed=changed)
         return CreateResult(
             machine=self.machine,
             plan=self.lock.plan,
             lock=self.lock,
-            environment=environment,
+            environment=state.read_environment(self.env, changed=changed),
             verdict=verdict,
         )
+
+
+# --- what is built ---------------------------------------------------------------------------------
+
+
+def preview(emit: Emit, env: Path, choices: Choices, lock: Lock | None, *, allow_md5: bool) -> Plan:
+    """Return the plan, and emit what `create` would install. No source code runs."""
+    if lock:
+        lock = name_hosts(lock, choices, emit)
+        plan = name_configured(lock.plan, read_locked_sources(choices, lock), ())
+    else:
+        context = judge_request(choices, emit, reading=True)
+        plan, lock = solve_or_read_lock(context, choices, emit, read_lock_inside(env), allow_md5=allow_md5)
+        if lock is None:
+            return plan
+        plan = add_notes(plan, context, choices)
+    foresee(emit, env, lock)
+    return plan
+
+
+def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
+    """Return the lock of an existing environment whose packages have to change, or None if it is as the options say.
+
+    Raises UsageError if it was built with other options than those of packages.
+    """
+    before = state.read(env, "request.json") or {}
+    wanted = record.make_record(choices, lock, (before.get("files") or {}).get("names", []))
+    if lock and not choices.framework:
+        matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(lock)
+    else:
+        # An invalid option is reported before a damaged environment.
+        request.read_named(choices, load_all(choices))
+        matches = record.is_same(before, wanted)
+    works = state.find_python(env) is not None
+    if not works or not matches:
+        if works and _can_change(env, choices, before, wanted):
+            state.require_vouched(env)
+            return pylock.read_in(env / place.MARK)
+        raise _refuse_other_options(env, before, wanted)
+    if lock is None and (why := is_outdated(state.read_plan(env), choices)):
+        raise UsageError(
+            f"{env} was created for the CPU, because no GPU was found. {why}",
+            hint="rebuild the environment for the GPU with --recreate. The old environment is kept until the new one works",
+        )
+    if before.get("given") != wanted["given"] and state.is_vouched(env):
+        state.write_vouched(env, "request.json", {**before, "given": wanted["given"]})
+    return None
+
+
+def _can_change(env: Path, choices: Choices, before: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Return whether the new options need only other packages.
+
+    Frameworks, Python, device and manager must be the same.
+    """
+    if not before.get("choices"):
+        return False
+    old, new, plan = before["choices"], wanted["choices"], state.read_plan(env)
+    differs = record.list_differing(before, wanted)
+    differs -= {k for k in ("device", "cuda", "python") if is_kept(plan, k, new.get(k))}
+    names = [{Requirement(f).name for f in one.get("framework", [])} for one in (old, new)]
+    if choices.config and names[0] == names[1]:
+        differs.discard("framework")
+    return differs <= _MOVES
+
+
+def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -> UsageError:
+    """Return the error for an existing environment with other options. It lists the options that differ."""
+
+    def show(value: object) -> str:
+        return ", ".join(map(str, value)) if value and isinstance(value, list) else str(value or "none")
+
+    have = state.read_plan(env)
+    words = ", ".join(f"{b.framework} {b.version}" for b in have.builds) if have else "unfinished"
+    old, new = before.get("choices") or {}, wanted["choices"]
+    differ = [
+        f"{name.rstrip('_')}: {show(old.get(name))}, now {show(new.get(name))}"
+        for name in sorted(record.list_differing(before, wanted) - {"config"})
+    ]
+    refusal = f"{env} ({words}) was built with other options"
+    return UsageError(f"{refusal}: {'; '.join(differ)}" if differ and old else refusal, hint=RECREATE)
+
+
+def prepare(
+    emit: Emit,
+    env: Path,
+    choices: Choices,
+    fixed_lock: Lock | None,
+    old: Lock | None,
+    *,
+    verify: bool | None = None,
+    checks: bool = True,
+    recreate: bool = False,
+    frozen: bool = False,
+    allow_md5: bool = False,
+) -> BuildJob | CreateResult:
+    """Return the build of `fixed_lock`, or of a solved lock that is as similar to `old` as possible.
+
+    `old` is the lock of an environment that changes in place. With `frozen` the lock decides the frameworks. Return a
+    CreateResult without an environment if no build fits.
+    """
+    if old is None:
+        manager(choices.manager).begin()
+    context, files = None, list[str]()
+    if fixed_lock:
+        accepted = dataclasses.replace(choices, framework=[]) if frozen else choices
+        machine, lock = accept_lock(fixed_lock, accepted), fixed_lock
+        sources = read_locked_sources(choices, lock)
+    else:
+        if old:
+            context, why = read_same_stack_request(choices, old.plan, emit), None
+        else:
+            context = judge_request(choices, emit)
+            refuse_idle_gpu(env, choices, context)
+            why = explain_cpu_choice(context, choices)
+            if why:
+                emit(Event(kind="warning", stage="resolve", text=why))
+            elif context.request.device == "cuda":
+                emit(Event(kind="note", stage="resolve", text=f"for a GPU: {context.reason}"))
+        plan, solved = solve_or_read_lock(context, choices, emit, old, allow_md5=allow_md5)
+        if solved is None:
+            return CreateResult(machine=context.machine, plan=plan)
+        notes = (*plan.notes, why) if why else plan.notes
+        lock = dataclasses.replace(solved, plan=dataclasses.replace(plan, notes=notes))
+        machine, sources, files = context.machine, context.sources, list_watched_files(choices, context)
+    if not choices.bundle:
+        lock = name_hosts(lock, choices, emit)
+    if not any(b.index_urls for b in lock.plan.builds):
+        # The lock of a file is installed by hash, from the indexes that are configured now.
+        lock = dataclasses.replace(lock, plan=name_configured(lock.plan, sources, ()))
+    return BuildJob(
+        env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=verify,
+        checks=checks, remembered=record.make_record(choices, fixed_lock, files), distrust=recreate, context=context,
+    )  # fmt: skip
+
+
+# --- the build -------------------------------------------------------------------------------------
+
+
+def run_build(job: BuildJob, old: Lock | None) -> CreateResult:
+    """Build a new environment, or change the packages of the one that has the lock `old`. What was there stays if the proof
+    fails."""
+    if old is None:
+        try:
+            result = _replace(job)
+        finally:
+            with contextlib.suppress(BuildError):  # the next run at this path tries again
+                registry.remove_unused_pythons(job.env)
+    else:
+        refuse_other_stack(job.env, old.plan, job.lock.plan)
+        changed = describe_changes(old, job.lock)
+        note = f"updating the environment in place: {', '.join(changed)}" if changed else "nothing to install"
+        job.emit(Event(kind="note", stage="build", text=note))
+        result = _replace(job, old) if compare_locks(old, job.lock) else _record_options(job)
+    if job.context and is_good(result) and renew_project_lock(job.choices, job.context, job.lock, job.emit):
+        files = list_watched_files(job.choices, job.context)
+        state.write_vouched(job.env, "request.json", record.make_record(job.choices, None, files))
+    return result
+
+
+def _replace(job: BuildJob, old: Lock | None = None) -> CreateResult:
+    """Install the job's lock, or what it changes of `old`. Return no environment if its proof fails."""
+    way, new = manager(job.lock.manager), job.local_lock
+    try:
+        if old:
+            verdict = build_environment(
+                job,
+                lambda prefix: way.change(old, new, prefix, job.how),
+                copied=True,
+                packages=compare_locks(old, new).into,
+            )
+        else:
+            verdict = build_environment(job, lambda prefix: way.install(new, prefix, job.how))
+    except FailedProofError as error:
+        failed = (
+            f"{job.env} failed with these changes. Its previous packages were restored"
+            if old
+            else f"the new environment failed. {job.env} was not changed"
+        )
+        job.emit(Event(kind="warning", stage="build", text=failed))
+        return CreateResult(machine=job.machine, plan=job.lock.plan, lock=job.lock, verdict=error.verdict)
+    return job.created(verdict, changed=True)
+
+
+def _record_options(job: BuildJob) -> CreateResult:
+    """Record the options of this run. The packages stay as they are."""
+    with make_scratch("record") as draft:
+        (draft / place.MARK).mkdir()
+        job.write_record(draft)
+        state.vouch(job.env.resolve(), state.digest_record(draft))
+    job.record(job.env)
+    return job.created(_read_kept_verdict(job, machine_for_verdict()), changed=False)
+
+
+def reuse(emit: Emit, env: Path, choices: Choices, *, verify: bool | None, checks: bool) -> CreateResult:
+    """Return an existing environment that is as the options say, with its verdict."""
+    machine, built = machine_for_verdict(), pylock.read_in(env / place.MARK)
+    _finish(built.manager, env, emit)  # an earlier run may have been killed before this step
+    job = BuildJob(
+        env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit, verify=verify, checks=checks,
+        machine=None if choices.elsewhere else machine,
+    )  # fmt: skip
+    verdict = _read_kept_verdict(job, machine)
+    environment = state.read_environment(env, changed=False)
+    if verdict is None:
+        from ..verify import drift
+
+        environment = dataclasses.replace(environment, drift=drift.find_drift(env, built).changes)
+    plan = state.read_plan(env)
+    return CreateResult(machine=machine, plan=plan, lock=built, environment=environment, verdict=verdict)
 
 
 class FailedProofError(Exception):
@@ -139,74 +379,54 @@ class FailedProofError(Exception):
         self.verdict = verdict
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildStep:
-    """The work of a transaction.
-
-    `do` fills or changes the prefix. With `copied` the prefix is a copy of the environment. `packages` are
-    downloaded first. With `stays` the result is kept even if its proof fails.
-    """
-
-    do: Callable[[Path], None]
-    copied: bool = False
-    packages: tuple[LockedPackage, ...] = ()
-    stays: bool = False
-
-
-def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
+def build_environment(
+    job: BuildJob,
+    work: Callable[[Path], None],
+    *,
+    copied: bool = False,
+    packages: Sequence[LockedPackage] = (),
+    stays: bool = False,
+) -> Verdict | None:
     """Do the work in a transaction, prove the result, and keep the verdict.
 
-    Raises FailedProofError if the proof fails and an environment exists already. That environment is then
-    unchanged.
+    `work` fills or changes the prefix, which is a copy of the environment if `copied`. `packages` are downloaded first. Raises
+    FailedProofError if the proof fails, unless no environment exists yet, or with `stays`. What was there is then unchanged.
     """
     device, way = job.lock.plan.device, manager(job.lock.manager)
-    stays = work.stays or not place.made_by_gpuenv(job.env)
+    stays = stays or not place.made_by_gpuenv(job.env)
     proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
     verdict = None
     install.check_files(job.choices, job.emit)
     warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
     for text in disagreements_of(job.lock, load_all(job.choices)):
         job.emit(Event(kind="warning", stage="lock", text=text))
-    job.missing_libraries.warn()
-    with get_planned_device(device), _hints_for_project(job.choices.project):
-        if work.packages:
-            way.fetch(job.local_lock, work.packages, job.how)
-        with way.transaction(job.env, copied=work.copied) as prefix:
-            work.do(prefix)
-            install.name_origins(prefix, job.lock, job.choices)
-            job.record(prefix)
-            written = state.digest_record(prefix)
-            if proving:
-                verdict = prove_and_keep(job, prefix)
-                if not (stays or is_expected(verdict, device)):
-                    raise FailedProofError(verdict)
-            state.vouch(job.env, written)
-    settle(job.lock.manager, job.env, job.emit)
+    job.needs.warn()
+    try:
+        with get_planned_device(device):
+            if packages:
+                way.fetch(job.local_lock, tuple(packages), job.how)
+            with way.transaction(job.env, copied=copied) as prefix:
+                work(prefix)
+                install.name_origins(prefix, job.lock, job.choices)
+                job.record(prefix)
+                written = state.digest_record(prefix)
+                if proving:
+                    verdict = _prove(job, prefix)
+                    if not (stays or is_expected(verdict, device)):
+                        raise FailedProofError(verdict)
+                state.vouch(job.env, written)
+    except BuildError as error:
+        project = job.choices.project
+        if project and error.folder == str(
+            project.resolve()
+        ):  # its own folder failed: name the key that leaves it out
+            error.hint = hint_dependencies_alone(project)
+        raise
+    _finish(job.lock.manager, job.env, job.emit)
     return verdict and with_later_stages(job, verdict)
 
 
-@contextlib.contextmanager
-def _hints_for_project(project: Path | None) -> Iterator[None]:
-    """Add a hint to a failed build of the project's own folder: the key that leaves it out."""
-    try:
-        yield
-    except BuildError as error:
-        if project and error.folder == str(project.resolve()):
-            error.hint = hint_dependencies_alone(project)
-        raise
-
-
-def replace_environment(job: BuildJob, work: BuildStep, *, rolled_back: str) -> CreateResult:
-    """Build the environment and return the result. `rolled_back` is the warning for a failed proof."""
-    try:
-        verdict = build_environment(job, work)
-    except FailedProofError as error:
-        job.emit(Event(kind="warning", stage="build", text=rolled_back))
-        return CreateResult(machine=job.machine, plan=job.lock.plan, lock=job.lock, verdict=error.verdict)
-    return finish_creation(job.emit, job.created(verdict, changed=True), job.env)
-
-
-def settle(name: str, env: Path, emit: Emit) -> None:
+def _finish(name: str, env: Path, emit: Emit) -> None:
     """Finish an environment in its final place. Raises BuildError."""
     if note := manager(name).finish(env):
         emit(Event(kind="note", stage="build", text=note))
@@ -215,27 +435,27 @@ def settle(name: str, env: Path, emit: Emit) -> None:
 # --- verdicts --------------------------------------------------------------------------------------
 
 
-def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
+def _read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
     """Return the kept verdict on an environment if nothing changed since, otherwise a new one.
 
     Return None if verification is off or this machine cannot prove it.
     """
-    checks = planned_checks(job).digest
+    checks = _plan_checks(job).digest
     under = state.list_circumstances(job.env, state.lock_digest(job.lock), machine, checks)
     kept = None if job.verify else state.find_valid_verdict(job.env, under)
     if kept is not None or job.verify is False or not can_prove(job.lock, job.machine, job.emit):
         return kept
-    return with_later_stages(job, prove_and_keep(job, job.env))
+    return with_later_stages(job, _prove(job, job.env))
 
 
-def planned_checks(job: BuildJob) -> PlannedChecks:
+def _plan_checks(job: BuildJob) -> PlannedChecks:
     """Return the checks of the environment's own project, or none if they are turned off."""
     return plan_checks(job.env, CheckOptions(of_project=job.checks), make_options(job.choices, {}))
 
 
 def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     """Add the stages after the commit to a verdict, and keep it in the environment. They roll nothing back."""
-    planned, options = planned_checks(job), make_options(job.choices, {})
+    planned, options = _plan_checks(job), make_options(job.choices, {})
     env = state.read_environment(job.env, changed=True)
     examined = Examination(env=env, lock=job.lock, choices=job.choices, options=options)
     whole = add_later_stages(examined, verdict, job.emit)
@@ -253,7 +473,7 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     return whole
 
 
-def prove_and_keep(job: BuildJob, prefix: Path) -> Verdict:
+def _prove(job: BuildJob, prefix: Path) -> Verdict:
     """Prove the environment at `prefix`, and keep the verdict in it.
 
     `prefix` may be a draft of the environment. Everything shown and kept names the final place.
@@ -267,7 +487,7 @@ def prove_and_keep(job: BuildJob, prefix: Path) -> Verdict:
         job.emit(dataclasses.replace(event, text=settled(event.text)))
 
     try:
-        with move_bytecode(where.get_cache_dir(job.choices), job.env, prefix):
+        with move_bytecode(get_cache_dir(job.choices), job.env, prefix):
             verdict = run_verification(
                 emit, state.read_environment(prefix, changed=True), job.lock, job.choices
             )

@@ -2,55 +2,237 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
 
-from ..errors import UsageError
-from ..model import CreateResult, Emit, Plan, drop_event
-from .create_options import CreateOptions
+from ..config import project, record
+from ..config.env import choose_env_to_change
+from ..config.options import Choices, find_framework, get_cache_dir, make_absolute
+from ..environment import place, registry, state
+from ..errors import BuildError, GpuenvError, UsageError
+from ..model import CreateResult, Emit, Event, Plan, StepFailure, drop_event
+from ..model.declare import BUILD, SOURCES, argument, group, option
+from ..system import process, untrusted
+from .run import activate_line
+from .verify import is_good, is_outdated, machine_for_verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateOptions:
+    """The options of `create`. A `brief` result has no lock if everything is up to date."""
+
+    env: Path | None = argument(
+        None, help="Path of the environment.  [default: .venv]", complete="environments"
+    )
+    choices: Choices = group(Choices)
+    bundle: Path | None = option(
+        None, help="Install from a folder that `gpuenv bundle` made, without a network.", panel=SOURCES
+    )
+    locked: bool = option(
+        False,
+        help="Install exactly the lock; fail if it is missing or out of date.",
+        panel=BUILD,
+    )
+    frozen: bool = option(
+        False, help="Install exactly the lock without checking whether it is out of date.", panel=BUILD
+    )
+    lock: Path | None = option(None, help="Install this lock file.", panel=BUILD)
+    allow_md5: bool = option(False, help="conda: accept packages that have only an MD5 hash.", panel=BUILD)
+    recreate: bool = option(
+        False, help="Build a new environment; the old one is replaced when the new one works.", panel=BUILD
+    )
+    adopt: bool = option(
+        False, help="Take over a venv of another tool with the packages that it has.", panel=BUILD
+    )
+    verify: bool | None = option(
+        None,
+        "--verify/--no-verify",
+        help="Always verify, or never. By default gpuenv verifies what changed.",
+        panel=BUILD,
+    )
+    checks: bool = option(
+        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=BUILD
+    )
+    dry_run: bool = option(False, help="Show what would be done, without changes.", panel=BUILD)
+    kernel: bool = option(False, help="Add a Jupyter kernel for the environment.", panel=BUILD)
+    brief: bool = False
+
+    @property
+    def takes_lock(self) -> bool:
+        """Whether a lock decides what is installed."""
+        return bool(self.locked or self.frozen or self.lock or self.bundle)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether an up-to-date environment can satisfy the command without further work."""
+        changes = (
+            self.recreate
+            or self.adopt
+            or self.verify is not None
+            or self.dry_run
+            or self.kernel
+            or not self.checks
+        )
+        return not (self.takes_lock or changes)
 
 
 def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
     """Build an environment that fits this machine, and prove it. With `dry_run` return the plan."""
-    from ..config import options as where, record
-    from ..config.env import choose_env_to_change
-    from ..config.options import refuse_framework_as_path
-    from . import up_to_date
+    _refuse_contradictions(options)
+    env = make_absolute(choose_env_to_change(emit, options.env))
+    if options.adopt:
+        from .adopt import adopt
 
+        adopted = adopt(emit, env, options.choices, verify=options.verify, checks=options.checks)
+        return finish(emit, env, adopted)
+    choices = record.recall_for_create(
+        env, options.choices, emit, lock=options.takes_lock, recreate=options.recreate
+    )
+    if options.is_plain and (there := _find_up_to_date(env, choices, brief=options.brief)):
+        return finish(emit, env, there)
+    # The rest is imported here, so that an environment that is up to date is reported at once.
+    from ..bundle.install import open_bundle
+    from ..config.grants import read_user_grants
+    from ..environment import interrupted, kernel
+    from ..lock.context import get_locking
+    from ..lock.project import find_lock_to_install
+    from ..model import find_lock_manager
+    from . import build
+
+    lock_file = options.lock
+    if options.bundle:
+        choices, lock_file = open_bundle(options.bundle, choices, emit)
+    with_kernel = options.kernel or bool(state.read_vouched(env, record.KERNEL))
+    if with_kernel and not kernel.named(choices.with_):
+        choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
+    place.check_place(env)
+    read_user_grants(choices)
+    if lock_file is None or choices.target:
+        choices = project.apply_project(choices)
+    choices = dataclasses.replace(choices, manager=find_lock_manager(lock_file, choices.manager))
+    get_locking(choices).require()
+    with contextlib.ExitStack() as held:
+        if not options.dry_run:
+            held.enter_context(place.lock_place(env, emit, wait=True))
+            place.recover(env)
+            held.enter_context(interrupted.describe_by(interrupted.remember_state(env).look))
+        new = options.recreate or not place.made_by_gpuenv(env)
+        lock = find_lock_to_install(
+            env, choices, emit, lock_file, locked=options.locked, frozen=options.frozen,
+            recreate=options.recreate, allow_md5=options.allow_md5,
+        )  # fmt: skip
+        if options.dry_run:
+            return build.preview(emit, env, choices, lock, allow_md5=options.allow_md5)
+        old = None if new else build.find_change(env, choices, lock)
+        if new or old:
+            job = build.prepare(
+                emit, env, choices, lock, old, verify=options.verify, checks=options.checks,
+                recreate=options.recreate, frozen=options.frozen, allow_md5=options.allow_md5,
+            )  # fmt: skip
+            result = job if isinstance(job, CreateResult) else build.run_build(job, old)
+        else:
+            result = build.reuse(emit, env, choices, verify=options.verify, checks=options.checks)
+    if with_kernel and is_good(result):
+        result = _register_kernel(emit, env, result)
+    return finish(emit, env, result)
+
+
+def _refuse_contradictions(options: CreateOptions) -> None:
+    """Raise UsageError for options that exclude each other, and for a framework in place of a path."""
     if options.locked and options.frozen:
         raise UsageError(
             "--locked and --frozen cannot be used together",
             hint="--frozen installs the lock without checking it",
         )
-    if not options.choices.framework:
-        refuse_framework_as_path(options.env)
-    env = choose_env_to_change(emit, options.env)
-    if options.adopt:
-        from .adopt import adopt
+    word = str(options.env or "")
+    if not options.choices.framework and (framework := find_framework(word)) and not os.path.lexists(word):
+        raise UsageError(
+            f"{word} is a framework; ENV is the path of an environment",
+            hint=f"gpuenv create --framework {shlex.quote(framework)}; for a folder of that name: gpuenv create ./{word}",
+        )
+    chosen = options.takes_lock or options.recreate or options.dry_run or options.choices.framework
+    if options.adopt and chosen:
+        raise UsageError(
+            "--adopt takes the packages that are there: it cannot be used with options that choose others",
+            hint="gpuenv create --adopt",
+        )
+    if options.bundle and options.lock:
+        raise UsageError(
+            "--bundle and --lock cannot be used together: a bundle contains its own lock",
+            hint="leave one of them out",
+        )
 
-        if options.takes_lock or options.recreate or options.dry_run or options.choices.framework:
-            raise UsageError(
-                "--adopt takes the packages that are there: it cannot be used with options that choose others",
-                hint="gpuenv create --adopt",
-            )
-        return adopt(emit, where.make_absolute(env), options.choices, options)
-    lock, recreate = options.takes_lock, options.recreate
-    choices = record.recall_for_create(
-        where.make_absolute(env), options.choices, emit, lock=lock, recreate=recreate
-    )
-    if options.is_plain and (
-        there := up_to_date.describe_up_to_date(emit, env, choices, brief=options.brief)
-    ):
-        return there
-    from . import jupyter_kernel
 
-    if options.bundle:
-        from ..bundle import install
+def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResult | None:
+    """Return the environment if a few files show that it is up to date, or None if that is not certain.
 
-        if options.lock:
-            raise UsageError(
-                "--bundle and --lock cannot be used together: a bundle contains its own lock",
-                hint="leave one of them out",
-            )
-        choices, of_bundle = install.open_bundle(options.bundle, choices, emit)
-        options = dataclasses.replace(options, lock=of_bundle)
-    return jupyter_kernel.create_with_kernel(emit, where.make_absolute(env), choices, options)
+    `make env` asks this each time. No stage is imported, no profile read and no lock taken. A `brief` result has no lock.
+    """
+    if not place.made_by_gpuenv(env) or not place.is_undisturbed(env):
+        return None
+    if state.find_python(env) is None or not state.is_vouched(env):
+        return None
+    before = state.read(env, "request.json") or {}
+    if not before or (env / place.MARK / record.KERNEL).exists():
+        return None  # a kernel may have to be registered again
+    choices = project.apply_project(choices)
+    wanted = record.make_record(choices, None, (before.get("files") or {}).get("names", []))
+    if not record.is_same(before, wanted):
+        return None
+    machine, plan = machine_for_verdict(), state.read_plan(env)
+    digest = (state.read(env, "lock.json") or {}).get("digest")
+    own = record.read_own_project(env, get_cache_dir(choices))
+    under = state.list_circumstances(env, digest, machine, own.digest if own else None)
+    verdict = state.find_valid_verdict(env, under)
+    if verdict is None or plan is None or not _is_activation_final(env) or is_outdated(plan, choices):
+        return None
+    lock = None
+    if not brief:
+        from ..wheels import pylock
+
+        lock = pylock.read_in(env / place.MARK)
+    environment = state.read_environment(env, changed=False)
+    return CreateResult(machine=machine, plan=plan, lock=lock, environment=environment, verdict=verdict)
+
+
+def _is_activation_final(env: Path) -> bool:
+    """Return whether bin/activate names the environment's final place, and not its draft."""
+    script = env / "bin" / "activate"
+    try:
+        return not script.exists() or f".{env.name}.gpuenv-new" not in untrusted.read_text(script)
+    except OSError:
+        return False  # the full `create` reports it
+
+
+def _register_kernel(emit: Emit, env: Path, result: CreateResult) -> CreateResult:
+    """Register the environment as a Jupyter kernel. A failure is a part of the result."""
+    from ..environment import kernel
+
+    made_of = ", ".join(f"{b.framework} {b.version}" for b in result.plan.builds) if result.plan else ""
+    try:
+        name = kernel.register(env, str(state.find_python(env)), made_of)
+        state.write_vouched(env, record.KERNEL, {"name": name})
+    except GpuenvError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        warning = f"no Jupyter kernel was made: {error.message}{hint}"
+        emit(Event(kind="warning", stage="kernel", text=warning))
+        failure = StepFailure(name=error.name, message=error.message, hint=error.hint)
+        return dataclasses.replace(result, kernel_error=failure)
+    emit(Event(kind="note", stage="kernel", text=f"Jupyter kernel: {name}"))
+    return dataclasses.replace(result, kernel=name)
+
+
+def finish(emit: Emit, env: Path, result: CreateResult) -> CreateResult:
+    """Add the environment to the registry, if there is one, and emit the next step."""
+    if result.environment:
+        try:
+            registry.add(env)
+        except BuildError as error:
+            emit(Event(kind="note", stage="build", text=error.message))
+    if is_good(result):
+        emit(Event(kind="next", stage="build", text=activate_line(env, process.environ())))
+    return result

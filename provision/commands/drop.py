@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from ..config.edit import drop_packages, parse_package_name
+from ..config.edit import parse_package_name
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event, normalize_name
 from ..model.declare import argument
@@ -28,17 +26,7 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
     Return the lock if there is no environment.
     """
     names = list(dict.fromkeys(_name(text) for text in options.packages))
-
-    def check(have: Sequence[str], file: Path | None) -> None:
-        _refuse_unnamed(names, have, file)
-
-    edit = PackageEdit(
-        chosen=lambda have: [text for text in have if parse_package_name(text) not in names],
-        write=lambda file: drop_packages(file, names),
-        check=check,
-        description=f"without {', '.join(names)}",
-    )
-    result = apply_edit(edit, options, emit)
+    result = apply_edit(PackageEdit(drop=names), options, emit)
     if isinstance(result, Preview):
         return result
     lock = result if isinstance(result, Lock) else result.lock
@@ -65,18 +53,3 @@ def _name(text: str) -> str:
             hint="remove it from `frameworks:` in the project's file, then run gpuenv create --recreate",
         )
     return name
-
-
-def _refuse_unnamed(names: Sequence[str], have: Sequence[str], file: Path | None) -> None:
-    """Raise UsageError for a package that is not named: other packages or files require it."""
-    known = [parse_package_name(text) for text in have]
-    for name in names:
-        if name not in known:
-            of_file = f"packages of {file.name}" if file else "packages that the environment was built with"
-            listed = ", ".join(known)
-            raise UsageError(
-                f"{name} is not among the {of_file}",
-                hint=f"drop one of these: {listed}"
-                if known
-                else f"`gpuenv drop` removes what `gpuenv add` added. If a file requires {name}, edit that file",
-            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,20 +12,19 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..config import options as where, project as inproject, record, rows
-from ..config.edit import write_files
+from ..config.edit import add_packages, drop_packages, merge_packages, parse_package_name, write_files
 from ..config.env import choose_env_to_change
 from ..config.file import CONFIG_NAME
 from ..config.options import Choices
 from ..config.project import find_project_folder, locate_project_file
 from ..config.record import others
 from ..environment import interrupted, place, state
-from ..errors import UsageError
+from ..errors import ResolveError, UsageError
 from ..lock.context import refuse_cuda_for_cpu
 from ..lock.formats import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..model.declare import BUILD, group, option
 from ..wheels import pylock
-from .create_options import CreateOptions
 
 # Options of `add` and `drop` that replace the recorded ones of the environment.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
@@ -38,16 +37,40 @@ OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class PackageEdit:
-    """A change of packages.
+    """A change of packages: the requirements to add, or the names of packages to drop."""
 
-    `chosen` returns the new requirements for the current ones. `write` changes the project's file. `check`
-    raises an error if the change is impossible. `description` names the change in errors.
-    """
+    add: Sequence[str] = ()
+    drop: Sequence[str] = ()
 
-    chosen: Callable[[Sequence[str]], list[str]]
-    write: Callable[[Path], object]
-    check: Callable[[Sequence[str], Path | None], None]
-    description: str
+    @property
+    def description(self) -> str:
+        """The change in errors."""
+        return f"with {', '.join(self.add)}" if self.add else f"without {', '.join(self.drop)}"
+
+    def change(self, have: Sequence[str]) -> list[str]:
+        """Return the new requirements for the current ones."""
+        kept = [text for text in have if not self.drop or parse_package_name(text) not in self.drop]
+        return merge_packages(kept, self.add) if self.add else kept
+
+    def write(self, file: Path) -> None:
+        """Change the project's file."""
+        if self.add:
+            add_packages(file, self.add)
+        else:
+            drop_packages(file, self.drop)
+
+    def check(self, have: Sequence[str], file: Path | None) -> None:
+        """Raise UsageError for a package to drop that is not named: other packages or files require it."""
+        known = [parse_package_name(text) for text in have]
+        for name in self.drop:
+            if name not in known:
+                where = f"packages of {file.name}" if file else "packages that the environment was built with"
+                raise UsageError(
+                    f"{name} is not among the {where}",
+                    hint=f"drop one of these: {', '.join(known)}"
+                    if known
+                    else f"`gpuenv drop` removes what `gpuenv add` added. If a file requires {name}, edit that file",
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +98,6 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     ResolveError."""
     if options.dry_run:
         return _preview(edit, options, emit)
-    from .create_steps import (
-        change_in_place,  # imported late, for fast shell completion of ENV
-    )
 
     path, file = where.make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
     place.check_place(path)
@@ -89,13 +109,12 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     ):
         place.recover(path)
         choices = _as_made(path, options.choices)
-        how = CreateOptions(verify=options.verify, checks=options.checks)
         if file is None:
-            return change_in_place(emit, path, _remembered(choices, path, edit), how, None)
+            return _change(emit, path, _remembered(choices, path, edit), options)
         with _restored_unless_changed(kept, emit) as done:
             choices, lock = _in_project(emit, choices, file, edit, path)
             if place.made_by_gpuenv(path):
-                result = change_in_place(emit, path, choices, how, None)
+                result = _change(emit, path, choices, options)
                 done.append(result.environment is not None)
                 return result
             done.append(True)
@@ -103,6 +122,17 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
         emit(Event(kind="note", stage="build", text=note))
         emit(Event(kind="next", stage="build", text="gpuenv create"))
         return lock
+
+
+def _change(emit: Emit, env: Path, choices: Choices, options: EditOptions) -> CreateResult:
+    """Solve again, as similar to the environment's lock as possible, and change only what differs."""
+    from . import build  # imported late, for fast shell completion of ENV
+    from .create import finish
+
+    state.require_vouched(env)
+    old = pylock.read_in(env / place.MARK)
+    job = build.prepare(emit, env, choices, None, old, verify=options.verify, checks=options.checks)
+    return finish(emit, env, job if isinstance(job, CreateResult) else build.run_build(job, old))
 
 
 @contextlib.contextmanager
@@ -130,15 +160,16 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
     path, file = where.make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
     place.check_place(path)
     choices, env_lock = _as_made(path, options.choices), changes.read_lock_inside(path)
-    command = edit.description.partition(" ")[0].replace("without", "drop").replace("with", "add")
+    command = "add" if edit.add else "drop"
     if file is None:
-        from .create_steps import solve_near
+        from . import build
 
-        choices = _remembered(choices, path, edit)
-        assert env_lock is not None
-        return changes.preview_lock(command, path, env_lock, solve_near(emit, path, choices, env_lock))
+        job = build.prepare(emit, path, _remembered(choices, path, edit), None, env_lock)
+        if isinstance(job, CreateResult):
+            raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
+        return changes.preview_lock(command, path, env_lock, job.lock)
     edit.check(inproject.apply_project(choices).with_, file)
-    solved = project.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
+    solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
     lock_file = find_project_folder() / lock_name(inproject.apply_project(solved.choices))
     return changes.preview_lock(
         command, path, env_lock or solved.project_lock, solved.lock, (file, lock_file)
@@ -166,12 +197,12 @@ def _in_project(
 
     env_lock = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
     edit.check(inproject.apply_project(choices).with_, file)
-    solved = project.with_packages(choices, env_lock, edit.chosen, edit.description, emit)
+    solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
     near = solved.project_lock or env_lock
     if near:
         refuse_cuda_for_cpu(near.plan, solved.lock.plan, edit.description)
     edit.write(file)
-    choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.chosen([text])])
+    choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.change([text])])
     choices = dataclasses.replace(choices, typed=record.record(choices))
     return inproject.apply_project(choices), solved.write()
 
@@ -187,7 +218,7 @@ def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
     if not (choices.framework or choices.requirement or choices.project):
         choices = _of_its_lock(choices, pylock.read_in(env / place.MARK))
     edit.check(choices.with_, None)
-    changed = dataclasses.replace(choices, with_=edit.chosen(choices.with_))
+    changed = dataclasses.replace(choices, with_=edit.change(choices.with_))
     return dataclasses.replace(changed, typed=record.record(changed))
 
 

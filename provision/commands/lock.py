@@ -19,7 +19,7 @@ from ..errors import LockError, UsageError
 from ..lock.accept import read_old_lock, virtual_packages
 from ..lock.changes import list_differences
 from ..lock.context import get_locking, judge_request
-from ..lock.needs import MissingLibraries
+from ..lock.needs import WheelNeeds
 from ..lock.project import lock_name
 from ..lock.update import Upgrade, solve_like
 from ..model import Emit, Event, Lock, Plan, drop_event
@@ -143,7 +143,7 @@ def lock_one_target(task: LockTask, emit: Emit) -> Lock | Plan:
             old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
         return _compare_with_fresh(emit, new_lock, old_lock, output, _describe_next_step(choices, output))
     way.write_lock(output, new_lock, virtual_packages(context))
-    MissingLibraries(emit, new_lock, choices, context.sources).warn()
+    WheelNeeds(emit, new_lock, choices, context.sources).warn()
     warn_of_host_compiler(emit, new_lock.plan, choices)
     for text in disagreements_of(new_lock, context.profiles):
         emit(Event(kind="warning", stage="lock", text=text))

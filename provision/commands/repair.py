@@ -125,7 +125,7 @@ def _as_created(env: Path, choices: Choices) -> Choices:
 
 
 def _repaired(job: BuildJob, check: Check) -> RepairResult:
-    from .build import BuildStep, build_environment
+    from .build import build_environment
 
     job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
     done, verdict = repairs.find_work(job.lock, check(job.env, ())), None
@@ -134,9 +134,7 @@ def _repaired(job: BuildJob, check: Check) -> RepairResult:
         _check_python(job.env, job.lock)
         rounds = _Rounds(job, check, done)
         # A restored environment is kept even if its proof fails: it is closer to the proved one than before.
-        verdict = build_environment(
-            job, BuildStep(do=rounds.run, copied=True, packages=done.packages, stays=True)
-        )
+        verdict = build_environment(job, rounds.run, copied=True, packages=done.packages, stays=True)
         done = rounds.done
     return RepairResult(
         packages=done.restored,

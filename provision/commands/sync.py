@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..errors import UsageError
 from ..model import CreateResult, Emit, Plan, drop_event
-from .create import create
-from .create_options import CreateOptions
+from .create import CreateOptions, create
 
 SyncOptions = CreateOptions
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -230,16 +229,6 @@ def suggest_options(words: Sequence[str]) -> str | None:
     """Return --framework options for the frameworks in some words, or None."""
     meant_frameworks = [meant for word in words if (meant := find_framework(word))]
     return " ".join(f"--framework {shlex.quote(meant)}" for meant in meant_frameworks) or None
-
-
-def refuse_framework_as_path(env: Path | None) -> None:
-    """Raise UsageError if the path of a new environment is the name of a framework."""
-    word = "" if env is None else str(env)
-    if (meant := find_framework(word)) and not os.path.lexists(word):
-        raise UsageError(
-            f"{word} is a framework; ENV is the path of an environment",
-            hint=f"gpuenv create --framework {shlex.quote(meant)}; for a folder of that name: gpuenv create ./{word}",
-        )
 
 
 NOT_SHARED = ("target",)

@@ -18,6 +18,7 @@ from ..errors import BuildError, DataError, GpuenvError
 from ..model import Check, Emit, Event, Lock, as_plain
 from ..requirements.nodes import MAX_BYTES
 from ..system import trust
+from ..system.redaction import redact_value
 from . import project as inproject, rows
 from .file import PYPROJECT, YAML_NAMES
 from .options import Choices
@@ -191,6 +192,23 @@ def record(choices: Choices) -> dict[str, Any]:
             continue
         kept[field.name] = _mapped(field.name, value, _absolute)
     return kept
+
+
+def make_record(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
+    """Return what two runs of `create` must have in common, as `request.json` keeps it.
+
+    It contains the options, the lock if one is named, the project's files, and the options of the command
+    line.
+    """
+    plain = inproject.as_plain_options(
+        dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
+    )
+    return {
+        "choices": redact_value(json.loads(json.dumps(plain))),
+        "given": redact_value(json.loads(json.dumps(choices.typed))),
+        "lock": state.lock_digest(lock_file),
+        "files": {"names": files, "digest": inproject.digest_files(files)} if files else None,
+    }
 
 
 def is_same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

@@ -4,6 +4,11 @@ A kernel is a folder `kernels/NAME/` with a `kernel.json` in the user's data fol
 (https://docs.jupyter.org/en/latest/use/jupyter-directories.html,
 https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-specs). The metadata of gpuenv's kernels names
 their environment. Other kernels are never overwritten or removed.
+
+Jupyter starts the kernel through `gpuenv run --exec`, not through the environment's Python. Only in Jupyter's
+own environment is it known which entries of LD_LIBRARY_PATH override the environment's libraries. With
+`--exec` gpuenv becomes the kernel, so Jupyter's interrupt and termination signals reach it directly. If the
+server is killed, ipykernel sees through JPY_PARENT_PID that its parent is gone, and frees the GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +32,9 @@ PACKAGE = "ipykernel"
 _OURS = "gpuenv"
 _TAKEN = re.compile(r"python\d*")  # names that Jupyter uses for its own Python
 _PLAIN_NAMES = (".venv", "venv", ".env", "env")
+# `python -m provision` without the current folder on the module path: gpuenv must not import a file named
+# json.py beside a notebook.
+_BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main()"
 
 
 def folder(environ: Mapping[str, str]) -> Path:
@@ -50,23 +58,36 @@ def named(packages: Iterable[str]) -> bool:
     return any(re.match(rf"{PACKAGE}\b(?!-)", text.strip(), re.IGNORECASE) for text in packages)
 
 
-def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:
+def register(env: Path, python: str, made_of: str) -> str:
     """Register a kernel that runs the environment's Python, and return its name.
 
-    `made_of` follows the name in the display name ("torch 2.14.1"). `start` is a command that starts a program inside
-    an environment. Raises BuildError, and UsageError for an environment without ipykernel.
+    `made_of` follows the name in the display name ("torch 2.14.1"). Raises BuildError, and UsageError for an
+    environment without ipykernel.
     """
     if not any(env.glob(f"lib*/python3*/site-packages/{PACKAGE}/__init__.py")):
         raise UsageError(
             f"{env} has no {PACKAGE}",
             hint=f"--kernel installs it when it creates an environment. For an environment from a lock, run: gpuenv lock --with {PACKAGE}",
         )
+    script = Path(sys.executable).parent / "gpuenv"  # starts this gpuenv from any folder
+    ourselves = [str(script)] if script.is_file() else [sys.executable, "-c", _BARE]
     kernels = folder(process.environ())
     spec = _read_ipykernel_spec(env)
     name = next(iter(_iterate_registered(kernels, env)), None) or _find_free_name(kernels, env)
     words = f"{_make_title(env)} ({made_of})" if made_of else _make_title(env)
     spec |= {
-        "argv": [*start, str(env), "--", python, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "argv": [
+            *ourselves,
+            "run",
+            "--exec",
+            str(env),
+            "--",
+            python,
+            "-m",
+            "ipykernel_launcher",
+            "-f",
+            "{connection_file}",
+        ],
         "display_name": words,
         "language": "python",
         "metadata": {**spec.get("metadata", {}), _OURS: {"environment": str(env)}},

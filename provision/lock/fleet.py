@@ -37,7 +37,7 @@ from ..wheels import pylock
 from .accept import read_old_lock, virtual_packages
 from .context import LOOKING, get_locking, judge_request
 from .named import read_named_packages
-from .needs import MissingLibraries
+from .needs import WheelNeeds
 from .update import Upgrade, solve_like
 from .uv_errors import first_reason, is_named
 
@@ -347,7 +347,7 @@ def _write_lock(task: PlanTask, emit: Emit) -> FleetLock:
     new_lock = solve_lock(task, emit)
     get_locking(choices).write_lock(task.path, new_lock, virtual_packages(context))
     elsewhere = dataclasses.replace(choices, planned=context.target)
-    MissingLibraries(emit, new_lock, elsewhere, context.sources).warn()
+    WheelNeeds(emit, new_lock, elsewhere, context.sources).warn()
     return FleetLock(file=str(task.path), plan=task.place, lock=new_lock)
 
 

@@ -18,13 +18,14 @@ from ..model import Emit, Event, Lock, LockedPackage, PackageSources, Satellite,
 from ..system import process
 from ..wheels.system_needs import MeasuredRows, SystemNeeds, is_compiled_wheel, needs_of, needs_of_installed
 
+_OF_NVIDIA = re.compile(r"(?:nvidia|cuda|jax-cuda\d*)-.*")
+
 
 @dataclass
-class MissingLibraries:
-    """The system libraries that wheels of a lock need and the target lacks.
+class WheelNeeds:
+    """What the wheels of a lock need: the system libraries that the target lacks, and rows that no profile has.
 
-    Each wheel is reported once, as soon as it can be read. For another machine only glibc is known. `folders`
-    contain wheels.
+    Each wheel is read once, as soon as it can be. For another machine only glibc is known. `folders` contain wheels.
     """
 
     emit: Emit
@@ -33,20 +34,20 @@ class MissingLibraries:
     sources: PackageSources
     folders: Sequence[Path] = ()
     _read: set[LockedPackage] = field(default_factory=set)
+    _measured: set[LockedPackage] = field(default_factory=set)
 
     def warn(self) -> None:
         """Warn about the wheels that are on this machine or were read before."""
-        if not self._unread():
-            return
-        self._warn(needs_of(self._unread(), self.sources, self.folders), "lock")
+        if unread := self._list_unread():
+            self._warn(needs_of(unread, self.sources, self.folders), "lock")
 
-    def warn_of_installed(self, prefix: Path) -> None:
-        """Warn about the wheels that are installed so far."""
-        if not self._unread():
-            return
-        self._warn(needs_of_installed(self._unread(), prefix, self.sources), "build")
+    def read_installed(self, prefix: Path) -> None:
+        """Warn about the wheels that are installed so far, and measure those that have no row."""
+        if unread := self._list_unread():
+            self._warn(needs_of_installed(unread, prefix, self.sources), "build")
+        self._measure(prefix)
 
-    def _unread(self) -> list[LockedPackage]:
+    def _list_unread(self) -> list[LockedPackage]:
         """Return the packages to read. A conda lock has none, because conda packages bring system libraries."""
         if any(package.is_conda for package in self.lock.packages):
             return []
@@ -60,6 +61,40 @@ class MissingLibraries:
             *_of_glibc(needs, self.lock), *(() if elsewhere else _of_this_system(needs, choices))
         ):  # fmt: skip
             self.emit(Event(kind="warning", stage=stage, text=text))
+
+    def _measure(self, prefix: Path) -> None:
+        """Measure installed wheels with code for CUDA or a framework that have no row, and keep the rows."""
+        from ..profiles.measure.satellites import InstalledWheel
+
+        kept, plan = MeasuredRows(options.get_cache_dir(self.choices)), self.lock.plan
+        ours = {b.framework for b in plan.builds}
+        ours |= {canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements}
+        for package in self.lock.packages:
+            if package in self._measured or package.sha256 in kept or not is_compiled_wheel(package):
+                continue
+            if package.name in ours or _OF_NVIDIA.fullmatch(package.name):
+                continue
+            one = find_distribution(find_sites(prefix), normalize_name(package.name))
+            if one is None or not (one.folder / "RECORD").is_file():
+                continue  # it is not installed yet
+            self._measured.add(package)
+            wheel = InstalledWheel(
+                package.name, package.version, one.folder, plan.platform, plan.python or ""
+            )
+            if not wheel.needs_measuring():
+                kept.keep(str(package.sha256), [])  # so that its libraries are not read again
+            elif not self._has_row(package):
+                text = f"measuring which libraries {package.name} {package.version} needs"
+                self.emit(Event(kind="start", stage="build", text=text))
+                kept.keep(str(package.sha256), wheel.rows())
+
+    def _has_row(self, package: LockedPackage) -> bool:
+        """Return whether the profiles have a row of this minor version."""
+        return any(
+            row.package == package.name and row.platform == self.lock.plan.platform
+            and _series(row.version) == _series(package.version)
+            for row in rows.load_all(self.choices).satellites
+        )  # fmt: skip
 
 
 def _of_glibc(needs: dict[LockedPackage, SystemNeeds], lock: Lock) -> list[str]:
@@ -99,61 +134,6 @@ def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -
     return [f"{what}, which this system does not have. {fix}"]
 
 
-_OF_NVIDIA = re.compile(r"(?:nvidia|cuda|jax-cuda\d*)-.*")
-
-
-@dataclass
-class Measuring:
-    """The measurement of a lock's wheels while they are installed, each once."""
-
-    emit: Emit
-    lock: Lock
-    choices: Choices
-    _seen: set[LockedPackage] = field(default_factory=set)
-
-    def measure(self, prefix: Path) -> None:
-        """Measure the wheels installed so far that have no row."""
-        kept = MeasuredRows(options.get_cache_dir(self.choices))
-        infos = {}
-        for package in self.lock.packages:
-            if package not in self._seen and package.sha256 not in kept and self._counts(package):
-                infos[package] = _info(package, prefix)
-        folders = {package: info for package, info in infos.items() if info}
-        self._seen |= folders.keys()
-        if folders:
-            self._keep(folders, kept)
-
-    def _keep(self, folders: dict[LockedPackage, Path], kept: MeasuredRows) -> None:
-        from ..profiles.measure.satellites import InstalledWheel
-
-        plan = self.lock.plan
-        for package, info in folders.items():
-            wheel = InstalledWheel(package.name, package.version, info, plan.platform, plan.python or "")
-            if not wheel.needs_measuring():
-                kept.keep(str(package.sha256), [])  # so that its libraries are not read again
-            elif not self._has_row(package):
-                text = f"measuring which libraries {package.name} {package.version} needs"
-                self.emit(Event(kind="start", stage="build", text=text))
-                kept.keep(str(package.sha256), wheel.rows())
-
-    def _counts(self, package: LockedPackage) -> bool:
-        """Return whether a package is a compiled wheel that is not part of a framework's build or of CUDA."""
-        planned = {b.framework for b in self.lock.plan.builds}
-        planned |= {
-            canonicalize_name(Requirement(r).name) for b in self.lock.plan.builds for r in b.requirements
-        }
-        theirs = package.name in planned or _OF_NVIDIA.fullmatch(package.name)
-        return is_compiled_wheel(package) and not theirs
-
-    def _has_row(self, package: LockedPackage) -> bool:
-        """Return whether the profiles have a row of this minor version."""
-        return any(
-            row.package == package.name and row.platform == self.lock.plan.platform
-            and _series(row.version) == _series(package.version)
-            for row in rows.load_all(self.choices).satellites
-        )  # fmt: skip
-
-
 def measured_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
     """Return the rows of a lock's wheels that were measured on this machine."""
     kept = MeasuredRows(options.get_cache_dir(choices))
@@ -163,9 +143,3 @@ def measured_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
 
 def _series(version: str) -> list[str]:
     return version.partition("+")[0].split(".")[:2]
-
-
-def _info(package: LockedPackage, prefix: Path) -> Path | None:
-    """Return the dist-info folder of a package, or None if it is not installed yet."""
-    one = find_distribution(find_sites(prefix), normalize_name(package.name))
-    return one.folder if one and (one.folder / "RECORD").is_file() else None

@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..config import project as inproject, record, rows
 from ..config.options import Choices
 from ..config.project import find_project_folder
 from ..config.sources import is_current
+from ..environment import place, state
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
+from ..wheels import pylock
 from .accept import accept_lock, check_lock, read_lock, virtual_packages
 from .changes import list_differences
-from .context import apply_lock, explain_unfit, get_locking, judge_request, read_same_stack_request
+from .context import apply_lock, explain_unfit, get_locking, is_kept, judge_request, read_same_stack_request
+from .formats import locking
 from .update import solve_like
-
-Write = Callable[[Lock], None]
 
 
 def solve_or_read_lock(
@@ -126,7 +128,7 @@ def list_watched_files(choices: Choices, context: RequestContext) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class SolvedRequest:
-    """A solved lock that is not written yet, because the project's file must be written first.
+    """A solved lock that is not written to `path` yet, because the project's file must be written first.
 
     `project_lock` is the existing lock.
     """
@@ -134,7 +136,7 @@ class SolvedRequest:
     lock: Lock
     choices: Choices
     context: RequestContext
-    put: Write
+    path: Path
     project_lock: Lock | None = None
 
     def write(self) -> Lock:
@@ -142,7 +144,7 @@ class SolvedRequest:
         now = inproject.apply_project(self.choices)
         digest = inproject.digest_inputs(now, inproject.list_files(now, self.context.demands))
         digested = dataclasses.replace(self.lock, inputs=digest)
-        self.put(digested)
+        get_locking(now).write_lock(self.path, digested, virtual_packages(self.context))
         return digested
 
 
@@ -159,8 +161,7 @@ def with_packages(
     `change` describes the change in errors. Raises LockError, ResolveError.
     """
     of_env = inproject.apply_project(env_choices)
-    way = get_locking(of_env)
-    way.require()
+    get_locking(of_env).require()
     project_lock = _held(of_env)
     env_lock = env_lock if env_lock and env_lock.manager == of_env.manager else None
     before = _for_all(env_choices, project_lock)
@@ -170,12 +171,11 @@ def with_packages(
     plan, new_lock = solve_like(context, now, emit, project_lock or env_lock)
     if new_lock is None:
         raise ResolveError(f"{change} no build fits", hint=plan.hint)
-    path, virtual = find_project_folder() / lock_name(now), virtual_packages(context)
     return SolvedRequest(
         lock=new_lock,
         choices=before,
         context=context,
-        put=lambda new_lock: way.write_lock(path, new_lock, virtual),
+        path=find_project_folder() / lock_name(now),
         project_lock=project_lock,
     )
 
@@ -204,9 +204,85 @@ def _judged(now: Choices, lock: Lock | None, env_lock: Lock | None, emit: Emit) 
     return read_same_stack_request(now, near.plan, emit) if near else judge_request(now, emit)
 
 
-# --- lock of create ------------------------------------------------------------------------------
-
-
 def lock_name(choices: Choices) -> str:
     """Return the name of the project's lock file, or of that of the named target."""
     return make_lock_name(choices.manager, choices.target_name)
+
+
+# --- the lock that `create` installs ---------------------------------------------------------------
+
+
+def find_lock_to_install(
+    env: Path,
+    choices: Choices,
+    emit: Emit,
+    file: Path | None,
+    *,
+    locked: bool,
+    frozen: bool,
+    recreate: bool,
+    allow_md5: bool,
+) -> Lock | None:
+    """Return the lock of `file` (--lock, --bundle), otherwise the project's (--locked, --frozen).
+
+    Without these options return the lock inside the environment if nothing else names its contents, otherwise None: packages
+    must be solved. Raises LockError.
+    """
+    if not (file or locked or frozen):
+        # It is compared with what is there. It is installed only if it counts.
+        named = (
+            choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
+        )  # fmt: skip
+        own = not any(named) and place.is_undisturbed(env) and place.made_by_gpuenv(env)
+        return pylock.read_in(env / place.MARK) if own and (not recreate or state.is_vouched(env)) else None
+    path = file or find_project_folder() / lock_name(choices)
+    if not file and not path.exists():
+        hint = "write it: gpuenv lock"
+        env_lock = env / place.MARK / make_lock_name(choices.manager)
+        if env_lock.exists() and state.is_vouched(env):
+            hint += f"; or install the environment's own: --lock {env_lock}"
+        option = "--locked" if locked else "--frozen"
+        raise LockError(
+            f"{path.name} is missing in {path.parent}, and {option} installs from this lock file", hint=hint
+        )
+    lock = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed on this machine
+    locking(choices.manager).check_hashes(lock, str(path), allow_md5=allow_md5)
+    if locked and not file:
+        _refuse_stale(path, lock, choices, emit)
+    return lock
+
+
+def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
+    """Raise LockError if a lock is older than the project's requirements.
+
+    Equal digests need no solve. Otherwise a lock for the same target is solved and compared.
+    """
+    if not (choices.config or choices.requirement or choices.project):
+        return
+    demands = inproject.read_requirements(choices, rows.load_all(choices), lock.plan.target)
+    files = inproject.list_files(choices, demands)
+    options = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
+    fits = all(is_kept(lock.plan, option, value) for option, value in options.items())
+    if is_current(choices, lock) and fits and inproject.is_same_inputs(lock.inputs, choices, files):
+        return
+    note = f"{path.name} is for other requirements: comparing it with the current ones"
+    emit(Event(kind="note", stage="lock", text=note))
+    hint = "update it: gpuenv lock; or install it unchecked: --frozen"
+    try:
+        plan, fresh = solve_like(judge_request(apply_lock(choices, lock), emit), choices, emit, lock)
+    except LockError as error:
+        failure: tuple[str, str | None] = error.message, error.log
+        fresh = None
+    else:
+        failure = f"no build fits: {plan.hint or 'see gpuenv resolve --explain'}", None
+    if fresh is None:
+        raise LockError(
+            f"{path} cannot be compared with the current requirements: {failure[0]}",
+            log=failure[1],
+            hint=hint,
+        )
+    if drift := list_differences(lock, fresh):
+        raise LockError(
+            f"{path} is out of date ({len(drift)} package{'s differ' if len(drift) > 1 else ' differs'})",
+            log="\n".join(drift), hint=hint,
+        )  # fmt: skip

@@ -265,7 +265,7 @@ def test_a_shell_does_not_wait_for_the_stages(made):
         assert not imported & {
             "provision.verify",
             "provision.conda",
-            "provision.commands.create_steps",
+            "provision.commands.build",
             "provision.bundle",
         }
 

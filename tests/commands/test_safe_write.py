@@ -305,12 +305,12 @@ def test_a_kernel_is_not_written_through_a_link(tmp_path, outside, monkeypatch):
     env = tmp_path / "env"
     (env / "lib/python3.11/site-packages/ipykernel").mkdir(parents=True)
     (env / "lib/python3.11/site-packages/ipykernel/__init__.py").touch()
-    name = kernel.register(env, "python", "", ["gpuenv", "run"])
+    name = kernel.register(env, "python", "")
     place = tmp_path / "jupyter" / "kernels" / name
     (place / "kernel.json").rename(outside / "kernel.json")
     (place / "kernel.json").symlink_to(outside / "kernel.json")
     before = (outside / "kernel.json").read_text()
     with pytest.raises(BuildError, match="is a link to a path outside"):
-        kernel.register(env, "another", "", ["gpuenv", "run"])
+        kernel.register(env, "another", "")
     assert (outside / "kernel.json").read_text() == before
     (outside / "kernel.json").unlink()

@@ -230,7 +230,7 @@ HEAVY = ("conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", "urllib.reques
             "import provision.commands.resolve",
             ("provision.conda", "provision.verify", *HEAVY[:-2]),
         ),
-        ("import provision.commands.create_steps", ("rich", "conda_lock", "rattler")),
+        ("import provision.commands.build", ("rich", "conda_lock", "rattler")),
     ],
 )
 def test_heavy_libraries_wait_until_they_are_needed(line, absent):
