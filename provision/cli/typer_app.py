@@ -227,7 +227,8 @@ def _read_types(owner: type) -> dict[str, Any]:
     """Return the types of a dataclass's own options. Types of other fields may not be imported."""
     fields = [field for kind, field, _ in declare.iterate_options(owner) if kind is owner]
     wanted = type(owner.__name__, (), {"__annotations__": {field.name: field.type for field in fields}})
-    return get_type_hints(wanted, vars(sys.modules[owner.__module__]))
+    known = {k: v for kind in reversed(owner.__mro__) for k, v in vars(sys.modules[kind.__module__]).items()}
+    return get_type_hints(wanted, known)  # an option that is inherited has the types of its own module
 
 
 def _make_completion(name: str) -> Callable[[str], Any]:

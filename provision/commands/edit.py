@@ -59,8 +59,15 @@ class PackageEdit:
         else:
             drop_packages(file, self.drop)
 
-    def check(self, have: Sequence[str], file: Path | None) -> None:
-        """Raise UsageError for a package to drop that is not named: other packages or files require it."""
+    def check(self, have: Sequence[str], file: Path | None, emit: Emit) -> None:
+        """Note each bound that is replaced by another one. Raise UsageError for a package to drop that is not named: other
+        packages or files require it."""
+        bounds = {parse_package_name(text): text for text in have if Requirement(text).specifier}
+        for text in (text for text in self.add if Requirement(text).specifier):
+            old = bounds.get(parse_package_name(text), text)
+            if Requirement(old).specifier != Requirement(text).specifier:
+                home = f" in {file.name}" if file else ""
+                emit(Event(kind="note", stage="lock", text=f"{text} replaces {old}{home}"))
         known = [parse_package_name(text) for text in have]
         for name in self.drop:
             if name not in known:
@@ -110,7 +117,7 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
         place.recover(path)
         choices = _as_made(path, options.choices)
         if file is None:
-            return _change(emit, path, _remembered(choices, path, edit), options)
+            return _change(emit, path, _remembered(emit, choices, path, edit), options)
         with _restored_unless_changed(kept, emit) as done:
             choices, lock = _in_project(emit, choices, file, edit, path)
             if place.made_by_gpuenv(path):
@@ -164,11 +171,11 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
     if file is None:
         from . import build
 
-        job = build.prepare(emit, path, _remembered(choices, path, edit), None, env_lock)
+        job = build.prepare(emit, path, _remembered(emit, choices, path, edit), None, env_lock)
         if isinstance(job, CreateResult):
             raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
         return changes.preview_lock(command, path, env_lock, job.lock)
-    edit.check(inproject.apply_project(choices).with_, file)
+    edit.check(inproject.apply_project(choices).with_, file, emit)
     solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
     lock_file = find_project_folder() / lock_name(inproject.apply_project(solved.choices))
     return changes.preview_lock(
@@ -196,7 +203,7 @@ def _in_project(
     from ..lock import project
 
     env_lock = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
-    edit.check(inproject.apply_project(choices).with_, file)
+    edit.check(inproject.apply_project(choices).with_, file, emit)
     solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
     near = solved.project_lock or env_lock
     if near:
@@ -207,7 +214,7 @@ def _in_project(
     return inproject.apply_project(choices), solved.write()
 
 
-def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
+def _remembered(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> Choices:
     """Return the recorded options of the environment, with the change. Raises UsageError if there is no
     environment."""
     if not place.made_by_gpuenv(env):
@@ -217,7 +224,7 @@ def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
         )
     if not (choices.framework or choices.requirement or choices.project):
         choices = _of_its_lock(choices, pylock.read_in(env / place.MARK))
-    edit.check(choices.with_, None)
+    edit.check(choices.with_, None, emit)
     changed = dataclasses.replace(choices, with_=edit.change(choices.with_))
     return dataclasses.replace(changed, typed=record.record(changed))
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
-
-from ..config import project as inproject
+from ..config import project
 from ..config.env import note_project
-from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets
-from ..config.project import apply_project, find_project_folder
+from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets, suggest_options
 from ..errors import LockError, UsageError
 from ..lock.accept import read_old_lock, virtual_packages
 from ..lock.changes import list_differences
@@ -22,14 +17,11 @@ from ..lock.context import get_locking, judge_request
 from ..lock.needs import WheelNeeds
 from ..lock.project import lock_name
 from ..lock.update import Upgrade, solve_like
-from ..model import Emit, Event, Lock, Plan, drop_event
+from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, normalize_name
 from ..model.declare import argument, group, option
 from ..resolve.extras import disagreements_of
 from ..system.files import is_stdout, refuse_to_replace
 from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
-
-if TYPE_CHECKING:
-    from ..model import FleetLocks, Lock, Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,36 +52,54 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
 
     For several targets write one lock for each of the fewest plans.
     """
-    one = apply_single_target(options.choices, options.targets)
-    if one is None:
+    choices = apply_single_target(options.choices, options.targets)
+    if choices is None:
         return _lock_fleet(options, emit)
     if options.packages and not options.upgrade:
-        raise _make_argument_error(options.packages)
-    choices = apply_project(one)
-
-    task = LockTask(
-        choices=choices, output=options.output, check=options.check, force=options.force,
-        upgrade=options.upgrade, packages=options.packages,
-    )  # fmt: skip
-    return lock_one_target(task, emit)
-
-
-def _make_argument_error(packages: Sequence[str]) -> UsageError:
-    from ..config.options import suggest_options
-
-    options_meant = suggest_options(packages)
-    hint = (
-        f"gpuenv lock {options_meant}"
-        if options_meant
-        else "to upgrade one package: gpuenv lock --upgrade PKG"
-    )
-    return UsageError(f"unexpected argument {packages[0]!r}", hint=hint)
+        meant = suggest_options(options.packages)
+        hint = f"gpuenv lock {meant}" if meant else "to upgrade one package: gpuenv lock --upgrade PKG"
+        raise UsageError(f"unexpected argument {options.packages[0]!r}", hint=hint)
+    choices = project.apply_project(choices)
+    locks = get_locking(choices)
+    locks.require()
+    note_project(emit)
+    folder, name = project.find_project_folder(), lock_name(choices)
+    output = options.output or (Path(name) if folder == Path.cwd() else folder / name)
+    if not options.check:
+        refuse_to_replace(output, force=options.force)
+    context = judge_request(choices, emit)
+    if warning := explain_cpu_choice(context, choices):
+        emit(Event(kind="warning", stage="resolve", text=warning))
+    old_lock = read_old_lock(output, choices, context.target.platform, strict=options.check)
+    names = tuple(map(normalize_name, options.packages))
+    upgrade = Upgrade(all=options.upgrade and not names, names=names)
+    plan, new_lock = solve_like(context, choices, emit, old_lock, upgrade)
+    if new_lock is None:
+        return plan
+    files = project.list_files(choices, context.demands)
+    new_lock = dataclasses.replace(new_lock, inputs=project.digest_inputs(choices, files))
+    step = Event(kind="next", stage="lock", text=_describe_next_step(choices, output))
+    if options.check and old_lock:
+        if project.is_same_inputs(old_lock.inputs, choices, files):
+            old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
+        _refuse_stale(output, old_lock, new_lock)
+        builds = [f"{b.framework} {b.version}" for b in old_lock.plan.builds]
+        content = ", ".join([*builds, f"{len(old_lock.packages)} packages"])
+        emit(Event(kind="summary", stage="lock", text=f"{output} is up to date ({content})"))
+        emit(step)
+        return old_lock
+    locks.write_lock(output, new_lock, virtual_packages(context))
+    WheelNeeds(emit, new_lock, choices, context.sources).warn()
+    warn_of_host_compiler(emit, new_lock.plan, choices)
+    for text in disagreements_of(new_lock, context.profiles):
+        emit(Event(kind="warning", stage="lock", text=text))
+    emit(step)
+    # The note is on this machine, so it is not in the file.
+    return dataclasses.replace(new_lock, plan=add_notes(new_lock.plan, context, choices))
 
 
 def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
-    from ..config.env import note_project
     from ..lock.fleet import lock_targets
-    from ..lock.update import Upgrade
 
     note_project(emit)
     for name, value in (
@@ -106,56 +116,20 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
     return lock_targets(options.targets, options.choices, emit, upgrade, force=options.force)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockTask:
-    """What to lock, and where. `choices` include those of the project. With `check` nothing is written."""
-
-    choices: Choices
-    output: Path | None
-    check: bool
-    force: bool
-    upgrade: bool
-    packages: Sequence[str]
-
-
-def lock_one_target(task: LockTask, emit: Emit) -> Lock | Plan:
-    """Write the lock, or check it. Return the plan if no build fits."""
-    names = tuple(str(canonicalize_name(n)) for n in task.packages)
-    upgrade = Upgrade(all=task.upgrade and not names, names=names)
-    choices = task.choices
-    way = get_locking(choices)
-    way.require()
-    note_project(emit)
-    output = task.output or _project_lock(choices)
-    if not task.check:
-        refuse_to_replace(output, force=task.force)
-    context = judge_request(choices, emit)
-    if warning := explain_cpu_choice(context, choices):
-        emit(Event(kind="warning", stage="resolve", text=warning))
-    old_lock = read_old_lock(output, choices, context.target.platform, strict=task.check)
-    plan, new_lock = solve_like(context, choices, emit, old_lock, upgrade)
-    if new_lock is None:
-        return plan
-    files = inproject.list_files(choices, context.demands)
-    new_lock = dataclasses.replace(new_lock, inputs=inproject.digest_inputs(choices, files))
-    if task.check and old_lock:
-        if inproject.is_same_inputs(old_lock.inputs, choices, files):
-            old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
-        return _compare_with_fresh(emit, new_lock, old_lock, output, _describe_next_step(choices, output))
-    way.write_lock(output, new_lock, virtual_packages(context))
-    WheelNeeds(emit, new_lock, choices, context.sources).warn()
-    warn_of_host_compiler(emit, new_lock.plan, choices)
-    for text in disagreements_of(new_lock, context.profiles):
-        emit(Event(kind="warning", stage="lock", text=text))
-    emit(Event(kind="next", stage="lock", text=_describe_next_step(choices, output)))
-    # The note is on this machine, so it is not in the file.
-    return dataclasses.replace(new_lock, plan=add_notes(new_lock.plan, context, choices))
-
-
-def _project_lock(choices: Choices) -> Path:
-    """Return the path of the project's lock file, relative where the project is this folder."""
-    folder = find_project_folder()
-    return Path(lock_name(choices)) if folder == Path.cwd() else folder / lock_name(choices)
+def _refuse_stale(path: Path, lock: Lock, fresh: Lock) -> None:
+    """Raise LockError with the differences of a lock from a new one."""
+    drift = list_differences(lock, fresh)
+    if drift:
+        why = f"{len(drift)} package{'' if len(drift) == 1 else 's'} would change"
+    elif lock.exclude_newer != fresh.exclude_newer:
+        why = "it was made with another --exclude-newer; the packages are the same"
+    elif lock.inputs and fresh.inputs and lock.inputs != fresh.inputs:
+        why = "the project's requirements changed; the packages are the same"
+    else:
+        return
+    raise LockError(
+        f"{path} is out of date: {why}", log="\n".join(drift) or None, hint="update it: gpuenv lock"
+    )
 
 
 def _describe_next_step(choices: Choices, output: Path) -> str:
@@ -166,31 +140,3 @@ def _describe_next_step(choices: Choices, output: Path) -> str:
     is_project_lock = output.name == lock_name(choices)
     which = f"--locked{manager}" if is_project_lock else f"--lock {shlex.quote(str(output))}"
     return f"gpuenv create {which}{named}  # installs exactly {output.name}"
-
-
-def _compare_with_fresh(emit: Emit, fresh: Lock, lock: Lock, path: Path, step: str) -> Lock:
-    """Report that the lock is up to date, or raise LockError with the differences from a new one."""
-    if drift := list_differences(lock, fresh):
-        raise LockError(
-            f"{path} is out of date: {_count(len(drift), 'package')} would change",
-            log="\n".join(drift), hint="update it: gpuenv lock",
-        )  # fmt: skip
-    if lock.exclude_newer != fresh.exclude_newer:
-        raise LockError(
-            f"{path} is out of date: it was made with another --exclude-newer; the packages are the same",
-            hint="update it: gpuenv lock",
-        )
-    if lock.inputs and fresh.inputs and lock.inputs != fresh.inputs:
-        raise LockError(
-            f"{path} is out of date: the project's requirements changed; the packages are the same",
-            hint="update it: gpuenv lock",
-        )
-    builds = [f"{b.framework} {b.version}" for b in lock.plan.builds]
-    content = ", ".join([*builds, f"{len(lock.packages)} packages"])
-    emit(Event(kind="summary", stage="lock", text=f"{path} is up to date ({content})"))
-    emit(Event(kind="next", stage="lock", text=step))
-    return lock
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
