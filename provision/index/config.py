@@ -1,4 +1,11 @@
-"""Reads the configuration of pip and uv: their files, their variables and the default index."""
+"""Reads the configuration of uv (uv.toml, UV_*) and of pip (pip.conf, PIP_*), and tells the PyTorch index from others.
+
+uv itself never searches for a configuration, because it would find the files of the current folder and its parents.
+Only the settings listed here apply. File names and precedence are those of uv's documentation, "Configuration files":
+the environment, then the user's file, then the system's. UV_CONFIG_FILE replaces both files, and UV_NO_CONFIG ignores
+them. pip's are those of its documentation, "Configuration": global, user, site, and the file that PIP_CONFIG_FILE
+names, followed by the environment. In each, [global] is before [install].
+"""
 
 from __future__ import annotations
 
@@ -188,6 +195,8 @@ def _resolve_place(place: str, folder: Path) -> str:
     return place if "://" in place else str(folder / place)
 
 
+# --- pip -------------------------------------------------------------------------------------------
+
 _KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy", "no-index", "timeout",
          "default-timeout")  # fmt: skip
 
@@ -281,6 +290,10 @@ def own_cache(sources: PackageSources) -> Path:
     return trust.settle_cache(Path(sources.cache_dir or platformdirs.user_cache_dir("gpuenv")))
 
 
+# --- the PyTorch index -----------------------------------------------------------------------------
+
+# A plan that takes torch from this index takes all of its packages from it, and no others. They have code compiled
+# against exactly that torch. Releases of the same number on other indexes do not.
 # Wheels are below /whl and, for one build, below its local label: /whl/cu128, /whl/cpu, /whl/nightly/cu130.
 _PLACE = re.compile(r"(/whl(?:/nightly)?)(?:/(?:cu\d+|cpu|xpu|rocm[\d.]+))?/?$")
 

@@ -43,6 +43,15 @@ PASSING = frozenset({408, 429, 500, 502, 503, 504})
 """The error statuses that may be temporary."""
 
 
+MOST = 256 << 20
+"""The most bytes of one body. The largest page of a package index has some 50 MB. Wheels are read in parts."""
+LONGEST = 600.0
+"""The most seconds for one body, also if its bytes come steadily."""
+PATIENCE = 60.0
+"""The longest wait in seconds that a server may request. For a longer one the user decides."""
+_PIECE = 1 << 20
+_DIGITS = 15
+"""The most digits of a valid number of bytes or seconds."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -120,7 +129,7 @@ class Http:
             return
         request = _request(url, {"Range": f"bytes={start}-"} if start else {})
         with self._open(request) as answer:
-            first, total = 0, number(answer.headers, "Content-Length")
+            first, total = 0, _read_size(answer.headers, "Content-Length")
             if answer.status == 206:
                 first, _, total = parse_content_range(answer.headers.get("Content-Range"))
             yield Stream(first, total, answer)
@@ -174,23 +183,23 @@ class Http:
             try:
                 with self._open(request) as answer:
                     headers = {k.lower(): v for k, v in answer.headers.items()}
-                    number(answer.headers, "Content-Length")
+                    _read_size(answer.headers, "Content-Length")
                     # A server without range support would send gigabytes: the status is enough.
                     whole = answer.status == 200 and request.has_header("Range")
                     empty = whole or request.get_method() == "HEAD"
-                    content = b"" if empty else body(answer, most)
+                    content = b"" if empty else _read_body(answer, most)
                     return Response(answer.status, headers, content, answer.url)
             except urllib.error.HTTPError as e:
                 e.close()
                 if missing_ok and e.code in (403, 404, 410):
                     return None
-                wait = pause(e.headers, self._tries - 1 - left)
+                wait = _find_pause(e.headers, self._tries - 1 - left)
                 if e.code not in PASSING or not left or wait is None:
                     raise read_error(url, e) from None
             except (OSError, http.client.HTTPException, EOFError) as e:
                 if not left or is_permanent(e):
                     raise read_error(url, e) from None
-                wait = pause(None, self._tries - 1 - left)
+                wait = _find_pause(None, self._tries - 1 - left)
             time.sleep(wait or 0.0)
         raise AssertionError("internal error: the last retry neither returned nor raised")
 
@@ -199,7 +208,7 @@ class Http:
 
         def size(url: str) -> int | None:
             answer = self.get(url, head=True, missing_ok=True)
-            return number(answer.headers, "content-length") if answer else None
+            return _read_size(answer.headers, "content-length") if answer else None
 
         wanted = list(dict.fromkeys(urls))
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -286,6 +295,56 @@ def _read_local(
         "content-range": f"bytes {start}-{start + len(content) - 1}/{total}",
     }
     return Response(206 if span else 200, headers, content, url)
+
+
+# --- responses ---------------------------------------------------------------------------------------
+
+
+def _read_size(headers: Mapping[str, Any] | Message, name: str) -> int | None:
+    """Return a header's count of bytes, or None if it is missing. Raises AnswerError for an invalid one."""
+    text = headers.get(name)
+    if text is None:
+        return None
+    digits = str(text).strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
+        raise AnswerError(f"the {name} header of the response is not a size: {clean_line(digits, 40)!r}")
+    return int(digits)
+
+
+def _read_body(answer: http.client.HTTPResponse, most: int = MOST) -> bytes:
+    """Read a complete body of at most `most` bytes.
+
+    Raises OSError if it ends too early, and AnswerError if it is larger or takes longer than LONGEST.
+    """
+    expected = _read_size(answer.headers, "Content-Length")
+    if expected is not None and expected > most:
+        raise AnswerError(f"the response has {expected} bytes, expected at most {most}")
+    pieces, size, until = [], 0, time.monotonic() + LONGEST
+    # `read1` returns the available bytes, so that the deadline is checked even if bytes come one by one.
+    while size != expected and (piece := answer.read1(_PIECE)):
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            raise AnswerError(f"the response has more than {most} bytes")
+        if time.monotonic() > until:
+            raise AnswerError(f"the response was not complete after {LONGEST:.0f} s")
+    if expected is not None and size < expected:
+        raise OSError(f"the response ended after {size} of {expected} bytes")
+    return b"".join(pieces)
+
+
+def _find_pause(headers: Message | None, tried: int) -> float | None:
+    """Return the seconds before the next try: those of `Retry-After`, else 0.5, 1, 2, ...
+
+    Returns None if the server requests more than PATIENCE. An invalid header is ignored.
+    """
+    wanted = read_retry_after(headers) if headers else None
+    if wanted is None:
+        return float(0.5 * 2**tried)
+    return wanted if wanted <= PATIENCE else None
+
+
+# --- connections -------------------------------------------------------------------------------------
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -394,61 +453,6 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(functools.partial(_bounded, http.client.HTTPSConnection), req, context=self._own)
-
-
-MOST = 256 << 20
-"""The most bytes of one body. The largest page of a package index has some 50 MB. Wheels are read in parts."""
-LONGEST = 600.0
-"""The most seconds for one body, also if its bytes come steadily."""
-PATIENCE = 60.0
-"""The longest wait in seconds that a server may request. For a longer one the user decides."""
-_PIECE = 1 << 20
-_DIGITS = 15
-"""The most digits of a valid number of bytes or seconds."""
-
-
-def number(headers: Mapping[str, Any] | Message, name: str) -> int | None:
-    """Return a header's count of bytes, or None if it is missing. Raises AnswerError for an invalid one."""
-    text = headers.get(name)
-    if text is None:
-        return None
-    digits = str(text).strip()
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
-        raise AnswerError(f"the {name} header of the response is not a size: {clean_line(digits, 40)!r}")
-    return int(digits)
-
-
-def body(answer: http.client.HTTPResponse, most: int = MOST) -> bytes:
-    """Read a complete body of at most `most` bytes.
-
-    Raises OSError if it ends too early, and AnswerError if it is larger or takes longer than LONGEST.
-    """
-    expected = number(answer.headers, "Content-Length")
-    if expected is not None and expected > most:
-        raise AnswerError(f"the response has {expected} bytes, expected at most {most}")
-    pieces, size, until = [], 0, time.monotonic() + LONGEST
-    # `read1` returns the available bytes, so that the deadline is checked even if bytes come one by one.
-    while size != expected and (piece := answer.read1(_PIECE)):
-        pieces.append(piece)
-        size += len(piece)
-        if size > most:
-            raise AnswerError(f"the response has more than {most} bytes")
-        if time.monotonic() > until:
-            raise AnswerError(f"the response was not complete after {LONGEST:.0f} s")
-    if expected is not None and size < expected:
-        raise OSError(f"the response ended after {size} of {expected} bytes")
-    return b"".join(pieces)
-
-
-def pause(headers: Message | None, tried: int) -> float | None:
-    """Return the seconds before the next try: those of `Retry-After`, else 0.5, 1, 2, ...
-
-    Returns None if the server requests more than PATIENCE. An invalid header is ignored.
-    """
-    wanted = read_retry_after(headers) if headers else None
-    if wanted is None:
-        return float(0.5 * 2**tried)
-    return wanted if wanted <= PATIENCE else None
 
 
 # --- hosts -------------------------------------------------------------------------------------------

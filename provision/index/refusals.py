@@ -287,6 +287,9 @@ def _find_proxy(scheme: str, host: str) -> str | None:
     return proxies.get(scheme) or proxies.get("all")
 
 
+# --- logs of uv --------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UvFailure:
     """A failure of uv with its cause. `address` is the requested URL, or None if uv does not name it.

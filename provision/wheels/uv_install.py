@@ -221,6 +221,8 @@ def _replace_recorded(path: Path, data: bytes, root: Path) -> None:
 
 TIMEOUT = 4 * 3600.0  # seconds for one run of the installer
 
+# --- what uv prints ----------------------------------------------------------------------------------
+
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BAR = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})\s{1,200}-{1,200}\s{1,200}([\d.]{1,20} ?[KMGTi]{0,3}B)/([\d.]{1,20} ?[KMGTi]{0,3}B)"
@@ -337,6 +339,8 @@ def explain_failed_build(package: LockedPackage, done: process.Finished) -> Buil
         log=log,
     )  # fmt: skip
 
+
+# --- failed builds -----------------------------------------------------------------------------------
 
 _WHAT = re.compile(r"(?m)^error: Failed to (?:\w+ and )?build `([^`]+)`")
 _CAUSE = re.compile(r"(?m)^  cause: (.+)")
