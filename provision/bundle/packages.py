@@ -135,7 +135,7 @@ class BundledPackages:
         if package.is_conda:
             return self._channel_addresses.get(package.url, [package.url])
         theirs, _ = split_pytorch((package,), self.locked.lock.plan)
-        return self._addresses.of(package, self._pytorch if theirs else self._default)
+        return self._addresses.find(package, self._pytorch if theirs else self._default)
 
     @functools.cached_property
     def _addresses(self) -> Addresses:

@@ -235,7 +235,7 @@ class Addresses:
         self._http, self._folders, self._offline = http, folders, offline
         self._silent: set[str] = set()
 
-    def of(self, package: LockedPackage, indexes: Sequence[str]) -> Iterator[str]:
+    def find(self, package: LockedPackage, indexes: Sequence[str]) -> Iterator[str]:
         """Yield the addresses of a package, on these indexes only."""
         name = file_name_of_url(package.url)
         for path in (folder / name for folder in self._folders):

@@ -146,7 +146,7 @@ class Known:
 
     def measured(self, sha256: str | None) -> tuple[Satellite, ...]:
         """Return the rows of a wheel that was measured on this machine."""
-        return self._rows.of([sha256], self.context.target.platform)
+        return self._rows.rows(sha256, self.context.target.platform)
 
     def bounds_of(self, package: LockedPackage) -> dict[str, str]:
         """Return the bounds on frameworks that a release states, by framework. Its file is read once."""

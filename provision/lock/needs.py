@@ -138,7 +138,7 @@ def measured_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
     """Return the rows of a lock's wheels that were measured on this machine."""
     kept = MeasuredRows(options.get_cache_dir(choices))
     packages = lock.packages if lock else ()
-    return tuple(row for p in packages for row in kept.of([p.sha256], lock.plan.platform if lock else ""))
+    return tuple(row for p in packages for row in kept.rows(p.sha256, lock.plan.platform if lock else ""))
 
 
 def _series(version: str) -> list[str]:

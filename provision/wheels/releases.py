@@ -298,7 +298,7 @@ class SourceArchives:
         with make_scratch("source") as scratch:
             path = scratch / file_name(package)
             download(http, FileRequest(
-                path=path, urls=addresses.of(package, self._indexes(package.name)), shown=redact(package.url),
+                path=path, urls=addresses.find(package, self._indexes(package.name)), shown=redact(package.url),
                 hashes={"sha256": package.sha256} if package.sha256 else {}, size=package.size,
             ), count)  # fmt: skip
             return read_archive(path, package.name, package.version)

@@ -67,16 +67,14 @@ def needs_of(
     places = [*folders, *(Path(p) for p in sources.find_links if "://" not in p)]
     unpacked: list[Path] | None = None
     for package in filter(is_compiled_wheel, packages):
-        kept = _get_cache_path(package, sources)
-        needs = _recall(kept)
-        if needs is None:
+        try:
+            kept = json.loads(trust.read_cached(_cache_path(package, sources)))
+            by_package[package] = from_plain(SystemNeeds, kept)
+        except (OSError, ValueError):
             if unpacked is None:
                 unpacked = _find_cached_folders(sources)
-            needs = _read(package, places, unpacked)
-            if needs is not None:
-                _remember(kept, needs)
-        if needs is not None:
-            by_package[package] = needs
+            if needs := _read(package, places, unpacked):
+                by_package[package] = _keep(needs, package, sources)
     return by_package
 
 
@@ -91,8 +89,7 @@ def needs_of_installed(
         package = wanted.get(name)
         if package is None or one.record is None:
             continue
-        by_package[package] = _needs(_iterate_recorded(one))
-        _remember(_get_cache_path(package, sources), by_package[package])
+        by_package[package] = _keep(_needs(_iterate_recorded(one)), package, sources)
     return by_package
 
 
@@ -104,20 +101,14 @@ def is_compiled_wheel(package: LockedPackage) -> bool:
     return name.endswith(".whl") and not name.endswith("-any.whl")
 
 
-def _get_cache_path(package: LockedPackage, sources: PackageSources) -> Path:
+def _cache_path(package: LockedPackage, sources: PackageSources) -> Path:
     return cache_folder(own_cache(sources), "system-needs") / f"{package.sha256}.json"
 
 
-def _recall(path: Path) -> SystemNeeds | None:
-    try:
-        return from_plain(SystemNeeds, json.loads(trust.read_cached(path)))
-    except (OSError, ValueError):
-        return None
-
-
-def _remember(path: Path, needs: SystemNeeds) -> None:
+def _keep(needs: SystemNeeds, package: LockedPackage, sources: PackageSources) -> SystemNeeds:
     """Store what was read. The cache is optional."""
-    trust.write_cached(path, json.dumps(as_plain(needs)))
+    trust.write_cached(_cache_path(package, sources), json.dumps(as_plain(needs)))
+    return needs
 
 
 def _read(package: LockedPackage, places: Sequence[Path], unpacked: Sequence[Path]) -> SystemNeeds | None:
@@ -229,9 +220,12 @@ def _parse_number(version: str) -> tuple[int, ...]:
     return tuple(int(x) for x in version.split(".") if x)
 
 
+# --- measured rows ---------------------------------------------------------------------------------
+
+
 @dataclass
 class MeasuredRows:
-    """The rows in a cache folder."""
+    """The measured rows of wheels that no profile has, in a cache folder, by the sha256 of the wheel."""
 
     cache: Path
 
@@ -250,21 +244,18 @@ class MeasuredRows:
     def __contains__(self, sha256: str | None) -> bool:
         return sha256 in self._known
 
-    def of(self, sha256s: Iterable[str | None], platform: str) -> tuple[Satellite, ...]:
-        """Return the rows of the first wheel that was measured. All wheels of one release have the same needs."""
-        for sha256 in sha256s:
-            if sha256 in self._known and (rows := self._read(str(sha256))):
-                return tuple(row for row in rows if row.platform == platform)
-        return ()
+    def rows(self, sha256: str | None, platform: str) -> tuple[Satellite, ...]:
+        """Return the rows of a wheel for a platform, or none for a wheel that was not measured."""
+        if sha256 not in self._known:
+            return ()
+        try:
+            kept = json.loads(trust.read_cached(self._folder / f"{sha256}.json"))
+            rows = [from_plain(Satellite, row) for row in kept]
+        except (OSError, ValueError, TypeError):
+            return ()
+        return tuple(row for row in rows if row.platform == platform)
 
     def keep(self, sha256: str, rows: Iterable[Satellite]) -> None:
         """Store the rows of a wheel. The cache is optional."""
         trust.write_cached(self._folder / f"{sha256}.json", json.dumps([as_plain(row) for row in rows]))
         self._known.add(sha256)
-
-    def _read(self, sha256: str) -> list[Satellite]:
-        try:
-            kept = json.loads(trust.read_cached(self._folder / f"{sha256}.json"))
-            return [from_plain(Satellite, row) for row in kept]
-        except (OSError, ValueError, TypeError):
-            return []

@@ -186,7 +186,7 @@ def page(server, path, sha=SHA["sha256"], href="/mirror/demo-1.0-py3-none-any.wh
 
 def test_a_file_of_a_configured_index_is_asked_for_at_its_own_address(server):
     mine = f"{server.url}/simple"
-    found = Addresses(Http(), []).of(locked(f"{server.url}/files/demo-1.0-py3-none-any.whl", mine), [mine])
+    found = Addresses(Http(), []).find(locked(f"{server.url}/files/demo-1.0-py3-none-any.whl", mine), [mine])
     assert next(found) == f"{server.url}/files/demo-1.0-py3-none-any.whl"
     assert not server.seen, "no page is read before it is needed"
 
@@ -195,7 +195,7 @@ def test_a_lock_of_another_network_is_looked_up_by_hash_on_the_indexes_of_this_o
     page(server, "/a/demo/", sha="0" * 64)
     page(server, "/b/demo/")
     package = locked("http://127.0.0.1:9/demo-1.0-py3-none-any.whl", "http://127.0.0.1:9/simple")
-    found = list(Addresses(Http(), []).of(package, [f"{server.url}/a", f"{server.url}/b"]))
+    found = list(Addresses(Http(), []).find(package, [f"{server.url}/a", f"{server.url}/b"]))
     assert found == [f"{server.url}/mirror/demo-1.0-py3-none-any.whl", package.url]
 
 
@@ -203,7 +203,7 @@ def test_an_index_that_is_silent_is_asked_once(server):
     places = Addresses(Http(tries=1), [])
     nowhere = "http://127.0.0.1:9/simple"
     package = locked("http://127.0.0.1:9/demo-1.0-py3-none-any.whl", "http://127.0.0.1:9/other")
-    assert list(places.of(package, [nowhere])) == [package.url]
+    assert list(places.find(package, [nowhere])) == [package.url]
     assert places._silent == {nowhere}
 
 
@@ -211,15 +211,15 @@ def test_folders_come_first_and_offline_nothing_else_does(server, tmp_path):
     (tmp_path / "demo-1.0-py3-none-any.whl").write_bytes(BODY)
     package = locked(f"{server.url}/files/demo-1.0-py3-none-any.whl", f"{server.url}/simple")
     here = (tmp_path / "demo-1.0-py3-none-any.whl").as_uri()
-    assert list(Addresses(Http(), [tmp_path], offline=True).of(package, [])) == [here]
-    assert list(Addresses(Http(), [], offline=True).of(package, [])) == []
-    assert next(Addresses(Http(), [tmp_path]).of(package, [])) == here
+    assert list(Addresses(Http(), [tmp_path], offline=True).find(package, [])) == [here]
+    assert list(Addresses(Http(), [], offline=True).find(package, [])) == []
+    assert next(Addresses(Http(), [tmp_path]).find(package, [])) == here
 
 
 def test_the_password_of_an_index_goes_to_its_host_alone(server, fetch):
     secret = server.url.replace("//", "//me:hunter2@") + "/simple"
     package = locked(f"{server.url}/f", f"{server.url}/simple")
-    fetch(*Addresses(Http(), []).of(package, [secret]))
+    fetch(*Addresses(Http(), []).find(package, [secret]))
     assert server.seen[0][2] == "Basic bWU6aHVudGVyMg=="
     elsewhere = locked("http://127.0.0.2/f", f"{server.url}/simple")
-    assert "hunter2" not in next(Addresses(Http(), []).of(elsewhere, [secret]))
+    assert "hunter2" not in next(Addresses(Http(), []).find(elsewhere, [secret]))
