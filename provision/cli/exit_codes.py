@@ -70,7 +70,7 @@ def _get_fleet_locks_code(locks: FleetLocks, _options: Any) -> int:
 
 
 def _get_create_code(result: CreateResult, _options: Any) -> int:
-    from provision.commands.verify import is_good
+    from ..model import is_good
 
     if result.environment is None and (result.plan is None or not result.plan.builds):
         return _NO_BUILD
@@ -82,7 +82,7 @@ def _get_create_code(result: CreateResult, _options: Any) -> int:
 def _get_verdict_code(verdict: Verdict, options: Any) -> int:
     """Return the code of `verify`. With --strict a warning fails. With --device cpu a verdict on the CPU is
     expected."""
-    from provision.commands.verify import is_expected
+    from ..model import is_expected
 
     warned = options.strict and any(s.status == "warn" for s in verdict.stages)
     expected = is_expected(verdict, verdict.made_for, asked_cpu=options.device == "cpu")
@@ -94,7 +94,7 @@ def _get_node_code(verdict: NodeVerdict, _options: Any) -> int:
 
 
 def _get_repair_code(result: RepairResult, _options: Any) -> int:
-    from provision.commands.verify import is_expected
+    from ..model import is_expected
 
     if result.verdict is None:
         return 0

@@ -14,6 +14,7 @@ from packaging.version import Version
 from ..config import project, record, rows
 from ..config.options import Choices
 from ..config.sources import read_locked_sources
+from ..detect import machine_for_verdict
 from ..environment import place as places, state, venv
 from ..environment.distributions import Distribution, read_distributions
 from ..environment.interpreter import ask_version
@@ -22,9 +23,9 @@ from ..errors import BuildError, LockError, ResolveError, UsageError
 from ..lock.changes import list_differences
 from ..lock.context import judge_request
 from ..lock.update import solve_like
-from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock
+from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
 from .build import BuildJob, with_later_stages
-from .verify import is_expected, machine_for_verdict, run_verification
+from .verify import run_verification
 
 _PACKAGES = {"onnxruntime-gpu": "onnxruntime"}
 _SEEDS = ("pip", "setuptools", "wheel")

@@ -22,6 +22,7 @@ from ..config import record, request
 from ..config.options import Choices, get_cache_dir
 from ..config.rows import load_all
 from ..config.sources import read_locked_sources
+from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import Building, compare_locks, describe_changes, manager, place, registry, state, venv
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
@@ -51,6 +52,8 @@ from ..model import (
     as_document,
     as_plain,
     from_plain,
+    is_expected,
+    is_good,
 )
 from ..resolve.extras import disagreements_of
 from ..system.scratch import make_scratch
@@ -64,10 +67,6 @@ from .verify import (
     add_later_stages,
     can_prove,
     get_planned_device,
-    is_expected,
-    is_good,
-    is_outdated,
-    machine_for_verdict,
     make_options,
     plan_checks,
     run_project_checks,
@@ -199,7 +198,9 @@ def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
             state.require_vouched(env)
             return pylock.read_in(env / place.MARK)
         raise _refuse_other_options(env, before, wanted)
-    if lock is None and (why := is_outdated(state.read_plan(env), choices)):
+    elsewhere = bool(choices.elsewhere or choices.platform)
+    plan = state.read_plan(env)
+    if lock is None and (why := explain_idle_gpu(plan, choices.device, elsewhere=elsewhere)):
         raise UsageError(
             f"{env} was created for the CPU, because no GPU was found. {why}",
             hint="rebuild the environment for the GPU with --recreate. The old environment is kept until the new one works",

@@ -12,13 +12,13 @@ from pathlib import Path
 from ..config import project, record
 from ..config.env import choose_env_to_change
 from ..config.options import Choices, find_framework, get_cache_dir, make_absolute
+from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import place, registry, state
+from ..environment.activate import activate_line
 from ..errors import BuildError, GpuenvError, UsageError
-from ..model import CreateResult, Emit, Event, Plan, StepFailure, drop_event
+from ..model import CreateResult, Emit, Event, Plan, StepFailure, drop_event, is_good
 from ..model.declare import BUILD, SOURCES, argument, group, option
 from ..system import process, untrusted
-from .run import activate_line
-from .verify import is_good, is_outdated, machine_for_verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,10 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
     own = record.read_own_project(env, get_cache_dir(choices))
     under = state.list_circumstances(env, digest, machine, own.digest if own else None)
     verdict = state.find_valid_verdict(env, under)
-    if verdict is None or plan is None or not _is_activation_final(env) or is_outdated(plan, choices):
+    if verdict is None or plan is None or not _is_activation_final(env):
+        return None
+    elsewhere = bool(choices.elsewhere or choices.platform)
+    if explain_idle_gpu(plan, choices.device, elsewhere=elsewhere):
         return None
     lock = None
     if not brief:

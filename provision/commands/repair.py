@@ -14,14 +14,24 @@ from ..config.env import choose_env_to_change
 from ..config.options import Choices
 from ..config.sources import read_sources
 from ..environment import manager, place, state
+from ..environment.activate import activate_line
 from ..errors import BuildError, UsageError
 from ..lock.changes import measure_free_space
-from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
+from ..model import (
+    Drift,
+    Emit,
+    Event,
+    Lock,
+    PackageChange,
+    Preview,
+    RepairResult,
+    drop_event,
+    is_expected,
+    normalize_name,
+)
 from ..model.declare import argument, group, option
 from ..system import process
 from ..wheels import pylock
-from .run import activate_line
-from .verify import is_expected
 
 if TYPE_CHECKING:
     from .build import BuildJob

@@ -17,7 +17,9 @@ from ..config import options as where, rows
 from ..config.env import choose_env_to_read, describe_link_outside
 from ..config.options import Choices
 from ..config.record import OwnProject, read_own_project
+from ..detect import machine_for_verdict
 from ..environment import interrupted, place, state
+from ..environment.activate import activate_line
 from ..environment.place import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import (
@@ -32,6 +34,7 @@ from ..model import (
     Verdict,
     drop_event,
     find_lock_manager,
+    is_expected,
     make_lock_name,
 )
 from ..model.declare import argument, group, option
@@ -39,18 +42,15 @@ from ..system import process, trust
 from ..system.files import refuse_to_replace
 from ..verify import EarlyProbes, begin, judge_node, shorten_line
 from ..wheels.pylock import read_in
-from .run import activate_line
 
 if TYPE_CHECKING:
     from ..model import (
-        CreateResult,
         Device,
         Emit,
         Environment,
         Finding,
         Lock,
         Machine,
-        Plan,
         Profiles,
         Verdict,
     )
@@ -638,13 +638,6 @@ def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
     )
 
 
-def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
-    """Return what a verdict depends on: driver, GPUs and relevant variables."""
-    from .. import detect
-
-    return detect.detect({"driver", "gpus", "environment"}, seconds=seconds)
-
-
 def explain_no_gpu(*, seconds: float = 30.0) -> str | None:
     """Return why the CPU is all that this machine has, or None if it has an NVIDIA GPU or its driver, working or not."""
     from .. import detect
@@ -652,21 +645,6 @@ def explain_no_gpu(*, seconds: float = 30.0) -> str | None:
 
     machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"}, seconds=seconds)
     return None if machine.gpus or list_nvidia_traces(machine) else explain_cpu(machine)
-
-
-def is_outdated(plan: Plan | None, choices: Choices) -> str | None:
-    """Return why an unrequested CPU environment should use this machine's GPU, or None.
-
-    Raises MachineError if NVIDIA hardware is present and its driver does not work.
-    """
-    elsewhere = choices.elsewhere or choices.platform
-    if plan is None or plan.device != "cpu" or choices.device != "auto" or elsewhere:
-        return None
-    from .. import detect
-
-    machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"})
-    device, why = detect.judge_device("auto", machine)
-    return why if device == "cuda" else None
 
 
 def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
@@ -694,17 +672,3 @@ def get_planned_device(device: Device) -> Iterator[None]:
     except GpuenvError as error:
         error.device = error.device or device
         raise
-
-
-def is_expected(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> bool:
-    """Return whether a verdict matches the device of the environment's lock. `cpu` does not for a GPU environment, unless
-    the CPU was requested."""
-    return verdict.verdict == "works" or (verdict.verdict == "cpu" and (asked_cpu or device != "cuda"))
-
-
-def is_good(result: CreateResult) -> bool:
-    """Return whether the environment exists and its verdict, if any, matches its device."""
-    if result.environment is None:
-        return False
-    device = result.plan.device if result.plan else None
-    return result.verdict is None or is_expected(result.verdict, device)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..model import Driver, Finding, HostContext, Machine, Target, TargetGpu
+from ..model import Driver, Finding, HostContext, Machine, Plan, Target, TargetGpu
 from ..system import process
 from .device import judge_device
 from .driver import DriverReading, read_driver
@@ -15,7 +15,10 @@ from .host import judge_hardware, judge_platform, read_context, read_hardware, r
 from .pythons import read_pythons
 from .query import read_holders
 
-__all__ = ["PARTS", "WITH_CUDA", "detect", "find_python", "judge_device", "read_holders"]
+__all__ = [
+    "PARTS", "WITH_CUDA", "detect", "explain_idle_gpu", "find_python", "judge_device", "machine_for_verdict",
+    "read_holders",
+]  # fmt: skip
 
 PARTS = ("driver", "gpus", "context", "hardware", "pythons", "libraries", "environment")
 WITH_CUDA = (*PARTS, "cuda")
@@ -111,3 +114,20 @@ def find_python(
         ):
             return installed.path
     return None
+
+
+def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
+    """Return what a verdict depends on: driver, GPUs and relevant variables."""
+    return detect({"driver", "gpus", "environment"}, seconds=seconds)
+
+
+def explain_idle_gpu(plan: Plan | None, device: str, *, elsewhere: bool) -> str | None:
+    """Return why an environment for the CPU should use this machine's GPU if the requested `device` is auto, or None.
+
+    Raises MachineError if NVIDIA hardware is present and its driver does not work.
+    """
+    if plan is None or plan.device != "cpu" or device != "auto" or elsewhere:
+        return None
+    machine = detect({"driver", "gpus", "context", "hardware", "environment"})
+    found, why = judge_device("auto", machine)
+    return why if found == "cuda" else None

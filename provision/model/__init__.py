@@ -33,8 +33,8 @@ _MODULES = {
     "plan": "PassedOverBuild HeldBackPackage PackageSet RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock FleetHost HostClass",
     "fleet": "FleetPlan PlanDifference UnservedHosts Fleet FleetLock FleetLocks HostVerdict HostResult FleetResults BundleFile BundlePython BundlePlan Bundle",
     "environment": "Environment InstalledPackage InstallRecord ChangeKind EnvironmentChange UnlockedPackage Drift",
-    "verdict": "Check CheckKind CheckResult StageResult ConvolutionResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict Findings",
-    "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult PackageChange Preview CacheUsage IssueReport ExportResult RunResult WrittenFile InitResult",
+    "verdict": "Check CheckKind CheckResult StageResult ConvolutionResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict Findings is_expected",
+    "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult PackageChange Preview CacheUsage IssueReport ExportResult RunResult WrittenFile InitResult is_good",
     "serialize": "as_plain as_document check_forms from_plain",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -9,7 +9,7 @@ from typing import ClassVar
 from .environment import Environment
 from .machine import Finding, Machine
 from .plan import Lock, Plan
-from .verdict import Verdict
+from .verdict import Verdict, is_expected
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,3 +235,11 @@ class InitResult:
     frameworks: tuple[str, ...]
     files: tuple[WrittenFile, ...]
     notes: tuple[str, ...] = ()
+
+
+def is_good(result: CreateResult) -> bool:
+    """Return whether the environment exists and its verdict, if any, matches its device."""
+    if result.environment is None:
+        return False
+    device = result.plan.device if result.plan else None
+    return result.verdict is None or is_expected(result.verdict, device)

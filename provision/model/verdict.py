@@ -155,3 +155,9 @@ class Findings:
     SCHEMA: ClassVar[str] = "gpuenv.findings/1"
 
     findings: tuple[Finding, ...] = ()
+
+
+def is_expected(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> bool:
+    """Return whether a verdict matches the device of the environment's lock. `cpu` does not for a GPU environment, unless
+    the CPU was requested."""
+    return verdict.verdict == "works" or (verdict.verdict == "cpu" and (asked_cpu or device != "cuda"))

@@ -10,8 +10,8 @@ import pytest
 from command import Command
 from loopback import Index, serving
 
-from provision.commands import run as shells
 from provision.conda import activation as conda_scripts
+from provision.environment import activate as shells
 from provision.errors import BuildError
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

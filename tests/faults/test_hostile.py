@@ -10,12 +10,12 @@ import pytest
 from rows import rows
 
 from provision.commands.diagnose import read_machine
-from provision.commands.run import activate_line
 from provision.conda import locks as conda_foreign
 from provision.config import target
 from provision.config.file import read_config
 from provision.config.project import read_cached_config
 from provision.environment import place, registry, state, transaction, venv
+from provision.environment.activate import activate_line
 from provision.errors import BuildError, DataError, LockError, UsageError
 from provision.model import Lock, LockedPackage, PackageSources, Plan, Target, from_plain
 from provision.profiles import load
