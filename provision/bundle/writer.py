@@ -14,7 +14,7 @@ from pathlib import Path
 from .. import __version__, bundle as stage, profiles
 from ..conda import engine as conda
 from ..detect import find_python
-from ..environment import interrupted
+from ..environment import place
 from ..errors import BuildError, LockError
 from ..index.downloads import digests
 from ..lock import needs
@@ -85,18 +85,16 @@ class BundleWriter:
         paths += chain.from_iterable(one.channel_files() for one in contents)
         return self._finish(begun, paths, self._archives(minors))
 
-    def remains(self) -> interrupted.RunRemains:
+    def remains(self) -> place.RunRemains:
         """Return what an interrupted run left in the folder."""
         name = f"{self.folder.name}/"
         if not self.planned:
-            return interrupted.RunRemains(text=f"no file was fetched into {name} by this run")
+            return place.RunRemains(text=f"no file was fetched into {name} by this run")
         if all(item.wanted.size for item in self.planned):
             there = format_part(bytes_there(self.planned), sum(i.wanted.size or 0 for i in self.planned))
         else:  # an index without sizes
             there = f"{sum(i.wanted.path.is_file() for i in self.planned)} of {len(self.planned)} files"
-        return interrupted.RunRemains(
-            text=f"{there} in {name}", hint="run the same command again to continue"
-        )
+        return place.RunRemains(text=f"{there} in {name}", hint="run the same command again to continue")
 
     def _own_packages(self) -> tuple[list[Item], tuple[str, ...]]:
         """Return gpuenv's own packages for each platform, and the Pythons of the first one that have them."""

@@ -136,10 +136,10 @@ def _end_with_signals() -> None:
 
 def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
     """Show what an interrupted run left: as text, or as the one document of `--json`."""
-    from ..environment import interrupted
+    from ..environment import place
 
     screen.rest()
-    left = interrupted.describe_remains()
+    left = place.describe_remains()
     if screen.json:
         show.show_error(screen, GpuenvError(f"{word}; {left.text}", hint=left.hint), code)
     else:

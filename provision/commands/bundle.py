@@ -20,7 +20,7 @@ from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_t
 from ..config.project import locate_project_file
 from ..config.sources import read_sources
 from ..config.target import read_target
-from ..environment import interrupted, place
+from ..environment import place
 from ..errors import UsageError
 from ..lock.accept import read_lock, virtual_packages
 from ..lock.context import get_locking, judge_request
@@ -79,7 +79,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
         if not isinstance(locks, LocksForBundle):
             return locks
         writer = BundleWriter(folder, before, locks.locks, emit, locks.unserved)
-        with interrupted.describe_by(writer.remains):
+        with place.describe_when_interrupted(writer.remains):
             manifest = writer.write()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     step = f"gpuenv create ENV --bundle {shown}  # on the target; {shown}/{stage.README} describes how to install gpuenv there"

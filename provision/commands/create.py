@@ -97,7 +97,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     # The rest is imported here, so that an environment that is up to date is reported at once.
     from ..bundle.install import open_bundle
     from ..config.grants import read_user_grants
-    from ..environment import interrupted, kernel
+    from ..environment import kernel
     from ..lock.context import get_locking
     from ..lock.project import find_lock_to_install
     from ..model import find_lock_manager
@@ -119,7 +119,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         if not options.dry_run:
             held.enter_context(place.lock_place(env, emit, wait=True))
             place.recover(env)
-            held.enter_context(interrupted.describe_by(interrupted.remember_state(env).look))
+            held.enter_context(place.describe_when_interrupted(place.remember_state(env).look))
         new = options.recreate or not place.made_by_gpuenv(env)
         lock = find_lock_to_install(
             env, choices, emit, lock_file, locked=options.locked, frozen=options.frozen,

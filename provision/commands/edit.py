@@ -18,7 +18,7 @@ from ..config.file import CONFIG_NAME
 from ..config.options import Choices
 from ..config.project import find_project_folder, locate_project_file
 from ..config.record import others
-from ..environment import interrupted, place, state
+from ..environment import place, state
 from ..errors import ResolveError, UsageError
 from ..lock.context import refuse_cuda_for_cpu
 from ..lock.formats import NAMES, locking
@@ -111,7 +111,7 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     names = [make_lock_name(name, options.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
     with (
-        interrupted.describe_by(interrupted.remember_state(path, kept).look),
+        place.describe_when_interrupted(place.remember_state(path, kept).look),
         place.lock_place(path, emit, wait=True),
     ):
         place.recover(path)

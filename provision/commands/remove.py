@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..config import options as where
 from ..config.options import Choices
-from ..environment import interrupted, kernel, place, registry, transaction
+from ..environment import kernel, place, registry, transaction
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..model.declare import argument, group, option
@@ -40,9 +40,9 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
     if options.dry_run:
         return _preview(paths)
     done: list[RemovedEnvironment] = []
-    left = interrupted.RunRemains(text="an environment may be partly removed")
+    left = place.RunRemains(text="an environment may be partly removed")
     try:
-        with interrupted.describe_by(lambda: left):
+        with place.describe_when_interrupted(lambda: left):
             for path in paths:
                 done += [_removed(emit, path)]
     except GpuenvError:

@@ -17,7 +17,7 @@ from ..config import options as where, rows
 from ..config.env import choose_env_to_read
 from ..config.options import Choices
 from ..config.project import find_project_env, locate_project_file
-from ..environment import distributions, interrupted
+from ..environment import distributions, place
 from ..environment.distributions import find_distribution
 from ..environment.place import MARK
 from ..errors import BuildError, GpuenvError, UsageError
@@ -95,7 +95,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
             hint="remove --exec. With --exec, CMD replaces the gpuenv process, so gpuenv cannot print JSON",
         )
     env = choose_env_to_read(emit, options.env)
-    interrupted.roll_back_interrupted(emit, where.make_absolute(env))
+    place.roll_back_interrupted(emit, where.make_absolute(env))
     root, programs = find_programs(env)
     inherited = process.environ()
     trust.settle_home()  # for gpuenv only: the program gets the variables of the user

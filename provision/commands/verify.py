@@ -18,7 +18,7 @@ from ..config.env import choose_env_to_read, describe_link_outside
 from ..config.options import Choices
 from ..config.record import OwnProject, read_own_project
 from ..detect import machine_for_verdict
-from ..environment import interrupted, place, state
+from ..environment import place, state
 from ..environment.activate import activate_line
 from ..environment.place import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
@@ -144,7 +144,7 @@ def _judge(emit: Emit, options: VerifyOptions, settings: dict[str, Any], checks:
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
     env = choose_env_to_read(emit, options.env)
-    interrupted.roll_back_interrupted(emit, where.make_absolute(env))
+    place.roll_back_interrupted(emit, where.make_absolute(env))
     environment = locate_environment(where.make_absolute(env))
     path = Path(environment.path)
     # Lock and profiles are read while the environment's Python and the driver are queried.

@@ -22,9 +22,8 @@ from pathlib import Path
 from ..errors import BuildError
 from ..system import trust, untrusted
 from ..system.files import write_file
-from .place import made_by_gpuenv, not_writable
+from .place import MARK, get_draft_path, get_old_path, made_by_gpuenv, not_writable
 
-_MARK = ".gpuenv"
 _MOST = 1 << 16  # bytes of an entry
 
 
@@ -97,7 +96,8 @@ def environments(*, prune: bool = True) -> list[Path]:
         if env is not None and _is_there(env):
             paths.append(env)
         elif prune and (env is None or _is_gone(env)):
-            _drop(entry)
+            with contextlib.suppress(OSError):  # a read-only home: the entry stays, and the list ignores it
+                entry.unlink(missing_ok=True)
     return sorted(set(paths))
 
 
@@ -121,12 +121,6 @@ def follow(env: Path, record: frozenset[str]) -> bool:
     return False
 
 
-def is_used(key: str, word: str, besides: Path) -> bool:
-    """Return whether the entry of another environment, which exists or is being built, has a word under a key."""
-    others = (env for _, env in _iterate_entries() if env is not None and env != besides)
-    return any(word in read(env, key) and not _is_gone(env) for env in others)
-
-
 def _iterate_entries() -> Iterator[tuple[Path, Path | None]]:
     """Yield each entry and its environment, or None for an invalid entry."""
     try:
@@ -146,7 +140,7 @@ def _iterate_entries() -> Iterator[tuple[Path, Path | None]]:
 
 def _is_there(env: Path) -> bool:
     try:
-        return (env / _MARK).is_dir()
+        return (env / MARK).is_dir()
     except OSError:
         return False
 
@@ -157,21 +151,12 @@ def _is_gone(env: Path) -> bool:
     Its disk must be readable, and no other run may be replacing or removing it.
     """
     try:
-        (env / _MARK).stat()
+        (env / MARK).stat()
     except (FileNotFoundError, NotADirectoryError):
-        return bool(env.name) and not any(
-            os.path.lexists(env.with_name(f".{env.name}.gpuenv-{x}")) for x in ("new", "old")
-        )
+        return bool(env.name) and not any(map(os.path.lexists, (get_draft_path(env), get_old_path(env))))
     except OSError:
         return False
     return False
-
-
-def _drop(entry: Path) -> None:
-    try:
-        entry.unlink(missing_ok=True)
-    except OSError:
-        return  # a read-only home: the entry stays, and the list ignores it
 
 
 # --- disk usage --------------------------------------------------------------------------------
@@ -253,8 +238,10 @@ def claim_python(env: Path, sha256: str) -> Path:
 
 
 def list_own_pythons(env: Path) -> list[Path]:
-    """Return the folders that go with an environment: those that no other one uses."""
-    return [_python_folder(p) for p in sorted(read(env, _PYTHONS)) if not is_used(_PYTHONS, p, env)]
+    """Return the folders that go with an environment: those that no other one uses, which exists or is being built."""
+    others = [other for _, other in _iterate_entries() if other not in (None, env)]
+    used = frozenset[str]().union(*(read(other, _PYTHONS) for other in others if not _is_gone(other)))
+    return [_python_folder(p) for p in sorted(read(env, _PYTHONS) - used)]
 
 
 def remove_unused_pythons(env: Path) -> None:
@@ -263,7 +250,11 @@ def remove_unused_pythons(env: Path) -> None:
     Raises BuildError.
     """
     claimed = read(env, _PYTHONS)
-    used = frozenset(p for p in claimed if p in _read_home(env))
+    try:
+        settings = untrusted.read_text(env / "pyvenv.cfg")  # of a venv, which name the folder of its Python
+    except OSError:
+        settings = ""
+    used = frozenset(p for p in claimed if p in settings)
     if used == claimed:
         return
     for folder in list_own_pythons(env):
@@ -275,11 +266,3 @@ def remove_unused_pythons(env: Path) -> None:
         add(env, pythons=used)
     else:
         forget(env)
-
-
-def _read_home(env: Path) -> str:
-    """Return the settings of a venv, which name the folder of its Python."""
-    try:
-        return untrusted.read_text(env / "pyvenv.cfg")
-    except OSError:
-        return ""

@@ -182,7 +182,8 @@ def check_links(env: Path) -> None:
     out, and is never written through.
     """
     try:
-        link = next((e for f, e in find_links_out(env) if _is_written_through(env, f, e)), None)
+        links = find_links_out(env)
+        link = next((e for f, e in links if e.is_dir() or _is_written(os.path.relpath(f, env), e.name)), None)
     except TooDeepError as error:
         raise BuildError(
             str(error.strerror), hint="rebuild the environment: gpuenv create --recreate"
@@ -195,10 +196,6 @@ def check_links(env: Path) -> None:
             f"{relative} in {env} is a link to {Path(link.path).readlink()}. gpuenv does not write through links",
             hint="remove the link, or rebuild the environment: gpuenv create --recreate",
         )
-
-
-def _is_written_through(env: Path, folder: str, entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir() or _is_written(os.path.relpath(folder, env), entry.name)
 
 
 def _is_written(folder: str, name: str) -> bool:

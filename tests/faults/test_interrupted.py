@@ -9,7 +9,7 @@ import pytest
 from rows import rows
 
 from provision.bundle.writer import format_part as part_of
-from provision.environment import interrupted, place
+from provision.environment import place
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)
@@ -90,13 +90,13 @@ def made(env, digest="1"):
 
 def test_each_state_that_is_left_has_its_own_message(tmp_path):
     env, file = tmp_path / "env", tmp_path / "gpuenv.yaml"
-    nothing = interrupted.remember_state(env, [file])
+    nothing = place.remember_state(env, [file])
     assert nothing.look().text == f"there is no environment at {env}"
     made(env)
-    assert nothing.look() == interrupted.RunRemains(
+    assert nothing.look() == place.RunRemains(
         text=f"{env} is new and was not verified", hint=f"gpuenv verify {env}"
     )
-    there = interrupted.remember_state(env, [file])
+    there = place.remember_state(env, [file])
     assert there.look().text == f"nothing was changed: {env} was not changed"
     file.write_text("frameworks: [jax]\n")
     assert there.look().text == f"gpuenv.yaml was changed; {env} was not changed"
@@ -108,19 +108,19 @@ def test_each_state_that_is_left_has_its_own_message(tmp_path):
 
 def test_a_look_is_taken_only_for_what_was_interrupted():
     def say(text):
-        return interrupted.describe_by(lambda: interrupted.RunRemains(text=text))
+        return place.describe_when_interrupted(lambda: place.RunRemains(text=text))
 
     with say("over"):
         pass
     with pytest.raises(ValueError, match="failed"), say("failed"):
         raise ValueError("failed")
-    assert interrupted.describe_remains().text == "nothing was changed"
+    assert place.describe_remains().text == "nothing was changed"
     with pytest.raises(KeyboardInterrupt), say("what is there"):
         raise KeyboardInterrupt
     try:
-        assert interrupted.describe_remains().text == "what is there"
+        assert place.describe_remains().text == "what is there"
     finally:
-        interrupted._LOOKS.clear()
+        place._LOOKS.clear()
 
 
 @rows(
