@@ -151,6 +151,7 @@ _OF_TYPER = (
     (r"^No such command '(.*?)'.*", r"unknown command \1"),
     (r"^Got unexpected extra arguments? ?(?:\(s\) )?\((.*)\)$", r"unexpected argument: \1"),
     (r"^Missing argument '(.*)'\.?$", r"\1 is missing"),
+    (r"^Missing option '(.*)'\.?$", r"\1 is missing"),
     (r"^No such option: (\S+) \(Possible options: (.*)\)", r"unknown option \1. Did you mean \2?"),
     (r"^No such option: (\S+)\.?", r"unknown option \1."),
 )

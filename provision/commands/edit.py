@@ -175,12 +175,13 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
         if isinstance(job, CreateResult):
             raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
         return changes.preview_lock(command, path, env_lock, job.lock)
-    edit.check(inproject.apply_project(choices).with_, file, emit)
+    have = inproject.apply_project(choices).with_
+    edit.check(have, file, emit)
     solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
     lock_file = find_project_folder() / lock_name(inproject.apply_project(solved.choices))
-    return changes.preview_lock(
-        command, path, env_lock or solved.project_lock, solved.lock, (file, lock_file)
-    )
+    same = edit.change(have) == list(have) and not changes.list_changes(solved.project_lock, solved.lock)
+    writes = () if same else (file, lock_file)
+    return changes.preview_lock(command, path, env_lock or solved.project_lock, solved.lock, writes)
 
 
 def _as_made(env: Path, base: Choices) -> Choices:

@@ -115,7 +115,10 @@ def _output_folders(form: str, output: Path | None) -> tuple[Path, Path]:
     is missing."""
     beside = output.absolute().parent if output else Path.cwd()
     if not beside.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {beside}")
+        raise UsageError(
+            f"--output {output}: there is no folder {beside}",
+            hint=f"make it: mkdir -p {shlex.quote(str(beside))}",
+        )
     # These run in the project's folder, even if their own file is elsewhere.
     in_project = form in ("devcontainer", "github") and beside.is_relative_to(Path.cwd())
     return (Path.cwd() if in_project else beside), beside

@@ -114,7 +114,7 @@ def _lock_of(env: Path) -> Lock:
     """Return the lock inside an environment. Raises UsageError if gpuenv did not make it."""
     if not place.made_by_gpuenv(env):
         problem = "does not exist" if not env.exists() else "was not made by gpuenv and has no lock"
-        raise UsageError(f"{env} {problem}", hint="build one with a lock: gpuenv create")
+        raise UsageError(f"{env} {problem}", hint="build it: gpuenv create")
     return pylock.read_in(env / place.MARK)
 
 

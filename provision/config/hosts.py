@@ -152,6 +152,8 @@ def _read_file(reading: _Reading, path: Path) -> None:
         data = json.loads(trust.read_project(path))
     except OSError as error:
         raise UsageError(f"--target {path}: {error.strerror}", hint=_HINT) from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--target {path} is not JSON (line {error.lineno})", hint=_HINT) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--target {path} is not a valid target: {error}", hint=_HINT) from error
     name = path.stem if path.stem not in reading.named else str(path)

@@ -76,6 +76,11 @@ def _wrong_form(option: str, value: str) -> UsageError:
             hint=f"{_DRIVER_PLACE}; for a CUDA release: --cuda {value}",
         )
     example = {"--driver": "535.129.03", "--glibc": "2.28", "--python": "3.11", "--cuda": "12.6"}
+    if option == "--python" and value.partition(".")[0] == "2":
+        return UsageError(
+            f"--python {value}: gpuenv builds environments for Python 3 only",
+            hint="for example: --python 3.12",
+        )
     expected = f"a version such as {example[option]}" if option in example else "indexes such as 0,2"
     return UsageError(
         f"{option} {value}: expected {expected}", hint=_DRIVER_PLACE if option == "--driver" else None

@@ -337,10 +337,10 @@ def _beside(root: Path, place: str) -> str:
 def _merge_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> Choices:
     target = said.targets.get(name)
     if target is None:
-        known = ", ".join(said.targets) or "none"
+        known = f"it has {', '.join(said.targets)}; or " if said.targets else ""
         raise UsageError(
             f"--target {name}: no such file, and {config.name} has no target of that name",
-            hint=f"it has {known}; or write a file with `gpuenv detect --json`",
+            hint=f"{known}write a file with `gpuenv detect --json`, or add the target to {config.name}",
         )
     words = {f: getattr(target, f) for f in ("driver", "driver_os", "platform", "glibc", "python", "cuda")}
     merged = {k: v for k, v in words.items() if v and not getattr(c, k)}

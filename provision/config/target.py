@@ -110,7 +110,7 @@ def _make_target(c: Choices, data: Profiles, here: Target) -> Target:
     try:
         gpus = tuple(gpu_named(name, data.gpus) for name in c.gpu)
     except ValueError as error:
-        raise UsageError(f"--gpu: {error}") from error
+        raise UsageError(f"--gpu: {error}", hint="`gpuenv profiles show gpus` lists the names") from error
     system = c.driver_os or ("windows" if platform.startswith("windows") else "linux")
     return Target(platform=platform, glibc=glibc, driver=c.driver, driver_os=system, gpus=gpus)
 
@@ -169,6 +169,8 @@ def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
         return read(json.loads(trust.read_project(path)))
     except OSError as error:
         raise UsageError(f"--{option} {path}: {error.strerror}", hint=hint) from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--{option} {path} is not JSON (line {error.lineno})", hint=hint) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--{option} {path} is not a valid {option} file: {error}", hint=hint) from error
 

@@ -288,7 +288,7 @@ def _newer_than_known(question: Question) -> Iterator[str]:
         if any(version(v) > version(newest) for v in named):
             yield (
                 f"run gpuenv profiles update: {wanted.name}{wanted.specifier} is newer than "
-                f"{newest}, the newest in the profiles"
+                f"{newest}, the newest that gpuenv knows"
             )
 
 

@@ -75,7 +75,8 @@ def _describe_index(build: PlannedBuild) -> str:
     names = (
         next((n for u, n in _KNOWN.items() if f"{url}/".startswith(f"{u}/")), url) for url in build.index_urls
     )
-    return " or ".join(dict.fromkeys(names))
+    *others, last = dict.fromkeys(names)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _describe_target(plan: Plan) -> str:

@@ -98,7 +98,7 @@ def _put_back(screen: Screen, package: RestoredPackage) -> str:
     if package.had != package.now:
         return f"{package.name} {package.had} -> {screen.colour(package.now, 'bold')}"
     what = f"{package.name} {package.now}"
-    return f"{what}: {package.why.removeprefix(what + ' ')}"
+    return f"{what}: {package.why.removeprefix(what + ' ').replace(f' of {what}', '')}"
 
 
 def show_bundle(screen: Screen, bundle: Bundle) -> None:
@@ -160,7 +160,7 @@ def _make_cells(env: ListedEnvironment) -> tuple[list[str], ...]:
     verdict = [env.verdict or "-", *([env.verified[:10]] if env.verified else [])]
     sizes = ["?" if env.bytes is None else format_bytes(env.bytes)]
     if env.bytes is not None and env.shared_bytes:
-        sizes.append(f"own {format_bytes(env.bytes - env.shared_bytes)}")
+        sizes.append(f"frees {format_bytes(env.bytes - env.shared_bytes)}")
     return builds, [env.python or "?"], verdict, sizes
 
 

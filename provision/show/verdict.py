@@ -108,8 +108,8 @@ def show_finding(screen: Screen, finding: Finding) -> None:
     screen.line(f"  {head} ({finding.confidence})")
     screen.wrapped(finding.title, indent="    ")
     for item in finding.evidence:
-        text = "" if item.text == finding.title else item.text
-        screen.wrapped(text + _cite(item), indent="      ", first="    > ")
+        text = (item.source or "") if item.text == finding.title else item.text + _cite(item)
+        screen.wrapped(text, indent="      ", first="    > ")
     if finding.fix:
         screen.wrapped(f"fix: {finding.fix}", indent="    ")
 

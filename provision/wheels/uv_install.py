@@ -244,9 +244,11 @@ def _parse_bytes(text: str) -> int:
 
 
 def strip_progress(log: str) -> str:
-    """Return uv's output on a terminal as plain lines, without progress."""
+    """Return uv's output on a terminal as plain lines, without progress and the path of the draft."""
     rows = _ESCAPE.sub("", log.replace("\r", "\n")).splitlines()
-    return "\n".join(r for r in rows if r.strip() and not _BAR.search(r))
+    return "\n".join(
+        r for r in rows if r.strip() and not _BAR.search(r) and not r.startswith("Using Python ")
+    )
 
 
 _MISSING = re.compile(

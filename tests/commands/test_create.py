@@ -201,8 +201,15 @@ WRONG = [
     ("crate",),
     ("create", "--framwork", "torch"),
     ("resolve", "--framework", "torch", "--gpu", "RTX 4009"),
+    ("resolve", "--framework", "torch", "--gpu", "MI300X"),
+    ("resolve", "--framework", "torch", "--python", "2.7"),
+    ("resolve", "--framework", "torch", "--target", "/etc/passwd"),
     ("verify", "/nonexistent/env"),
     ("verify", "--device", "gpu0"),
+    ("repair",),
+    ("export",),
+    ("export", "--format", "nosuch"),
+    ("export", "--format", "requirements", "-o", "missing/r.txt"),
 ]
 
 
@@ -210,7 +217,8 @@ def test_wrong_usage_names_the_nearest_right_word(gpuenv, golden):
     ran = {args: gpuenv(*args, "--json") for args in WRONG}
     assert {r.code for r in ran.values()} == {r.json["error"]["code"] for r in ran.values()} == {2}
     errors = {" ".join(args): r.json["error"] for args, r in ran.items()}
-    golden("create", "\n".join(f"$ {a}\nerror: {e['message']}\nhint: {e['hint']}" for a, e in errors.items()))
+    text = "\n".join(f"$ {a}\nerror: {e['message']}\nhint: {e['hint']}" for a, e in errors.items())
+    golden("create", text, {str(gpuenv.work): "WORK"})
 
 
 @rows(

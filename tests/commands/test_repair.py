@@ -336,7 +336,7 @@ def test_repair_names_what_it_restored_and_why(made):
     (made.site / FILE).unlink()
     ran = made.gpuenv("repair", "--no-verify")
     assert f"restored  torch 2.0.1 -> {made.plan['builds'][0]['version']}" in ran.out
-    assert f"1 file of {CU13} {made.plan['builds'][0]['cudnn']} is missing" in " ".join(ran.out.split())
+    assert f"{CU13} {made.plan['builds'][0]['cudnn']}: 1 file is missing" in " ".join(ran.out.split())
     assert "2 packages restored" in ran.out
 
 
