@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..environment import Building, RepairWork, compare_locks, place, state, transaction as transactions
+from ..environment import Building, RepairWork, compare_locks, place, state
 from ..environment.distributions import read_distributions
+from ..environment.transaction import at_its_path
 from ..errors import BuildError
 from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT
 from ..model import Emit, Event, Lock, LockedPackage, as_plain, format_bytes, normalize_name
@@ -20,7 +21,7 @@ from ..wheels.install import install_wheels, put_back as put_back_wheels, take_o
 from ..wheels.uv_install import UvInstall
 from . import activation, engine
 
-transaction = transactions.at_its_path
+transaction = at_its_path
 
 
 def begin() -> None:

@@ -15,10 +15,11 @@ from ..system.files import write_file
 from ..wheels import pylock
 from ..wheels.install import install_wheels, put_back as put_back_wheels, take_out
 from ..wheels.uv_install import UvInstall
-from . import Building, RepairWork, compare_locks, state, transaction as transactions
+from . import Building, RepairWork, compare_locks, state
 from .place import MARK, not_writable
+from .transaction import beside
 
-transaction = transactions.beside
+transaction = beside
 
 
 def begin() -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 from command import Command
 
-from provision.conda import solver as conda_refusal
+from provision.conda import solver
 
 JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 
@@ -238,7 +238,7 @@ def test_a_lock_that_the_library_of_pixi_wrote_is_installed(made, index, tmp_pat
 def test_hashes_of_wheels_are_read_from_a_lock_of_pixi(made, tmp_path):
     """rattler's reader gives the conda packages, the file itself the wheels' hashes."""
     from provision import profiles
-    from provision.conda import locks as conda_foreign
+    from provision.conda import locks
 
     _, result = made
     conda = result["lock"]["packages"]
@@ -256,13 +256,13 @@ def test_hashes_of_wheels_are_read_from_a_lock_of_pixi(made, tmp_path):
     text += f"- pypi: {wheel}\n  name: einops\n  version: 0.8.0\n  sha256: {'e' * 64}\n  requires_python: '>=3.8'\n"
     path = tmp_path / "pixi.lock"
     path.write_text(text)
-    lock = conda_foreign.read(path, "linux-x86_64", profiles.load().conda)
+    lock = locks.read(path, "linux-x86_64", profiles.load().conda)
     assert {(p.name, p.sha256) for p in lock.packages} == {(p["name"], p["sha256"]) for p in conda} | {
         ("einops", "e" * 64)
     }
     assert [b.framework for b in lock.plan.builds] == ["jax"]
     with pytest.raises(Exception, match="no packages for linux-aarch64"):
-        conda_foreign.read(path, "linux-aarch64", profiles.load().conda)
+        locks.read(path, "linux-aarch64", profiles.load().conda)
 
 
 @rows(
@@ -273,7 +273,5 @@ def test_hashes_of_wheels_are_read_from_a_lock_of_pixi(made, tmp_path):
     ],
 )
 def test_a_cache_that_cannot_be_used_is_named(said, told):
-    error = conda_refusal.explain_channel(
-        {"kind": "GatewayError", "text": f"failed to {said}"}, ["http://h/c"]
-    )
+    error = solver.explain_channel({"kind": "GatewayError", "text": f"failed to {said}"}, ["http://h/c"])
     assert told in error.message and "--cache-dir" in (error.hint or "")

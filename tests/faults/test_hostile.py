@@ -10,7 +10,7 @@ import pytest
 from rows import rows
 
 from provision.commands.diagnose import read_machine
-from provision.conda import locks as conda_foreign
+from provision.conda import locks
 from provision.config import target
 from provision.config.file import read_config
 from provision.config.project import read_cached_config
@@ -158,7 +158,7 @@ READERS = {
     "target": (target.read_target, UsageError),
     "machine": (read_machine, UsageError),
     "pylock": (pylock.read, LockError),
-    "conda lock": (lambda path: conda_foreign.read(path, "linux-x86_64", ()), LockError),
+    "conda lock": (lambda path: locks.read(path, "linux-x86_64", ()), LockError),
     "profiles": (lambda path: load([path.parent]), DataError),
     "gpuenv.yaml": (read_config, DataError),
 }
