@@ -25,7 +25,7 @@ from ..lock.context import judge_request
 from ..lock.update import solve_like
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
 from .build import BuildJob, with_later_stages
-from .verify import run_verification
+from .verify import Examination, make_options, run_verification
 
 _PACKAGES = {"onnxruntime-gpu": "onnxruntime"}
 _SEEDS = ("pip", "setuptools", "wheel")
@@ -46,7 +46,9 @@ def adopt(emit: Emit, env: Path, choices: Choices, *, verify: bool | None, check
         )  # fmt: skip
         verdict = None
         if verify is not False:
-            verdict = run_verification(emit, locate_environment(env), lock, choices)
+            located = locate_environment(env)
+            examined = Examination(env=located, lock=lock, choices=choices, options=make_options(choices))
+            verdict = run_verification(examined, emit)
             if not is_expected(verdict, lock.plan.device):
                 emit(
                     Event(

@@ -61,7 +61,6 @@ from ..wheels import pylock
 from ..wheels.uv_install import hint_dependencies_alone
 from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
 from .verify import (
-    CheckOptions,
     Examination,
     PlannedChecks,
     add_later_stages,
@@ -451,12 +450,12 @@ def _read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
 
 def _plan_checks(job: BuildJob) -> PlannedChecks:
     """Return the checks of the environment's own project, or none if they are turned off."""
-    return plan_checks(job.env, CheckOptions(of_project=job.checks), make_options(job.choices, {}))
+    return plan_checks(job.env, make_options(job.choices), of_project=job.checks)
 
 
 def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     """Add the stages after the commit to a verdict, and keep it in the environment. They roll nothing back."""
-    planned, options = _plan_checks(job), make_options(job.choices, {})
+    planned, options = _plan_checks(job), make_options(job.choices)
     env = state.read_environment(job.env, changed=True)
     examined = Examination(env=env, lock=job.lock, choices=job.choices, options=options)
     whole = add_later_stages(examined, verdict, job.emit)
@@ -489,9 +488,11 @@ def _prove(job: BuildJob, prefix: Path) -> Verdict:
 
     try:
         with move_bytecode(get_cache_dir(job.choices), job.env, prefix):
-            verdict = run_verification(
-                emit, state.read_environment(prefix, changed=True), job.lock, job.choices
+            env = state.read_environment(prefix, changed=True)
+            examined = Examination(
+                env=env, lock=job.lock, choices=job.choices, options=make_options(job.choices)
             )
+            verdict = run_verification(examined, emit)
     except GpuenvError as error:
         error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
         raise

@@ -30,7 +30,7 @@ from ..system import untrusted
 from .run import find_causes, read_device
 
 if TYPE_CHECKING:
-    from ..diagnose import Installed, Remarks
+    from ..diagnose import Installed
 
 
 _PIECE = 1 << 20
@@ -58,38 +58,46 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         raise UsageError("--no-machine and --machine cannot be used together", hint="leave one of them out")
     if options.no_machine and not logs and not env:
         raise UsageError("--no-machine needs a log or --env", hint="gpuenv diagnose LOG --no-machine")
-    if env is None and not (logs or machine or options.no_machine):
-        _offer_environment(emit)
-    texts = [(str(path), read_pieces(path)) for path in logs]
-    here = (
-        read_machine(machine) if machine else None if options.no_machine else detect.detect(detect.WITH_CUDA)
-    )
+    is_here = not (machine or options.no_machine)
+    if is_here and not (env or logs) and (found := find_default_env()):
+        # Without --env no code of an environment runs.
+        text = f"to verify {found[1]} as well: gpuenv diagnose --env {shlex.quote(str(found[1]))}"
+        emit(Event(kind="note", stage="diagnose", text=text))
+    here = read_machine(machine) if machine else detect.detect(detect.WITH_CUDA) if is_here else None
     verdict = verify_environment(emit, env, options.choices) if env else None
     remarks = Remarks()
-    installed = None if env or machine or options.no_machine else read_installed()
     findings = find_causes(
-        texts,
+        [(str(path), read_pieces(path)) for path in logs],
         rows.load_all(options.choices),
         here,
         verdict,
         device=read_device(where.make_absolute(env)) if env else None,
         is_named=machine is not None,
-        holders=not (machine or options.no_machine),
+        holders=is_here,
         remarks=remarks,
-        installed=installed,
+        installed=read_installed() if is_here and not env else None,
     )
-    for note in _list_notes(remarks, verdict if logs else None) if findings else ():
-        emit(Event(kind="note", stage="diagnose", text=note))
-    if here and here.context.colab and not machine:
+    if findings:
+        works = say_that_it_works(verdict) if logs else None
+        for note in filter(None, (remarks.environment, works or remarks.elsewhere)):
+            emit(Event(kind="note", stage="diagnose", text=note))
+    if is_here and here and here.context.colab:
         findings = add_later_installs(emit, findings)
     if not findings:
-        _say_nothing_found(emit, options, remarks.crash)
+        text = f"no known GPU failure in {_name_inputs(options)}"
+        emit(Event(kind="summary", stage="diagnose", text=text))
+        if remarks.crash:
+            emit(Event(kind="note", stage="diagnose", text=remarks.crash))
+        else:
+            emit(Event(kind="next", stage="diagnose", text=_RUN_IT if logs else _READ_A_LOG))
     return Findings(findings=findings)
 
 
-def _list_notes(remarks: Remarks, verdict: Verdict | None) -> list[str]:
-    """Return the notes beside findings: which environment was read, and what works here against the log."""
-    return [*filter(None, (remarks.environment, say_that_it_works(verdict) or remarks.elsewhere))]
+def _name_inputs(options: DiagnoseOptions) -> str:
+    """Return what was read without a finding."""
+    inputs = ["this log" if len(options.logs) == 1 else "these logs"] if options.logs else []
+    inputs += [str(options.env)] if options.env else []
+    return " and ".join(inputs) or ("the machine from the file" if options.machine else "this machine")
 
 
 def say_that_it_works(verdict: Verdict | None) -> str | None:
@@ -170,10 +178,10 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     except LockError as error:
         lock = None
         emit(Event(kind="warning", stage="verify", text=error.message))
-    verdict = run_verification(emit, located, lock, choices)
-    options = make_options(choices, {})
-    examined = Examination(env=located, lock=lock, choices=choices, options=options, always_read=True)
-    return add_later_stages(examined, verdict, emit)
+    examined = Examination(
+        env=located, lock=lock, choices=choices, options=make_options(choices), always_read=True
+    )
+    return add_later_stages(examined, run_verification(examined, emit), emit)
 
 
 def find_default_env() -> tuple[str, Path] | None:

@@ -111,9 +111,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
         return RunResult(env=str(root), command=tuple(command), code=ended)
     findings: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
-        findings = explain_failure(
-            command[0], ended, options.choices, root, describe_exit(root, command, ended, before)
-        )
+        findings = explain_failure(command[0], root, command, ended, before, options.choices)
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
     return RunResult(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=findings)
 
@@ -243,44 +241,30 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def explain_failure(
-    name: str, ended: process.ForegroundResult, choices: Choices, root: Path, how: Ran
-) -> tuple[Finding, ...]:
-    """Diagnose the last output of a program with this machine's facts. `how` describes how it ended."""
-    known = rows.load_all(choices)
-    text = [(name, [ended.stderr])]
-    device = read_device(root)
-    findings = find_causes(text, known, None, device=device, ran=how)
-    if findings:
-        holders = device != "cpu"
-        here = detect.detect(detect.WITH_CUDA if holders else detect.PARTS)
-        findings = find_causes(text, known, here, here=True, device=device, holders=holders, ran=how)
-    return findings
-
-
 _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
 _LEVELS = 3
 _FOLDERS = 400
 _SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
 
 
-def describe_exit(
-    root: Path, command: Sequence[str], ended: process.ForegroundResult, before: foreground.OomKills,
-    folder: Path | None = None,
-) -> Ran:  # fmt: skip
-    """Return how a program ended, its limits, and where its modules can come from.
+# Seven parameters: a program, how it ended, and where.
+def explain_failure(
+    name: str, root: Path, command: Sequence[str], ended: process.ForegroundResult, before: foreground.OomKills,
+    choices: Choices, folder: Path | None = None,
+) -> tuple[Finding, ...]:  # fmt: skip
+    """Diagnose the last output of a program of an environment, with how it ended, its limits, and where its modules come
+    from.
 
     `before` are the counts of out-of-memory kills at its start. `folder` is where it ran, by default the
     current folder.
     """
-    counted = foreground.oom_kills().since(before)
-    name = ended.signal or signal_name(_SHELL_SIGNAL - ended.returncode)
-    here = folder or Path.cwd()
-    folders = [here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))]
     from ..diagnose import Ran
 
-    return Ran(
-        signal=name,
+    counted = foreground.oom_kills().since(before)
+    here = folder or Path.cwd()
+    folders = [here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))]
+    ran = Ran(
+        signal=ended.signal or signal_name(_SHELL_SIGNAL - ended.returncode),
         oom_kills=counted[0] if counted else None,
         oom_source=counted[1] if counted else None,
         address_space=foreground.limit("RLIMIT_AS"),
@@ -291,6 +275,13 @@ def describe_exit(
         has_module=lambda module: distributions.has_module(root, module),
         own_module=lambda module: find_own_module(folders, module),
     )
+    known, text, device = rows.load_all(choices), [(name, [ended.stderr])], read_device(root)
+    findings = find_causes(text, known, None, device=device, ran=ran)
+    if findings:  # only now is this machine examined
+        holders = device != "cpu"
+        machine = detect.detect(detect.WITH_CUDA if holders else detect.PARTS)
+        findings = find_causes(text, known, machine, here=True, device=device, holders=holders, ran=ran)
+    return findings
 
 
 def find_own_module(folders: Sequence[Path], module: str) -> str | None:

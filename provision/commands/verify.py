@@ -8,11 +8,11 @@ import functools
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import verify as stage
+from .. import detect, verify as stage
 from ..config import options as where, rows
 from ..config.env import choose_env_to_read, describe_link_outside
 from ..config.options import Choices
@@ -40,8 +40,8 @@ from ..model import (
 from ..model.declare import argument, group, option
 from ..system import process, trust
 from ..system.files import refuse_to_replace
-from ..verify import EarlyProbes, begin, judge_node, shorten_line
 from ..wheels.pylock import read_in
+from .run import explain_failure, find_causes_in_log, find_programs, prepare_variables
 
 if TYPE_CHECKING:
     from ..model import (
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         Profiles,
         Verdict,
     )
-    from ..verify import Options
     from ..verify.checks import CheckOutcome, MissingTool, PlacedCheck
     from ..verify.libraries import PythonPaths
     from ..verify.loader import Package
@@ -92,32 +91,55 @@ class VerifyOptions:
 
 
 def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVerdict:
-    """Return the verdict on a venv, a conda prefix or the environment of a python executable."""
+    """Return the verdict on a venv, a conda prefix or the environment of a python executable.
+
+    An environment that gpuenv made keeps it.
+    """
+    choices, report = options.choices, options.report
     if options.node:
-        _assert_alone(options)
-        return verify_node(options.env, options.choices, options.timeout, emit)
-    checks = CheckOptions(typed=read_options(options.check), of_project=options.checks)
-    settings = {
-        "quick": options.quick, "deep": options.deep, "strict": options.strict, "locked": options.locked,
-        "device": _device(options.device), "frameworks": _frameworks(options.framework),
-        "timeout": options.timeout,
-    }  # fmt: skip
-    if options.report:
-        refuse_to_replace(options.report, force=options.force)
-    return _judge(emit, options, settings, checks)
+        return _verify_node(options, emit)
+    typed = read_checks(options.check)
+    wanted = make_options(
+        choices, quick=options.quick, deep=options.deep, strict=options.strict, locked=options.locked,
+        device=_device(options.device), frameworks=_frameworks(options.framework), timeout=options.timeout,
+    )  # fmt: skip
+    if report:
+        refuse_to_replace(report, force=options.force)
+        if not report.absolute().parent.is_dir():
+            raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
+    named = choose_env_to_read(emit, options.env)
+    place.roll_back_interrupted(emit, where.make_absolute(named))
+    env = locate_environment(where.make_absolute(named))
+    path = Path(env.path)
+    planned = plan_checks(path, wanted, typed, of_project=options.checks)
+    # Lock and profiles are read while the environment's Python and the driver are queried.
+    with stage.begin(
+        env, wanted, driver=not _is_for_cpu(env), machine=make_lock_reader(wanted),
+        meanwhile=make_reader(env, choices, process.environ()),
+    ) as begun:  # fmt: skip
+        lock = _read_lock(env, locked=options.locked, choices=choices)
+        unbound = lock is None and options.device is None and not _needs_gpu(begun)
+        if unbound and (note := explain_no_gpu("testing on the CPU")):
+            wanted = dataclasses.replace(wanted, device="cpu")
+            emit(Event(kind="note", stage="verify", text=note))
+        examined = Examination(env=env, lock=lock, choices=choices, options=wanted)
+        verdict = _add_causes(run_verification(examined, emit, begun), lock)
+        verdict = add_later_stages(examined, verdict, emit, begun)
+    verdict = run_project_checks(examined, verdict, planned, emit)
+    if env.made_by_gpuenv and not options.quick and not typed:
+        if options.env is None and (link := describe_link_outside(named)):
+            emit(Event(kind="note", stage="verify", text=f"the verdict is not recorded: {link}"))
+        else:
+            _keep(path, lock, verdict, emit, planned.digest)
+    if report:
+        from ..export.pages import verdict_page, write_html_page
 
-
-def _assert_alone(options: VerifyOptions) -> None:
-    """Raise UsageError for options that cannot be used with --node."""
-    if not options.quick:
-        raise UsageError("--node needs --quick", hint="gpuenv verify --quick --node ENV")
-    others = {
-        "--deep": options.deep, "--strict": options.strict, "--locked": options.locked,
-        "--device": options.device, "--framework": options.framework, "--check": options.check,
-        "--report": options.report,
-    }  # fmt: skip
-    if named := [name for name, value in others.items() if value]:
-        raise UsageError(f"{named[0]} cannot be used with --node", hint=f"leave out {named[0]} or --node")
+        write_html_page(report, "--report", lambda footer: verdict_page(verdict, footer))
+        emit(Event(kind="note", stage="verify", text=f"report written to {report}"))
+    expected = is_expected(verdict, verdict.made_for, asked_cpu=options.device == "cpu")
+    if expected and ((path / "bin" / "activate").exists() or (path / "conda-meta").is_dir()):
+        emit(Event(kind="next", stage="verify", text=activate_line(path, process.environ())))
+    return verdict
 
 
 def _device(device: str | None) -> str | None:
@@ -138,57 +160,21 @@ def _frameworks(named: list[str]) -> tuple[str, ...]:
     return tuple(named)
 
 
-def _judge(emit: Emit, options: VerifyOptions, settings: dict[str, Any], checks: CheckOptions) -> Verdict:
-    """Return the verdict on an environment of any tool. One that gpuenv made keeps it."""
-    report, choices = options.report, options.choices
-    if report and not report.absolute().parent.is_dir():
-        raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
-    env = choose_env_to_read(emit, options.env)
-    place.roll_back_interrupted(emit, where.make_absolute(env))
-    environment = locate_environment(where.make_absolute(env))
-    path = Path(environment.path)
-    # Lock and profiles are read while the environment's Python and the driver are queried.
-    wanted = make_options(choices, settings)
-    planned = plan_checks(path, checks, wanted)
-    reading = make_reader(environment, choices, process.environ())
-    driver, machine = not _for_cpu(environment), make_lock_reader(wanted)
-    with begin(environment, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
-        lock = _lock_of(environment, locked=options.locked, choices=choices)
-        if lock is None and options.device is None and (reason := _explain_cpu(begun)):
-            settings["device"], wanted = "cpu", dataclasses.replace(wanted, device="cpu")
-            first, stop, rest = reason.partition(". ")
-            emit(Event(kind="note", stage="verify", text=f"{first}: testing on the CPU{stop}{rest}"))
-        verdict = _diagnosed(run_verification(emit, environment, lock, choices, begun, **settings), lock)
-        examined = Examination(env=environment, lock=lock, choices=choices, options=wanted)
-        verdict = add_later_stages(examined, verdict, emit, begun)
-    verdict = run_project_checks(examined, verdict, planned, emit)
-    if environment.made_by_gpuenv and not options.quick and not checks.typed:
-        if options.env is None and (link := describe_link_outside(env)):
-            emit(Event(kind="note", stage="verify", text=f"the verdict is not recorded: {link}"))
-        else:
-            _keep(path, lock, verdict, emit, planned.digest)
-    if report:
-        _write_report(report, verdict, emit)
-    if is_expected(verdict, verdict.made_for, asked_cpu=options.device == "cpu") and (step := _next(path)):
-        emit(Event(kind="next", stage="verify", text=step))
-    return verdict
-
-
-def _for_cpu(env: Environment) -> bool:
+def _is_for_cpu(env: Environment) -> bool:
     """Return whether an environment is for the CPU, as far as known before its lock is read."""
     with contextlib.suppress(BuildError):
         return env.made_by_gpuenv and (state.read(Path(env.path), "plan.json") or {}).get("device") == "cpu"
     return False
 
 
-def _explain_cpu(begun: EarlyProbes) -> str | None:
-    """Return why this machine has only the CPU, if no framework of an environment without a lock needs a GPU."""
+def _needs_gpu(begun: stage.EarlyProbes) -> bool:
+    """Return whether an installed framework is a build for a GPU."""
     from ..verify.libraries import read_installed
 
-    return None if any(read_installed(begun.python_paths.result()).builds.values()) else explain_no_gpu()
+    return any(read_installed(begun.python_paths.result()).builds.values())
 
 
-def _lock_of(env: Environment, *, locked: bool, choices: Choices) -> Lock | None:
+def _read_lock(env: Environment, *, locked: bool, choices: Choices) -> Lock | None:
     """Return the lock to compare with: the one inside, or with `locked` the project's if there is one."""
     if env.made_by_gpuenv:
         from ..wheels import pylock
@@ -218,19 +204,6 @@ def _find_project_lock(env: Path) -> Path | None:
     return next((file for folder in folders if (file := folder / Path(name).name).is_file()), None)
 
 
-def _next(env: Path) -> str | None:
-    """Return the activate command of an environment, or None if it has none, such as a system's Python."""
-    can_activate = (env / "bin" / "activate").exists() or (env / "conda-meta").is_dir()
-    return activate_line(env, process.environ()) if can_activate else None
-
-
-def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
-    from ..export.pages import verdict_page, write_html_page
-
-    write_html_page(report, "--report", lambda footer: verdict_page(verdict, footer))
-    emit(Event(kind="note", stage="verify", text=f"report written to {report}"))
-
-
 def _keep(path: Path, lock: Lock | None, verdict: Verdict, emit: Emit, checks: str | None) -> None:
     try:
         under = state.list_circumstances(path, state.lock_digest(lock), machine_for_verdict(), checks)
@@ -240,13 +213,11 @@ def _keep(path: Path, lock: Lock | None, verdict: Verdict, emit: Emit, checks: s
         emit(Event(kind="note", stage="verify", text=error.message))
 
 
-def _diagnosed(verdict: Verdict, lock: Lock | None) -> Verdict:
+def _add_causes(verdict: Verdict, lock: Lock | None) -> Verdict:
     """Return the verdict with the causes that diagnose finds in the text of a failed stage."""
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
     if failed is None or verdict.findings:
         return verdict
-    from .run import find_causes_in_log
-
     log = "\n".join([failed.detail, *(e.text for e in failed.evidence)])
     findings = find_causes_in_log(log, lock.plan.device if lock else None)
     fix = findings[0].fix if findings else None
@@ -261,25 +232,40 @@ _SECONDS = 2.0
 """For a second look at the driver. What starts gpuenv gives it few seconds in all."""
 
 
-def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit) -> NodeVerdict:
-    """Return whether this machine has a fault, tested with an environment.
+def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
+    """Return whether this machine has a fault, tested with an environment. Schedulers run it as root.
 
     Nothing of the environment runs if another user can change it. Raises UsageError.
     """
-    env_path = where.make_absolute(choose_env_to_read(emit, named))
+    _assert_alone(options)
+    env_path = where.make_absolute(choose_env_to_read(emit, options.env))
     _assert_own(env_path)
     env = locate_environment(env_path)
     lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
     if lock and lock.plan.device == "cpu":
-        return NodeVerdict(fault=False, text=shorten_line(f"{env.path} is for the CPU: no GPU was examined"))
-    settings: dict[str, Any] = {"quick": True, "timeout": timeout, "device": "all"}
-    wanted = make_options(choices, settings)
-    with begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:
-        verdict = run_verification(emit, env, lock, choices, begun, **settings)
-    judged = judge_node(verdict, rows.causes_of_jobs(choices))
+        text = f"{env.path} is for the CPU: no GPU was examined"
+        return NodeVerdict(fault=False, text=stage.shorten_line(text))
+    wanted = make_options(options.choices, quick=True, timeout=options.timeout, device="all")
+    examined = Examination(env=env, lock=lock, choices=options.choices, options=wanted)
+    with stage.begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:
+        verdict = run_verification(examined, emit, begun)
+    judged = stage.judge_node(verdict, rows.causes_of_jobs(options.choices))
     if judged.fault and judged.cause in _ABSENT and explain_no_gpu(seconds=_SECONDS):
-        return replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
+        return dataclasses.replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
     return judged
+
+
+def _assert_alone(options: VerifyOptions) -> None:
+    """Raise UsageError for options that cannot be used with --node."""
+    if not options.quick:
+        raise UsageError("--node needs --quick", hint="gpuenv verify --quick --node ENV")
+    others = {
+        "--deep": options.deep, "--strict": options.strict, "--locked": options.locked,
+        "--device": options.device, "--framework": options.framework, "--check": options.check,
+        "--report": options.report,
+    }  # fmt: skip
+    if named := [name for name, value in others.items() if value]:
+        raise UsageError(f"{named[0]} cannot be used with --node", hint=f"leave out {named[0]} or --node")
 
 
 def _assert_own(env: Path) -> None:
@@ -320,22 +306,14 @@ def _standard_libraries(settings: Mapping[str, str]) -> list[Path]:
     return sorted(Path(home).parent.glob("lib/python3.*")) if home else []
 
 
-def run_verification(
-    emit: Emit,
-    env: Environment,
-    lock: Lock | None,
-    choices: Choices,
-    begun: stage.EarlyProbes | None = None,
-    **options: Any,
-) -> Verdict:
+def run_verification(examined: Examination, emit: Emit, begun: stage.EarlyProbes | None = None) -> Verdict:
     """Return the verdict on an environment, compared with its lock if it has one."""
-    from ..config import rows
-
-    wanted = make_options(choices, options)
+    env, lock, wanted = examined.env, examined.lock, examined.options
     read = begun.machine.result if begun and begun.machine else functools.cache(make_lock_reader(wanted))
-    here = read().target if wanted.locked else None
-    known = rows.load_for_verdict(choices).cudnn
-    baseline = stage.Baseline(lock=lock, releases=known, target=here, read_machine=read)
+    baseline = stage.Baseline(
+        lock=lock, releases=rows.load_for_verdict(examined.choices).cudnn,
+        target=read().target if wanted.locked else None, read_machine=read,
+    )  # fmt: skip
     verdict = stage.verify(env, wanted, baseline, emit=emit, early_probes=begun)
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed) if lock else ()
     if verdict.findings:
@@ -348,7 +326,7 @@ def make_lock_reader(options: stage.Options) -> Callable[[], Machine]:
     return lambda: machine_for_verdict(seconds=min(options.timeout, 30.0))
 
 
-def make_options(choices: Choices, settings: dict[str, Any]) -> stage.Options:
+def make_options(choices: Choices, **settings: Any) -> stage.Options:
     """Return the options of the verify stage, with the cache folder for files that must stay out of the
     environment."""
     return stage.Options(cache_dir=where.get_cache_dir(choices), **settings)
@@ -503,14 +481,6 @@ _TIMED_OUT = 124
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions:
-    """The checks to run: those of the environment's own project, and those of a command line."""
-
-    typed: tuple[Check, ...] = ()
-    of_project: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlannedChecks:
     """The checks to run. `project` is None if the project's checks are not read."""
 
@@ -535,7 +505,7 @@ class PlannedChecks:
         return (*(PlacedCheck(check=c, folder=project_folder) for c in checks), *typed)
 
 
-def read_options(texts: Sequence[str]) -> tuple[Check, ...]:
+def read_checks(texts: Sequence[str]) -> tuple[Check, ...]:
     """Return the checks that a command line asks for. Raises UsageError."""
     from ..config.file import read_check
 
@@ -551,12 +521,12 @@ def read_options(texts: Sequence[str]) -> tuple[Check, ...]:
     return tuple(checks.values())
 
 
-def plan_checks(env: Path, selection: CheckOptions, options: Options) -> PlannedChecks:
+def plan_checks(
+    env: Path, options: stage.Options, typed: tuple[Check, ...] = (), *, of_project: bool
+) -> PlannedChecks:
     """Return the checks to run in an environment. --quick leaves out those of the project. Raises DataError."""
-    wanted = selection.of_project and not options.quick
-    return PlannedChecks(
-        typed=selection.typed, project=read_own_project(env, options.cache_dir) if wanted else None
-    )
+    wanted = of_project and not options.quick
+    return PlannedChecks(typed=typed, project=read_own_project(env, options.cache_dir) if wanted else None)
 
 
 def run_project_checks(
@@ -588,11 +558,10 @@ def _with_checks(examined: Examination, verdict: Verdict, planned: PlannedChecks
     return checks.add_checks(verdict, ended, strict=options.strict)
 
 
-def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -> dict[str, str]:
+def _environ(emit: Emit, env: Environment, choices: Choices, options: stage.Options) -> dict[str, str]:
     """Return the variables of `gpuenv run`. Bytecode is written outside of the environment, as in all stages
     of verify."""
     from ..system import cache
-    from .run import find_programs, prepare_variables
 
     root, programs = find_programs(Path(env.python))
     environ = prepare_variables(emit, root, programs, process.environ(), choices)
@@ -603,7 +572,6 @@ def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -
 def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Finding, ...]:
     """Diagnose a failed check from what it printed and how it ended."""
     from ..verify.checks import make_command
-    from .run import describe_exit, explain_failure
 
     finished, placed, before = ended.finished, ended.placed, ended.before
     if ended.result.status == "pass" or not (finished and placed and before):
@@ -616,9 +584,15 @@ def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Fi
         stderr=ended.text.encode("utf-8", "replace"),
         signal=None if late else finished.signal,
     )
-    root = Path(env.path)
-    how = describe_exit(root, make_command(env, placed.check), attended, before, placed.folder)
-    return explain_failure(ended.result.label, attended, choices, root, how)
+    return explain_failure(
+        ended.result.label,
+        Path(env.path),
+        make_command(env, placed.check),
+        attended,
+        before,
+        choices,
+        placed.folder,
+    )
 
 
 def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
@@ -638,13 +612,13 @@ def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
     )
 
 
-def explain_no_gpu(*, seconds: float = 30.0) -> str | None:
-    """Return why the CPU is all that this machine has, or None if it has an NVIDIA GPU or its driver, working or not."""
-    from .. import detect
+def explain_no_gpu(doing: str = "", *, seconds: float = 30.0) -> str | None:
+    """Return why the CPU is all that this machine has and what gpuenv is `doing` about it, or None if it has an NVIDIA
+    GPU or its driver, working or not."""
     from ..detect.device import explain_cpu, list_nvidia_traces
 
     machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"}, seconds=seconds)
-    return None if machine.gpus or list_nvidia_traces(machine) else explain_cpu(machine)
+    return None if machine.gpus or list_nvidia_traces(machine) else explain_cpu(machine, doing)
 
 
 def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
@@ -652,8 +626,6 @@ def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
 
     It cannot if the environment is for the GPU of another machine and this machine has none.
     """
-    from ..model import Event
-
     if lock.plan.device == "cpu" or machine is not None:
         return True
     here = machine_for_verdict()

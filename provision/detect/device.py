@@ -113,9 +113,9 @@ def _make_no_driver_error(machine: Machine) -> MachineError:
     return error
 
 
-def explain_cpu(machine: Machine) -> str:
-    """Return the reason for a CPU environment that was not requested, with warnings."""
-    sentence = "No NVIDIA GPU found"
+def explain_cpu(machine: Machine, doing: str = "") -> str:
+    """Return the reason for a CPU environment that was not requested and what gpuenv is `doing`, with warnings."""
+    sentence = f"No NVIDIA GPU found{doing and f': {doing}'}"
     others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]
     warnings = []
     if machine.context.wsl:

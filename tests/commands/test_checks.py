@@ -62,8 +62,7 @@ def project_of(env, *checks):
 def judged(env, *typed, verdict="cpu", stages=(PASSED,), project=True, events=None, **options):
     """The verdict with what the checks add to one that is there already."""
     wanted = Options(cache_dir=env.parent / "cache", **options)
-    asked = verify.CheckOptions(typed=verify.read_options(typed), of_project=project)
-    planned = verify.plan_checks(env, asked, wanted)
+    planned = verify.plan_checks(env, wanted, verify.read_checks(typed), of_project=project)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict=verdict, stages=stages)
     emit = (lambda _: None) if events is None else events.append
     examined = Examination(env=locate_environment(env), lock=None, choices=Choices(), options=wanted)
@@ -237,7 +236,7 @@ def test_a_typed_import_is_not_taken_from_the_current_folder(plain, monkeypatch,
 
 def test_a_word_that_is_no_check_is_a_wrong_option():
     with pytest.raises(UsageError, match=r"--check 'import a-b'.*is not a module"):
-        verify.read_options(["import a-b"])
+        verify.read_checks(["import a-b"])
 
 
 def test_checks_are_skipped_after_a_stage_that_failed(env):
