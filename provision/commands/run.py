@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +36,6 @@ from ..model import (
     drop_event,
 )
 from ..model.declare import argument, group, option
-from ..resolve.pip import OPENED_BY_TENSORFLOW
 from ..system import process, trust
 from ..system.process import foreground
 from ..system.process.children import signal_name
@@ -210,7 +209,7 @@ def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choi
     """Add the folders that TensorFlow needs and does not search to LD_LIBRARY_PATH, and note it."""
     if not sys.platform.startswith("linux"):
         return
-    version, missing = find_folders(root, environ, lambda: rows.load_all(choices))
+    version, missing = find_folders(root, environ, choices)
     if missing:
         entries = [*map(str, missing), environ.get("LD_LIBRARY_PATH", "")]
         environ["LD_LIBRARY_PATH"] = ":".join(e for e in entries if e)
@@ -311,9 +310,7 @@ def _is_skipped(path: Path) -> bool:
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
 
 
-def find_folders(
-    root: Path, environ: Mapping[str, str], known: Callable[[], Profiles]
-) -> tuple[str, tuple[Path, ...]]:
+def find_folders(root: Path, environ: Mapping[str, str], choices: Choices) -> tuple[str, tuple[Path, ...]]:
     """Return TensorFlow's version, and the folders that LD_LIBRARY_PATH must include.
 
     There are none without TensorFlow, with the system's libraries, or if TensorFlow finds everything.
@@ -323,8 +320,12 @@ def find_folders(
         wheels = sorted(p for p in (site / "nvidia").glob("*/lib") if p.is_dir())
         if tensorflow is None or not wheels:
             continue
+        from ..resolve.pip import OPENED_BY_TENSORFLOW  # most environments are without TensorFlow
+
         version = tensorflow.version
-        searched = _searched(site, version, known)
+        searched = _searched(site, version, choices)
+        if searched is None:  # without this library it is not the wheel of the index
+            searched = frozenset(OPENED_BY_TENSORFLOW)
         there = {Path(entry).resolve() for entry in environ.get("LD_LIBRARY_PATH", "").split(":") if entry}
         found_libraries = {name for w in wheels if w.parent.name in searched for name in _libraries(w)}
         return version, tuple(
@@ -341,10 +342,10 @@ def _libraries(folder: Path) -> set[str]:
     return {p.name for p in folder.iterdir() if _SONAME.fullmatch(p.name)}
 
 
-def _searched(site: Path, version: str, known: Callable[[], Profiles]) -> frozenset[str]:
-    """Return the folders that the profile lists for this release. An unknown release is read from its
-    library."""
-    for build in known().builds:
+def _searched(site: Path, version: str, choices: Choices) -> frozenset[str] | None:
+    """Return the folders that the profile lists for this release. An unknown release is read from its library, None is
+    returned without one."""
+    for build in rows.load_all(choices).builds:
         named = build.framework == "tensorflow" and build.version == version
         if named and build.cuda and build.platform.startswith("linux"):
             return frozenset(build.searched)
@@ -354,7 +355,7 @@ def _searched(site: Path, version: str, known: Callable[[], Profiles]) -> frozen
         with (site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:
             return read_nvidia_folders(library)
     except OSError:
-        return frozenset(OPENED_BY_TENSORFLOW)  # without this library it is not the wheel of the index
+        return None
 
 
 # Eleven parameters: each is one optional fact, and callers know two or three. The stage's Circumstances group them
