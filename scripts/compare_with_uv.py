@@ -123,7 +123,10 @@ class Comparison:
         tried = Compared(name=self.set.name)
         accepted = self._lock(checkout, tried, wanted=pinned)
         self.written.write_bytes(written)
-        return bool(accepted) and set(tried.notes) <= set(self.result.notes)
+        if accepted is None or not set(tried.notes) <= set(self.result.notes):
+            return False
+        locked = _list_versions(accepted)
+        return all(n in locked and not _is_older(locked[n], theirs[n]) for n in named)
 
     def _lock(
         self, checkout: Checkout, result: Compared, *more: str, wanted: Path | None = None

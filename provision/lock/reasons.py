@@ -22,9 +22,27 @@ _KEPT = "the existing lock has {locked}; to upgrade it: gpuenv lock --upgrade {p
 
 
 def held_back(one: Known, chosen: Solution) -> list[HeldBackPackage]:
-    """Return the frameworks and the named packages that bind one which are not in their newest release."""
+    """Return what is not in its newest release: frameworks, named packages that bind one, and older wheels."""
     rows = [row for wanted in one.context.request.frameworks if (row := _framework(one, chosen, wanted))]
-    return [*rows, *(_package(one, chosen, name) for name in chosen.behind)]
+    rows += [_package(one, chosen, name) for name in chosen.behind]
+    said = {row.package for row in rows}
+    return [*rows, *(row for row in _older_wheels(one, chosen) if row.package not in said)]
+
+
+def _older_wheels(one: Known, chosen: Solution) -> Iterator[HeldBackPackage]:
+    """Yield the packages in an older release with a wheel, where another solution has a newer one to compile."""
+    where = f"Python {chosen.plan.python} on {chosen.plan.platform}"
+    for name in sorted(chosen.asked.only_binary & chosen.answer.versions.keys()):
+        locked = chosen.answer.versions[name]
+        compiled = (o for o in one.tried if isinstance(o, Solution) and name in o.compiles)
+        newer = {o.answer.versions[name]: o.answer.archives.get(name) for o in compiled}
+        newest = max(newer, key=version, default=locked)
+        if version(newest) > version(locked):
+            archive = newer[newest]
+            needs = f", and a build needs {archive.compiler}" if archive else ""
+            yield HeldBackPackage(
+                package=name, locked=locked, newest=newest, because=f"{name} {newest} has no wheel for {where}{needs}"
+            )  # fmt: skip
 
 
 def _framework(one: Known, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
@@ -33,13 +51,14 @@ def _framework(one: Known, chosen: Solution, wanted: FrameworkRequest) -> HeldBa
     bound = one.fitting.bounds(wanted, chosen.plan.python)
     within = [
         b for b in one.context.profiles.builds
-        if b.framework == wanted.name and b.platform == build.platform and not b.yanked and meets(b.version, bound)
+        if b.framework == wanted.name and b.platform == build.platform and bool(b.cuda) == bool(build.cuda)
+        and not b.yanked and meets(b.version, bound)
         and (not version(b.version).is_prerelease or one.context.request.pre)
     ]  # fmt: skip
     newest = max((b.version for b in within), key=version, default=build.version)
     if version(newest) <= version(build.version) or one.context.request.cuda:
         return None
-    if closed := _closed(one, within, build):
+    if closed := _closed(one, chosen, wanted, within, build):
         return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=closed)
     fitting = [b for b in one.fitting.chains[_place(one, wanted)] if b.version == newest]
     if not fitting:
@@ -59,25 +78,32 @@ def _framework(one: Known, chosen: Solution, wanted: FrameworkRequest) -> HeldBa
     )  # fmt: skip
 
 
-def _closed(one: Known, within: Sequence[Build], chosen: Build) -> str | None:
-    """Return the index that does not respond, if it alone has a newer build that fits."""
-    wanted = next(w for w in one.context.request.frameworks if w.name == chosen.framework)
+def _closed(
+    one: Known, solution: Solution, wanted: FrameworkRequest, within: Sequence[Build], chosen: Build
+) -> str | None:
+    """Return that an index does not respond, if it alone has a newer build that fits.
+
+    A package that excludes all of these builds is the reason instead: with the index they would not be locked either.
+    """
     elsewhere = {b.version for b in one.fitting.chains[_place(one, wanted)]}
     newer = sorted(
         (b for b in within if version(b.version) > version(chosen.version) and b.version not in elsewhere),
         key=lambda b: version(b.version),
         reverse=True,
     )
+    excluded: str | None = None
     for build in newer:
-        if build.index in one.context.supply.unreachable:
-            codes = {r.code for r in objections(one.fitting.question, wanted, build)}
-            if codes == {"index_unreachable"}:
-                name = "PyTorch index" if build.index == "pytorch" else "default index"
-                cuda = f" for CUDA {build.cuda}" if build.cuda else ""
-                return (
-                    f"the {name} does not respond; it has {build.framework} {build.version}{cuda}, which fits"
-                )
-    return None
+        if build.index not in one.context.supply.unreachable:
+            continue
+        if {r.code for r in objections(one.fitting.question, wanted, build)} != {"index_unreachable"}:
+            continue
+        if why := one.who_excludes(solution.answer, wanted.name, build.version, (build,)):
+            excluded = excluded or why
+            continue
+        name = "PyTorch index" if build.index == "pytorch" else "default index"
+        cuda = f" for CUDA {build.cuda}" if build.cuda else ""
+        return f"the {name} does not respond; it has {build.framework} {build.version}{cuda}, which fits"
+    return excluded
 
 
 def _clash(one: Known, framework: str, newest: str) -> str | None:

@@ -266,3 +266,17 @@ def test_an_index_that_does_not_respond_is_no_reason_where_another_has_the_same_
     assert versions(ran)["torch"] == "2.14.1"
     (held,) = ran.json["held_back"]
     assert held["because"] == "torchaudio 2.11.0 needs CUDA 13.0; torch has CUDA 13.2"
+
+
+def test_an_index_that_does_not_respond_is_no_reason_where_a_package_excludes_what_it_has(torches, index):
+    """For this driver only the PyTorch index has builds newer than torch 2.10.0."""
+    ask = ("--python", HERE, "--driver", "550.54.15", *GPU[2:])
+    index.add_plan(torches("resolve", "--json", "--framework", "torch==2.10.0", "--index", "pypi", *ask).json)
+    index.add("serving", "1.0", requires=("torch<2.11",))
+    torches.env["GPUENV_INDEX_PYTORCH"] = "http://127.0.0.1:9/whl"
+    alone = torches("lock", "--json", "--framework", "torch", "-o", "alone.toml", *ask)
+    assert versions(alone)["torch"] == "2.10.0"
+    assert "the PyTorch index does not respond; it has torch" in alone.json["held_back"][0]["because"]
+    beside = torches("lock", "--json", "--framework", "torch", "--with", "serving", "-o", "beside.toml", *ask)
+    assert versions(beside)["torch"] == "2.10.0"
+    assert [h["because"] for h in beside.json["held_back"]] == ["serving 1.0 requires torch<2.11"]

@@ -219,6 +219,26 @@ def test_the_warning_says_what_compiling_needs(gpuenv, jax, index):
     assert "such as csrc/k.cu" in told
 
 
+def test_an_older_wheel_in_place_of_what_has_to_be_compiled_has_its_reason(gpuenv, jax, index):
+    setup = "from setuptools import Extension, setup\nsetup(ext_modules=[Extension('s', ['s.c'])])\n"
+    for name in ("sampling", "brought"):
+        files = {"PKG-INFO": project_packages.about(name, "2.0", since="2.2"), "setup.py": setup, "s.c": ""}
+        file, data = project_packages.sdist(name, "2.0", files)
+        index.wheels.setdefault(name, {})[file] = data
+        index.add(name, "1.0")
+    index.add("bringing", "1.0", requires=("brought",))
+    ran = gpuenv("lock", "--json", *ask(gpuenv, "sampling", "bringing"))
+    assert ran.code == 0, ran.err
+    versions = {p["name"]: p["version"] for p in ran.json["packages"]}
+    assert (versions["sampling"], versions["brought"]) == ("1.0", "1.0")
+    held = {h["package"]: h for h in ran.json["held_back"]}
+    for name in ("sampling", "brought"):
+        assert (held[name]["locked"], held[name]["newest"]) == ("1.0", "2.0")
+        assert held[name]["because"].startswith(f"{name} 2.0 has no wheel for Python")
+        assert "a build needs a C/C++ compiler" in held[name]["because"]
+    assert ran.json["plan"]["held_back"] == ran.json["held_back"]
+
+
 def test_a_lock_with_another_form_of_requirements_is_refused(gpuenv, jax, index, marks):
     marks.stated(index, "stated", "1.0", ("plain",), **FAILS)
     assert gpuenv("lock", *ask(gpuenv, "stated")).code == 0

@@ -146,7 +146,9 @@ if "OLD" in os.environ and "--allow-old" not in words:
 if pinned and "NOTE" in os.environ:
     print("note: torch has another CUDA", file=sys.stderr)
 open("pylock.toml", "w").write("2" if pinned else "1")
-versions = [{"name": "vllm", "version": "2" if pinned else "1"}]
+versions = [{"name": "torch", "version": "3"}]
+if "LEFT_OUT" not in os.environ:
+    versions.append({"name": "vllm", "version": "2" if pinned else "1"})
 print(json.dumps({"packages": versions, "held_back": [], "plan": {"builds": [], "notes": []}}))
 """
 
@@ -171,6 +173,7 @@ def test_a_reason_is_false_if_the_versions_of_uv_lock_without_a_note(comparison,
     assert comparison.written.read_text() == "1", "the lock of the set stays"
     assert not comparison._accepts({"vllm": "2"}, lock, Checkout(checkout.folder, {"NOTE": "1"}))
     assert not comparison._accepts({"vllm": "2"}, lock, Checkout(checkout.folder, {"OLD": "1"}))
+    assert not comparison._accepts({"vllm": "2"}, lock, Checkout(checkout.folder, {"LEFT_OUT": "1"}))
 
 
 def test_versions_of_uv_with_an_older_framework_prove_nothing(comparison, checkout):
