@@ -40,6 +40,7 @@ from .config import (
     uv_variables,
     without_name,
 )
+from .refusals import find_failure
 
 if TYPE_CHECKING:
     from .simple_api import File
@@ -113,16 +114,10 @@ def _ask_uv() -> str:
 
 def _explain_unknown_index(log: str) -> LockError:
     """Return the error for an index that did not answer, or for any other failure of uv."""
-    hint = "check the network and its proxy, or name a reachable index in PIP_INDEX_URL"
-    causes = re.findall(r"^\s*(?:cause|Caused by): (.+)$", log, re.MULTILINE)
-    address = re.search(r"https?://[^\s`)]+", log)
-    if not causes or not address:
-        return LockError("uv did not report the default package index", hint=hint, log=log)
-    proxy = " by the proxy" if "tunnel error" in log or "proxy" in log.lower() else ""
-    reason = re.sub(r" \(os error \d+\)$", "", causes[-1])
-    return LockError(
-        f"cannot reach the index {address[0]}: {reason[0].lower()}{reason[1:]}{proxy}", hint=hint
-    )
+    if failure := find_failure(redact(log)):
+        return LockError(failure.message, hint=failure.hint, unreachable=failure.address)
+    hint = "name a reachable index in PIP_INDEX_URL"
+    return LockError("uv did not report the default package index", hint=hint, log=log)
 
 
 # --- the builds of a plan --------------------------------------------------------------------------

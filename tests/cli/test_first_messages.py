@@ -175,24 +175,32 @@ UV_LOG = """error: Request failed after 3 retries in 7.4s
   cause: error sending request for url (https://index.example/simple/packaging/)
   cause: client error (Connect)
   cause: {tunnel}tcp connect error
-  cause: Connection refused (os error 111)
+  cause: {last}
 """
 
 
 @rows(
-    ("tunnel", "reason"),
+    ("tunnel", "last", "reason", "hint"),
     [
-        ("", "connection refused"),
+        ("", "Connection refused (os error 111)", "refuses the connection", "index-url"),
         (
-            "tunnel error: failed to create underlying connection\n  cause: ",
-            "connection refused by the proxy",
+            "tunnel error: failed\n  cause: ",
+            "Connection refused",
+            "cannot be reached through the proxy",
+            "HTTPS_PROXY",
+        ),
+        (
+            "",
+            "invalid peer certificate: UnknownIssuer",
+            "has a certificate that is not trusted",
+            "SSL_CERT_FILE",
         ),
     ],
 )
-def test_an_index_that_cannot_be_reached_is_named_with_the_reason(tunnel, reason):
-    error = places._explain_unknown_index(UV_LOG.format(tunnel=tunnel))
-    assert error.message == f"cannot reach the index https://index.example/simple/packaging/: {reason}"
-    assert "PIP_INDEX_URL" in str(error.hint) and error.log is None
+def test_an_index_that_cannot_be_reached_is_named_with_the_reason(tunnel, last, reason, hint):
+    error = places._explain_unknown_index(UV_LOG.format(tunnel=tunnel, last=last))
+    assert f"the package index https://index.example/simple {reason}" in error.message
+    assert hint in str(error.hint) and error.log is None and error.unreachable
 
 
 def test_any_other_failure_of_uv_is_shown_with_its_log():
