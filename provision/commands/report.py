@@ -35,6 +35,8 @@ from .list import verified
 
 T = TypeVar("T")
 
+_MOST = 64 << 20  # bytes; a hundred thousand hosts take 20 MB
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
@@ -148,9 +150,6 @@ def _whose() -> stage.PersonalData:
         users=tuple(u for u in users if u),
         hosts=tuple(h for h in hosts if h),
     )
-
-
-_MOST = 64 << 20  # bytes; a hundred thousand hosts take 20 MB
 
 
 def report_hosts(file: Path, output: Path | None, emit: Emit, *, force: bool) -> FleetResults:

@@ -39,6 +39,9 @@ from ..resolve.planner import plan_request
 from ..system import process, trust
 from ..system.redaction import redact
 
+_NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
+_INSTALL = "`sudo apt install g++` (Debian, Ubuntu) or `sudo dnf install gcc-c++` (Fedora, RHEL)"
+_TIMEOUT = 10.0
 _WORDS = {"with_": "--with", "requirement": "-r"}
 _OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "typed", "planned", "named")
 
@@ -199,11 +202,6 @@ def _words_of(choices: Choices) -> list[str]:
         for one in value if isinstance(value, list) else [value]:
             words += [name] if one is True else [name, shlex.quote(str(one))]
     return words
-
-
-_NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
-_INSTALL = "`sudo apt install g++` (Debian, Ubuntu) or `sudo dnf install gcc-c++` (Fedora, RHEL)"
-_TIMEOUT = 10.0
 
 
 def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:

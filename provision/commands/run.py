@@ -44,7 +44,11 @@ if TYPE_CHECKING:
     from ..diagnose import Installed, Ran, Remarks
     from ..verify.settings import Suspect
 
-
+_SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
+_LEVELS = 3
+_FOLDERS = 400
+_SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
+_SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
 _GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
 """A program that was told to stop, or whose reader went away, has nothing to be diagnosed."""
@@ -240,12 +244,6 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
     ]  # fmt: skip
 
 
-_SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
-_LEVELS = 3
-_FOLDERS = 400
-_SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
-
-
 # Seven parameters: a program, how it ended, and where.
 def explain_failure(
     name: str, root: Path, command: Sequence[str], ended: process.ForegroundResult, before: foreground.OomKills,
@@ -305,9 +303,6 @@ def find_own_module(folders: Sequence[Path], module: str) -> str | None:
 def _is_skipped(path: Path) -> bool:
     """Return whether a folder is hidden or an environment."""
     return path.name.startswith(".") or path.name in _SKIPPED or (path / "pyvenv.cfg").exists()
-
-
-_SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
 
 
 def find_folders(root: Path, environ: Mapping[str, str], choices: Choices) -> tuple[str, tuple[Path, ...]]:

@@ -59,6 +59,16 @@ if TYPE_CHECKING:
     from ..verify.loader import Package
     from ..verify.packages import Reading
 
+_ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
+"""What a machine without a GPU shows too."""
+_UV_LOCK = ".lock"
+"""The lock file that uv leaves in an environment for all users. Nothing reads its contents."""
+_SECONDS = 2.0
+"""For a second look at the driver. What starts gpuenv gives it few seconds in all."""
+_BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
+_TIMED_OUT = 124
+"""The exit code of timeout(1) for a command that it ended."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
@@ -224,14 +234,6 @@ def _add_causes(verdict: Verdict, lock: Lock | None) -> Verdict:
     return dataclasses.replace(verdict, findings=findings, hint=fix or verdict.hint)
 
 
-_ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
-"""What a machine without a GPU shows too."""
-_UV_LOCK = ".lock"
-"""The lock file that uv leaves in an environment for all users. Nothing reads its contents."""
-_SECONDS = 2.0
-"""For a second look at the driver. What starts gpuenv gives it few seconds in all."""
-
-
 def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
     """Return whether this machine has a fault, tested with an environment. Schedulers run it as root.
 
@@ -330,9 +332,6 @@ def make_options(choices: Choices, **settings: Any) -> stage.Options:
     """Return the options of the verify stage, with the cache folder for files that must stay out of the
     environment."""
     return stage.Options(cache_dir=where.get_cache_dir(choices), **settings)
-
-
-_BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
 
 
 def add_rebuild_commands(verdict: Verdict, env: Environment, lock: Lock | None) -> Verdict:
@@ -474,10 +473,6 @@ def _required(
         return list_required(installed, names, python)
 
     return required
-
-
-_TIMED_OUT = 124
-"""The exit code of timeout(1) for a command that it ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
