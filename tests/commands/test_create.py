@@ -74,8 +74,8 @@ def test_a_create_with_cold_caches_asks_the_index_once_for_each_thing(torch, ind
     assert index.downloads() and set(index.requests.values()) == {1} and not index.heads
     begun = json.loads(ran.stderr.splitlines()[-1])
     uv = [words[1:3] for words in begun if Path(words[0]).name == "uv"]
-    # The platforms it knows, the solve, and the wheels: the cache has none to try first.
-    assert sorted(uv) == [["pip", "compile"]] * 2 + [["pip", "install"]]
+    # The platforms it knows, the solve, the wheels (the cache has none to try first), and the empty environment.
+    assert sorted(uv) == [["pip", "compile"]] * 2 + [["pip", "install"], ["venv", "--quiet"]]
     asked = [words[0] for words in begun if words[1:3] == ["-I", "-S"]]
     assert len(asked) == len(set(asked)), "a Python was asked twice"
     before = dict(index.requests)
