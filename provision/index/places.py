@@ -186,10 +186,12 @@ def indexes_of_files(
     links = [*sources.find_links, *filter(None, configured.get("UV_FIND_LINKS", "").split(","))]
     without = only_wheels or sources.no_index or is_on(configured.get("UV_NO_INDEX"))
     every = [] if without else list_indexes(sources)
+    # pip's configuration is read once, and not for each page
+    files = _lister() if any(index.startswith("file:") for index in (*every, *bound.values())) else None
     found = {}
     for package in packages:
         indexes = [bound[package.name]] if package.name in bound else every
-        could = {index for index in indexes if _may_list(index, package)}
+        could = {index for index in indexes if _may_list(index, package, files)}
         could |= {_as_url(link) for link in links if _may_hold(link, package.url)}
         if len(could) != 1 or not all(map(_is_shown_by_uv, [*indexes, *links])):
             return None
@@ -197,15 +199,15 @@ def indexes_of_files(
     return found
 
 
-def _may_list(index: str, package: LockedPackage) -> bool:
+def _may_list(index: str, package: LockedPackage, files: Callable[[str, str], list[File]] | None) -> bool:
     """Return whether an index can list a package's address.
 
-    Pages of a folder are read. Any other index is assumed to list every downloadable file.
+    Pages of a folder are read by `files`. Any other index is assumed to list every downloadable file.
     """
-    if not index.startswith("file:"):
+    if files is None or not index.startswith("file:"):
         return not package.url.startswith("file:")
     try:
-        return any(file.url == package.url for file in _list_files(index, package.name))
+        return any(file.url == package.url for file in files(index, package.name))
     except LockError:
         return True
 
@@ -231,11 +233,12 @@ def _path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
 
 
-def _list_files(index: str, name: str) -> list[File]:
+def _lister() -> Callable[[str, str], list[File]]:
+    """Return the function from an index and a name to the files of a page."""
     from .http import Http  # plans need no HTTP
     from .simple_api import project_files
 
-    return project_files(Http(pip_settings(process.environ())), index, name)
+    return functools.partial(project_files, Http(pip_settings(process.environ())))
 
 
 def drop_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
@@ -277,12 +280,13 @@ class UploadTimes:
         if self.sources.exclude_newer is None:
             return False
         fresh = [n for n in dict.fromkeys(map(_project, _UNDATED.findall(log))) if n not in self.exempt]
+        files = _lister()
         for name in fresh:
             if name in pytorch_packages(self.plan):
                 indexes = [pytorch_address(self.sources.pytorch, self.plan)]
             else:
                 indexes = list_indexes(self.sources)
-            undated = [i for i in indexes if any(not f.uploaded for f in _list_files(i, name))]
+            undated = [i for i in indexes if any(not f.uploaded for f in files(i, name))]
             refused = [i for i in undated if not self._is_excepted(i)]
             if refused or not undated:
                 raise self._explain_refusal(name, refused)

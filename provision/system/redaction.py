@@ -65,8 +65,12 @@ def clean_line(text: str, most: int) -> str:
 
 def redact_text(text: str) -> str:
     """Return a text without secrets. Control characters stay, which a JSON document escapes."""
+    return _redact(text, _own_values())
+
+
+def _redact(text: str, own: re.Pattern[str] | None) -> str:
     text = grants.restore(text)
-    return _replace(text, find_secrets(text))
+    return _replace(text, _secrets(text, own))
 
 
 def redact_addresses(text: str) -> str:
@@ -85,30 +89,45 @@ def redact(url: str) -> str:
 
 def redact_value(value: Any) -> Any:
     """Return a JSON value with all of its texts redacted, and a text whose key is the name of a secret."""
-    if isinstance(value, str):
-        return redact_text(value)
-    if isinstance(value, dict):
-        return {
-            redact_text(k) if isinstance(k, str) else k: redact_variable(k, v)
-            if isinstance(k, str) and isinstance(v, str) else redact_value(v)
-            for k, v in value.items()
-        }  # fmt: skip
-    if isinstance(value, (list, tuple)):
-        return [redact_value(v) for v in value]
-    return value
+    own = _own_values()  # read once: a lock has thousands of texts
+
+    def redacted(value: Any) -> Any:
+        if isinstance(value, str):
+            return _redact(value, own)
+        if isinstance(value, dict):
+            return {
+                _redact(k, own) if isinstance(k, str) else k: _redact_variable(k, v, own)
+                if isinstance(k, str) and isinstance(v, str) else redacted(v)
+                for k, v in value.items()
+            }  # fmt: skip
+        if isinstance(value, (list, tuple)):
+            return [redacted(v) for v in value]
+        return value
+
+    return redacted(value)
 
 
 def redact_variable(name: str, value: str) -> str:
     """Return the value of a variable or a key: `***` if its name is that of a secret."""
+    return _redact_variable(name, value, _own_values())
+
+
+def _redact_variable(name: str, value: str, own: re.Pattern[str] | None) -> str:
     hides = _weigh(name) and _is_secret(value) and (name != "pass" or _looks_random(value))
-    return STARS if hides else redact_text(value)
+    return STARS if hides else _redact(value, own)
 
 
 def find_secrets(text: str) -> list[Secret]:
     """Return the secrets of a text, in order. None overlaps another."""
+    return _secrets(text, _own_values())
+
+
+def _secrets(text: str, own: re.Pattern[str] | None) -> list[Secret]:
+    """Find the secrets of a text. `own` matches the values of this process's own variables."""
+    of_own = (_make(*match.span()) for match in own.finditer(text)) if own else ()
     found = sorted(
         itertools.chain(
-            _find_addresses(text), _find_own(text), _find_assigned(text), _find_said(text), _find_forms(text)
+            _find_addresses(text), of_own, _find_assigned(text), _find_said(text), _find_forms(text)
         ),
         key=lambda secret: (secret.first, -secret.last),
     )
@@ -330,12 +349,9 @@ def _read_own(variables: frozenset[tuple[str, str]]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(re.escape, forms))) if forms else None
 
 
-def _find_own(text: str) -> Iterator[Secret]:
-    """Find the values of this process's own variables whose names are those of secrets."""
-    if len(text) < _LEAST:
-        return iter(())
-    own = _read_own(frozenset(process.environ().items()))
-    return (_make(*match.span()) for match in own.finditer(text)) if own else iter(())
+def _own_values() -> re.Pattern[str] | None:
+    """Return a pattern for the values of this process's own variables whose names are those of secrets."""
+    return _read_own(frozenset(process.environ().items()))
 
 
 # --- assignments, options, headers, netrc ------------------------------------------------------
