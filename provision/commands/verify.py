@@ -116,7 +116,11 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     if report:
         refuse_to_replace(report, force=options.force)
         if not report.absolute().parent.is_dir():
-            raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
+            folder = report.absolute().parent
+        raise UsageError(
+            f"--report {report}: there is no folder {folder}",
+            hint=f"make it: mkdir -p {shlex.quote(str(folder))}",
+        )
     named = choose_env_to_read(emit, options.env)
     place.roll_back_interrupted(emit, where.make_absolute(named))
     env = locate_environment(where.make_absolute(named))

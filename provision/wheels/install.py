@@ -134,7 +134,7 @@ def _install_cached(
             emit(Event(kind="warning", stage="build", text="uv's cache is damaged: installing without it"))
             done = wanted.install_uncached()
         if done and not done.ok and (sources.offline or not lacks_only_files(done.stderr)):
-            raise explain_install_failure(done, whole.path, whole.lock)
+            raise explain_install_failure(done, whole.path, whole.lock, offline=sources.offline)
         if not (done and done.ok):
             missing.append(wanted)
     return missing

@@ -264,7 +264,9 @@ def lacks_only_files(log: str) -> bool:
 
 
 # 39 lines: one short paragraph for each cause, the most precise first.
-def explain_install_failure(done: process.Finished, path: Path, lock: Lock) -> BuildError:
+def explain_install_failure(
+    done: process.Finished, path: Path, lock: Lock, *, offline: bool = False
+) -> BuildError:
     log = uv.redacted(strip_progress(done.stderr))
     if stored := refusals.find_storage_failure(log):
         return BuildError(stored.message, hint=stored.hint, log=log)
@@ -284,7 +286,12 @@ def explain_install_failure(done: process.Finished, path: Path, lock: Lock) -> B
         return unbuilt
     if refused := refusals.find_failure(log, indexes):
         return BuildError(refused.message, hint=refused.hint, log=log)
-    if name := refusals.find_absent_package(log):
+    if (name := refusals.find_absent_package(log)) and offline:
+        return BuildError(
+            f"the locked {name} is not available offline. It is neither in a folder of wheels nor in the cache",
+            hint="name a folder that has it with --find-links DIR, or run once without --offline", log=log,
+        )  # fmt: skip
+    if name:
         index = indexes.get(name)
         return BuildError(
             f"no index has the locked {name} (it was locked from {index or 'a folder of wheels'})",

@@ -91,3 +91,11 @@ def test_add_never_replaces_cpu_builds_by_those_of_cuda(go):
     assert ran.code == 5 and files(go) == before, ran.out
     assert "with needs-vision only the CUDA" in ran.json["error"]["message"]
     assert "GPUENV_INDEX_PYTORCH" in ran.json["error"]["hint"]
+
+
+def test_a_lock_that_is_not_in_the_cache_is_not_available_offline(go):
+    """No index was asked, so none lacks the package."""
+    ok(go("lock"))
+    ran = go("create", "--locked", "--offline", "--no-verify", "--cache-dir", go.work / "empty")
+    assert ran.code == 7 and "is not available offline" in ran.err and "without --offline" in ran.err
+    assert "no index has" not in ran.err
