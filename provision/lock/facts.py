@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
+from ..index.wheel_names import CPYTHON, markers_of
 from ..model import FRAMEWORKS, PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
 from ..resolve.question import Question, meets, version
 from ..resolve.satellites import (
@@ -18,9 +19,6 @@ from ..resolve.satellites import (
     without_kernels,
 )
 from .named import requirement
-
-Requires = Callable[[LockedPackage], "tuple[str, ...] | None"]
-"""Returns the Requires-Dist of a file, or None if it cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +46,13 @@ class Conflict:
 class Facts:
     """The measured rows of a question's platform. `named` are the requested packages.
 
-    `measured` returns the rows of a wheel that was measured on this machine, by its sha256.
+    `bounds_of` returns the bounds on frameworks that a release states, by framework, and `measured` the rows of a
+    wheel that was measured on this machine, by its sha256.
     """
 
     question: Question
     named: frozenset[str]
-    requires: Requires
+    bounds_of: Callable[[LockedPackage], Mapping[str, str]]
     measured: Callable[[str | None], tuple[Satellite, ...]]
 
     @property
@@ -162,7 +161,7 @@ class Facts:
         return f"{package.name} {release} is compiled for {compiled_for}"
 
     def _bounds_framework(self, package: LockedPackage) -> bool:
-        return bool(framework_bounds(self.requires(package) or ()))
+        return bool(self.bounds_of(package))
 
     def _ignored(self, package: str) -> Sequence[Question]:
         """Return the targets whose GPUs do not decide: no release of a package has kernels for them."""
@@ -179,11 +178,16 @@ def _comes_along(package: str, builds: Sequence[Build]) -> bool:
     return package in PYTORCH_INDEX_PACKAGES and any(b.local for b in builds)
 
 
-def framework_bounds(requires: Sequence[str]) -> dict[str, str]:
-    """Return the bounds on frameworks in Requires-Dist, by framework. Those of an extra do not count."""
+def framework_bounds(requires: Sequence[str], platform: str, python: str) -> dict[str, str]:
+    """Return the bounds on frameworks in Requires-Dist for a platform and a Python, by framework.
+
+    Those of an extra do not count.
+    """
+    versions = {"python_version": python, "python_full_version": f"{python}.0"}
+    markers = {**markers_of(platform), **CPYTHON, **versions}
     bounds: dict[str, str] = {}
     for need in filter(None, map(requirement, requires)):
         name = str(canonicalize_name(need.name))
-        if name in FRAMEWORKS and not (need.marker and "extra" in str(need.marker)):
+        if name in FRAMEWORKS and (need.marker is None or need.marker.evaluate(markers)):
             bounds[name] = ",".join(filter(None, (bounds.get(name, ""), str(need.specifier))))
     return bounds

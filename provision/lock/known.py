@@ -98,7 +98,7 @@ class Known:
         self.fitting = Fitting(context)
         self.named = read_named_packages(context)
         self.facts = Facts(
-            self.fitting.question, frozenset(n.name for n in self.named), self.requires, self.measured
+            self.fitting.question, frozenset(n.name for n in self.named), self.bounds_of, self.measured
         )
         self.pages = Pages(self.fitting, self.named, emit)
         self.tried: list[Solution | Refusal] = []
@@ -150,9 +150,11 @@ class Known:
 
     def bounds_of(self, package: LockedPackage) -> dict[str, str]:
         """Return the bounds on frameworks that a release states, by framework. Its file is read once."""
-        key = f"{package.name} {package.version}"
+        python = self.fitting.newest.python or ""
+        key = f"{package.name} {package.version} {python}"
         if key not in self._bounds:
-            self._bounds[key] = framework_bounds(self.requires(package) or ())
+            requires = self.requires(package) or ()
+            self._bounds[key] = framework_bounds(requires, self.context.target.platform, python)
         return self._bounds[key]
 
     def who_excludes(self, answer: Answer, name: str, release: str, builds: Sequence[Build]) -> str | None:

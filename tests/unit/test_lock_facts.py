@@ -41,7 +41,8 @@ def facts(*rows, named=(), builds=(), requires=(), device="cuda"):
     known = Profiles(satellites=rows, builds=tuple(builds))
     request = Request(frameworks=(FrameworkRequest(name="torch"),), device=device)
     question = Question(request, TARGET, known, AvailableWheels())
-    return Facts(question, frozenset(named), lambda _package: tuple(requires), lambda _sha256: ())
+    bounds = framework_bounds(requires, "linux-x86_64", "3.11")
+    return Facts(question, frozenset(named), lambda _package: bounds, lambda _sha256: ())
 
 
 def locked(name, version):
@@ -140,6 +141,14 @@ def test_kernels_that_no_release_has_are_a_note_and_no_conflict():
 
 def test_bounds_on_frameworks_are_read_without_those_of_extras():
     found = framework_bounds(
-        ["torch>=2.4", "Torch<3", "jax>=1; extra == 'jax'", "numpy", "not a requirement!"]
-    )
+        ["torch>=2.4", "Torch<3", "jax>=1; extra == 'jax'", "numpy", "not a requirement!"],
+        "linux-x86_64", "3.11",
+    )  # fmt: skip
     assert found == {"torch": ">=2.4,<3"}
+
+
+def test_bounds_of_another_platform_or_python_do_not_count():
+    stated = ["torch<2.3; sys_platform == 'darwin'", "torch>=2.1; sys_platform != 'darwin'"]
+    stated.append("jax<0.5; python_version < '3.11'")
+    assert framework_bounds(stated, "linux-x86_64", "3.11") == {"torch": ">=2.1"}
+    assert framework_bounds(stated, "linux-x86_64", "3.10") == {"torch": ">=2.1", "jax": "<0.5"}
