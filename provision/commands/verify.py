@@ -115,12 +115,12 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     )  # fmt: skip
     if report:
         refuse_to_replace(report, force=options.force)
-        if not report.absolute().parent.is_dir():
-            folder = report.absolute().parent
-        raise UsageError(
-            f"--report {report}: there is no folder {folder}",
-            hint=f"make it: mkdir -p {shlex.quote(str(folder))}",
-        )
+        folder = report.absolute().parent
+        if not folder.is_dir():
+            raise UsageError(
+                f"--report {report}: there is no folder {folder}",
+                hint=f"make it: mkdir -p {shlex.quote(str(folder))}",
+            )
     named = choose_env_to_read(emit, options.env)
     place.roll_back_interrupted(emit, where.make_absolute(named))
     env = locate_environment(where.make_absolute(named))
