@@ -46,17 +46,17 @@ from provision.system.files import suggest_fix
         (
             ("resolve", "--framework", "torch", "--gpu", "MI300X"),
             "--gpu: MI300X is an AMD GPU; gpuenv supports NVIDIA",
-            "gpuenv resolve",
+            "gpuenv profiles show gpus",
         ),
         (
             ("resolve", "--framework", "torch", "--gpu", "Radeon RX 7900 XTX"),
             "--gpu: Radeon RX 7900 XTX is an AMD GPU",
-            "gpuenv resolve",
+            "gpuenv profiles show gpus",
         ),
         (
             ("resolve", "--framework", "torch", "--gpu", "Arc A770"),
             "--gpu: Arc A770 is an Intel GPU",
-            "gpuenv resolve",
+            "gpuenv profiles show gpus",
         ),
         (("run", "-c", "print(1)"), "unknown option -c", "gpuenv run python -c 'print(1)'"),
         (("run", "-m", "pytest", "-x"), "unknown option -m", "gpuenv run python -m pytest -x"),
