@@ -214,7 +214,7 @@ def _find_boards(low: str, known: dict[tuple[str, ...], tuple[str, str]]) -> Ite
 # --- lines "key: value" of issue templates and collect_env -------------------------------------
 
 _VERSION = r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:\.?(?:dev|rc|post|a|b)\d{1,10})?)(\+[\w.]{1,30})?"
-_KEYED = r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*`]{0,2}\s{0,12}[:=]\s{0,4}[*`]{0,2}(\S.{0,400})$"
+_KEYED = r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*\x60]{0,2}\s{0,12}[:=]\s{0,4}[*\x60]{0,2}(\S.{0,400})$"
 _HEADING = re.compile(
     r"^#{2,5} {1,4}([A-Za-z][\w /.()-]{1,40}?)\s{0,4}$"
 )  # "### Python version", with its value below

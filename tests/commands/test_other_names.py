@@ -59,7 +59,7 @@ def test_a_command_of_another_tool_is_answered(gpuenv, word, hint):
 def test_sync_needs_a_project_and_does_what_create_does(gpuenv):
     ran = gpuenv("sync", "--dry-run")
     assert ran.code == 2 and "no project here" in ran.err and "gpuenv init" in ran.err
-    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [torch]\ndevice: cpu\n")
+    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [jax]\ndevice: cpu\n")
     synced, created = gpuenv("sync", "--dry-run"), gpuenv("create", "--dry-run")
     assert synced.code == 0 and synced.out == created.out != ""
 

@@ -270,30 +270,6 @@ def test_a_sync_that_cannot_be_done_leaves_the_environment_as_it_was(project, gp
     assert installed(env)["more"] == "1.0"
 
 
-def test_a_change_that_an_early_version_was_killed_in_is_built_anew(project, gpuenv, index):
-    """What a kill between taking out and putting in left then: the marker, and a package gone."""
-    env = gpuenv.work / ".venv"
-    own = json.loads((env / ".gpuenv/request.json").read_text())
-    ran = project("create", "--json", "--verify")
-    lock = ran.json["lock"]
-    newer = json.loads(json.dumps(lock))
-    for package in newer["packages"]:
-        if package["name"] == "plain":
-            package.update(version="2.0", sha256="1" * 64)
-    (env / ".gpuenv/changing.json").write_text(json.dumps({"lock": lock, "new": newer, "request": own}))
-    done = subprocess.run(
-        [sys.executable, "-m", "uv", "pip", "uninstall", "--python", env / "bin/python", "plain"],
-        env=gpuenv.env, capture_output=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0 and "plain" not in installed(env)
-    ran = project("create")
-    assert ran.code == 7 and f"{env} is incomplete" in ran.err and "--recreate" in ran.err
-    assert "plain" not in installed(env)
-    ran = project("create", "--recreate")
-    assert ran.code == 0, ran.err
-    assert installed(env)["plain"] == "1.0"
-
-
 def test_the_projects_lock_is_installed_and_kept_near(project, gpuenv, index):
     assert project("lock").code == 0
     lock = gpuenv.work / "pylock.node.toml"

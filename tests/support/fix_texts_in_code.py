@@ -13,7 +13,7 @@ NO_FIXES = PACKAGE / "diagnose" / "rules.py"
 EXAMPLES = {
     "framework": "torch", "minor": "2.8", "name": "NAME", "row.package": "tensorboard", "row.deb": "libgl1",
     "rpm": "mesa-libGL", "package": "nvidia-cudnn-cu12", "wanted": "9.1.0", "above": "10",
-    "shlex.quote(names[0])": "libportaudio.so.2", "_name_program()": "gpuenv", "option": "target", "value": "node.json",
+    "first": "libportaudio.so.2", "_name_program()": "gpuenv", "option": "target", "value": "node.json",
 }  # fmt: skip
 
 
