@@ -83,7 +83,7 @@ COMMANDS = {
         "RunOptions", "Run a program in an environment, and diagnose its failure.",
         output=OutputOfRun, adapt=_add_command, usage="[OPTIONS] [ENV --] CMD [ARGS]...",
     ),
-    "list": CommandEntry("ListOptions", "List the environments that gpuenv made on this machine.", function="list_environments"),
+    "list": CommandEntry("ListOptions", "List the environments that gpuenv made on this machine."),
     "remove": CommandEntry("RemoveOptions", "Remove environments that gpuenv made."),
     "report": CommandEntry(
         "ReportOptions", "Print an anonymous report to paste into an issue."
@@ -105,11 +105,11 @@ COMMANDS = {
         "Convert a lock for Docker, conda, Slurm and other tools.",
     ),
     "bundle": CommandEntry("BundleOptions", "Collect all files for an installation without a network."),
-    "cache dir": CommandEntry("CacheDirOptions", "Print the folder of the cache.", function="locate"),
+    "cache dir": CommandEntry("CacheDirOptions", "Print the folder of the cache."),
     "cache prune": CommandEntry("CachePruneOptions", "Remove files that were not used for a month."),
     "cache clean": CommandEntry("CacheCleanOptions", "Remove all cached files."),
     "profiles list": CommandEntry(
-        "ProfilesListOptions", "List the profile tables, with their number of rows, source and date.", function="list_tables",
+        "ProfilesListOptions", "List the profile tables, with their number of rows, source and date.",
     ),
     "profiles show": CommandEntry("ProfilesShowOptions", "Show the rows of one or more profiles."),
     "profiles check": CommandEntry(

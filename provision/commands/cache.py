@@ -37,7 +37,7 @@ class CacheCleanOptions:
     choices: Choices = group(Choices, "cache_dir")
 
 
-def locate(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:
+def dir(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:  # noqa: A001  # the command's name
     """Return the folder of gpuenv's cache, without reading it."""
     return CacheUsage(path=str(get_cache_dir(options.choices)))
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from ..config import project, record
 from ..config.env import choose_env_to_change
 from ..config.options import Choices, find_framework, get_cache_dir, make_absolute
-from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import place, registry, state
 from ..environment.activate import activate_line
 from ..errors import BuildError, GpuenvError, UsageError
@@ -172,6 +171,8 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
 
     `make env` asks this each time. No stage is imported, no profile read and no lock taken. A `brief` result has no lock.
     """
+    from ..detect import explain_idle_gpu, machine_for_verdict
+
     if not place.made_by_gpuenv(env) or not place.is_undisturbed(env):
         return None
     if state.find_python(env) is None or not state.is_vouched(env):

@@ -23,7 +23,7 @@ class ListOptions:
     """The options of `list`: none."""
 
 
-def list_environments(options: ListOptions, emit: Emit = drop_event) -> EnvironmentList:
+def list(options: ListOptions, emit: Emit = drop_event) -> EnvironmentList:  # noqa: A001  # the command's name
     """Return the environments that gpuenv made on this machine."""
     envs = registry.environments()
     sizes = _sizes(envs)

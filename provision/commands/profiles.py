@@ -64,7 +64,14 @@ class ProfilesUpdateOptions:
     choices: Choices = group(Choices, "cache_dir")
 
 
-def list_tables(options: ProfilesListOptions, emit: Emit = drop_event) -> ProfileTables:
+def __getattr__(name: str) -> Any:
+    """Return the function `list`. Defined under this name it would hide the type in this module."""
+    if name != "list":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _list
+
+
+def _list(options: ProfilesListOptions, emit: Emit = drop_event) -> ProfileTables:
     """Return the tables without their rows: number of rows, source and date."""
     return _checked(ProfilesCheckOptions(choices=options.choices))
 

@@ -14,8 +14,7 @@ from environment_facts import own
 from framework_envs import framework_env, venv
 
 from provision import report
-from provision.commands import verify
-from provision.commands.verify import Examination
+from provision.commands.verify import Examination, plan_checks, read_checks, run_project_checks
 from provision.config.options import Choices
 from provision.environment import state
 from provision.errors import DataError, UsageError
@@ -62,11 +61,11 @@ def project_of(env, *checks):
 def judged(env, *typed, verdict="cpu", stages=(PASSED,), project=True, events=None, **options):
     """The verdict with what the checks add to one that is there already."""
     wanted = Options(cache_dir=env.parent / "cache", **options)
-    planned = verify.plan_checks(env, wanted, verify.read_checks(typed), of_project=project)
+    planned = plan_checks(env, wanted, read_checks(typed), of_project=project)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict=verdict, stages=stages)
     emit = (lambda _: None) if events is None else events.append
     examined = Examination(env=locate_environment(env), lock=None, choices=Choices(), options=wanted)
-    return verify.run_project_checks(examined, before, planned, emit)
+    return run_project_checks(examined, before, planned, emit)
 
 
 def last(verdict):
@@ -236,7 +235,7 @@ def test_a_typed_import_is_not_taken_from_the_current_folder(plain, monkeypatch,
 
 def test_a_word_that_is_no_check_is_a_wrong_option():
     with pytest.raises(UsageError, match=r"--check 'import a-b'.*is not a module"):
-        verify.read_checks(["import a-b"])
+        read_checks(["import a-b"])
 
 
 def test_checks_are_skipped_after_a_stage_that_failed(env):

@@ -1,20 +1,16 @@
 """The commands as functions: what they are called by, and that they return what `--json` prints."""
 
-import dataclasses
 import importlib
-import inspect
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from rows import rows
 
-from provision import errors, model
-from provision.cli.verbs import COMMANDS, load_command
-from provision.commands import create, detect, list as listing, lock, profiles, remove, resolve, run
-from provision.config.options import Choices
+from provision import commands, errors, model
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -40,21 +36,48 @@ def jax(here, index, monkeypatch):
     index.add_plan(here("resolve", "--json", *ask).json)
     here.env["PIP_INDEX_URL"] = index.url
     monkeypatch.setenv("PIP_INDEX_URL", index.url)
-    return Choices(framework=["jax"], device="cpu", python=HERE, index="pypi")
+    return commands.Choices(framework=["jax"], device="cpu", python=HERE, index="pypi")
 
 
 def document(value):
     return json.loads(json.dumps(model.as_document(value)))
 
 
-@rows("words", sorted(COMMANDS))
-def test_every_command_is_a_function_with_options(words):
-    options, function = load_command(words)
-    assert importlib.import_module(f"provision.commands.{words.split()[0]}") is not function
-    assert dataclasses.is_dataclass(options) and list(inspect.signature(function).parameters) == [
-        "options",
-        "emit",
-    ]
+@rows(
+    "lines",
+    [
+        "import provision.commands.create",
+        "import provision.commands.create as ours",
+        "from provision.commands.create import CreateOptions",
+        "from provision.commands import create; import provision.commands.create, provision.commands.build",
+        "import provision.cli; provision.cli.run(['create', '--help'])",
+        "import importlib; importlib.import_module('provision.commands.create')",
+    ],
+)
+def test_a_command_is_its_function_whatever_was_imported_first(lines):
+    code = (
+        f"{lines}\nimport sys, types, provision.commands\n"
+        "from provision.commands import create, list as listed\n"
+        "assert provision.commands.create is create and isinstance(create, types.FunctionType)\n"
+        "module = sys.modules['provision.commands.create']\n"
+        "assert module.create is create and module.CreateOptions is provision.commands.CreateOptions\n"
+        "assert listed.__module__ == 'provision.commands.list'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@rows("verb", sorted(commands.VERBS))
+def test_every_command_is_a_function_with_options(verb):
+    function = getattr(commands, verb)
+    assert importlib.import_module(f"provision.commands.{verb}") is not function
+    assert function.__name__ == verb and getattr(commands, f"{verb.capitalize()}Options")
+    assert {verb, f"{verb.capitalize()}Options", "Choices", "profiles"} <= set(dir(commands))
+
+
+def test_no_other_name_is_a_command():
+    with pytest.raises(AttributeError, match="no attribute 'creat'"):
+        commands.creat  # noqa: B018  # asking is the test
+    assert callable(commands.profiles.check) and "provision.commands.profiles" in sys.modules
 
 
 def test_the_example_of_the_reference_runs_and_returns_what_json_prints(jax, here):
@@ -65,7 +88,7 @@ def test_the_example_of_the_reference_runs_and_returns_what_json_prints(jax, her
     exec(example, found)  # the example is the project's own
     made = found["made"]
     assert made.environment.changed and Path(made.environment.path) == here.work / "env"
-    again = create.create(found["options"])
+    again = commands.create(found["options"])
     asked = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi")
     printed = here("create", "env", *asked, "--json").json
     assert document(again) | {"verdict": None} == printed | {"verdict": None}
@@ -74,11 +97,11 @@ def test_the_example_of_the_reference_runs_and_returns_what_json_prints(jax, her
 
 
 def test_create_returns_what_json_prints(jax, here):
-    options = create.CreateOptions(env=Path("env"), choices=jax, verify=False)
+    options = commands.CreateOptions(env=Path("env"), choices=jax, verify=False)
     events = []
-    assert create.create(options, events.append).environment.changed
+    assert commands.create(options, events.append).environment.changed
     assert any(e.kind == "next" and "env/bin/activate" in e.text for e in events)
-    again = create.create(options)
+    again = commands.create(options)
     asked = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi", "--no-verify")
     assert document(again) == here("create", "env", *asked, "--json").json
     assert again.lock and not again.environment.changed
@@ -86,25 +109,25 @@ def test_create_returns_what_json_prints(jax, here):
 
 def test_options_given_in_python_replace_those_of_the_environment(jax, here):
     """As those that a command line names do."""
-    create.create(create.CreateOptions(env=Path("env"), choices=jax, verify=False))
-    other = Choices(framework=["torch"], device="cpu", python=HERE, index="pypi")
+    commands.create(commands.CreateOptions(env=Path("env"), choices=jax, verify=False))
+    other = commands.Choices(framework=["torch"], device="cpu", python=HERE, index="pypi")
     with pytest.raises(errors.UsageError, match=r"framework: .*jax.*, now .*torch"):
-        create.create(create.CreateOptions(env=Path("env"), choices=other, verify=False))
+        commands.create(commands.CreateOptions(env=Path("env"), choices=other, verify=False))
 
 
 def test_lock_resolve_and_detect_return_what_json_prints(jax, here):
     asked = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi")
-    options = lock.LockOptions(choices=jax)
-    first = lock.lock(options)
+    options = commands.LockOptions(choices=jax)
+    first = commands.lock(options)
     assert (here.work / "pylock.toml").is_file()
-    again = lock.lock(options)  # near to the existing lock
+    again = commands.lock(options)  # near to the existing lock
     assert document(again) == here("lock", *asked, "--json").json
     assert again.packages == first.packages
-    choices = Choices(framework=["torch"], **THERE)
+    choices = commands.Choices(framework=["torch"], **THERE)
     words = ("--driver", "550.54.15", "--gpu", "7.5", "--python", "3.12")
-    plan = resolve.resolve(resolve.ResolveOptions(choices=choices))
+    plan = commands.resolve(commands.ResolveOptions(choices=choices))
     assert document(plan) == here("resolve", "--framework", "torch", *words, "--json").json
-    machine = document(detect.detect(detect.DetectOptions()))
+    machine = document(commands.detect(commands.DetectOptions()))
     assert machine.keys() == (printed := here("detect", "--json").json).keys()
     assert machine["pythons"] == printed["pythons"]
 
@@ -113,22 +136,22 @@ def test_run_returns_how_the_program_ended(here):
     root = here.work / "env"
     (root / "bin").mkdir(parents=True)
     (root / "bin" / "python").symlink_to(sys.executable)
-    options = run.RunOptions(env=root, command=["sh", "-c", "kill -9 $$"])
-    ran = run.run(options)
+    options = commands.RunOptions(env=root, command=["sh", "-c", "kill -9 $$"])
+    ran = commands.run(options)
     assert (ran.code, ran.signal, ran.command) == (137, "SIGKILL", ("sh", "-c", "kill -9 $$"))
     events = []
-    missing = run.run(run.RunOptions(env=root, command=["no-such-program"]), events.append)
+    missing = commands.run(commands.RunOptions(env=root, command=["no-such-program"]), events.append)
     assert missing.code == 127 and "no-such-program" in events[-1].text
     with pytest.raises(errors.UsageError, match="no program given"):
-        run.run(run.RunOptions(env=root))
+        commands.run(commands.RunOptions(env=root))
 
 
 def test_list_remove_and_profiles_return_what_json_prints(jax, here):
-    create.create(create.CreateOptions(env=Path("env"), choices=jax, verify=False))
-    listed = listing.list_environments(listing.ListOptions())
+    commands.create(commands.CreateOptions(env=Path("env"), choices=jax, verify=False))
+    listed = commands.list(commands.ListOptions())
     assert [e.path for e in listed.environments] == [str(here.work / "env")]
     assert document(listed)["schema"] == "gpuenv.list/1"
-    gone = remove.remove(remove.RemoveOptions(envs=[Path("env")]))
+    gone = commands.remove(commands.RemoveOptions(envs=[Path("env")]))
     assert [e.path for e in gone.removed] == [str(here.work / "env")] and not (here.work / "env").exists()
-    tables = profiles.show(profiles.ProfilesShowOptions(names=["torch"]))
+    tables = commands.profiles.show(commands.ProfilesShowOptions(names=["torch"]))
     assert document(tables) == here("profiles", "show", "torch", "--json").json
