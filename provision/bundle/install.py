@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import detect
-from ..config import options as where
-from ..config.options import Choices
+from ..config.options import Choices, get_cache_dir
 from ..errors import LockError, UsageError
 from ..fleet.classes import is_same_class
 from ..lock.accept import check_lock
@@ -173,7 +172,7 @@ def _read_place(folder: Path, choices: Choices) -> _InstallPlace:
         device: Device = "cuda" if elsewhere.driver or elsewhere.gpus else "cpu"
         target, machine = elsewhere, None
     else:
-        machine = detect.detect(_PARTS, cache=where.get_cache_dir(choices))
+        machine = detect.detect(_PARTS, cache=get_cache_dir(choices))
         target = machine.target
         if choices.device == "auto":
             device = detect.judge_device("auto", machine)[0]

@@ -11,8 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
-from ..config import project, record, rows
+from ..config import record, rows
 from ..config.options import Choices
+from ..config.project import apply_project, list_stack_packages
 from ..config.sources import read_locked_sources
 from ..detect import machine_for_verdict
 from ..environment import place as places, state, venv
@@ -38,7 +39,7 @@ def adopt(emit: Emit, env: Path, choices: Choices, *, verify: bool | None, check
     with places.lock_place(env, emit, wait=True):
         emit(Event(kind="start", stage="lock", text=f"locking the packages of {env}"))
         lock = _lock_installed(emit, env, choices)
-        choices = project.apply_project(choices)
+        choices = apply_project(choices)
         job = BuildJob(
             env=env, lock=lock, choices=choices, sources=read_locked_sources(choices, lock),
             emit=emit, machine=machine_for_verdict(), verify=verify, checks=checks,
@@ -133,7 +134,7 @@ def _ask_for(env: Path, found: dict[str, Distribution], choices: Choices) -> Cho
     gpu = any(name.startswith("nvidia-cudnn") or name in _PACKAGES for name in found) or any(
         label.startswith("cu") for label in labels
     )
-    stack = project.list_stack_packages(rows.load_all(choices))
+    stack = list_stack_packages(rows.load_all(choices))
     rest = [one for name, one in found.items() if name not in names and name not in (*stack, *_SEEDS)]
     return dataclasses.replace(
         choices,

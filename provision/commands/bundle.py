@@ -14,10 +14,11 @@ from .. import bundle as stage
 from ..bundle import is_whole, locks_of
 from ..bundle.packages import LockForBundle
 from ..bundle.writer import BundleWriter, preview
-from ..config import project, rows
+from ..config import rows
 from ..config.env import note_project
 from ..config.grants import read_user_grants
 from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets, make_absolute
+from ..config.project import apply_project, as_plain_options, locate_project_file
 from ..config.sources import read_sources
 from ..config.target import read_target
 from ..environment import place
@@ -117,12 +118,12 @@ def _lock_one(
     options_digest = _digest_options(choices, str(lock_file))
     begun = before if _is_begun(folder, before, options_digest) else None
     plain = dataclasses.replace(Choices(), **{name: getattr(choices, name) for name in _BESIDE})
-    if lock_file is None and begun is None and choices == plain and project.locate_project_file() is None:
+    if lock_file is None and begun is None and choices == plain and locate_project_file() is None:
         here = Path.cwd() / make_lock_name(choices.manager)
         lock_file = here if here.exists() else None
     read_user_grants(choices)
     if not lock_file:
-        choices = project.apply_project(choices)
+        choices = apply_project(choices)
     path = folder / begun.lock if begun else lock_file
     if path is None:
         get_locking(choices).require()
@@ -148,7 +149,7 @@ def _lock_one(
 
 def _digest_options(choices: Choices, more: object) -> str:
     """Return a digest of the options of a bundle, and of its lock file or hosts."""
-    plain = project.as_plain_options(dataclasses.replace(choices, cache_dir=None, offline=False))
+    plain = as_plain_options(dataclasses.replace(choices, cache_dir=None, offline=False))
     text = json.dumps([plain, more], default=str, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -9,9 +9,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import project, record
+from ..config import record
 from ..config.env import choose_env_to_change
 from ..config.options import Choices, find_framework, get_cache_dir, make_absolute
+from ..config.project import apply_project
 from ..environment import place, registry, state
 from ..environment.activate import activate_line
 from ..errors import BuildError, GpuenvError, UsageError
@@ -111,7 +112,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     place.check_place(env)
     read_user_grants(choices)
     if lock_file is None or choices.target:
-        choices = project.apply_project(choices)
+        choices = apply_project(choices)
     choices = dataclasses.replace(choices, manager=find_lock_manager(lock_file, choices.manager))
     get_locking(choices).require()
     with contextlib.ExitStack() as held:
@@ -180,7 +181,7 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
     before = state.read(env, "request.json") or {}
     if not before or (env / place.MARK / record.KERNEL).exists():
         return None  # a kernel may have to be registered again
-    choices = project.apply_project(choices)
+    choices = apply_project(choices)
     wanted = record.make_record(choices, None, (before.get("files") or {}).get("names", []))
     if not record.is_same(before, wanted):
         return None

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import detect
-from ..config import options as where, rows
-from ..config.options import Choices
+from ..config import rows
+from ..config.options import Choices, make_absolute
 from ..config.project import find_active_env, find_project_env, is_present
 from ..config.target import read_json
 from ..errors import DataError, LockError, UsageError
@@ -71,7 +71,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         rows.load_all(options.choices),
         here,
         verdict,
-        device=read_device(where.make_absolute(env)) if env else None,
+        device=read_device(make_absolute(env)) if env else None,
         is_named=machine is not None,
         holders=is_here,
         remarks=remarks,
@@ -172,7 +172,7 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     from ..wheels import pylock
     from .verify import Examination, add_later_stages, make_options, run_verification
 
-    located = locate_environment(where.make_absolute(env))
+    located = locate_environment(make_absolute(env))
     try:
         lock = pylock.read_in(Path(located.path) / MARK) if located.made_by_gpuenv else None
     except LockError as error:
@@ -209,7 +209,7 @@ def read_installed() -> Installed | None:
     reason_and_path = find_default_env()
     if reason_and_path is None:
         return None
-    why, env = reason_and_path[0], where.make_absolute(reason_and_path[1])
+    why, env = reason_and_path[0], make_absolute(reason_and_path[1])
     return Installed(
         path=str(env),
         why=why,

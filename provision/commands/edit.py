@@ -11,12 +11,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..config import options as where, project as inproject, record, rows
+from ..config import record, rows
 from ..config.edit import add_packages, drop_packages, merge_packages, parse_package_name, write_files
 from ..config.env import choose_env_to_change
 from ..config.file import CONFIG_NAME
-from ..config.options import Choices
-from ..config.project import find_project_folder, locate_project_file
+from ..config.options import Choices, make_absolute
+from ..config.project import apply_project, find_project_folder, list_stack_packages, locate_project_file
 from ..config.record import others
 from ..environment import place, state
 from ..errors import ResolveError, UsageError
@@ -106,7 +106,7 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     if options.dry_run:
         return _preview(edit, options, emit)
 
-    path, file = where.make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
+    path, file = make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
     place.check_place(path)
     names = [make_lock_name(name, options.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
@@ -164,7 +164,7 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
     from ..lock import changes, project
     from ..lock.project import lock_name
 
-    path, file = where.make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
+    path, file = make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
     place.check_place(path)
     choices, env_lock = _as_made(path, options.choices), changes.read_lock_inside(path)
     command = "add" if edit.add else "drop"
@@ -175,10 +175,10 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
         if isinstance(job, CreateResult):
             raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
         return changes.preview_lock(command, path, env_lock, job.lock)
-    have = inproject.apply_project(choices).with_
+    have = apply_project(choices).with_
     edit.check(have, file, emit)
     solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
-    lock_file = find_project_folder() / lock_name(inproject.apply_project(solved.choices))
+    lock_file = find_project_folder() / lock_name(apply_project(solved.choices))
     same = edit.change(have) == list(have) and not changes.list_changes(solved.project_lock, solved.lock)
     writes = () if same else (file, lock_file)
     return changes.preview_lock(command, path, env_lock or solved.project_lock, solved.lock, writes)
@@ -204,7 +204,7 @@ def _in_project(
     from ..lock import project
 
     env_lock = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
-    edit.check(inproject.apply_project(choices).with_, file, emit)
+    edit.check(apply_project(choices).with_, file, emit)
     solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
     near = solved.project_lock or env_lock
     if near:
@@ -212,7 +212,7 @@ def _in_project(
     edit.write(file)
     choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.change([text])])
     choices = dataclasses.replace(choices, typed=record.record(choices))
-    return inproject.apply_project(choices), solved.write()
+    return apply_project(choices), solved.write()
 
 
 def _remembered(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> Choices:
@@ -242,11 +242,7 @@ def _of_its_lock(choices: Choices, lock: Lock) -> Choices:
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
         )
     planned = {Requirement(text).name for b in lock.plan.builds for text in b.requirements}
-    planned = (
-        {canonicalize_name(n) for n in planned}
-        | inproject.list_stack_packages(rows.load_all(choices))
-        | {"pip"}
-    )
+    planned = {canonicalize_name(n) for n in planned} | list_stack_packages(rows.load_all(choices)) | {"pip"}
     rest = [p for p in lock.packages if canonicalize_name(p.name) not in planned]
     if editable := [p.name for p in rest if p.editable]:
         raise UsageError(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import export as stage
-from ..config import options as where, project as projects, rows
+from ..config import rows
 from ..config.env import choose_env_to_read
-from ..config.options import Choices
-from ..config.project import find_in_folder
+from ..config.options import Choices, make_absolute
+from ..config.project import find_active_env, find_in_folder, find_project_env, find_project_folder
 from ..environment import place, state
 from ..errors import LockError, UsageError
 from ..export.source import GpuenvWheel, resolve_source, write_own_wheel
@@ -163,20 +163,20 @@ class ExportSource:
 
 def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -> ExportSource:
     """Return the lock to export. Raises LockError, UsageError."""
-    path = where.make_absolute(env or projects.find_project_env())
+    path = make_absolute(env or find_project_env())
     if file is not None:
         return _read_file_source(file, path, choices)
     if (path / place.MARK).is_dir():
         return _read_env_source(path)
     for name in LOCK_NAMES.values() if env is None else ():
-        if (projects.find_project_folder() / name).is_file():
-            return _read_file_source(projects.find_project_folder() / name, path, choices)
+        if (find_project_folder() / name).is_file():
+            return _read_file_source(find_project_folder() / name, path, choices)
     if env is None:
-        active = projects.find_active_env()
+        active = find_active_env()
         if active and place.made_by_gpuenv(active[1]):
             return _read_env_source(choose_env_to_read(emit, None))
         raise UsageError(
-            f"there is no environment {projects.find_project_env()} made by gpuenv, and no pylock.toml here",
+            f"there is no environment {find_project_env()} made by gpuenv, and no pylock.toml here",
             hint="name an environment, or a lock with --lock FILE; `gpuenv lock` writes one",
         )
     problem = "was not made by gpuenv and has no lock" if path.exists() else "does not exist"
@@ -205,7 +205,7 @@ def _choose_lock_file(lock: Lock) -> Path:
     name = Path(make_lock_name(lock.manager))
     if name.suffix != ".toml":
         return name
-    for file in sorted(projects.find_project_folder().glob(VENV_LOCKS)):
+    for file in sorted(find_project_folder().glob(VENV_LOCKS)):
         try:
             if state.lock_digest(pylock.read(file)) == state.lock_digest(lock):
                 return file

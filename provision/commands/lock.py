@@ -7,9 +7,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import project
 from ..config.env import note_project
 from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets, suggest_options
+from ..config.project import apply_project, digest_inputs, find_project_folder, is_same_inputs, list_files
 from ..errors import LockError, UsageError
 from ..lock.accept import read_old_lock, virtual_packages
 from ..lock.changes import list_differences
@@ -59,11 +59,11 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
         meant = suggest_options(options.packages)
         hint = f"gpuenv lock {meant}" if meant else "to upgrade one package: gpuenv lock --upgrade PKG"
         raise UsageError(f"unexpected argument {options.packages[0]!r}", hint=hint)
-    choices = project.apply_project(choices)
+    choices = apply_project(choices)
     locks = get_locking(choices)
     locks.require()
     note_project(emit)
-    folder, name = project.find_project_folder(), lock_name(choices)
+    folder, name = find_project_folder(), lock_name(choices)
     output = options.output or (Path(name) if folder == Path.cwd() else folder / name)
     if not options.check:
         refuse_to_replace(output, force=options.force)
@@ -76,11 +76,11 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
     plan, new_lock = solve_like(context, choices, emit, old_lock, upgrade)
     if new_lock is None:
         return plan
-    files = project.list_files(choices, context.demands)
-    new_lock = dataclasses.replace(new_lock, inputs=project.digest_inputs(choices, files))
+    files = list_files(choices, context.demands)
+    new_lock = dataclasses.replace(new_lock, inputs=digest_inputs(choices, files))
     step = Event(kind="next", stage="lock", text=_describe_next_step(choices, output))
     if options.check and old_lock:
-        if project.is_same_inputs(old_lock.inputs, choices, files):
+        if is_same_inputs(old_lock.inputs, choices, files):
             old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
         _refuse_stale(output, old_lock, new_lock)
         builds = [f"{b.framework} {b.version}" for b in old_lock.plan.builds]

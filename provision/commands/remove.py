@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import options as where
-from ..config.options import Choices
+from ..config.options import Choices, make_absolute
 from ..environment import kernel, place, registry, transaction
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
@@ -33,8 +32,8 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
 
     With `dry_run` return what would be removed.
     """
-    paths = list(dict.fromkeys(where.make_absolute(env) for env in options.envs))
-    for env, path in zip(options.envs, map(where.make_absolute, options.envs), strict=True):
+    paths = list(dict.fromkeys(make_absolute(env) for env in options.envs))
+    for env, path in zip(options.envs, map(make_absolute, options.envs), strict=True):
         _refuse_package(env, path)
         _check(path)
     if options.dry_run:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import environment as repairs
-from ..config import options as where, project as inproject
 from ..config.env import choose_env_to_change
-from ..config.options import Choices
+from ..config.options import Choices, make_absolute
+from ..config.project import parse_options
 from ..config.sources import read_sources
 from ..environment import manager, place, state
 from ..environment.activate import activate_line
@@ -67,7 +67,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
     from ..verify import drift  # imported late, for fast shell completion of ENV
     from .build import BuildJob
 
-    path = where.make_absolute(choose_env_to_change(emit, options.env)).resolve()
+    path = make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
         state.require_vouched(path)
         lock = _lock_of(path)
@@ -121,7 +121,7 @@ def _lock_of(env: Path) -> Lock:
 def _as_created(env: Path, choices: Choices) -> Choices:
     """Return the options with the package sources of `create`, unless others are named."""
     try:
-        recorded = inproject.parse_options((state.read(env, "request.json") or {}).get("choices") or {})
+        recorded = parse_options((state.read(env, "request.json") or {}).get("choices") or {})
     except ValueError:  # written by a version of gpuenv with other options
         return choices
     links = [f for f in recorded.find_links if "://" in f or Path(f).exists()]

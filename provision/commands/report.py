@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from .. import __version__, detect, report as stage
-from ..config import options as o, options as where
+from ..config import options as o
 from ..config.env import choose_env_to_read
-from ..config.options import STDIN
+from ..config.options import STDIN, make_absolute
 from ..config.project import find_project_env
 from ..config.sources import read_sources
 from ..environment import place, state
@@ -79,9 +79,9 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
 def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> stage.ReportFacts:
     """Return the facts for the report. Raises UsageError if ENV is not an environment."""
     problems: list[str] = []
-    path = where.make_absolute(choose_env_to_read(emit, env))
+    path = make_absolute(choose_env_to_read(emit, env))
     ours = place.made_by_gpuenv(path)
-    is_active = env is None and path != where.make_absolute(find_project_env())
+    is_active = env is None and path != make_absolute(find_project_env())
     there = ours or env is not None or is_active or path.is_dir()
 
     def tried(read: Callable[[], T]) -> T | None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from .. import detect
-from ..config import project as inproject, rows
+from ..config import rows
 from ..config.env import note_project
 from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets, list_words
+from ..config.project import apply_project
 from ..config.rows import load_all
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
@@ -81,7 +82,7 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     answer = fleet.plan_targets(options.targets, options.choices, emit, reading=True, packages=packages)
     planned_fleet = answer.fleet
     if options.pip:
-        choices = inproject.apply_project(options.choices)
+        choices = apply_project(options.choices)
         _refuse_channels(choices)
         data = load_all(choices)
         plans = (dataclasses.replace(p, plan=add_pip(p.plan, data, choices)) for p in planned_fleet.plans)
@@ -148,7 +149,7 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, pip: bool 
 
     Named packages are solved as `gpuenv lock` does. Raises LockError, ResolveError.
     """
-    choices = inproject.apply_project(choices)
+    choices = apply_project(choices)
     if pip:
         _refuse_channels(choices)
     context = judge_request(choices, emit, reading=True)

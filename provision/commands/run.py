@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import detect
-from ..config import options as where, rows
+from ..config import rows
 from ..config.env import choose_env_to_read
-from ..config.options import Choices
+from ..config.options import Choices, make_absolute
 from ..config.project import find_project_env, locate_project_file
 from ..environment import distributions, place
 from ..environment.distributions import find_distribution
@@ -98,7 +98,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
             hint="remove --exec. With --exec, CMD replaces the gpuenv process, so gpuenv cannot print JSON",
         )
     env = choose_env_to_read(emit, options.env)
-    place.roll_back_interrupted(emit, where.make_absolute(env))
+    place.roll_back_interrupted(emit, make_absolute(env))
     root, programs = find_programs(env)
     inherited = process.environ()
     trust.settle_home()  # for gpuenv only: the program gets the variables of the user
@@ -145,7 +145,7 @@ def find_programs(env: Path) -> tuple[Path, Path]:
 
     Raises UsageError if it has no Python, and UntrustedError for root if another user can change it.
     """
-    path = where.make_absolute(env)
+    path = make_absolute(env)
     names = ("bin/python", "bin/python.exe", "Scripts/python", "Scripts/python.exe")
     python = path if path.is_file() else next((path / n for n in names if (path / n).exists()), None)
     if python:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import detect, verify as stage
-from ..config import options as where, rows
+from ..config import rows
 from ..config.env import choose_env_to_read, describe_link_outside
-from ..config.options import Choices
+from ..config.options import Choices, get_cache_dir, make_absolute
 from ..config.record import OwnProject, read_own_project
 from ..detect import machine_for_verdict
 from ..environment import place, state
@@ -122,8 +122,8 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
                 hint=f"make it: mkdir -p {shlex.quote(str(folder))}",
             )
     named = choose_env_to_read(emit, options.env)
-    place.roll_back_interrupted(emit, where.make_absolute(named))
-    env = locate_environment(where.make_absolute(named))
+    place.roll_back_interrupted(emit, make_absolute(named))
+    env = locate_environment(make_absolute(named))
     path = Path(env.path)
     planned = plan_checks(path, wanted, typed, of_project=options.checks)
     # Lock and profiles are read while the environment's Python and the driver are queried.
@@ -244,7 +244,7 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
     Nothing of the environment runs if another user can change it. Raises UsageError.
     """
     _assert_alone(options)
-    env_path = where.make_absolute(choose_env_to_read(emit, options.env))
+    env_path = make_absolute(choose_env_to_read(emit, options.env))
     _assert_own(env_path)
     env = locate_environment(env_path)
     lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
@@ -335,7 +335,7 @@ def make_lock_reader(options: stage.Options) -> Callable[[], Machine]:
 def make_options(choices: Choices, **settings: Any) -> stage.Options:
     """Return the options of the verify stage, with the cache folder for files that must stay out of the
     environment."""
-    return stage.Options(cache_dir=where.get_cache_dir(choices), **settings)
+    return stage.Options(cache_dir=get_cache_dir(choices), **settings)
 
 
 def add_rebuild_commands(verdict: Verdict, env: Environment, lock: Lock | None) -> Verdict:

@@ -10,7 +10,15 @@ from ..environment import place
 from ..errors import UsageError
 from ..model import Emit, Event
 from ..system import trust
-from . import options, project as projects
+from .options import make_absolute
+from .project import (
+    find_active_env,
+    find_project_env,
+    find_project_folder,
+    holds_python,
+    is_present,
+    locate_project_file,
+)
 
 
 def is_environment(word: str) -> bool:
@@ -20,8 +28,8 @@ def is_environment(word: str) -> bool:
     """
     path = Path(word).expanduser()
     if path.is_dir():
-        return projects.holds_python(path) or place.made_by_gpuenv(path)
-    return not path.exists() and not place.is_undisturbed(options.make_absolute(path))
+        return holds_python(path) or place.made_by_gpuenv(path)
+    return not path.exists() and not place.is_undisturbed(make_absolute(path))
 
 
 def choose_env_to_change(emit: Emit, named: Path | None, option: str = "") -> Path:
@@ -45,8 +53,8 @@ def choose_env_to_change(emit: Emit, named: Path | None, option: str = "") -> Pa
 
 def describe_link_outside(env: Path) -> str | None:
     """Return where the project's environment is, if it is a link out of the project."""
-    project, target = os.path.realpath(projects.find_project_folder()), os.path.realpath(env)
-    if env != projects.find_project_env() or Path(target).is_relative_to(project):
+    project, target = os.path.realpath(find_project_folder()), os.path.realpath(env)
+    if env != find_project_env() or Path(target).is_relative_to(project):
         return None
     return f"{env} is a link to {target}, which is outside of the project {project}"
 
@@ -57,7 +65,7 @@ def choose_env_to_read(emit: Emit, named: Path | None) -> Path:
     if named is not None:
         return named
     project_env = _find_project_env()
-    if not projects.is_present(project_env) and (active := projects.find_active_env()):
+    if not is_present(project_env) and (active := find_active_env()):
         text = f"{project_env} is missing. Using {active[1]} from {active[0]}"
         emit(Event(kind="note", stage="env", text=text))
         return active[1]
@@ -67,13 +75,13 @@ def choose_env_to_read(emit: Emit, named: Path | None) -> Path:
 
 def _find_project_env() -> Path:
     """Return the project's environment. Raises UntrustedError if another user can change it."""
-    env = projects.find_project_env()
+    env = find_project_env()
     trust.refuse_foreign_folder(env)
     return env
 
 
 def note_project(emit: Emit) -> None:
     """Note which project applies if its file is in a parent folder."""
-    file = projects.locate_project_file()
+    file = locate_project_file()
     if file and file.parent != Path.cwd():
         emit(Event(kind="note", stage="project", text=f"the project is {file.parent} ({file.name})"))

@@ -13,8 +13,8 @@ from typing import Any
 from ..errors import MachineError, UsageError
 from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts, from_plain
 from ..system import trust
-from . import project
 from .options import STDIN, Choices
+from .project import apply_project
 from .target import MachineReader, complete_driver, read_request_target
 
 _MOST = 16 << 20  # bytes per line
@@ -123,7 +123,7 @@ def read_hosts(
                 f"--{name.replace('_', '-')} describes one machine, but --target names several",
                 hint=f"leave --{name.replace('_', '-')} out, or give one --target",
             )
-    reading = _Reading(project.apply_project(choices), look, data)
+    reading = _Reading(apply_project(choices), look, data)
     for path in targets:
         if str(path) == STDIN:
             for number, line in enumerate(_lines(), 1):
@@ -182,7 +182,7 @@ def _read_line(reading: _Reading, line: bytes, number: int) -> None:
 
 def _read_named(reading: _Reading, name: Path, choices: Choices) -> None:
     """Add a target of gpuenv.yaml with its own Python, CUDA, device and manager. Raises UsageError."""
-    merged = project.apply_project(dataclasses.replace(choices, target=name))
+    merged = apply_project(dataclasses.replace(choices, target=name))
     _, target = read_request_target(merged, reading.data, reading.look)
     device = _device_of(merged, target)
     named_choices = {n: getattr(merged, n) for n in _NAMED_CHOICES}

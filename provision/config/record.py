@@ -19,20 +19,28 @@ from ..model import Check, Emit, Event, Lock, as_plain
 from ..requirements.nodes import MAX_BYTES
 from ..system import trust
 from ..system.redaction import redact_value
-from . import project as inproject, rows
+from . import rows
 from .file import PYPROJECT, YAML_NAMES
 from .options import Choices
-from .project import find_in_folder, locate_project_file, read_cached_config
+from .project import (
+    as_plain_options,
+    digest_files,
+    find_in_folder,
+    locate_project_file,
+    parse_options,
+    read_cached_config,
+    read_requirements,
+)
 
 
 def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:
     """Return the normalized names, or None if they are not recorded, for example after installing a lock."""
     try:
         data = state.read_vouched(env, "request.json").get("choices") or {}
-        recorded = inproject.parse_options(data)
+        recorded = parse_options(data)
         if not (recorded.framework or recorded.with_ or recorded.requirement or recorded.project):
             return None
-        demands = inproject.read_requirements(recorded, rows.load_all(c), lock.target)
+        demands = read_requirements(recorded, rows.load_all(c), lock.target)
         names = [Requirement(text).name for text in (*recorded.framework, *recorded.with_)]
     except (GpuenvError, InvalidRequirement, ValueError, TypeError, OSError):
         return None  # written by another version of gpuenv, or the project's files are missing
@@ -200,14 +208,14 @@ def make_record(choices: Choices, lock_file: Lock | None, files: list[str]) -> d
     It contains the options, the lock if one is named, the project's files, and the options of the command
     line.
     """
-    plain = inproject.as_plain_options(
+    plain = as_plain_options(
         dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
     )
     return {
         "choices": redact_value(json.loads(json.dumps(plain))),
         "given": redact_value(json.loads(json.dumps(choices.typed))),
         "lock": state.lock_digest(lock_file),
-        "files": {"names": files, "digest": inproject.digest_files(files)} if files else None,
+        "files": {"names": files, "digest": digest_files(files)} if files else None,
     }
 
 
@@ -254,7 +262,7 @@ def _recorded(env: Path, before: Mapping[str, Any], config: Path | None) -> dict
         values = {k: v for k, v in values.items() if k not in _PACKAGES}
     values = {k: _mapped(k, v, _from_here) for k, v in values.items()}
     try:
-        whole = inproject.parse_options(values)
+        whole = parse_options(values)
     except (ValueError, TypeError) as error:
         raise BuildError(
             f"the recorded options of {env} cannot be read: {error}", hint="gpuenv create --recreate"

@@ -36,9 +36,9 @@ from ..model import (
     normalize_name,
 )
 from ..requirements.quote import suggest_version
-from . import project as inproject
 from .file import CONFIG_NAME
 from .options import Choices, check_values, suggest_value
+from .project import add_python_bounds, merge_sources, read_requirements
 from .rows import load_all
 from .sources import list_available_wheels, read_sources
 from .target import MachineReader, choose_device, get_minor_version, list_pythons, read_request_target
@@ -240,8 +240,8 @@ def read_context(
     check_values(c)
     wanted, packages = read_named(c, data)
     machine, target = read_request_target(c, data, look)
-    demands = inproject.add_python_bounds(inproject.read_requirements(c, data, target), c)
-    where = inproject.merge_sources(read_sources(c, data), c, demands)
+    demands = add_python_bounds(read_requirements(c, data, target), c)
+    where = merge_sources(read_sources(c, data), c, demands)
     supply = list_available_wheels(where)
     device, reason = choose_device(c, machine, target, look)
     if plans_first:  # conda channels use other names

@@ -12,9 +12,9 @@ from ..errors import GrantError, MissingVariableError, UsageError
 from ..model import AvailableWheels, ExcludeNewer, Lock, PackageSources, Profiles
 from ..system import grants, process
 from ..system.redaction import clean_line, redact
-from . import project as inproject
 from .grants import read_user_grants
 from .options import NONE, Choices
+from .project import merge_sources, read_requirements
 from .rows import load_all
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
@@ -190,7 +190,7 @@ def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
     if c.bundle:
         return sources
     try:
-        demands = inproject.read_requirements(c, data, lock.target)
+        demands = read_requirements(c, data, lock.target)
     except MissingVariableError as error:
         if any(error.variable in grants.names_in(f"{p.url} {p.index}") for p in lock.packages):
             raise
@@ -199,7 +199,7 @@ def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
         raise
     except UsageError:
         return sources
-    return inproject.merge_sources(sources, c, demands)
+    return merge_sources(sources, c, demands)
 
 
 def list_index_addresses(c: Choices, data: Profiles) -> dict[str, str]:

@@ -24,8 +24,7 @@ from ..model import (
 from ..resolve import gpu_named
 from ..resolve.question import has_prefix, version
 from ..system import trust
-from . import options as where
-from .options import Choices
+from .options import Choices, get_cache_dir
 
 _DEFAULT_GLIBC = "2.35"
 _PARTS_OF_DRIVER = 3
@@ -70,7 +69,7 @@ def read_request_target(c: Choices, data: Profiles, look: MachineReader) -> tupl
     if c.driver or c.gpu or elsewhere:
         return None, complete_driver(_make_target(c, data, here), data)
     parts = {"driver", "gpus", "context", "hardware", "environment"} if c.device != "cpu" else {"environment"}
-    machine = look.detect(parts | (set() if c.python else {"pythons"}), cache=where.get_cache_dir(c))
+    machine = look.detect(parts | (set() if c.python else {"pythons"}), cache=get_cache_dir(c))
     _refuse_other_systems(machine)
     target = machine.target
     if c.glibc:
@@ -211,7 +210,7 @@ def list_pythons(c: Choices, machine: Machine | None, target: Target, look: Mach
     if machine is None:
         if target.platform != look.platform:
             return ()
-        machine = look.detect({"pythons"}, cache=where.get_cache_dir(c))
+        machine = look.detect({"pythons"}, cache=get_cache_dir(c))
     running = f"{sys.version_info[0]}.{sys.version_info[1]}"
     minors = {get_minor_version(p.version) or "" for p in machine.pythons}
     return tuple(sorted(minors, key=lambda m: (m != running, -int(m.split(".")[1]))))

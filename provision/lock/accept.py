@@ -11,9 +11,9 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 
 from .. import detect
-from ..config import options as where, request, rows
+from ..config import request, rows
 from ..config.grants import read_user_grants
-from ..config.options import Choices
+from ..config.options import Choices, get_cache_dir
 from ..errors import LockError, MachineError, MissingVariableError
 from ..lock.formats import locking
 from ..model import (
@@ -42,7 +42,7 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
     Return None if the options describe another machine with a GPU; the lock is then checked against that. An
     image can be built where no GPU is. Raises LockError.
     """
-    cache = where.get_cache_dir(choices)
+    cache = get_cache_dir(choices)
     machine = detect.detect(_PARTS, cache=cache)
     plan, way = lock.plan, locking(lock.manager)
     if plan.platform != machine.target.platform:

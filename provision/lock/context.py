@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import detect
-from ..config import options, request, rows, target as targets
-from ..config.options import Choices
+from ..config import request, rows, target as targets
+from ..config.options import Choices, check_values
 from ..config.sources import check_limits
 from ..config.target import MachineReader
 from ..environment import place, state
@@ -50,7 +50,7 @@ def judge_request(choices: Choices, emit: Emit, *, reading: bool = False) -> Req
 
 def get_locking(choices: Choices) -> Locks:
     """Return the locking half of the chosen manager. Raises UsageError for an unknown one."""
-    options.check_values(choices)
+    check_values(choices)
     chosen = locking(choices.manager)
     check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
     return chosen

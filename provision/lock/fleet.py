@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import fleet
-from ..config import project as inproject, rows
+from ..config import rows
 from ..config.hosts import FleetHosts, read_hosts
 from ..config.options import Choices
-from ..config.project import find_project_folder
+from ..config.project import apply_project, digest_inputs, find_project_folder, list_files
 from ..errors import LockError, ResolveError, UsageError
 from ..fleet import Ask
 from ..index.places import name_configured
@@ -296,7 +296,7 @@ def plan_locks(
 ) -> tuple[Fleet, list[PlanTask]]:
     """Return the fleet, and a task for each of the fewest plans. Raises UsageError, LockError, ResolveError."""
     get_locking(choices).require()
-    solver = LockSolver(inproject.apply_project(choices), upgrade)
+    solver = LockSolver(apply_project(choices), upgrade)
     packages = FleetPackages(solver.choices, emit, solver.solve)
     answer = plan_targets(targets, choices, emit, reading=False, packages=packages)
     if packages.refusals and not answer.fleet.plans:
@@ -337,8 +337,8 @@ def solve_lock(task: PlanTask, emit: Emit) -> Lock:
                 hint=plan.hint,
             )
     assert new_lock
-    files = inproject.list_files(task.choices, task.context.demands)
-    inputs = inproject.digest_inputs(task.choices, files)
+    files = list_files(task.choices, task.context.demands)
+    inputs = digest_inputs(task.choices, files)
     return dataclasses.replace(new_lock, inputs=inputs, classes=task.classes)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..config import options, rows
-from ..config.options import Choices
+from ..config import rows
+from ..config.options import Choices, get_cache_dir
 from ..environment.distributions import find_distribution, find_sites
 from ..model import Emit, Event, Lock, LockedPackage, PackageSources, Satellite, normalize_name
 from ..system import process
@@ -66,7 +66,7 @@ class WheelNeeds:
         """Measure installed wheels with code for CUDA or a framework that have no row, and keep the rows."""
         from ..profiles.measure.satellites import InstalledWheel
 
-        kept, plan = MeasuredRows(options.get_cache_dir(self.choices)), self.lock.plan
+        kept, plan = MeasuredRows(get_cache_dir(self.choices)), self.lock.plan
         ours = {b.framework for b in plan.builds}
         ours |= {canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements}
         for package in self.lock.packages:
@@ -136,7 +136,7 @@ def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -
 
 def measured_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
     """Return the rows of a lock's wheels that were measured on this machine."""
-    kept = MeasuredRows(options.get_cache_dir(choices))
+    kept = MeasuredRows(get_cache_dir(choices))
     packages = lock.packages if lock else ()
     return tuple(row for p in packages for row in kept.rows(p.sha256, lock.plan.platform if lock else ""))
 

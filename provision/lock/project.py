@@ -7,9 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import project as inproject, record, rows
+from ..config import record, rows
 from ..config.options import Choices
-from ..config.project import find_project_folder
+from ..config.project import (
+    apply_project,
+    digest_inputs,
+    find_project_folder,
+    is_same_inputs,
+    list_files,
+    read_requirements,
+)
 from ..config.sources import is_current
 from ..environment import place, state
 from ..errors import LockError, OtherPlatformError, ResolveError
@@ -35,8 +42,8 @@ def solve_or_read_lock(
     The plan includes the notes for this machine. Raises LockError, ResolveError.
     """
     project_lock = _held(choices, context.target.platform) if choices.config else None
-    files = inproject.list_files(choices, context.demands)
-    same = project_lock is not None and inproject.is_same_inputs(project_lock.inputs, choices, files)
+    files = list_files(choices, context.demands)
+    same = project_lock is not None and is_same_inputs(project_lock.inputs, choices, files)
     if project_lock and same and is_current(choices, project_lock):
         why = _unfit(project_lock, choices, context)
         if why is None:
@@ -56,7 +63,7 @@ def solve_or_read_lock(
     if new_lock is None:
         return plan, None
     get_locking(choices).check_hashes(new_lock, "the channel's index", allow_md5=allow_md5)
-    return plan, dataclasses.replace(new_lock, inputs=inproject.digest_inputs(choices, files))
+    return plan, dataclasses.replace(new_lock, inputs=digest_inputs(choices, files))
 
 
 def renew_project_lock(choices: Choices, context: RequestContext, lock: Lock, emit: Emit) -> bool:
@@ -122,7 +129,7 @@ def _unfit(lock: Lock, choices: Choices, context: RequestContext) -> str | None:
 
 def list_watched_files(choices: Choices, context: RequestContext) -> list[str]:
     """Return the files whose changes require another environment: the project's files and its lock."""
-    files = inproject.list_files(choices, context.demands)
+    files = list_files(choices, context.demands)
     return [*files, str(find_project_folder() / lock_name(choices))] if choices.config else files
 
 
@@ -141,8 +148,8 @@ class SolvedRequest:
 
     def write(self) -> Lock:
         """Write the lock with the digest of the project's current requirements, and return it."""
-        now = inproject.apply_project(self.choices)
-        digest = inproject.digest_inputs(now, inproject.list_files(now, self.context.demands))
+        now = apply_project(self.choices)
+        digest = digest_inputs(now, list_files(now, self.context.demands))
         digested = dataclasses.replace(self.lock, inputs=digest)
         get_locking(now).write_lock(self.path, digested, virtual_packages(self.context))
         return digested
@@ -160,12 +167,12 @@ def with_packages(
     `env_choices` are the options of the environment. `chosen` returns the new packages for the current ones.
     `change` describes the change in errors. Raises LockError, ResolveError.
     """
-    of_env = inproject.apply_project(env_choices)
+    of_env = apply_project(env_choices)
     get_locking(of_env).require()
     project_lock = _held(of_env)
     env_lock = env_lock if env_lock and env_lock.manager == of_env.manager else None
     before = _for_all(env_choices, project_lock)
-    now = inproject.apply_project(before)
+    now = apply_project(before)
     now = dataclasses.replace(now, with_=chosen(now.with_))
     context = _judged(now, project_lock, env_lock, emit)
     plan, new_lock = solve_like(context, now, emit, project_lock or env_lock)
@@ -189,9 +196,9 @@ def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
     if lock is None:
         return record.without_own_packages(env_choices)
     plain = record.without_machine(env_choices)
-    now = inproject.apply_project(plain)
-    demands = inproject.read_requirements(now, rows.load_all(now), lock.plan.target)
-    same = inproject.is_same_inputs(lock.inputs, now, inproject.list_files(now, demands))
+    now = apply_project(plain)
+    demands = read_requirements(now, rows.load_all(now), lock.plan.target)
+    same = is_same_inputs(lock.inputs, now, list_files(now, demands))
     return plain if same else record.without_own_packages(plain)
 
 
@@ -259,11 +266,11 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
     """
     if not (choices.config or choices.requirement or choices.project):
         return
-    demands = inproject.read_requirements(choices, rows.load_all(choices), lock.plan.target)
-    files = inproject.list_files(choices, demands)
+    demands = read_requirements(choices, rows.load_all(choices), lock.plan.target)
+    files = list_files(choices, demands)
     options = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
     fits = all(is_kept(lock.plan, option, value) for option, value in options.items())
-    if is_current(choices, lock) and fits and inproject.is_same_inputs(lock.inputs, choices, files):
+    if is_current(choices, lock) and fits and is_same_inputs(lock.inputs, choices, files):
         return
     note = f"{path.name} is for other requirements: comparing it with the current ones"
     emit(Event(kind="note", stage="lock", text=note))

@@ -10,9 +10,15 @@ import sys
 import pytest
 from project_config import path  # noqa: F401  # fixtures
 
-from provision.config import project, record
+from provision.config import record
 from provision.config.options import Choices
-from provision.config.project import digest_files as digest_of, read_cached_config
+from provision.config.project import (
+    as_plain_options,
+    digest_files as digest_of,
+    digest_inputs,
+    is_same_inputs,
+    read_cached_config,
+)
 from provision.errors import DataError
 
 
@@ -49,12 +55,12 @@ def test_comments_and_checks_do_not_change_what_is_asked_for(path):
     files, choices = [str(path)], Choices(framework=["torch"])
     path.write_text("frameworks: [torch]\n")
     before, exact = digest_of(files), digest_of(files, exact=True)
-    held = project.digest_inputs(choices, files)
+    held = digest_inputs(choices, files)
     path.write_text("# why\nframeworks:\n  - torch\nchecks:\n  - import: cv2\n")
     assert digest_of(files) == before and digest_of(files, exact=True) != exact
-    assert project.is_same_inputs(held, choices, files)
+    assert is_same_inputs(held, choices, files)
     path.write_text("frameworks: [torch]\npackages: [numpy]\n")
-    assert digest_of(files) != before and not project.is_same_inputs(held, choices, files)
+    assert digest_of(files) != before and not is_same_inputs(held, choices, files)
     path.write_text("frameworks: [torch]\nchecks: [oh]\n")
     assert digest_of(files) == digest_of(files, exact=True)  # which is invalid
     path.write_text("frameworks: [torch]\n")
@@ -62,7 +68,7 @@ def test_comments_and_checks_do_not_change_what_is_asked_for(path):
     for digest, expected in ((before, True), (exact, False)):
         assert record.is_same({**named, "files": {"names": files, "digest": digest}}, named) is expected
     counted = hashlib.sha256((_counted(choices) + exact).encode()).hexdigest()
-    assert counted != held and project.is_same_inputs(counted, choices, files)
+    assert counted != held and is_same_inputs(counted, choices, files)
 
 
 def _counted(choices):
@@ -71,7 +77,7 @@ def _counted(choices):
                   "exclude_newer", "exclude_newer_except")  # fmt: skip
     of_the_plan = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc", "target_name", "device", "python",
                    "python_bounds", "cuda", "only_binary", "dependencies_only", "allow_old")  # fmt: skip
-    plain = project.as_plain_options(choices)
+    plain = as_plain_options(choices)
     kept = {k: v for k, v in plain.items() if k not in (*of_the_run, *of_the_plan)} | {"find_links": []}
     return json.dumps(kept, sort_keys=True)
 
