@@ -18,11 +18,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.errors import BuildError, UsageError
-from provision.model import Emit, Environment, Event, drop_event
-from provision.system import untrusted
-from provision.system.files import hash_readable, suggest_fix
-
+from ..errors import BuildError, UsageError
+from ..model import Emit, Environment, Event, drop_event
+from ..system import untrusted
+from ..system.files import hash_readable, suggest_fix
 from . import place_lock
 
 MARK = ".gpuenv"
