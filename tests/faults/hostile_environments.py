@@ -35,15 +35,6 @@ def link(path: Path, to: Path) -> None:
     path.symlink_to(to)
 
 
-def swap_out(path: Path, to: Path) -> None:
-    """A link in a folder's place, its content in the folder outside (as it is for who looks through)."""
-    for one in path.iterdir() if path.is_dir() else ():
-        target = to / one.name
-        if not target.exists() and one.is_file():
-            shutil.copy2(one, target)
-    link(path, to)
-
-
 def info(at: Field, env: Path, name: str = "jaxlib") -> Path:
     return next(at.site(env).glob(f"{name}-*.dist-info"))
 

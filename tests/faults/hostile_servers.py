@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from field import ASK, Field, Ran, case
 from loopback import running, wheel_bytes
 
-SIMPLE = "application/vnd.pypi.simple.v1+json"
 PATIENCE = 40.0
 """Seconds for a command where each request may wait one second, with its repetitions."""
 MOST_SENT = 600 << 20
@@ -53,11 +52,6 @@ def trickle(handler: Answering, piece: bytes = b" ") -> None:
 def trickling_head(handler: Answering) -> None:
     handler.write(b"HTTP/1.1 200 OK\r\nX: ")
     trickle(handler, b"x")
-
-
-def trickling_body(handler: Answering) -> None:
-    handler.head("Content-Type: text/html", "Content-Length: 1000000")
-    trickle(handler)
 
 
 def endless_body(handler: Answering) -> None:

@@ -17,7 +17,6 @@ _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-prefers-reduced-motion",
 )  # fmt: skip
-_ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 KEYS = {"Enter": "\ue007", "Tab": "\ue004", "ArrowDown": "\ue015", "ArrowRight": "\ue014", "Escape": "\ue00c"}
 
 

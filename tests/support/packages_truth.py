@@ -48,7 +48,6 @@ for path in said["libraries"]:
 print("\n@@" + json.dumps(out), flush=True)
 os._exit(0)
 """
-PROVIDES_MODULE = re.compile(r"\bPyInit_(\w+)")
 
 
 def files_of(dist, site):
