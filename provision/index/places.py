@@ -40,7 +40,6 @@ from .config import (
     uv_variables,
     without_name,
 )
-from .refusals import find_failure
 
 if TYPE_CHECKING:
     from .simple_api import File
@@ -114,6 +113,8 @@ def _ask_uv() -> str:
 
 def _explain_unknown_index(log: str) -> LockError:
     """Return the error for an index that did not answer, or for any other failure of uv."""
+    from .refusals import find_failure  # it imports the HTTP client
+
     if failure := find_failure(redact(log)):
         return LockError(failure.message, hint=failure.hint, unreachable=failure.address)
     hint = "name a reachable index in PIP_INDEX_URL"

@@ -396,7 +396,9 @@ def test_this_machine_makes_a_valid_document():
         "PARTS",
         "WITH_CUDA",
         "detect",
+        "explain_idle_gpu",
         "find_python",
         "judge_device",
+        "machine_for_verdict",
         "read_holders",
     }

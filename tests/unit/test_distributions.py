@@ -112,6 +112,6 @@ def test_one_loop_hashes_files():
     # Downloads, configuration with a bound, parsed profiles: these hash bytes that they have. The conda worker
     # imports nothing of gpuenv.
     assert files_with("state.update(") == {
-        "system/file_digest.py",
+        "system/files.py",
         "conda/worker/install.py",
     }

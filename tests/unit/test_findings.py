@@ -94,6 +94,6 @@ def test_a_fact_is_not_changed_by_the_text_around_it():
 
 
 def test_only_one_file_is_parsed_for_findings(monkeypatch):
-    monkeypatch.setattr(profiles, "_load_kept", lambda *_: None)
+    monkeypatch.setattr(profiles, "_read_cache", lambda *_: None)
     own = profiles.load_own_parts("failures.yaml", ("causes", "findings"))
     assert len(own.findings) > 100 and own.causes and not own.builds and not own.failures
