@@ -23,7 +23,8 @@ from ..config.options import Choices, get_cache_dir
 from ..config.rows import load_all
 from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
-from ..environment import Building, compare_locks, describe_changes, manager, place, registry, state, venv
+from ..environment import place, registry, state, venv
+from ..environment.managers import Building, compare_locks, describe_changes, manager
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
 from ..lock.accept import accept_lock, name_hosts

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import environment as repairs
 from ..config.env import choose_env_to_change
 from ..config.options import Choices, make_absolute
 from ..config.project import parse_options
 from ..config.sources import read_sources
-from ..environment import manager, place, state
+from ..environment import place, state
 from ..environment.activate import activate_line
+from ..environment.managers import RepairWork, find_work, join_work, manager
 from ..errors import BuildError, UsageError
 from ..lock.changes import measure_free_space
 from ..model import (
@@ -73,7 +73,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         lock = _lock_of(path)
         return _preview(
             path,
-            repairs.find_work(lock, drift.find_drift(path, lock, thorough=True, deep=options.deep)),
+            find_work(lock, drift.find_drift(path, lock, thorough=True, deep=options.deep)),
         )
     with place.lock_place(path, emit, wait=True):
         place.recover(path)
@@ -95,7 +95,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
     return done
 
 
-def _preview(env: Path, work: repairs.RepairWork) -> Preview:
+def _preview(env: Path, work: RepairWork) -> Preview:
     """Return the packages that would be restored and removed."""
     sizes = {normalize_name(p.name): p.size for p in work.packages}
     back = [
@@ -138,7 +138,7 @@ def _repaired(job: BuildJob, check: Check) -> RepairResult:
     from .build import build_environment
 
     job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
-    done, verdict = repairs.find_work(job.lock, check(job.env, ())), None
+    done, verdict = find_work(job.lock, check(job.env, ())), None
     changed = bool(done.packages or done.removed)
     if changed:
         _check_python(job.env, job.lock)
@@ -165,14 +165,14 @@ class _Rounds:
 
     job: BuildJob
     check: Check
-    done: repairs.RepairWork
+    done: RepairWork
 
     def run(self, prefix: Path) -> None:
         """Restore packages until nothing differs. Raises BuildError."""
         lock, todo, fresh = self.job.lock, self.done, False
         for _ in range(_ROUNDS):
             manager(lock.manager).put_back(lock, todo, prefix, self.job.how, fresh=fresh)
-            left = repairs.find_work(lock, self.check(prefix, self.done.names))
+            left = find_work(lock, self.check(prefix, self.done.names))
             if not left.packages and not left.removed:
                 return
             spoiled = sorted(left.names & todo.names)
@@ -180,7 +180,7 @@ class _Rounds:
                 text = f"the cached files of {', '.join(spoiled)} were modified too. Downloading them again"
                 self.job.emit(Event(kind="warning", stage="build", text=text))
                 fresh = True
-            todo, self.done = left, repairs.join_work(self.done, left)
+            todo, self.done = left, join_work(self.done, left)
         differences = "; ".join(t.why for t in left.restored) or ", ".join(r.name for r in left.removed)
         raise BuildError(f"the environment could not be restored to its lock: {differences}",
                          hint="rebuild it: gpuenv create --recreate")  # fmt: skip

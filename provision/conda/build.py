@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..environment import Building, RepairWork, compare_locks, place, state
+from ..environment import place, state
 from ..environment.distributions import read_distributions
+from ..environment.managers import Building, RepairWork, compare_locks
 from ..environment.transaction import at_its_path
 from ..errors import BuildError
 from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT

@@ -15,7 +15,8 @@ from ..system.files import write_file
 from ..wheels import pylock
 from ..wheels.install import install_wheels, put_back as put_back_wheels, take_out
 from ..wheels.uv_install import UvInstall
-from . import Building, RepairWork, compare_locks, state
+from . import state
+from .managers import Building, RepairWork, compare_locks
 from .place import MARK, not_writable
 from .transaction import beside
 

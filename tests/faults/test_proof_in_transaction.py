@@ -14,7 +14,7 @@ from environment_facts import own
 from loopback import Index, serving
 from packaging.requirements import Requirement
 
-from provision.environment import manager
+from provision.environment.managers import manager
 from provision.errors import BuildError
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,0 +1,235 @@
+"""An environment on disk: the interface of its managers, venv and conda, and the work that they are given."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ..model import (
+    Drift,
+    EnvironmentChange,
+    KeptPackage,
+    Lock,
+    LockedPackage,
+    RemovedPackage,
+    RestoredPackage,
+    UnlockedPackage,
+    normalize_name,
+)
+
+if TYPE_CHECKING:
+    from ..model import Emit, Lock, LockedPackage, PackageSources
+
+
+_OF_PACKAGES = ("replaced", "removed", "modified", "overwritten")
+_NVIDIA = (
+    r"nvidia-(cublas|cuda-[a-z-]+|cudnn|cufft|cufile|curand|cusolver|cusparse|cusparselt|nccl|npp|"
+    r"nvjitlink|nvshmem|nvtx)(-cu\d+)?|nvidia-[a-z-]+-cu\d+|cuda-toolkit|(pytorch-)?triton(-[a-z-]+)?"
+)
+_OTHER_BUILDS = {
+    "torch": r"torch",
+    "tensorflow": r"(intel-)?tensorflow(-(cpu|gpu|intel|rocm|macos|cpu-aws))?|tf-nightly(-(cpu|gpu))?",
+    "onnxruntime": r"onnxruntime(-[a-z]+)?",
+    "jax": r"jaxlib|jax-(cuda|rocm)\d*-(plugin|pjrt)|jax-metal",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairWork:
+    """The packages to restore with their differences, those to remove, and those to keep."""
+
+    packages: tuple[LockedPackage, ...] = ()
+    restored: tuple[RestoredPackage, ...] = ()
+    removed: tuple[RemovedPackage, ...] = ()
+    left: tuple[KeptPackage, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(normalize_name(p.name) for p in self.packages)
+
+
+def find_work(lock: Lock, drift: Drift) -> RepairWork:
+    """Return the work that makes an environment with these differences equal its lock."""
+    out = _select_removals(lock, drift.strangers)
+    changes = {c.name: c for c in drift.changes if c.kind in _OF_PACKAGES}
+    shared = {name: one for one in out for name in one.over if name not in changes}
+    packages = tuple(p for p in lock.packages if normalize_name(p.name) in {*changes, *shared})
+    return RepairWork(
+        packages=packages,
+        restored=tuple(
+            _make_restored(p, changes.get(normalize_name(p.name)), shared.get(normalize_name(p.name)))
+            for p in packages
+        ),
+        removed=tuple(RemovedPackage(name=s.name, version=s.version, why=_explain_removal(s)) for s in out),
+        left=tuple(KeptPackage(name=s.name, version=s.version) for s in drift.strangers if s not in out),
+    )
+
+
+def _make_restored(
+    package: LockedPackage, change: EnvironmentChange | None, by: UnlockedPackage | None
+) -> RestoredPackage:
+    if change is not None:
+        had, why = change.found, change.text
+    else:
+        assert by is not None
+        had, why = (
+            package.version,
+            f"{by.name} {by.version} contains the same files, and removing it removes them",
+        )
+    now = _build(package) if change and "-" in (change.found or "") else package.version
+    now = now or (change.locked if change else None) or "the version in its folder"
+    return RestoredPackage(name=normalize_name(package.name), had=had, now=now, why=why)
+
+
+def _build(package: LockedPackage) -> str:
+    """Return a wheel's version, or a conda package's version and build. Two conda builds differ only in the build."""
+    return package.stem[len(package.name) + 1 :] if package.is_conda else package.version
+
+
+def _explain_removal(stranger: UnlockedPackage) -> str:
+    if stranger.over:
+        return f"its RECORD lists files of {', '.join(stranger.over)}"
+    return "it belongs to a different build than the locked one"
+
+
+def _select_removals(lock: Lock, strangers: Sequence[UnlockedPackage]) -> tuple[UnlockedPackage, ...]:
+    """Return the packages to remove: those that share files with the lock's packages, and those of other builds.
+
+    Other builds are those of a framework or of CUDA's libraries. They stay if another package of the user requires
+    them.
+    """
+    planned = [b.framework for b in lock.plan.builds]
+    names = re.compile("|".join([_NVIDIA, *(_OTHER_BUILDS[f] for f in planned if f in _OTHER_BUILDS)]))
+    wheels = [s for s in strangers if not s.conda]
+    stack = {s.name for s in wheels if names.fullmatch(s.name)}
+    by_name = {s.name: s for s in wheels}
+    kept: set[str] = set()
+    todo = [s for s in wheels if s.name not in stack and not s.over]
+    while todo:
+        one = todo.pop()
+        if one.name not in kept:
+            kept.add(one.name)
+            todo += [by_name[n] for n in one.requires if n in by_name]
+    return tuple(s for s in wheels if s.over or (s.name in stack and s.name not in kept))
+
+
+def join_work(one: RepairWork, more: RepairWork) -> RepairWork:
+    """Return the work of two rounds together."""
+    names, gone = one.names, {r.name for r in one.removed}
+    return RepairWork(
+        packages=(*one.packages, *(p for p in more.packages if normalize_name(p.name) not in names)),
+        restored=(*one.restored, *(t for t in more.restored if t.name not in names)),
+        removed=(*one.removed, *(r for r in more.removed if r.name not in gone)),
+        left=more.left,
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The packages that a new lock removes from an environment (names) and installs."""
+
+    out: tuple[str, ...]
+    into: tuple[LockedPackage, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.out or self.into)
+
+
+def compare_locks(old: Lock, new: Lock) -> Difference:
+    """Return the difference between two locks. A package with another version is removed first, and then installed.
+
+    Wheels of NVIDIA share folders, so a file's old package must be removed before the new one is installed.
+    """
+    before, after = {p.name: _identify(p) for p in old.packages}, {p.name: _identify(p) for p in new.packages}
+    out = tuple(n for n in before if before[n] != after.get(n))
+    return Difference(out=out, into=tuple(p for p in new.packages if after[p.name] != before.get(p.name)))
+
+
+def _identify(package: LockedPackage) -> tuple[str, str, bool]:
+    source = package.url if package.unhashed else package.sha256 or package.url
+    return package.version, source, package.editable
+
+
+def describe_changes(old: Lock, new: Lock) -> list[str]:
+    """Return the changes as text: "numpy 1.26.4 -> 2.1.0"."""
+    before, after = {p.name: p.version for p in old.packages}, {p.name: p.version for p in new.packages}
+    names = sorted(before.keys() | after.keys())
+    return [
+        f"{n} {before[n]} -> {after[n]}" if n in before and n in after else
+        f"+{n} {after[n]}" if n in after else f"-{n} {before[n]}"
+        for n in names if before.get(n) != after.get(n)
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Building:
+    """The inputs of building an environment.
+
+    `env` is its final path. `channels` are addresses from the user, and those with credentials never enter a lock.
+    `python` returns an interpreter, and downloads a missing one. With `distrust` the files of the cache are compared
+    with their hashes, because files of environments are links to them. `fetched` is called with the prefix after
+    wheels were added to it.
+    """
+
+    env: Path
+    sources: PackageSources
+    emit: Emit
+    channels: tuple[str, ...] = ()
+    python: Callable[[], str] = str
+    distrust: bool = False
+    fetched: Callable[[Path], None] = lambda _prefix: None
+
+
+class Manager(Protocol):
+    """The module of a manager that builds."""
+
+    @staticmethod
+    def begin() -> None:
+        """Prepare to build. Raises UsageError for a missing library."""
+
+    @staticmethod
+    def transaction(env: Path, *, copied: bool) -> AbstractContextManager[Path]:
+        """Yield a prefix, empty or a copy of the environment, that replaces the environment if the block succeeds.
+
+        Raises BuildError.
+        """
+
+    @staticmethod
+    def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
+        """Download what must be in the caches before the transaction. Raises BuildError."""
+
+    @staticmethod
+    def install(lock: Lock, prefix: Path, how: Building) -> None:
+        """Fill an empty prefix. Raises BuildError."""
+
+    @staticmethod
+    def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
+        """Change a prefix with the lock `old` to the lock `new`. Raises BuildError."""
+
+    @staticmethod
+    def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
+        """Remove and reinstall the packages of the work. `fresh` downloads wheels again. Raises BuildError."""
+
+    @staticmethod
+    def record(lock: Lock, prefix: Path) -> None:
+        """Write the lock into the environment. Raises BuildError."""
+
+    @staticmethod
+    def finish(env: Path) -> str | None:
+        """Complete the steps after the commit, which a killed run may have skipped.
+
+        Returns why a step failed that the environment does not need. Raises BuildError.
+        """
+
+
+_MODULES = {"venv": ".environment.venv", "conda": ".conda.build"}
+
+
+def manager(name: str) -> Manager:
+    """Import and return the module of a manager that builds."""
+    return cast("Manager", importlib.import_module(f"provision{_MODULES[name]}"))
