@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from ..conda import engine as conda
+from ..conda import engine
 from ..config.options import Choices
 from ..errors import LockError
 from ..index.config import is_pytorch, pip_settings, pytorch_address, split_pytorch
@@ -161,7 +161,7 @@ class BundledPackages:
         urls = [p.url for p in self.locked.lock.packages if p.is_conda]
         auth_file = process.environ().get("RATTLER_AUTH_FILE")
         request = {"urls": urls, "channels": list(self.locked.choices.channel), "auth_file": auth_file}
-        answer = conda.ask("addresses", request, lambda _event: None, LockError)
+        answer = engine.ask("addresses", request, lambda _event: None, LockError)
         if "error" in answer:
             raise LockError(
                 f"cannot read the conda configuration: {clean(answer['error']['text'])}",

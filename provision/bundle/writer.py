@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from .. import __version__, bundle as stage, profiles
-from ..conda import engine as conda
+from ..conda import engine
 from ..detect import find_python
 from ..environment import place
 from ..errors import BuildError, LockError
@@ -309,7 +309,7 @@ class BundleContents:
         folders = sorted({"/".join(get_bundle_path(p).split("/")[:2]) for p in packages
                           if get_bundle_path(p).startswith("channel/")})  # fmt: skip
         for name in folders:
-            answer = conda.ask("index", {"folder": str(self.folder / name)}, lambda _event: None, BuildError)
+            answer = engine.ask("index", {"folder": str(self.folder / name)}, lambda _event: None, BuildError)
             if "error" in answer:
                 raise BuildError(
                     f"the packages in {self.folder / name} cannot be indexed: {answer['error']['text']}"

@@ -16,7 +16,7 @@ from ..config.options import Choices
 from ..config.project import apply_project, list_stack_packages
 from ..config.sources import read_locked_sources
 from ..detect import machine_for_verdict
-from ..environment import place as places, state, venv
+from ..environment import place, state, venv
 from ..environment.distributions import Distribution, read_distributions
 from ..environment.interpreter import ask_version
 from ..environment.place import locate_environment
@@ -36,7 +36,7 @@ _SEEDS = ("pip", "setuptools", "wheel")
 def adopt(emit: Emit, env: Path, choices: Choices, *, verify: bool | None, checks: bool) -> CreateResult:
     """Verify a venv of another tool, lock what it has, and record it. Raises UsageError, LockError, ResolveError."""
     _refuse_others(env)
-    with places.lock_place(env, emit, wait=True):
+    with place.lock_place(env, emit, wait=True):
         emit(Event(kind="start", stage="lock", text=f"locking the packages of {env}"))
         lock = _lock_installed(emit, env, choices)
         choices = apply_project(choices)
@@ -64,7 +64,7 @@ def adopt(emit: Emit, env: Path, choices: Choices, *, verify: bool | None, check
 
 def _refuse_others(env: Path) -> None:
     """Raise UsageError for a path that is no venv of another tool."""
-    if places.made_by_gpuenv(env):
+    if place.made_by_gpuenv(env):
         raise UsageError(f"{env} is one of gpuenv already", hint="gpuenv verify")
     if not (env / "pyvenv.cfg").is_file() or env.is_symlink():
         raise UsageError(
@@ -75,7 +75,7 @@ def _refuse_others(env: Path) -> None:
 
 def _record(job: BuildJob) -> None:
     """Write what gpuenv records of an environment, or nothing."""
-    mark = job.env / places.MARK
+    mark = job.env / place.MARK
     try:
         mark.mkdir()
         venv.make_relocatable(job.env)

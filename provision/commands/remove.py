@@ -87,7 +87,7 @@ def _check(env: Path) -> None:
 
 
 def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
-    from ..conda import activation as conda_scripts
+    from ..conda import activation
 
     if process.environ().get("VIRTUAL_ENV") == str(env):
         emit(
@@ -104,7 +104,7 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
         def forget() -> None:
             _tried(emit, lambda: registry.remove_unused_pythons(env))
             _tried(emit, lambda: registry.forget(env))
-            _tried(emit, lambda: conda_scripts.unregister(env))
+            _tried(emit, lambda: activation.unregister(env))
             kernels.extend(kernel.forget(env))
 
         transaction.remove(env, forget)

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from .. import __version__, detect, report as stage
-from ..config import options as o
 from ..config.env import choose_env_to_read
-from ..config.options import STDIN, make_absolute
+from ..config.options import STDIN, Choices, make_absolute
 from ..config.project import find_project_env
 from ..config.sources import read_sources
 from ..environment import place, state
@@ -94,7 +93,7 @@ def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> stage.Repor
     if there and not ours:
         environment = locate_environment(path) if env else tried(lambda: locate_environment(path))
         path = Path(environment.path) if environment else path
-    sources = tried(lambda: read_sources(o.Choices()))
+    sources = tried(lambda: read_sources(Choices()))
     return stage.ReportFacts(
         gpuenv=__version__,
         python=platform.python_version(),

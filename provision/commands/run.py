@@ -200,10 +200,10 @@ def list_inside_folders(
 
 def activate_variables(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]:
     """Return the variables that the activation scripts of conda packages set, or `environ` if a script fails."""
-    from ..conda import activation as conda_scripts
+    from ..conda.activation import activate
 
     try:
-        return conda_scripts.activate(root, environ)
+        return activate(root, environ)
     except BuildError as error:
         emit(Event(kind="log", stage="run", text=f"note: {error.message}; its variables are not set"))
         return environ
@@ -375,19 +375,19 @@ def find_causes(
     this machine's GPUs. `device` is the device of the environment. `ran` is how a program ended that gpuenv ran. `remarks` receives notes that are not findings.
     `installed` is the environment that the texts are probably from.
     """
-    from .. import resolve as resolving
-    from ..diagnose import Circumstances, diagnose as stage
+    from ..diagnose import Circumstances, diagnose
+    from ..resolve import resolve
     from ..resolve.kernels import how_they_run
 
     tegra = frozenset(g.capability for g in known.gpus if g.tegra)
 
     def advise(request: Request, target: Target) -> Plan:
-        return resolving.resolve(request, target, known)
+        return resolve(request, target, known)
 
     def serves(kernels: Sequence[str], capability: str) -> bool:
         return how_they_run(tuple(kernels), capability, tegra) is not None
 
-    return stage(
+    return diagnose(
         texts,
         known,
         Circumstances(

@@ -29,7 +29,7 @@ TIMEOUT = 900.0
 
 _REPOSITORY = re.compile(r"Failed to (?:\w+ and )?(?:build|download|resolve)[^`]*`([^`]*?)(git\+[^`\s]+)`")
 _FETCHED = re.compile(r"/git(?:\.exe)? fetch [^`]*?'(\w+://[^'\s]+)'")
-"""The command of a fetch, which is all that uv prints of a repository that no requirement names by itself."""
+"""The fetch command in uv's output. For a repository that only another package requires, uv prints nothing else."""
 _PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
 _ABSENT = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"

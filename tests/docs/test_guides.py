@@ -4,7 +4,7 @@ documented to do, and says so here: Slurm's `srun` and `sbatch`, with a driver m
 
 Pages that end with a verdict take jax for the CPU from where pip and uv are configured to look; the page whose
 framework is gigabytes takes tiny wheels from 127.0.0.1, with stubs of NVIDIA's libraries in them. `make test` builds
-and proves the environment of the tutorial; the other pages of this kind are slow.
+and proves the environments of the quick start and the tutorial; the other pages of this kind are slow.
 """
 
 import functools
@@ -121,7 +121,6 @@ def locked(path):
 # --- the pages ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_quick_start_runs_as_written(online):
     (block,) = texts("README.md", "test_the_quick_start_runs_as_written")
     created, verified, run, started, _locked, made = online.types(block)

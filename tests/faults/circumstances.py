@@ -228,7 +228,7 @@ def users(at: Site) -> Iterator[tuple[str, Callable[[], Wrong]]]:
 
 
 def _second(at: Site, verb: str) -> Wrong:
-    """What somebody else made is left as it is, with a message, and a cache that they share is not used."""
+    """gpuenv changes no files of another user, says so, and does not use a cache that both users can write."""
     fresh(at, env=True)
     at.folder.chmod(0o755)  # what the second user may not pass is not there for access(2)
     if verb.startswith("own"):  # both could write in it
