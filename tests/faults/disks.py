@@ -122,10 +122,7 @@ def judged(at: Site, point: Point, disk: Path, env: Path) -> tuple[str | None, s
         )
     ran = at.gpuenv(*command)
     told = f"{need >> 20} MiB needed, exit {ran.code}: {said(ran)}"
-    if point.on == "caches" and ran.code == 0:  # gpuenv's own cache is optional: only that did not fit
-        wrong = None if "jax" in at.installed(env) else "it is not whole"
-    else:
-        wrong = badly_told(ran) or left_behind(at, disk, env, point, old)
+    wrong = badly_told(ran) or left_behind(at, disk, env, point, old)
     fill.unlink()
     again = at.gpuenv(*command)
     if again.code != 0:
