@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import hypothesis
 import pytest
@@ -33,6 +34,10 @@ def pytest_configure(config):
     """Profiles that were changed since gpuenv was installed are parsed once, not by each run of it. A shell's
     `make test &` begins with interrupts ignored, `nohup make test` with hangups, and so would all that tests start."""
     os.environ.pop("MAKELEVEL", None)  # of `make test`; hints would be those for a user of make
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # without bytecode each worker compiles all tests for 10 s
+    sys.dont_write_bytecode = False
     if not hasattr(config, "workerinput"):
         profiles.prepare()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -21,7 +21,10 @@ from fork_server import at_start, prepare
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 _OWN_PROCESS = {"run"}
 """The commands that need one: `run` gives its streams and signals to a program."""
-_SAME_IN_ALL_RUNS = ("provision.profiles", "provision.config.rows", "provision.resolve")
+_SAME_IN_ALL_RUNS = (
+    "provision.profiles", "provision.config.rows", "provision.resolve", "provision.diagnose", "provision.model",
+    "provision.index.simple_api", "provision.lock.pages", "provision.requirements.lines",
+)  # fmt: skip
 """The modules whose caches have the content of what was read, or its digest, as their keys."""
 
 

@@ -347,7 +347,7 @@ def running(handler, tls=None):
     server = _Server(("127.0.0.1", 0), handler)
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)  # how soon it ends
     thread.start()
     try:
         yield f"127.0.0.1:{server.server_address[1]}"
