@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import CPYTHON, markers_of
-from ..model import FRAMEWORKS, PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
+from ..model import PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
 from ..resolve.question import Question, meets, version
 from ..resolve.satellites import (
     LockedSet,
@@ -178,16 +178,13 @@ def _comes_along(package: str, builds: Sequence[Build]) -> bool:
     return package in PYTORCH_INDEX_PACKAGES and any(b.local for b in builds)
 
 
-def framework_bounds(requires: Sequence[str], platform: str, python: str) -> dict[str, str]:
-    """Return the bounds on frameworks in Requires-Dist for a platform and a Python, by framework.
-
-    Those of an extra do not count.
-    """
+def stated_bounds(requires: Sequence[str], platform: str, python: str) -> dict[str, str]:
+    """Return the bounds in Requires-Dist for a platform and a Python, by package. Those of an extra do not count."""
     versions = {"python_version": python, "python_full_version": f"{python}.0"}
     markers = {**markers_of(platform), **CPYTHON, **versions}
     bounds: dict[str, str] = {}
     for need in filter(None, map(requirement, requires)):
-        name = str(canonicalize_name(need.name))
-        if name in FRAMEWORKS and (need.marker is None or need.marker.evaluate(markers)):
+        if need.marker is None or need.marker.evaluate(markers):
+            name = str(canonicalize_name(need.name))
             bounds[name] = ",".join(filter(None, (bounds.get(name, ""), str(need.specifier))))
     return bounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..errors import LockError
 from ..index.config import own_cache
 from ..index.simple_api import File, version_of
 from ..index.wheel_names import wheel_tags
-from ..model import Build, Emit, Event, LockedPackage, Plan, RequestContext, Satellite
+from ..model import FRAMEWORKS, Build, Emit, Event, LockedPackage, Plan, RequestContext, Satellite
 from ..resolve.question import meets, version
 from ..wheels.pylock import is_source
 from ..wheels.releases import IndexMetadata
@@ -22,7 +22,7 @@ from ..wheels.system_needs import MeasuredRows
 from .archives import SourceRules, tags_of
 from .builds import Fitting
 from .compile import Answer
-from .facts import Conflict, Facts, framework_bounds
+from .facts import Conflict, Facts, stated_bounds
 from .named import read_named_packages
 from .pages import Pages
 
@@ -149,26 +149,47 @@ class Known:
         return self._rows.rows(sha256, self.context.target.platform)
 
     def bounds_of(self, package: LockedPackage) -> dict[str, str]:
-        """Return the bounds on frameworks that a release states, by framework. Its file is read once."""
+        """Return the bounds on frameworks that a release states, by framework."""
+        return {name: bound for name, bound in self._stated(package).items() if name in FRAMEWORKS}
+
+    def _stated(self, package: LockedPackage) -> dict[str, str]:
+        """Return the bounds that a release states, by package. Its file is read once."""
         python = self.fitting.newest.python or ""
         key = f"{package.name} {package.version} {python}"
         if key not in self._bounds:
             requires = self.requires(package) or ()
-            self._bounds[key] = framework_bounds(requires, self.context.target.platform, python)
+            self._bounds[key] = stated_bounds(requires, self.context.target.platform, python)
         return self._bounds[key]
 
-    def who_excludes(self, answer: Answer, name: str, release: str, builds: Sequence[Build]) -> str | None:
-        """Return why a named locked release excludes a release of a framework: "vllm 0.33.0 requires torch==2.14.0".
+    def deciding(self, answer: Answer) -> set[str]:
+        """Return the named packages that are not behind, or stay as locked. An older release follows what decides."""
+        return {
+            p.name for p in answer.packages
+            if p.name in self.facts.named and (p.name in self.locked or not self.is_behind(p))
+        }  # fmt: skip
 
-        Its metadata or its measured row does. `builds` have the framework in this release.
+    def who_excludes(
+        self,
+        answer: Answer,
+        name: str,
+        release: str,
+        builds: Sequence[Build] = (),
+        among: Collection[str] | None = None,
+    ) -> str | None:
+        """Return why a locked package excludes a release of another one: "vllm 0.33.0 requires torch==2.14.0".
+
+        Its metadata does, or the measured row of a named one. `builds` have the release if it is a framework. `among`
+        are the packages to look at, by default all.
         """
         requirers = answer.required_by.get(name, ())
         for package in answer.packages:
-            if package.name not in self.facts.named:
+            if among is not None and package.name not in among:
                 continue
-            bound = self.bounds_of(package).get(name, "") if package.name in requirers else ""
+            bound = self._stated(package).get(name, "") if package.name in requirers else ""
             if bound and not meets(release, bound):
                 return f"{package.name} {package.version} requires {name}{bound}"
+            if not builds or package.name not in self.facts.named:
+                continue
             if why := self.facts.fits(package.name, package.version, package.sha256, builds):
                 return why
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -67,14 +67,15 @@ def _framework(one: Known, chosen: Solution, wanted: FrameworkRequest) -> HeldBa
         because = fewest[0].text if fewest else "it conflicts with the other frameworks"
         return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=because)
     because = (
-        one.who_excludes(chosen.answer, wanted.name, newest, fitting[:1])
-        or _of_outcomes(one, chosen, wanted.name, newest)
+        one.who_excludes(chosen.answer, wanted.name, newest, fitting[:1], one.deciding(chosen.answer))
         or _clash(one, wanted.name, newest)
-        or ""
+        or _of_outcomes(one, chosen, wanted.name, newest)
+        or one.who_excludes(chosen.answer, wanted.name, newest, fitting[:1])
+        or _kept(one, wanted.name, build.version)
     )
     return HeldBackPackage(
-        package=wanted.name, locked=build.version, newest=newest,
-        because=because or _kept(one, wanted.name, build.version), alternative=_price(one, chosen, wanted.name, newest),
+        package=wanted.name, locked=build.version, newest=newest, because=because,
+        alternative=_price(one, chosen, wanted.name, newest),
     )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def _closed(
             continue
         if {r.code for r in objections(one.fitting.question, wanted, build)} != {"index_unreachable"}:
             continue
-        if why := one.who_excludes(solution.answer, wanted.name, build.version, (build,)):
+        if why := one.who_excludes(solution.answer, wanted.name, build.version, (build,), one.facts.named):
             excluded = excluded or why
             continue
         name = "PyTorch index" if build.index == "pytorch" else "default index"
@@ -129,10 +130,15 @@ def _package(one: Known, chosen: Solution, name: str) -> HeldBackPackage:
     if because is None and name in {n.name for n in one.pages.paged}:
         builds = " and ".join(f"{b.framework} {b.version}" for b in chosen.builds)
         because = f"{name} {newest.version} has no wheel for {builds} and Python {chosen.plan.python}"
-    because = because or _of_outcomes(one, chosen, name, newest.version)
-    because = because or one.facts.why_left_out(name, chosen.builds)
+    because = (
+        because
+        or one.who_excludes(chosen.answer, name, newest.version)
+        or _of_outcomes(one, chosen, name, newest.version)
+        or one.facts.why_left_out(name, chosen.builds)
+        or _kept(one, name, locked)
+    )
     return HeldBackPackage(
-        package=name, locked=locked, newest=newest.version, because=because or _kept(one, name, locked),
+        package=name, locked=locked, newest=newest.version, because=because,
         alternative=_price(one, chosen, name, newest.version),
     )  # fmt: skip
 
@@ -332,7 +338,7 @@ def warnings(one: Known, chosen: Solution) -> Iterator[str]:
         days = one.days_behind(package, chosen.answer)
         if days > _OLD:
             newest = one.newest_files[named.name].version
-            why = _who_limits(one, chosen.answer.required_by, by_name, named.name, newest)
+            why = one.who_excludes(chosen.answer, named.name, newest)
             yield f"{named.name} {package.version} is {days / 365.25:.1f} years older than {newest}" + (
                 f": {why}" if why else ""
             )
@@ -358,21 +364,4 @@ def _not_built(one: Known, named: NamedPackage, locked: LockedPackage, plan: Pla
         latest = max(found, default=version("0"))
         if latest > version(locked.version) and not found[latest]:
             return f"{latest} has no wheel, and {option} forbids a build"
-    return None
-
-
-def _who_limits(
-    one: Known,
-    required_by: Mapping[str, tuple[str, ...]],
-    by_name: Mapping[str, LockedPackage],
-    name: str,
-    newest: str,
-) -> str | None:
-    """Return the locked release whose metadata excludes the newest release of a package."""
-    for requirer in required_by.get(name, ()):
-        package = by_name[requirer]
-        for need in filter(None, map(requirement, one.requires(package) or ())):
-            bound = str(need.specifier)
-            if canonicalize_name(need.name) == name and bound and not meets(newest, bound):
-                return f"{package.name} {package.version} requires {name}{need.specifier}"
     return None

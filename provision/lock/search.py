@@ -476,7 +476,9 @@ class _Search(Known):
         one = newest_builds[0]
         if one.version == best.builds[0].version:
             return
-        if not best.behind and self.who_excludes(best.answer, one.framework, one.version, newest_builds):
+        if not best.behind and self.who_excludes(
+            best.answer, one.framework, one.version, newest_builds, self.facts.named
+        ):
             return
         yield self._fixed(newest_builds, best.plan.python or "", (one.framework, one.version))
 

@@ -106,6 +106,31 @@ def test_packages_that_bind_no_framework_are_what_uv_chooses(torches, index):
     assert ran.err.count("uv took") == 1, "nothing is compared"
 
 
+def test_a_reason_names_what_decides_and_not_what_follows(torches, index):
+    index.add("audio", "2.15", requires=("torch==2.15.0",))
+    index.add("audio", "2.14", requires=("torch==2.14.0",))
+    index.add("serving", "2.0", requires=("torch==2.14.0",))
+    ran = torches("lock", "--json", "--with", "audio", "--with", "serving", *ASK)
+    held = {package: why for package, _, _, why in because(ran)}
+    assert held.keys() == {"torch", "audio"}
+    assert held["torch"] == "serving 2.0 requires torch==2.14.0", "audio 2.14 follows torch"
+    assert held["audio"].startswith(
+        "audio 2.15 requires torch==2.15.0; with torch 2.15.0 there is no solution"
+    )
+
+
+def test_a_reason_names_a_package_that_nobody_names(torches, index):
+    index.add("serving", "2.0", requires=("torch", "helper==1.0"))
+    index.add("serving", "1.0", requires=("torch", "helper==1.0"))
+    index.add("trainer", "1.0", requires=("deep",))
+    index.add("deep", "1.0", requires=("serving<2",))
+    index.add("helper", "1.0", requires=("torch<2.15",))
+    ran = torches("lock", "--json", "--with", "serving", "--with", "trainer", *ASK)
+    held = {package: why for package, _, _, why in because(ran)}
+    assert held["serving"] == "deep 1.0 requires serving<2"
+    assert held["torch"].endswith("all versions of helper depend on torch<2.15")
+
+
 def test_a_release_that_is_years_older_is_a_warning_with_its_reason(torches, index):
     index.add("trainer", "2.0", requires=("models<5",))
     index.add("models", "5.1")

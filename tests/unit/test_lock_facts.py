@@ -2,7 +2,7 @@
 
 import pytest
 
-from provision.lock.facts import Facts, framework_bounds
+from provision.lock.facts import Facts, stated_bounds
 from provision.model import (
     AvailableWheels,
     Build,
@@ -41,7 +41,7 @@ def facts(*rows, named=(), builds=(), requires=(), device="cuda"):
     known = Profiles(satellites=rows, builds=tuple(builds))
     request = Request(frameworks=(FrameworkRequest(name="torch"),), device=device)
     question = Question(request, TARGET, known, AvailableWheels())
-    bounds = framework_bounds(requires, "linux-x86_64", "3.11")
+    bounds = stated_bounds(requires, "linux-x86_64", "3.11")
     return Facts(question, frozenset(named), lambda _package: bounds, lambda _sha256: ())
 
 
@@ -139,16 +139,16 @@ def test_kernels_that_no_release_has_are_a_note_and_no_conflict():
     assert conflicts(served, locked("quants", "2.0")), "another release has them"
 
 
-def test_bounds_on_frameworks_are_read_without_those_of_extras():
-    found = framework_bounds(
+def test_stated_bounds_are_read_without_those_of_extras():
+    found = stated_bounds(
         ["torch>=2.4", "Torch<3", "jax>=1; extra == 'jax'", "numpy", "not a requirement!"],
         "linux-x86_64", "3.11",
     )  # fmt: skip
-    assert found == {"torch": ">=2.4,<3"}
+    assert found == {"torch": ">=2.4,<3", "numpy": ""}
 
 
 def test_bounds_of_another_platform_or_python_do_not_count():
     stated = ["torch<2.3; sys_platform == 'darwin'", "torch>=2.1; sys_platform != 'darwin'"]
     stated.append("jax<0.5; python_version < '3.11'")
-    assert framework_bounds(stated, "linux-x86_64", "3.11") == {"torch": ">=2.1"}
-    assert framework_bounds(stated, "linux-x86_64", "3.10") == {"torch": ">=2.1", "jax": "<0.5"}
+    assert stated_bounds(stated, "linux-x86_64", "3.11") == {"torch": ">=2.1"}
+    assert stated_bounds(stated, "linux-x86_64", "3.10") == {"torch": ">=2.1", "jax": "<0.5"}
