@@ -3,14 +3,14 @@
     python scripts/compare_with_uv.py [--only NAME] [--jobs N] [--json FILE] [--time] [--against CHECKOUT]
 
 Each set of tests/data/requirement_sets.yaml is locked for one target (driver 580, H100). uv compiles it with the
-same Python, platform and indexes, in two orders: the lines as the project writes them, and the packages first that
-need a framework, because uv decides early lines first. uv solves a set if it solves one of the orders. Where gpuenv
+same Python, platform and indexes, in two orders: the lines as the project writes them, and gpuenv's order, packages that
+need a framework first, then the frameworks, because uv decides early lines first. uv solves a set if it solves one of the orders. Where gpuenv
 finds no lock, uv tries several Pythons. uv may build source archives in a temporary folder.
 
 What uv solves, gpuenv has to solve, or to exit with code 5 because of a measured row. Every package is compared with
 uv's second answer, or with the first one if there is no second. A package in an older release needs a reason:
-`held_back` names it, the plan decides it, or it is not named and something is held back. The reason is false if
-gpuenv locks uv's versions without a further note where they are named. A set with a source that cannot be reached is
+`held_back` has one that names what decides (`has_cause`), the plan decides it, or it is not named and something is
+held back. The reason is false if gpuenv locks uv's versions without a further note where they are named. A set with a source that cannot be reached is
 counted apart.
 
 --json FILE keeps the results; the next run with the same file leaves out these sets (--retry: but those with faults).
@@ -34,9 +34,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from comparison_table import HEAD, Compared, show, summary
+from comparison_table import CLOSED, HEAD, Compared, show, summary
 from lock_times import Times, in_rounds
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from requirement_sets import FRAMEWORK_PACKAGES, SETS, RequirementSet, read_sets
@@ -53,6 +54,8 @@ PYTHONS = ("3.13", "3.12", "3.11", "3.10", "3.9")
 """The Pythons that uv tries for a set that gpuenv does not lock."""
 _RAN_UV = re.compile(r"uv took [\d.]")
 _NOTES = re.compile(r"^(?:note|warning): (.*)", re.MULTILINE)
+_REQUIRES = re.compile(r"([A-Za-z0-9._-]+) (\S+) requires ([A-Za-z0-9._-]+)((?:===|[<>=!~]=?)[^\s;]+)")
+_RELEASE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?: |[<>=!~]=?)(\d[A-Za-z0-9.+]*)")
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)(?:.*# via (.*))?", re.MULTILINE)
 
 
@@ -230,7 +233,7 @@ def judge(
     """Return the packages that gpuenv locks in older releases than uv: named ones with a reason, those that are not
     named and follow from these or from a build, and those without a reason."""
     ours = _list_versions(lock)
-    held_back = {h["package"] for h in lock["held_back"]}
+    held_back = {h["package"] for h in lock["held_back"] if has_cause(h, lock)}
     decided = _list_decided(lock["plan"])
     frameworks = {build["framework"] for build in lock["plan"]["builds"]}
     with_reason: list[str] = []
@@ -251,14 +254,44 @@ def judge(
     return with_reason, follows, without_reason
 
 
+def has_cause(held: dict[str, Any], lock: dict[str, Any]) -> bool:
+    """Return whether the reason of an older release names what decides.
+
+    That is a bound which the lock does not meet, or which excludes the newer release; another locked package; a
+    measured row; an objection of the plan; or an index that does not respond.
+    """
+    ours, name, because = _list_versions(lock), held["package"], held["because"]
+    if stated := _REQUIRES.match(because):
+        package, release, needed, bound = stated.groups()
+        if package == name:
+            return needed in ours and not _meets(ours[needed], bound)
+        locked = Version(ours.get(package, "0")).public == release
+        return locked and needed == name and not _meets(held["newest"], bound)
+    if CLOSED.search(because) or any(
+        because == r["text"] for b in lock["plan"]["rejected"] for r in b["reasons"]
+    ):
+        return True
+    measured = {(row.package, row.version) for row in profiles.load().satellites}
+    return any(
+        (package != name and package in ours) or (package, version) in measured
+        for package, version in _RELEASE.findall(because)
+    )
+
+
+def _meets(version: str, bound: str) -> bool:
+    return SpecifierSet(bound).contains(Version(version).public, prereleases=True)
+
+
 def _list_versions(lock: dict[str, Any]) -> dict[str, str]:
     return {p["name"]: p["version"] for p in lock["packages"] if p["version"]}
 
 
 def _list_decided(plan: dict[str, Any]) -> set[str]:
-    """Return the packages that builds require, such as triton, and those that the plan's notes name first."""
+    """Return the packages that builds require, such as triton, and those that notes say are replaced."""
     names = [Requirement(r).name for build in plan["builds"] for r in build["requirements"]]
-    names += [name[0] for note in plan["notes"] if (name := re.match(r"[A-Za-z0-9._-]+", note))]
+    names += [
+        name[1] for note in plan["notes"] if (name := re.match(r"([A-Za-z0-9._-]+).* is replaced by", note))
+    ]
     return {str(canonicalize_name(name)) for name in names}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from lock_times import Times, median_ratio, spread
 
 _NO_BUILD, _NO_LOCK = 5, 6
-_CLOSED = re.compile(
+CLOSED = re.compile(
     "failed to fetch|error sending request|request failed|could not connect|connection refused|dns error|tunnel error|"
     "failed to (clone|download)|git operation failed|does not (answer|respond)|cannot be (reached|resolved)|timed out",
     re.IGNORECASE,
@@ -53,7 +53,7 @@ class Compared:
     @property
     def closed(self) -> bool:
         """Whether a source of the set cannot be reached from here, so that the set proves nothing."""
-        return bool(_CLOSED.search(self.uv_error) or (self.exit != 0 and _CLOSED.search(self.error)))
+        return bool(CLOSED.search(self.uv_error) or (self.exit != 0 and CLOSED.search(self.error)))
 
     @property
     def state(self) -> str:

@@ -44,7 +44,7 @@ class RequirementSet:
         named = [FRAMEWORK_PACKAGES[n] for n in self.named if n in FRAMEWORK_PACKAGES]
         return list(dict.fromkeys([*self.frameworks, *named]))
 
-    def lines(self, first: Collection[str] = ()) -> list[str]:
+    def lines(self, first: Collection[str] | None = None) -> list[str]:
         """Return the requirements. A framework that they do not name comes last.
 
         With `first`, the lines of these packages come first, then those of the frameworks, then the rest.
@@ -52,14 +52,14 @@ class RequirementSet:
         named = {_name(line) for line in self.requirements}
         missing = [p for f in self.frameworks if (p := _FOR_GPUS.get(f, f)) not in named]
         lines = [*self.requirements, *missing]
-        if not first:
+        if first is None:
             return lines
         return sorted(
             lines,
             key=lambda line: 0 if (name := _name(line)) in first else 1 + (name not in FRAMEWORK_PACKAGES),
         )
 
-    def write(self, path: Path, first: Collection[str] = ()) -> None:
+    def write(self, path: Path, first: Collection[str] | None = None) -> None:
         """Write the requirements into a file, in the order of `lines`."""
         path.write_text("\n".join(self.lines(first)) + "\n", encoding="utf-8")
 

@@ -153,16 +153,19 @@ def _refused(one: Known, name: str, release: str) -> str | None:
 
 
 def _without(one: Known, name: str, release: str) -> str | None:
-    """Return what a question for a release ended with, if its answer does not have it."""
+    """Return what the questions for a release ended with, if no solution has it."""
+    ended: str | None = None
     for outcome in one.tried:
-        if outcome.asked.for_whom != (name, release):
+        if isinstance(outcome, Solution) and outcome.answer.versions.get(name) == release:
+            return None
+        if ended or outcome.asked.for_whom != (name, release):
             continue
         builds = " and ".join(f"{b.framework} {b.version}" for b in _builds(outcome))
         if isinstance(outcome, Refusal):
-            return f"with {builds} there is no solution: {first_reason(outcome.error.log or '') or outcome.error.message}"
-        if (version := outcome.answer.versions.get(name, "")) != release:
-            return f"with {builds} the solver takes {name} {version}"
-    return None
+            ended = f"with {builds} there is no solution: {first_reason(outcome.error.log or '') or outcome.error.message}"
+        else:
+            ended = f"with {builds} the solver takes {name} {outcome.answer.versions.get(name, '')}"
+    return ended
 
 
 def _of_outcomes(one: Known, chosen: Solution, name: str, release: str) -> str | None:

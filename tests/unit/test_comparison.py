@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from compare_with_uv import Checkout, Comparison, judge, list_objections, read_answer  # noqa: E402  # scripts/ is no package
+from compare_with_uv import Checkout, Comparison, has_cause, judge, list_objections, read_answer  # noqa: E402  # scripts/ is no package
 from comparison_table import Compared, summary  # noqa: E402
 from lock_times import Times  # noqa: E402
 from requirement_sets import FRAMEWORK_PACKAGES, RequirementSet, read_sets  # noqa: E402
@@ -19,8 +19,10 @@ from requirement_sets import FRAMEWORK_PACKAGES, RequirementSet, read_sets  # no
 def lock_document(packages, held_back=(), builds=(), notes=()):
     return {
         "packages": [{"name": name, "version": version} for name, version in packages.items()],
-        "held_back": [{"package": name} for name in held_back],
-        "plan": {"builds": list(builds), "notes": list(notes)},
+        "held_back": [
+            {"package": name, "newest": "99", "because": "numpy 2.5.5 is why"} for name in held_back
+        ],
+        "plan": {"builds": list(builds), "notes": list(notes), "rejected": []},
     }
 
 
@@ -44,6 +46,7 @@ def test_binding_packages_come_before_frameworks_and_these_before_the_rest():
         requirements=["numpy", "torch>=2", "vllm"],
     )
     assert some.lines() == ["numpy", "torch>=2", "vllm", "onnxruntime-gpu"]
+    assert some.lines([]) == ["torch>=2", "onnxruntime-gpu", "numpy", "vllm"]
     assert some.lines(["vllm"]) == ["vllm", "torch>=2", "onnxruntime-gpu", "numpy"]
     assert some.named == ["numpy", "torch", "vllm", "onnxruntime-gpu"]
 
@@ -84,6 +87,34 @@ def test_an_older_release_needs_a_reason():
     assert names(follows) == ["six"]
     assert not without_reason
     assert judge(["torch", "six"], held_back, theirs)[2] == ["six 1.16; uv takes 1.17"]
+
+
+@pytest.mark.parametrize(
+    ("package", "newest", "because", "expected"),
+    [
+        ("torch", "2.15.0", "vllm 0.33.0 requires torch==2.14.0", True),
+        ("torch", "2.15.0", "vllm 0.33.0 requires torch>=2.14.0", False),  # allows the newer release
+        ("torch", "2.15.0", "vllm 0.32.0 requires torch==2.14.0", False),  # is not in the lock
+        ("vllm", "0.34.0", "vllm 0.34.0 requires torch==2.15.0; with torch 2.15.0 there is no solution", True),
+        ("vllm", "0.34.0", "vllm 0.34.0 requires torch==2.14.0", False),  # the lock meets it
+        ("torch", "2.15.0", "xformers 0.0.35 needs libcudart.so.12; torch has CUDA 13", True),  # a row
+        ("torch", "2.15.0", "has wheels for Python 3.11 to 3.15; requested: 3.10", True),  # of the plan
+        ("torch", "2.15.0", "the PyTorch index does not respond; it has torch 2.15.0", True),
+        ("torch", "2.15.0", "the solver finds no compatible set: all versions of vllm>=0.33 need more", True),
+        ("torch", "2.15.0", "another requirement excludes it", False),
+        ("torch", "2.15.0", "torch 2.15.0 is not good", False),
+    ],
+)  # fmt: skip
+def test_a_reason_has_to_name_what_decides(package, newest, because, expected):
+    lock = lock_document({"torch": "2.14.0+cu130", "vllm": "0.33.0"})
+    lock["plan"]["rejected"] = [
+        {"reasons": [{"text": "has wheels for Python 3.11 to 3.15; requested: 3.10"}]}
+    ]
+    held = {"package": package, "newest": newest, "because": because}
+    assert has_cause(held, lock) is expected
+    lock["held_back"] = [held]
+    _, _, without_reason = judge([package], lock, {package: newest})
+    assert bool(without_reason) is not expected
 
 
 def test_a_package_that_is_named_and_not_locked_is_older_unless_the_plan_says_why():
