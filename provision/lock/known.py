@@ -150,9 +150,9 @@ class Known:
 
     def bounds_of(self, package: LockedPackage) -> dict[str, str]:
         """Return the bounds on frameworks that a release states, by framework."""
-        return {name: bound for name, bound in self._stated(package).items() if name in FRAMEWORKS}
+        return {name: bound for name, bound in self.stated(package).items() if name in FRAMEWORKS}
 
-    def _stated(self, package: LockedPackage) -> dict[str, str]:
+    def stated(self, package: LockedPackage) -> dict[str, str]:
         """Return the bounds that a release states, by package. Its file is read once."""
         python = self.fitting.newest.python or ""
         key = f"{package.name} {package.version} {python}"
@@ -185,7 +185,7 @@ class Known:
         for package in answer.packages:
             if among is not None and package.name not in among:
                 continue
-            bound = self._stated(package).get(name, "") if package.name in requirers else ""
+            bound = self.stated(package).get(name, "") if package.name in requirers else ""
             if bound and not meets(release, bound):
                 return f"{package.name} {package.version} requires {name}{bound}"
             if not builds or package.name not in self.facts.named:

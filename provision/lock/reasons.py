@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -119,28 +119,39 @@ def _package(one: Known, chosen: Solution, name: str) -> HeldBackPackage:
     """Return why a named package is not in its newest release."""
     newest = one.newest_files[name]
     locked = chosen.answer.versions[name]
-    because: str | None = None
-    for build in chosen.builds:
-        bound = one.bounds_of(newest).get(build.framework, "")
-        if not meets(build.version, bound):
-            because = f"{name} {newest.version} requires {build.framework}{bound}"
-            if tried := _without(one, name, newest.version):
-                because = f"{because}; {tried}"
-    because = because or one.facts.fits(name, newest.version, newest.sha256, chosen.builds)
-    if because is None and name in {n.name for n in one.pages.paged}:
-        builds = " and ".join(f"{b.framework} {b.version}" for b in chosen.builds)
-        because = f"{name} {newest.version} has no wheel for {builds} and Python {chosen.plan.python}"
-    because = (
-        because
-        or one.who_excludes(chosen.answer, name, newest.version)
-        or _of_outcomes(one, chosen, name, newest.version)
-        or one.facts.why_left_out(name, chosen.builds)
-        or _kept(one, name, locked)
-    )
     return HeldBackPackage(
-        package=name, locked=locked, newest=newest.version, because=because,
+        package=name, locked=locked, newest=newest.version, because=_why_older(one, chosen, newest) or _kept(one, name, locked),
         alternative=_price(one, chosen, name, newest.version),
     )  # fmt: skip
+
+
+def _why_older(one: Known, chosen: Solution, newest: LockedPackage) -> str | None:
+    """Return what excludes the newest release of a named package: first what is fixed, then what was solved."""
+    name, stated = newest.name, one.stated(newest)
+    frameworks = {b.framework: b.version for b in chosen.builds}
+    locked = {**chosen.answer.versions, **frameworks}
+
+    def unmet(needed: Iterable[str]) -> str | None:
+        found = (
+            n for n in needed if n in locked and not meets(locked[n].partition("+")[0], stated.get(n, ""))
+        )
+        return next((f"{name} {newest.version} requires {n}{stated[n]}" for n in found), None)
+
+    if why := unmet(frameworks):
+        tried = _without(one, name, newest.version)
+        return f"{why}; {tried}" if tried else why
+    if why := one.facts.fits(name, newest.version, newest.sha256, chosen.builds):
+        return why
+    if name in {n.name for n in one.pages.paged}:
+        builds = " and ".join(f"{b.framework} {b.version}" for b in chosen.builds)
+        return f"{name} {newest.version} has no wheel for {builds} and Python {chosen.plan.python}"
+    return (
+        one.who_excludes(chosen.answer, name, newest.version)
+        or unmet(n.name for n in one.named if n.is_exact)
+        or _of_outcomes(one, chosen, name, newest.version)
+        or one.facts.why_left_out(name, chosen.builds)
+        or unmet(stated)
+    )
 
 
 def _refused(one: Known, name: str, release: str) -> str | None:

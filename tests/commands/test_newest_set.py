@@ -131,6 +131,15 @@ def test_a_reason_names_a_package_that_nobody_names(torches, index):
     assert held["torch"].endswith("all versions of helper depend on torch<2.15")
 
 
+def test_a_reason_names_the_line_of_the_project_that_the_newest_release_does_not_allow(torches, index):
+    index.add("serving", "2.0", requires=("torch", "models>=5"))
+    index.add("serving", "1.0", requires=("torch",))
+    index.add("models", "5.1")
+    index.add("models", "4.9")
+    ran = torches("lock", "--json", "--with", "serving", "--with", "models==4.9", *ASK)
+    assert because(ran) == [("serving", "1.0", "2.0", "serving 2.0 requires models>=5")]
+
+
 def test_a_release_that_is_years_older_is_a_warning_with_its_reason(torches, index):
     index.add("trainer", "2.0", requires=("models<5",))
     index.add("models", "5.1")
