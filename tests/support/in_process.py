@@ -66,9 +66,26 @@ def _write_once(wheels, made=[]):  # noqa: B006  # kept on purpose
     return write
 
 
+def _read_once(profiles, read={}):  # noqa: B006  # kept on purpose
+    """Reading of gpuenv's own rows that parses each file once; with rows of a test beside them a run parses all."""
+    real, shipped = profiles.read_file, profiles.directory()
+
+    def read_file(path: Path):
+        if path.parent != shipped:
+            return real(path)
+        at = path.stat()
+        key = (path, at.st_mtime_ns, at.st_size)
+        if key not in read:
+            read[key] = real(path)
+        return read[key]
+
+    return read_file
+
+
 def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
     """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
     from provision import __main__ as started
+    from provision import profiles
     from provision.bundle import wheels
     from provision.system import process, trust
 
@@ -84,7 +101,9 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
             after.callback(setattr, trust._Session, name, vars(trust._Session)[name])
         after.callback(trust._Session.told.clear)
         after.callback(setattr, wheels, "write", wheels.write)
+        after.callback(setattr, profiles, "read_file", profiles.read_file)
         wheels.write = _write_once(wheels)
+        profiles.read_file = _read_once(profiles)
         process.adopt_orphans = lambda: None  # other children of this process are not gpuenv's
         sys.argv = [started.__file__, *args]
         signal.signal(signal.SIGINT, signal.default_int_handler)
