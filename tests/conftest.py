@@ -14,13 +14,23 @@ from loopback import Index, serving
 
 from provision import profiles
 
-# The same examples in each run, whatever the speed of the machine. tests/faults/properties.py draws others.
+# The same examples in each run, whatever the speed of the machine. tests/faults/properties.py draws others, and more.
 _SLOW_OR_FIXTURE = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 hypothesis.settings.register_profile(
-    "fixed", derandomize=True, database=None, deadline=None, suppress_health_check=_SLOW_OR_FIXTURE
+    "fixed",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=_SLOW_OR_FIXTURE,
+    max_examples=60,
 )
 hypothesis.settings.register_profile(
-    "explore", database=None, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
+    "explore",
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+    max_examples=300,
 )
 hypothesis.settings.load_profile("fixed")
 

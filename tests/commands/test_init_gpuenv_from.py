@@ -11,6 +11,7 @@ import export_locks as el
 import pytest
 from framework_envs import write_python3
 from loopback import wheel_bytes
+from rows import rows
 
 from provision.bundle import wheels
 from provision.export.source import choose_recorded_source
@@ -111,21 +112,21 @@ def test_a_gpuenv_on_path_or_a_given_one_is_used_first(project):
 
 
 @pytest.mark.parametrize("makefile", ["", INLINE, CRLF], ids=["new", "inline", "crlf"])
-@pytest.mark.parametrize("source", ["", "gpuenv", "gpuenv==0.1", "./missing.whl", "/missing/gpuenv"])
-def test_without_a_source_one_line_says_how_to_get_gpuenv(project, source, makefile):
+def test_without_a_source_one_line_says_how_to_get_gpuenv(project, makefile):
     if makefile:
         (project.work / "Makefile").write_bytes(makefile.encode())
     assert project("init", "--framework", "jax", "--gpuenv-from", f"tools/{WHEEL}").code == 0
     (project.work / "gpuenv").mkdir()  # a folder of this name makes a package's name no path
-    done = make(project.work, "-s", "env", f"GPUENV_FROM={source}")
-    assert done.returncode == 2 and done.stdout == ""
-    told, *rest = done.stderr.splitlines()
-    assert told.startswith(f"gpuenv is not on PATH, and GPUENV_FROM='{source}' is neither")
-    assert "make GPUENV_FROM=ADDRESS" in told and all(row.startswith("make: ***") for row in rest)
-    assert not (project.work / ".gpuenv-tool").exists()
+    for source in ("", "gpuenv", "gpuenv==0.1", "./missing.whl", "/missing/gpuenv"):
+        done = make(project.work, "-s", "env", f"GPUENV_FROM={source}")
+        assert done.returncode == 2 and done.stdout == ""
+        told, *rest = done.stderr.splitlines()
+        assert told.startswith(f"gpuenv is not on PATH, and GPUENV_FROM='{source}' is neither")
+        assert "make GPUENV_FROM=ADDRESS" in told and all(row.startswith("make: ***") for row in rest)
+        assert not (project.work / ".gpuenv-tool").exists()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "words"),
     [
         ("gpuenv", "expected an address, a wheel or a checkout"),
@@ -148,7 +149,7 @@ def test_paths_of_any_letters_reach_pip_through_any_makefile(project):
     small_gpuenv(odd)
     (project.work / "Makefile").write_text(INLINE)
     assert project("init", "--framework", "jax", "--gpuenv-from", str(odd / WHEEL)).code == 0
-    done = make(project.work, "-s", "env")
+    done = make(project.work, "-s", "env", ready=True)
     assert (done.returncode, done.stdout) == (0, "private: gpuenv create .venv\n"), done.stderr
 
 

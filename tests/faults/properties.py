@@ -3,7 +3,7 @@
     python tests/faults/properties.py [--seed 1] [--rounds 2] [--only test_project_requirements]
 
 Each round runs every property test with its own seed, and prints it. A failure is repeated by
-`--seed SEED --rounds 1`; its smallest example becomes a case of the test's module. A round takes a minute.
+`--seed SEED --rounds 1`; its smallest example becomes a case of the test's module. A round takes minutes.
 """
 
 from __future__ import annotations

@@ -84,8 +84,7 @@ def _read_once(profiles, read={}):  # noqa: B006  # kept on purpose
 
 def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
     """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
-    from provision import __main__ as started
-    from provision import profiles
+    from provision import __main__ as started, profiles
     from provision.bundle import wheels
     from provision.system import process, trust
 

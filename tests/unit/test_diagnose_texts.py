@@ -8,7 +8,7 @@ import time
 
 import pytest
 from diagnosed import KNOWN, causes
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from rows import rows
 
 from provision.commands.run import find_causes
@@ -143,14 +143,12 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
 @given(st.lists(PIECES, max_size=60).map(" ".join) | st.text(max_size=300))
 def test_any_text_is_read_and_each_finding_has_a_fix(words):
     for finding in find_causes([("-", [words.encode("utf-8", "replace")])], KNOWN, None):
         assert finding.evidence and finding.fix
 
 
-@settings(max_examples=100)
 @given(st.binary(max_size=4000), st.integers(1, 50))
 def test_any_bytes_are_read_without_an_error(data, size):
     find_causes([("-", [data[i : i + size] for i in range(0, len(data), size)])], KNOWN, None)

@@ -1,6 +1,6 @@
 """The fewest plans where packages separate hosts: against brute force, and with a bound on questions."""
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from provision.fleet.cover import PlanCandidate, bits, cover_with_packages, without_conflicts
 
@@ -59,7 +59,6 @@ def fewest_by_force(kinds, good):
 def test_there_are_never_fewer_plans_than_brute_force_finds():
     separated = []
 
-    @settings(max_examples=300)
     @given(made_up())
     def holds(drawn):
         builds, packages, weights = drawn

@@ -3,7 +3,7 @@
 import math
 from itertools import combinations
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from provision.fleet.cover import EXACT_CLASSES, PlanCandidate, bits, fewest
 
@@ -47,7 +47,6 @@ def ages_of(chosen, candidates, weights):
     return [min(c.age for c in chosen if c.mask >> group[0] & 1) for group in ordered]
 
 
-@settings(max_examples=400)
 @given(covers())
 def test_the_cover_is_the_best_of_all_choices(question):
     candidates, weights = question

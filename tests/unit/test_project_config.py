@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from project_config import path, read  # noqa: F401  # fixtures
 
 from provision.cli import exit_codes
@@ -254,7 +254,6 @@ _TREES = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
 @given(data=_TREES)
 def test_no_yaml_tree_causes_an_internal_error(path, data):
     text = yaml.safe_dump(data, allow_unicode=True)
@@ -267,7 +266,6 @@ def test_no_yaml_tree_causes_an_internal_error(path, data):
     assert all(p.startswith("gpuenv.yaml") and "\n" not in p for p in raised.problems)
 
 
-@settings(max_examples=300)
 @given(
     data=st.binary(max_size=80)
     | st.text(alphabet="pythonframewks:[]{}&*!|>-'\"\n #,?%@3.1", max_size=80).map(str.encode)
@@ -295,7 +293,6 @@ _CHECKS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=100)
 @given(
     meant=st.builds(
         ProjectConfig,

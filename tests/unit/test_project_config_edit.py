@@ -6,7 +6,7 @@ import os
 import re
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from project_config import path, read  # noqa: F401  # fixtures
 
 from provision.config import edit
@@ -149,7 +149,6 @@ def umask():
     return mask
 
 
-@settings(max_examples=150)
 @given(
     entries=st.lists(st.sampled_from(["numpy", "six>=1", "a.b", "tqdm[x]==4", "q ; os_name == 'x'"]), unique=True),
     added=st.lists(st.sampled_from(["numpy==2", "zlib-ng", "A_B", "q", "w[y] ; os_name=='z'"]), min_size=1, unique=True),

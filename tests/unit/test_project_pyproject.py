@@ -4,7 +4,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from project_folder import asked, folder  # noqa: F401  # fixtures
@@ -316,7 +316,6 @@ _KEYS = st.sampled_from(
 )
 
 
-@settings(max_examples=250)
 @given(
     project_table=st.dictionaries(_KEYS, _VALUES, max_size=4),
     poetry_table=st.dictionaries(_KEYS, _VALUES, max_size=3),
@@ -347,7 +346,6 @@ def test_no_table_causes_an_internal_error(folder, project_table, poetry_table, 
     assert exit_codes.get_error_code(raised) == exit_codes.USAGE
 
 
-@settings(max_examples=150)
 @given(text=st.text(alphabet="ab[]{}()='\"\n ,*.:#\\f%;setuprqi", max_size=120))
 def test_no_setup_file_causes_an_internal_error(folder, text):
     (folder / "setup.py").write_text("from setuptools import setup\nsetup(install_requires=" + text)

@@ -4,7 +4,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from packaging.requirements import Requirement
 from requirements_folder import SHA, STACK, asked, elsewhere, folder, refusal, write  # noqa: F401  # fixtures
 
@@ -30,7 +30,6 @@ def outcome(folder):
         return error, None
 
 
-@settings(max_examples=400)
 @given(text=st.one_of(st.lists(_WORDS, max_size=30).map("".join), st.text(max_size=200)))
 def test_no_text_causes_an_internal_error(folder, text):
     (folder / "requirements.txt").write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -41,7 +40,6 @@ def test_no_text_causes_an_internal_error(folder, text):
             assert Requirement(need.text)  # what is handed to the solver is PEP 508
 
 
-@settings(max_examples=100)
 @given(data=st.binary(max_size=300))
 def test_no_bytes_cause_an_internal_error(folder, data):
     (folder / "requirements.txt").write_bytes(data)
@@ -70,7 +68,6 @@ _EXTRAS = st.lists(st.sampled_from(["a", "b-c", "d"]), max_size=2).map(
 )
 
 
-@settings(max_examples=150)
 @given(
     rows=st.lists(st.tuples(_NAMES, _EXTRAS, _SPECIFIERS), max_size=8), seed=st.randoms(use_true_random=False)
 )

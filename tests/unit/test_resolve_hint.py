@@ -4,7 +4,7 @@ smaller step on that axis, or with one of several changes left out, it must not.
 import dataclasses
 import re
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from packaging.specifiers import SpecifierSet
 from random_machines import SHIPPED, VERSIONS, one_below, questions
 from resolve_questions import ask, question
@@ -158,7 +158,6 @@ def keeps_its_promise(question, hint):
             assert not fits(less), f"{hint}: a smaller step does too: {less}"
 
 
-@settings(max_examples=60)
 @given(questions((1, 3)))
 def test_a_hint_applied_helps_and_nothing_smaller_does(asked):
     plan = resolve(*asked, SHIPPED)

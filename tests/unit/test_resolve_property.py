@@ -6,7 +6,7 @@ there is no plan no build is without one.
 import dataclasses
 import itertools
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from packaging.requirements import Requirement
 from random_machines import SHIPPED, questions
 from resolve_rules import (
@@ -35,7 +35,6 @@ def candidates(request, target):
 
 @rows("gpus", [(1, 1), (0, 3)], ids=["one GPU", "several"])
 def test_resolve_obeys_every_rule(gpus):
-    @settings(max_examples=220)
     @given(questions(gpus))
     def holds(question):
         obeys(*question)
@@ -97,7 +96,6 @@ def _chosen(plan):
 # --- several frameworks ---------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(questions((0, 2)), st.permutations(sorted(BUILDS)), st.integers(2, 3))
 def test_the_first_named_gets_its_newest_for_which_the_others_have_any(asked, order, count):
     request, target = asked

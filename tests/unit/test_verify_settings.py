@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 from framework_envs import framework_env, venv
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from driver_stub import build_runtime, scenario, spec
 from provision.verify import Options, locate_environment, verify
 from provision.verify.settings import Suspect, list_suspects, remove_suspects, search_guilty
 
 
-@settings(max_examples=200)
 @given(st.integers(1, 12), st.data())
 def test_search_finds_exactly_the_guilty(many, data):
     found = [Suspect(variable=f"V{i}", part=str(i)) for i in range(many)]
