@@ -29,7 +29,9 @@ def main() -> None:
     from .system import standard_streams
 
     standard_streams.guard()
-    sys.exit(standard_streams.finish(_run(sys.argv[1:])))
+    code = standard_streams.finish(_run(sys.argv[1:]))
+    gc.freeze()  # the last collection of Python would visit every module, and free what the system frees at once
+    sys.exit(code)
 
 
 def _leave(number: int, _frame: object) -> None:

@@ -16,12 +16,11 @@ from ..system.redaction import clean_line
 if sys.platform != "win32":
     import resource  # imported here: without a free file descriptor it could not be imported later
 
-_NO_MEMORY = re.compile(
-    r"cannot allocate memory|can't start new thread|failed to map segment|memory allocation of \d+ bytes failed"
-    r"|failed to spawn thread|\(os error 12\)",
-    re.IGNORECASE,
+_NO_MEMORY = (
+    r"(?i)cannot allocate memory|can't start new thread|failed to map segment|memory allocation of \d+ bytes failed"
+    r"|failed to spawn thread|\(os error 12\)"
 )
-_NO_DESCRIPTOR = re.compile(r"too many open files|\(os error 2[34]\)", re.IGNORECASE)
+_NO_DESCRIPTOR = r"(?i)too many open files|\(os error 2[34]\)"
 _OF_A_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 _OF_A_PATH = {
     errno.EACCES: "check the owner and mode of this path and of the folders above it",
@@ -49,7 +48,7 @@ def explain(error: BaseException) -> GpuenvError | None:
 def _explain_one(error: BaseException) -> GpuenvError | None:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return _make_memory_error(str(error))
-    if isinstance(error, (ImportError, RuntimeError, OSError)) and _NO_MEMORY.search(str(error)):
+    if isinstance(error, (ImportError, RuntimeError, OSError)) and re.search(_NO_MEMORY, str(error)):
         return _make_memory_error(str(error))
     if isinstance(error, OSError):
         return _explain_os_error(error)
@@ -109,9 +108,9 @@ def _current_folder_exists() -> bool:
 def add_limits(error: GpuenvError) -> None:
     """Name the limit in the error if the log of a program shows that it was reached."""
     text = f"{error.message}\n{error.log or ''}"
-    if match := _NO_DESCRIPTOR.search(text):
+    if match := re.search(_NO_DESCRIPTOR, text):
         limit, hint = _describe_limit("RLIMIT_NOFILE"), _DESCRIPTORS_HINT
-    elif match := _NO_MEMORY.search(text):
+    elif match := re.search(_NO_MEMORY, text):
         limit, hint = _describe_limit("RLIMIT_AS"), _choose_memory_hint()
     if match and limit:
         error.message = f"{error.message.rstrip(': ')}: {match[0]}{limit}"

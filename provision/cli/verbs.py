@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..model.declare import OUTPUT, option
 
@@ -35,8 +35,7 @@ class OutputOfRun(Output):
 Adapt = Callable[[Any, Output, "list[str] | None"], Any]
 
 
-@dataclass(frozen=True)
-class CommandEntry:
+class CommandEntry(NamedTuple):
     """A command: the dataclass of its options, and its help in one line.
 
     The module has the name of the command's first word, and the function, unless `function` names it, that of the

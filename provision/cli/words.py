@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,8 +28,7 @@ class CommandWords(NamedTuple):
     note: str | None = None
 
 
-@dataclass(frozen=True)
-class _RunFlags:
+class _RunFlags(NamedTuple):
     """The options of `run`: those with a value, and the others."""
 
     valued: frozenset[str]

@@ -209,7 +209,7 @@ COMPILED = "torch"
 """The framework that the built-in check `compile` runs."""
 _CHECK_LINE = ValueForm("a line", pattern=r"[^\x00-\x1f\x7f]+")
 _SECONDS = ValueForm("120", pattern=r"(?!0+(\.0+)?$)\d{1,6}(\.\d{1,3})?")
-_QUOTED = re.compile(r"""\\.|'[^']*'|"((?:\\.|[^"\\])*)\"""")
+_QUOTED = r"""\\.|'[^']*'|"((?:\\.|[^"\\])*)\""""
 _SYNTAX = "write bash -c '...', or quote it"
 
 
@@ -310,9 +310,9 @@ def _check_command(line: str) -> str | None:
         return f"{quote_text(line)!r} cannot be split into words: {error}"
     if not words or not words[0]:
         return "expected a command"
-    bare = _QUOTED.sub("", line)
-    expanded = _QUOTED.sub(
-        lambda match: re.sub(r"\\.", "", match[1] or ""), line
+    bare = re.sub(_QUOTED, "", line)
+    expanded = re.sub(
+        _QUOTED, lambda match: re.sub(r"\\.", "", match[1] or ""), line
     )  # also between double quotes
     for pattern, text in ((r"[|&;<>()*]", bare), (r"\$[\w({]|`", expanded)):
         if syntax := re.search(pattern, text):
@@ -324,8 +324,8 @@ def _check_command(line: str) -> str | None:
 
 TABLE = "tool.gpuenv"
 _WORD = b"gpuenv"
-_HEADER = re.compile(r"\s*\[\[?([^\[\]]+)\]")
-_KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
+_HEADER = r"\s*\[\[?([^\[\]]+)\]"
+_KEY = r"\s*([\w.\"'-]+)\s*="
 
 
 class _Number(str):
@@ -373,10 +373,10 @@ def _locate_keys(text: str) -> dict[str, int]:
     lines_of_keys: dict[str, int] = {}
     table = ""
     for number, row in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(row):
+        if header := re.match(_HEADER, row):
             table = _unquote(header[1])
             lines_of_keys.setdefault(table, number)
-        elif table.startswith(TABLE) and (key := _KEY.match(row)):
+        elif table.startswith(TABLE) and (key := re.match(_KEY, row)):
             lines_of_keys.setdefault(f"{table}.{_unquote(key[1])}", number)
     return lines_of_keys
 

@@ -218,12 +218,12 @@ class Choices:
         return self.named | {n for n in names if getattr(self, n) != getattr(default, n)}
 
 
-_WORD = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)((?:\[[^\]]*\])?\s*(?:[=<>!~@].*)?)")
+_WORD = r"([A-Za-z][A-Za-z0-9_-]*)((?:\[[^\]]*\])?\s*(?:[=<>!~@].*)?)"
 
 
 def find_framework(word: str) -> str | None:
     """Return the value of --framework that a word means, such as "torch>=2.6", or None."""
-    match = _WORD.fullmatch(word)
+    match = re.fullmatch(_WORD, word)
     if not match:
         return None
     name = FRAMEWORK_ALIASES.get(match[1].lower(), match[1].lower())

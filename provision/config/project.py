@@ -243,7 +243,7 @@ def _homes() -> tuple[Path, ...]:
     return tuple(Path(home) for home in named if home.startswith("/"))
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _DEFAULT_MANAGER = Choices().manager
 # Options that a lock's digest leaves out: where and how gpuenv runs, and the properties of the machine,
 # which are in the lock's plan.
@@ -412,7 +412,7 @@ def list_stack_packages(data: Profiles) -> frozenset[str]:
     texts = {t for r in data.toolkits for part in r.parts for t in part.split(" ")[1:]}
     texts |= {text for b in data.builds for text in b.requires}  # many rows share few texts
     # Only the names are read: parsing 1,000 requirements takes a tenth of the start of a command.
-    names = {start[0] for text in texts if (start := _NAME.match(text))} | {r.package for r in data.cudnn}
+    names = {start[0] for text in texts if (start := re.match(_NAME, text))} | {r.package for r in data.cudnn}
     return frozenset(canonicalize_name(n) for n in names)
 
 

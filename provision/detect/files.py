@@ -215,9 +215,7 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-FILE = re.compile(
-    rf"(?:{'|'.join((*NVIDIA_LIBRARY_FAMILIES, 'libcuda'))})(?:[A-Z_-][\w-]*)?\.so\.(?P<version>[\d.]*\d)"
-)
+FILE = rf"(?:{'|'.join((*NVIDIA_LIBRARY_FAMILIES, 'libcuda'))})(?:[A-Z_-][\w-]*)?\.so\.(?P<version>[\d.]*\d)"
 DRIVER_FOLDERS = ("/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib")
 
 
@@ -242,7 +240,7 @@ def parse_file_version(soname: str, real: str) -> str | None:
 
     Wheels name the file like the soname, which shows only the major version.
     """
-    match = FILE.fullmatch(real)
+    match = re.fullmatch(FILE, real)
     if not match or (real == soname and match["version"].count(".") < 2):
         return None
     return match["version"]
@@ -255,7 +253,7 @@ def list_folder_libraries(folder: Path, names: Iterable[str]) -> tuple[LibraryFi
     libcudart.so.11.0.221).
     """
     sonames: dict[Path, str] = {}
-    for name in sorted((n for n in names if FILE.fullmatch(n)), key=lambda n: (len(n), n)):
+    for name in sorted((n for n in names if re.fullmatch(FILE, n)), key=lambda n: (len(n), n)):
         sonames.setdefault((folder / name).resolve(), name)
     return tuple(
         LibraryFile(soname=soname, path=str(folder / soname), version=parse_file_version(soname, real.name))

@@ -18,7 +18,7 @@ from ..system import process, trust
 from .files import is_there, list_entries, read_text, under
 
 OLDEST = (3, 8)
-EXECUTABLE = re.compile(r"python(3(\.\d+)?)?(\.exe)?")
+EXECUTABLE = r"python(3(\.\d+)?)?(\.exe)?"
 CONDA_HOMES = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", ".conda")
 ASK = (
     "import sys, sysconfig, json; "
@@ -123,7 +123,7 @@ def _list_conda(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[
 
 def _list_in_folder(folder: Path, source: str) -> Iterator[_PythonCandidate]:
     try:
-        names = [n for n in os.listdir(folder) if EXECUTABLE.fullmatch(n)]  # noqa: PTH208  # thousands of names
+        names = [n for n in os.listdir(folder) if re.fullmatch(EXECUTABLE, n)]  # noqa: PTH208  # thousands of names
     except OSError:
         return  # the PATH entry is missing or unreadable
     for path in (folder / name for name in sorted(names)):

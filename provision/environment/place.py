@@ -26,7 +26,7 @@ from . import place_lock
 
 MARK = ".gpuenv"
 # Also the characters that change the direction of text: the shown path would look like another one.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 UNFINISHED = "building"
 """The file in MARK of an environment that is being built at its final path (conda)."""
 
@@ -57,7 +57,7 @@ def is_undisturbed(path: Path) -> bool:
 def check_place(path: Path) -> None:
     """Refuse a path that is a file, a link to another folder, or a folder of other programs. Raises UsageError (exit
     2)."""
-    if not path.name.isprintable() and not path.exists() and _CONTROL.search(path.name):
+    if not path.name.isprintable() and not path.exists() and re.search(_CONTROL, path.name):
         raise UsageError(
             f"the name of {path!r} contains control characters, which activate scripts and pyvenv.cfg do not support",
             hint="choose another path for ENV",

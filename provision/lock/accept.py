@@ -30,7 +30,6 @@ from ..model import (
 )
 from ..system import grants, process, untrusted
 from ..system.files import is_stream
-from ..system.grants import REFERENCE
 from .context import described_target, get_locking
 
 _PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
@@ -116,7 +115,7 @@ def name_hosts(lock: Lock, choices: Choices, emit: Emit) -> Lock:
     direct = [p for p in lock.packages if p.index is None and not p.is_conda]
     servers: dict[str, list[str]] = {}
     for package in direct:
-        to = grants.origin(REFERENCE.sub("x", package.url))
+        to = grants.origin(re.sub(grants.REFERENCE, "x", package.url))
         if to and to not in known and not grants.is_own_origin(package.url):
             servers.setdefault(to, []).append(package.name)
     if not servers:

@@ -201,7 +201,7 @@ class Pages:
         for page in ruled_pages(self.fitting.context.profiles.pages, name):
             wheel = self._read_wheel(page, file, package.url)
             if wheel and self._fits(wheel, builds, python):
-                return dataclasses.replace(wheel, sha256=package.sha256)
+                return wheel._replace(sha256=package.sha256)
         return None
 
     def _fits(self, wheel: PrebuiltWheel, builds: Sequence[Build | PlannedBuild], python: str) -> bool:
@@ -238,7 +238,7 @@ class Pages:
         by_url = {f.url: f for f in files}
         read = ((f, self._read_wheel(page, f.name, f.url)) for f in by_url.values())
         return [
-            dataclasses.replace(w, sha256=f.sha256) for f, w in read
+            w._replace(sha256=f.sha256) for f, w in read
             if w and w.package == package and version in (None, w.version) and self._has_glibc(w)
         ]  # fmt: skip
 

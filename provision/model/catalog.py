@@ -1,14 +1,16 @@
-"""Rows of profiles/*.yaml: builds, CUDA and cuDNN releases, GPUs, drivers, packages, causes of failures."""
+"""Rows of profiles/*.yaml: builds, CUDA and cuDNN releases, GPUs, drivers, packages, causes of failures.
+
+Rows are named tuples: there are thousands, of thirty kinds, and a frozen dataclass takes ten times as long to define.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WheelPage:
+class WheelPage(NamedTuple):
     """A page of wheels compiled against builds of a framework, and the rule for their file names.
 
     `packages` are the packages on it. In `url`, {version} and {label} ("cu128", "cpu") are those of the build, and
@@ -32,8 +34,7 @@ class WheelPage:
         return "{release}" in self.url
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CxxAbi:
+class CxxAbi(NamedTuple):
     """The C++11 string ABI ("1" or "0") of the builds of a framework.
 
     A row is for versions (a PEP 440 specifier), a CUDA release and a platform, or for any (None). The first matching
@@ -47,8 +48,7 @@ class CxxAbi:
     platform: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WheelGlibc:
+class WheelGlibc(NamedTuple):
     """The oldest glibc for the prebuilt wheels of a package, by versions (a PEP 440 specifier). Their names do not have
     it: the tag linux_x86_64 allows every glibc."""
 
@@ -57,8 +57,7 @@ class WheelGlibc:
     glibc: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuiltFor:
+class BuiltFor(NamedTuple):
     """The builds that a wheel is compiled for, by its file name.
 
     These are the minor release of a framework ("2.8"), its CUDA, and the C++11 string ABI ("1" or "0"). The CUDA is a
@@ -72,8 +71,7 @@ class BuiltFor:
     cxx11: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrebuiltWheel:
+class PrebuiltWheel(NamedTuple):
     """A wheel of a page.
 
     `version` has no local label. `pythons` are the minor versions that support the file on the target. `sha256` is
@@ -133,8 +131,7 @@ class Satellite:
     bytes: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackageTrap:
+class PackageTrap(NamedTuple):
     """A package whose content differs from its name.
 
     `versions` is a PEP 440 specifier, or None for all. It has the reason, and the package to install in its place.
@@ -150,8 +147,7 @@ class PackageTrap:
     action: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImportName:
+class ImportName(NamedTuple):
     """The distribution of a module: `package` "opencv-python" for `module` "cv2".
 
     `also` are other distributions of it. `implies` is the framework of a program that imports the module and no
@@ -165,8 +161,7 @@ class ImportName:
     common: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CondaName:
+class CondaName(NamedTuple):
     """The equivalent of a conda package outside conda: the wheel `package`, or `means`.
 
     `means` is "cuda" (its version is the CUDA release), "cpu" (builds without CUDA), "plan" (the plan decides it) or
@@ -178,8 +173,7 @@ class CondaName:
     means: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SystemLibrary:
+class SystemLibrary(NamedTuple):
     """The packages of Linux distributions that have a library, by its soname.
 
     `deb` is the package of Debian and Ubuntu. `deb_t64` is its name since Debian 13 and Ubuntu 24.04, if it changed.
@@ -192,8 +186,7 @@ class SystemLibrary:
     rpm: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DlopenedLibrary:
+class DlopenedLibrary(NamedTuple):
     """A library that a package opens by name at import: its sonames, one of which is enough.
 
     `bundled` is a pattern of the package's own files that replace it.
@@ -204,16 +197,14 @@ class DlopenedLibrary:
     bundled: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OptionalLibraries:
+class OptionalLibraries(NamedTuple):
     """Libraries that only optional modules of a package need, by name without "lib" and ".so"."""
 
     package: str
     libraries: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Replacement:
+class Replacement(NamedTuple):
     """A package with the same modules that needs fewer libraries of the system."""
 
     package: str
@@ -221,8 +212,7 @@ class Replacement:
     without: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailureCause:
+class FailureCause(NamedTuple):
     """A root cause of failures: its layer ("1" is the lowest, the driver), title and fix.
 
     `decides` is the evidence that would prove it, with the command that shows it. A cause with `about_gpu` is a
@@ -242,8 +232,7 @@ class FailureCause:
     of_jobs: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailureMessage:
+class FailureMessage(NamedTuple):
     """Patterns (`says`) of texts with the same meaning. One of them must match.
 
     `example` is one such line, and `source` the program or file that prints it.
@@ -255,8 +244,7 @@ class FailureMessage:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CatalogueMessage:
+class CatalogueMessage(NamedTuple):
     """A message from the source code of a program.
 
     `says` are patterns for its forms. `code` is its number if the program prints one. `causes` are its possible
@@ -279,8 +267,7 @@ class CatalogueMessage:
     lacks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailureRule:
+class FailureRule(NamedTuple):
     """A rule from a text to a cause. Any of `says` must match (patterns, or "@name" of a message).
 
     All of `wants` and none of `lacks` must be true. They are names of messages, or facts ("torch==1.8.0",
@@ -301,8 +288,7 @@ class FailureRule:
     fix: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FindingText:
+class FindingText(NamedTuple):
     """A situation that `detect` or `verify` finds, and its cause. A text of None means that of the cause.
 
     In `title` and `fix`, {name} is a fact. A part in [[double brackets]] is omitted for an unknown fact.
@@ -314,8 +300,7 @@ class FindingText:
     fix: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Build:
+class Build(NamedTuple):
     """One framework build on one index for one platform. The key is (framework, version, cuda, platform, index).
 
     `version` is the public version. `local` is the local label of the wheel ("cu130", "cpu"), or None on the default
@@ -334,7 +319,7 @@ class Build:
     version: str
     cuda: str | None
     platform: str
-    index: str
+    index: str  # type: ignore[assignment]  # nobody asks a row for the index of a value
     python: tuple[str, ...]
     glibc: str | None = None
     kernels: tuple[str, ...] = ()
@@ -355,8 +340,7 @@ class Build:
         return self.package or self.framework
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CondaBuild:
+class CondaBuild(NamedTuple):
     """The packages of a framework in a conda channel, for one device ("cuda" or "cpu").
 
     `build` is a pattern of build strings ("*cuda*"). `along` are packages to install with it, in the same version. A
@@ -375,8 +359,7 @@ class CondaBuild:
     along: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CudnnRelease:
+class CudnnRelease(NamedTuple):
     """One cuDNN release for one CUDA major on one platform.
 
     `package` and `version` are those of the index. `glibc` is the oldest one that works. `kernels` are the
@@ -397,8 +380,7 @@ class CudnnRelease:
     bytes: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolkitRelease:
+class ToolkitRelease(NamedTuple):
     """A release of NVIDIA's package `cuda-toolkit`.
 
     `parts` are an extra and its requirements: "cufft nvidia-cufft==12.0.0.61.* nvidia-nvjitlink<14,>=13.0.88".
@@ -408,8 +390,7 @@ class ToolkitRelease:
     parts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CudaCompiler:
+class CudaCompiler(NamedTuple):
     """The compiler nvcc of a CUDA release ("13.2").
 
     It has the newest supported major version of gcc, and the extras of `cuda-toolkit` that install the compiler. No
@@ -421,8 +402,7 @@ class CudaCompiler:
     extras: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuModel:
+class GpuModel(NamedTuple):
     """A compute capability: its generation, boards, CUDA releases and driver branches.
 
     `last_cuda` is None while the newest CUDA supports it. The last driver branch ("470") is None while current or
@@ -439,8 +419,7 @@ class GpuModel:
     tegra: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CudaRelease:
+class CudaRelease(NamedTuple):
     """A CUDA release ("12.8") and the oldest driver that supports it natively, per driver OS."""
 
     cuda: str
@@ -448,8 +427,7 @@ class CudaRelease:
     windows: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CudaMajor:
+class CudaMajor(NamedTuple):
     """A CUDA major with minor-version compatibility, and the oldest driver for all of its releases."""
 
     major: str
@@ -457,16 +435,14 @@ class CudaMajor:
     windows: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverBranch:
+class DriverBranch(NamedTuple):
     """A driver branch ("580") and the CUDA that its libcuda supports ("13.0")."""
 
     branch: str
     cuda: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KnownBadRelease:
+class KnownBadRelease(NamedTuple):
     """A release with a public issue against it.
 
     `effect` is "refuse" or "avoid". A release to avoid is chosen only if no other version fits, and a wheel that pins
@@ -480,8 +456,7 @@ class KnownBadRelease:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BaseImage:
+class BaseImage(NamedTuple):
     """The base of an export.
 
     `use` is "container" or "devcontainer" (an image), "runner" (a label of a CI machine) or "action" (a step of CI).
@@ -500,16 +475,14 @@ class BaseImage:
     user: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexAddress:
+class IndexAddress(NamedTuple):
     """The address of an index: "pypi" (the default index) or "pytorch"."""
 
-    index: str
+    index: str  # type: ignore[assignment]  # nobody asks a row for the index of a value
     url: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PythonRelease:
+class PythonRelease(NamedTuple):
     """A minor version of Python ("3.13"), and the day of its first release."""
 
     version: str

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 TARGET = "Target machine"
 CHOICE = "Frameworks and packages"
@@ -19,8 +18,7 @@ _KEY = "gpuenv"
 _GROUP = "gpuenv group"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Option:
+class Option(NamedTuple):
     """The declaration of one option.
 
     Without `flags` the flag is the name of the field. `panel` is its heading in the help. `complete` names the
@@ -37,8 +35,7 @@ class Option:
     show_default: bool | str = True
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Options that commands share: `kind` is their dataclass, and `taken` says which fields a command has."""
 
     kind: type

@@ -74,10 +74,8 @@ TORCH_COMPANIONS = ("torchvision", "torchaudio")
 # The packages that a plan installs from the PyTorch index together with torch
 PYTORCH_INDEX_PACKAGES = ("torch", *TORCH_COMPANIONS, "pytorch-triton")
 
-_FRAMEWORK_PACKAGE = re.compile(
-    r"torch|torchvision|torchaudio|tensorflow(-\w+)?|(tf-)?keras|jax|jaxlib|nvidia-[\w-]+"
-)
-_BUILD_PACKAGE = re.compile(
+_FRAMEWORK_PACKAGE = r"torch|torchvision|torchaudio|tensorflow(-\w+)?|(tf-)?keras|jax|jaxlib|nvidia-[\w-]+"
+_BUILD_PACKAGE = (
     r"nvidia-.+-cu\d+|(pytorch-)?triton(-rocm|-xpu)?|jax-cuda\d+-(plugin|pjrt)|jax-rocm\d+-(plugin|pjrt)"
 )
 
@@ -93,24 +91,26 @@ def normalize_name(name: str) -> str:
 def is_stack_package(name: str) -> bool:
     """Return whether a package is a framework, a part of one, or released by NVIDIA. The name is in normal form."""
     return (
-        _FRAMEWORK_PACKAGE.fullmatch(name) is not None or name in FRAMEWORK_ALIASES or is_build_package(name)
+        re.fullmatch(_FRAMEWORK_PACKAGE, name) is not None
+        or name in FRAMEWORK_ALIASES
+        or is_build_package(name)
     )
 
 
 def is_build_package(name: str) -> bool:
     """Return whether only a build of a framework requires a package. The name is in normal form."""
-    return _BUILD_PACKAGE.fullmatch(name) is not None
+    return re.fullmatch(_BUILD_PACKAGE, name) is not None
 
 
 # Package -> the framework of this CPU build
 CPU_PACKAGES = {"jax": "jax", "jaxlib": "jax", "tensorflow-cpu": "tensorflow"}
 # Extras of jax without code for a GPU
-_NO_GPU = re.compile(r"cpu|minimum-jaxlib|ci|k8s|xprof")
+_NO_GPU = r"cpu|minimum-jaxlib|ci|k8s|xprof"
 
 
 def is_cpu_build(name: str, extras: Iterable[str] = (), specifier: str = "") -> bool:
     """Return whether a requirement, its name in normal form, names a framework's CPU build."""
-    gpu = [e for e in extras if not _NO_GPU.fullmatch(normalize_name(e))]
+    gpu = [e for e in extras if not re.fullmatch(_NO_GPU, normalize_name(e))]
     return name in CPU_PACKAGES and not gpu and "+cu" not in specifier
 
 
@@ -123,7 +123,7 @@ VENV_CLASS_LOCKS = "pylock.*.toml"
 """Patterns of venv lock files in a folder: all of them, and those of targets and classes."""
 UV_LOCK_FORMAT = VENV_LOCK
 """The name of uv's output format for such locks."""
-_NAMED = re.compile(r"pylock\.([^.]+)\.toml|([^.]+)\.conda-lock\.yml")
+_NAMED = r"pylock\.([^.]+)\.toml|([^.]+)\.conda-lock\.yml"
 
 
 def make_lock_name(manager: str, target: str | None = None) -> str:
@@ -138,7 +138,7 @@ def make_lock_name(manager: str, target: str | None = None) -> str:
 
 def find_lock_target(name: str) -> str | None:
     """Return the target or class in the name of a lock file, or None for the name of a project's lock."""
-    match = _NAMED.fullmatch(name)
+    match = re.fullmatch(_NAMED, name)
     return (match[1] or match[2]) if match else None
 
 

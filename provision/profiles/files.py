@@ -228,38 +228,35 @@ def difference(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str
 
 _NUMBERS = ("cuda", "first_cuda", "last_cuda", "linux", "windows", "driver_linux", "driver_windows")
 _PATTERNS = {
-    name: re.compile(text)
-    for name, text in {
-        **dict.fromkeys(_NUMBERS, r"\d+(\.\d+)*"),
-        **dict.fromkeys(("major", "branch", "first_driver", "last_driver", "bytes", "gcc"), r"\d+"),
-        **dict.fromkeys(("url", "listing"), r"(https?|file)://[^@\s]+"),  # no password: profiles are printed
-        "version": r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?",
-        "glibc": r"\d+\.\d+",
-        "capability": r"\d+\.\d",
-        "sha256": r"[0-9a-f]{64}",
-        "index": "pypi|pytorch",
-        "read": r"\d{4}-\d\d-\d\d",
-        "platform": "|".join(model.PLATFORMS),
-        "effect": "refuse|avoid",
-        "action": "warn|replace",
-        "device": "cuda|cpu",
-        "use": "container|devcontainer|runner|action",
-        "python": r"3\.\d+",
-        "means": "cuda|cpu|plan|program",
-        "module": r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*",
-        "implies": "|".join(model.FRAMEWORKS),
-        "kernels": r"\d+\.\d[af]?(\+PTX)?",
-        "searched": r"[a-z0-9_]+",
-        "form": "wheel|source|download",
-        "pythons": r"3\.\d+\+?",
-        "cuda_by": "needed|dlopen|name",
-        "cudnn_by": "needed|dlopen",
-        "abi": "stable|exact",
-        "cxx11": "0|1",
-        "parts": "[1-4]",
-        "extras": r"[a-z0-9]+(-[a-z0-9]+)*",
-        "local": r"([a-z0-9.]|\{(minor|digits|label|cuda|abi)\})+",
-    }.items()
+    **dict.fromkeys(_NUMBERS, r"\d+(\.\d+)*"),
+    **dict.fromkeys(("major", "branch", "first_driver", "last_driver", "bytes", "gcc"), r"\d+"),
+    **dict.fromkeys(("url", "listing"), r"(https?|file)://[^@\s]+"),  # no password: profiles are printed
+    "version": r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?",
+    "glibc": r"\d+\.\d+",
+    "capability": r"\d+\.\d",
+    "sha256": r"[0-9a-f]{64}",
+    "index": "pypi|pytorch",
+    "read": r"\d{4}-\d\d-\d\d",
+    "platform": "|".join(model.PLATFORMS),
+    "effect": "refuse|avoid",
+    "action": "warn|replace",
+    "device": "cuda|cpu",
+    "use": "container|devcontainer|runner|action",
+    "python": r"3\.\d+",
+    "means": "cuda|cpu|plan|program",
+    "module": r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*",
+    "implies": "|".join(model.FRAMEWORKS),
+    "kernels": r"\d+\.\d[af]?(\+PTX)?",
+    "searched": r"[a-z0-9_]+",
+    "form": "wheel|source|download",
+    "pythons": r"3\.\d+\+?",
+    "cuda_by": "needed|dlopen|name",
+    "cudnn_by": "needed|dlopen",
+    "abi": "stable|exact",
+    "cxx11": "0|1",
+    "parts": "[1-4]",
+    "extras": r"[a-z0-9]+(-[a-z0-9]+)*",
+    "local": r"([a-z0-9.]|\{(minor|digits|label|cuda|abi)\})+",
 }
 
 _FORM = {"url": "http(s)://... or file:///... without user and password", "index": "pypi or pytorch"}
@@ -294,7 +291,7 @@ def check_table(file: str, table: Table) -> list[str]:
         problems.append(
             f"{file}: framework: {table.head['framework']!r} is not one of {', '.join(model.FRAMEWORKS)}"
         )
-    if not _PATTERNS["read"].fullmatch(table.head.get("read", "0000-00-00")):
+    if not re.fullmatch(_PATTERNS["read"], table.head.get("read", "0000-00-00")):
         problems.append(f"{file}: {name}: read: {table.head['read']!r} is not a date like 2026-11-20")
     known = {*kind.columns, *ROW_EXTRA} - {"framework"}
     seen: dict[tuple[Any, ...], int] = {}
@@ -332,6 +329,6 @@ def _check_row(kind: Kind, known: set[str], row: Row) -> Iterable[str]:
                 yield f"{key}: {problem}"
         elif pattern := _PATTERNS.get(key):
             for word in value.split(" ") if key in kind.words else [value]:
-                if not pattern.fullmatch(word):
+                if not re.fullmatch(pattern, word):
                     shown = "an address" if key == "url" else repr(word)  # it may hold a password
                     yield f"{key}: {shown} is not {_FORM.get(key, f'a {key}')}"

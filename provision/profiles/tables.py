@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import model
@@ -35,7 +35,7 @@ class Kind(NamedTuple):
     def columns(self) -> tuple[str, ...]:
         """The columns in their order."""
         if self.cls:
-            return tuple(f.name for f in fields(self.cls))
+            return tuple(self.cls.__annotations__)
         return tuple(c for c in (*self.required, *self.more) if c not in ROW_EXTRA)
 
 

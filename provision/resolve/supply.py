@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cache
 
 from packaging.requirements import Requirement
@@ -75,7 +73,7 @@ def local_builds(
         bare = Build(framework=framework, version=public, cuda=None, platform=platform, index="", python=())
         row = rows.get((public, local), bare)
         pythons = tuple(sorted(minors, key=version))
-        builds.append(dataclasses.replace(row, index="find-links", python=pythons, local=local))
+        builds.append(row._replace(index="find-links", python=pythons, local=local))
     return builds
 
 
@@ -131,7 +129,7 @@ def _releases(question: Question, build: Build) -> list[CudnnRelease]:
     if here or not wanted or not is_exact(wanted):
         return here if wanted else []
     return [
-        replace(r, platform=build.platform, glibc=None)
+        r._replace(platform=build.platform, glibc=None)
         for (other, _), rows in question.releases.items() for r in rows
         if other == cuda and meets(r.version, wanted)
     ]  # fmt: skip

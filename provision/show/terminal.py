@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from .progress import Progress
 
 
-_IN_JSON = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_IN_JSON = r"[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 UNLIMITED = 1 << 20
 """The columns of what is no terminal."""
 _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
 
 
-_OURS = re.compile("(" + "|".join(rf"\x1b\[{c}m" for c in ("0", *_COLOURS.values())) + ")")
+_OURS = "(" + "|".join(rf"\x1b\[{c}m" for c in ("0", *_COLOURS.values())) + ")"
 
 
 @dataclass
@@ -172,13 +172,13 @@ class Screen:
         """Write the JSON document of a `--json` run."""
         self._settle()
         text = json.dumps(redact_value(data), indent=2, ensure_ascii=False)
-        self.out.write(_encode(self.out, _IN_JSON.sub(lambda m: f"\\u{ord(m[0]):04x}", text)) + "\n")
+        self.out.write(_encode(self.out, re.sub(_IN_JSON, lambda m: f"\\u{ord(m[0]):04x}", text)) + "\n")
         self.out.flush()
 
     def _clean(self, stream: TextIO, text: str) -> str:
         """Return a text without secrets and control characters, but with gpuenv's own colours."""
         if "\x1b" in text and self._has_colours(stream):
-            return "".join(p if _OURS.fullmatch(p) else clean(p) for p in _OURS.split(text))
+            return "".join(p if re.fullmatch(_OURS, p) else clean(p) for p in re.split(_OURS, text))
         return clean(text)
 
     def _write(self, stream: TextIO, text: str) -> None:

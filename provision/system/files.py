@@ -305,8 +305,8 @@ def refuse_links_out(root: Path) -> None:
         raise LinkError(Path(entry.path), root)
 
 
-_DESCRIPTORS = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
-_DIGEST = re.compile(r"^(?:#|//|<!--) gpuenv-digest: ([0-9a-f]{64})(?: -->)?\n?", re.MULTILINE)
+_DESCRIPTORS = r"/(?:dev|proc/self)/fd/(\d+)"
+_DIGEST = r"(?m)^(?:#|//|<!--) gpuenv-digest: ([0-9a-f]{64})(?: -->)?\n?"
 _HEADER = "written by `gpuenv "
 _HELD_BESIDE = ".{}.gpuenv-digest"
 _NAMED = {"/dev/stdout": 1, "/dev/stderr": 2}
@@ -325,7 +325,7 @@ def write_output(path: Path, content: str | bytes, *, durable: bool = False) -> 
 def is_stream(path: Path) -> bool:
     """Return whether a path is a pipe, a terminal or another device, which cannot be replaced."""
     text = os.path.abspath(path)  # noqa: PTH100  # links must not be followed
-    if text in _NAMED or _DESCRIPTORS.fullmatch(text):
+    if text in _NAMED or re.fullmatch(_DESCRIPTORS, text):
         return True
     try:
         status = path.stat() if text.startswith("/dev/") else path.lstat()
@@ -350,7 +350,7 @@ def _stream(path: Path) -> int | None:
     if not is_stream(path):
         return None
     text = os.path.abspath(path)  # noqa: PTH100  # links must not be followed
-    descriptor = _DESCRIPTORS.fullmatch(text)
+    descriptor = re.fullmatch(_DESCRIPTORS, text)
     if text in _NAMED or descriptor:
         return os.dup(int(descriptor[1]) if descriptor else _NAMED[text])
     # Opening a pipe in the file's place could block until another program reads it.
@@ -374,7 +374,7 @@ def signed(text: str, sign: str = "#") -> str:
 
 def unsigned(text: str) -> str:
     """Return a text without its digest lines."""
-    return _DIGEST.sub("", text)
+    return re.sub(_DIGEST, "", text)
 
 
 def _digest(text: str) -> str:
@@ -408,7 +408,7 @@ def refuse_to_replace(path: Path, *, force: bool) -> None:
         kept = untrusted.read_text(beside).strip() if beside.is_file() else None
     except OSError:
         return  # the file is missing, or the write reports its type
-    digests = _DIGEST.findall(text.replace("\r\n", "\n"))
+    digests = re.findall(_DIGEST, text.replace("\r\n", "\n"))
     if digests and untrusted.find_conflict(text.encode()):
         return  # a merge of two files of gpuenv, which a new one ends
     digest = digests[0] if digests else kept

@@ -20,17 +20,16 @@ from urllib.parse import quote, unquote
 
 from ..errors import GrantError, MissingVariableError, UsageError
 
-REFERENCE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+REFERENCE = r"\$\{([A-Z0-9_]+)\}"
 
 _SCHEMES = r"(?:git\+)?(?P<scheme>https?|ssh)://"
 _REST = r"[^\x00-\x20\x7f\\]*"
 # Strict, because uv, git and Python read a backslash or a control character in an authority differently.
-_ADDRESS = re.compile(
-    rf"{_SCHEMES}(?:(?P<user>[^\x00-\x20\x7f/?#@\\]*)@)?(?P<host>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{{1,5}}))?"
-    rf"(?:[/?#]{_REST})?",
-    re.IGNORECASE,
+_ADDRESS = (
+    rf"(?i){_SCHEMES}(?:(?P<user>[^\x00-\x20\x7f/?#@\\]*)@)?(?P<host>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{{1,5}}))?"
+    rf"(?:[/?#]{_REST})?"
 )
-_WRITTEN_SERVER = re.compile(rf"{_SCHEMES}(?:[^\s/?#@]*@)?(?P<server>[^\s/?#@]+)", re.IGNORECASE)
+_WRITTEN_SERVER = rf"(?i){_SCHEMES}(?:[^\s/?#@]*@)?(?P<server>[^\s/?#@]+)"
 _PORTS = {"http": 80, "https": 443, "ssh": 22}
 _VARIABLE = "GPUENV_GRANT"
 _GRAMMAR = f"write {_VARIABLE}='NAME=https://HOST:PORT', and separate several by blanks"
@@ -45,7 +44,7 @@ _own_origins: set[str] = set()
 
 def origin(address: str) -> str | None:
     """Return "scheme://host:port" of a server's address, or None for any other text."""
-    match = _ADDRESS.fullmatch(address)
+    match = re.fullmatch(_ADDRESS, address)
     if match is None:
         return None
     scheme = match["scheme"].lower()
@@ -82,7 +81,7 @@ def _read_variable(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def names_in(text: str) -> list[str]:
     """Return the variables that a text names."""
-    return REFERENCE.findall(text)
+    return re.findall(REFERENCE, text)
 
 
 def escape_references(url: str) -> str:
@@ -117,7 +116,7 @@ def expand(address: str, where: str, environ: Mapping[str, str]) -> str:
         raise MissingVariableError(name, where, is_empty=name in environ)
     expanded = _fill(address, values)
     to = origin(expanded)
-    written = _WRITTEN_SERVER.match(address)
+    written = re.match(_WRITTEN_SERVER, address)
     server = f"{written['scheme']}://{written['server']}" if written else ""
     if to is None:
         refuse_reference(address, where)
@@ -143,7 +142,7 @@ def expand(address: str, where: str, environ: Mapping[str, str]) -> str:
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:
-    return REFERENCE.sub(lambda match: values[match[1]], text)
+    return re.sub(REFERENCE, lambda match: values[match[1]], text)
 
 
 # --- references in texts that are written or shown ------------------------------------------------
@@ -151,9 +150,7 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
 _LEAST = 8
 """The fewest characters of a value that is recognized at another place of an address."""
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
-_IN_TEXT = re.compile(
-    r"((?:https?|ssh)://)([^\s\"'`<>/?#@]*@)?([^\s\"'`<>/?#]*)([^\s\"'`<>]*)", re.IGNORECASE
-)
+_IN_TEXT = r"(?i)((?:https?|ssh)://)([^\s\"'`<>/?#@]*@)?([^\s\"'`<>/?#]*)([^\s\"'`<>]*)"
 _END = r"(?=[/?#&=@:]|[)\].,;}]*$)"
 
 _starts: dict[str, str] = {}
@@ -192,7 +189,7 @@ def _encode(value: str) -> str:
 def _split_login(address: str) -> tuple[str, str]:
     """Return user and password, and the address without them, git's prefix and a default port."""
     address = address.removeprefix("git+")
-    match = _IN_TEXT.match(address)
+    match = re.match(_IN_TEXT, address)
     if match is None:
         return "", address
     return (match[2] or "").removesuffix("@"), _join(match) + address[match.end() :]
@@ -211,7 +208,7 @@ def _without_commit(bare: str) -> str:
 
 def restore(text: str) -> str:
     """Return a text with the references of its expanded addresses."""
-    return _IN_TEXT.sub(_restore_address, text) if (_starts or _logins) and "://" in text else text
+    return re.sub(_IN_TEXT, _restore_address, text) if (_starts or _logins) and "://" in text else text
 
 
 def _restore_address(match: re.Match[str]) -> str:

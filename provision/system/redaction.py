@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from . import grants, process
@@ -25,14 +25,14 @@ from . import grants, process
 STARS = "***"
 _LEAST = 8
 """The least characters of a variable's value that is searched for."""
-_CONTROL = re.compile(
+# Patterns are texts, which `re` compiles and keeps when a text needs them: most runs write texts that need few.
+_CONTROL = (
     r"\x1b\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\x1b[\]PX^_][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
     r"|[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]"  # invisible, or they turn what is shown around
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(NamedTuple):
     """A secret in a text, [start, end), and the range to remove with it, [first, last).
 
     Where the two are the same, `***` takes the secret's place.
@@ -54,7 +54,7 @@ def clean(text: str, most: int | None = None) -> str:
 
 def remove_controls(text: str) -> str:
     """Return a text without terminal escapes, control characters, and marks that turn what is shown around."""
-    return _CONTROL.sub("", text)
+    return text if text.isprintable() else re.sub(_CONTROL, "", text)
 
 
 def clean_line(text: str, most: int) -> str:
@@ -182,13 +182,10 @@ def hide_credentials() -> None:
 
 # --- addresses ---------------------------------------------------------------------------------
 
-_REFERENCES = re.compile(r"(?:\$\{[A-Z0-9_]+\})+")
-_SPACED = re.compile(r"[^\s\0]+")
-_END_OF_QUERY = {True: re.compile("#"), False: re.compile(r"[\"'`<>#]")}
-_END_OF_AUTHORITY = re.compile(r"[/?#]")
-_PORT = re.compile(r":\d*$")
-_CHANNEL_TOKEN = re.compile(r"/t/([^/?#]+)(?=/|$)(?!/\d+(?![\w-]))")  # but not /t/TITLE/NUMBER of a forum
-_SCHEME = re.compile(r"[A-Za-z0-9+.-]")
+_REFERENCES = r"(?:\$\{[A-Z0-9_]+\})+"
+_END_OF_QUERY = {True: "#", False: r"[\"'`<>#]"}
+_END_OF_AUTHORITY = r"[/?#]"
+_CHANNEL = r"/t/([^/?#]+)(?=/|$)(?!/\d+(?![\w-]))"  # but not /t/TITLE/NUMBER of a forum
 _PLACEHOLDERS = ("USER", "USER:PASSWORD")
 _LONGEST_PASSWORD = 1000
 """The most characters to search for the `@` after a password with a slash."""
@@ -198,7 +195,7 @@ _LONGEST_HOST = 255
 
 def _find_addresses(text: str) -> Iterator[Secret]:
     if "://" in text:
-        for word in _SPACED.finditer(text):
+        for word in re.finditer(r"[^\s\0]+", text):
             if "://" in word[0]:
                 yield from _find_in_word(word[0], word.start(), exact=False)
 
@@ -222,22 +219,22 @@ def _find_in_word(word: str, offset: int, *, exact: bool) -> Iterator[Secret]:
 
 def _read_scheme(word: str, at: int) -> str:
     start = at
-    while start and _SCHEME.match(word[start - 1]):
+    while start and re.match("[A-Za-z0-9+.-]", word[start - 1]):
         start -= 1
     return word[start:at].lower()
 
 
 def _find_user(word: str, begin: int, end: int, scheme: str) -> tuple[Secret | None, int]:
     """Find user and password, and where the host ends."""
-    close = _END_OF_AUTHORITY.search(word, begin, end)
+    close = re.compile(_END_OF_AUTHORITY).search(word, begin, end)
     authority_end = close.start() if close else end
     at = word.rfind("@", begin, authority_end)
     authority = word[begin:authority_end]
-    if at < 0 and ":" in authority and "[" not in authority and not _PORT.search(authority):
+    if at < 0 and ":" in authority and "[" not in authority and not re.search(r":\d*$", authority):
         # No port follows the colon, so the password has a slash, a question mark or a number sign.
         at = word.rfind("@", begin, min(end, begin + _LONGEST_PASSWORD))
         if at >= 0:
-            close = _END_OF_AUTHORITY.search(word, at, end)
+            close = re.compile(_END_OF_AUTHORITY).search(word, at, end)
             authority_end = close.start() if close else end
     if at < 0 and authority_end - begin > _LONGEST_HOST:
         return _make(begin, authority_end), authority_end
@@ -255,54 +252,54 @@ def _find_user(word: str, begin: int, end: int, scheme: str) -> tuple[Secret | N
 def _get_public(user: str, scheme: str) -> str:
     """Return the public part of `user:password`."""
     name, colon, password = user.partition(":")
-    if user in _PLACEHOLDERS or _REFERENCES.fullmatch(password if colon else name):
+    if user in _PLACEHOLDERS or re.fullmatch(_REFERENCES, password if colon else name):
         return user
     return name if scheme.endswith("ssh") else ""
 
 
 def _find_token(word: str, begin: int, end: int) -> Secret | None:
-    token = _CHANNEL_TOKEN.search(word, begin, end)
+    token = re.compile(_CHANNEL).search(word, begin, end)
     return Secret(token.start(1), token.end(1), token.start(), token.end()) if token else None
 
 
 def _find_query(word: str, begin: int, end: int, *, exact: bool) -> tuple[int, Secret | None]:
     """Find where a path ends, and the query behind it. A query may hold another address."""
-    stop = _END_OF_QUERY[exact].search(word, begin, end)
+    pattern = re.compile(_END_OF_QUERY[exact])
+    stop = pattern.search(word, begin, end)
     mark = word.find("?", begin, stop.start() if stop else end)
     if mark < 0:
         return (stop.start() if stop else end), None
-    stop = _END_OF_QUERY[exact].search(word, mark)
+    stop = pattern.search(word, mark)
     close = stop.start() if stop else len(word)
     if not exact and not stop:
         close = max(mark + 1, len(word.rstrip(")].,:;")))
     pairs = word[mark + 1 : close].split("&")
-    if pairs == [""] or all(_REFERENCES.fullmatch(pair.partition("=")[2]) for pair in pairs):
+    if pairs == [""] or all(re.fullmatch(_REFERENCES, pair.partition("=")[2]) for pair in pairs):
         return mark, None
     return mark, Secret(mark + 1, close, mark, close)
 
 
 # --- names of secrets --------------------------------------------------------------------------
 
-_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
+_PARTS = r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+"
 _ALWAYS = ("password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "apikey")
 _LAST = ("pass", "pwd", "pw", "key", "token", "auth", "authorization", "cookie", "sshpass", "accesskey")
-_ABOUT = re.compile(
+_ABOUT = (
     r"files?|path|dir|folder|sock(et)?|ur[li]|host|type|name|ids?|count|len(gth)?|limit|size|errors?|exception|endpoint|provider|"
     r"method|mode|required|enabled|map|list|index|usage|py|class|manager|store|version"
 )
 """Last parts of names that are about a secret, and have none: `TOKEN_FILE`, `secret_name`."""
-_OTHER = re.compile(
+_OTHER = (
     r"pad|eos|bos|unk|cls|sep|mask|image|video|audio|special|next|stop|start|end|num|per|max|min|first|last|new|second|single|two|"
     r"unexpected|invalid|missing|generated|prompt|public|primary|foreign|cache|sort|partition|group|unique|dict|config|state|"
     r"map|row|lookup|hash|index|column|host|error|registry|forward|backward|by|query|attention|padding|optimization"
 )
 """Parts that make another thing of the last one: `eos_token`, `cache_key`, `forward_pass`."""
-_PUBLIC = re.compile(
-    r"\*+|\$[A-Z_][A-Z0-9_]*|\$\{\{?[^{}=]*\}\}?|\$\([^()=]*\)?|<[^<>=]*>|\{[^{}=]*\}|%\w+%|%[sdr]|\.{3}|-?\d{1,6}|VALUE|TOKEN|PASSWORD|KEY|"
+_PUBLIC = (
+    r"(?s:\*+|\$[A-Z_][A-Z0-9_]*|\$\{\{?[^{}=]*\}\}?|\$\([^()=]*\)?|<[^<>=]*>|\{[^{}=]*\}|%\w+%|%[sdr]|\.{3}|-?\d{1,6}|VALUE|TOKEN|PASSWORD|KEY|"
     r"forward|grad_input|grad_weight|[A-Za-z][A-Za-z0-9+.-]{0,20}://.*|(?:self|os|args|cfg|config|settings|kwargs|environ)[.\[(].*|get\w*\(.*|"
     r"(?:~|\.{1,2}|/(?:home|root|usr|etc|run|var|tmp|opt|mnt|srv|data|dev|proc|Users|workspace))/[\w./~+@-]*|"
-    r"(?i:true|false|none|null|yes|no|on|off|nil|required|missing|set|unset|not|is|was|and|or|str|int|bool|bytes|any|string)",
-    re.DOTALL,
+    r"(?i:true|false|none|null|yes|no|on|off|nil|required|missing|set|unset|not|is|was|and|or|str|int|bool|bytes|any|string))"
 )
 """Values that are no secret: references, placeholders, passes of a convolution, switches, small numbers, paths. Addresses have rules of their own."""
 
@@ -310,15 +307,16 @@ _PUBLIC = re.compile(
 @functools.lru_cache(maxsize=4096)
 def _weigh(name: str) -> int:
     """Return 2 if a name is that of a secret, 1 if it is one word that may be (`token`), and 0 otherwise."""
-    parts = [part.lower().rstrip("0123456789") for part in _PARTS.split(name)]
+    parts = [part.lower().rstrip("0123456789") for part in re.split(_PARTS, name)]
     *before, last = ("", *filter(None, parts))
     if last in ("value", "base", "ro", "rw", "prod", "dev") and before[1:]:  # SECRET_KEY_BASE
         last = before.pop()
-    if not last or _ABOUT.fullmatch(last):
+    always = any(part.endswith(_ALWAYS) for part in (*before, last))
+    if not (always or last in _LAST or last.endswith("token")) or re.fullmatch(_ABOUT, last):
         return 0
-    if any(part.endswith(_ALWAYS) for part in (*before, last)):
+    if always:
         return 2
-    if _OTHER.fullmatch(before[-1]) or not (last in _LAST or last.endswith("token")):
+    if re.fullmatch(_OTHER, before[-1]):
         return 0
     if before[-1] or last in ("sshpass", "accesskey", "authorization"):
         return 2
@@ -326,7 +324,7 @@ def _weigh(name: str) -> int:
 
 
 def _is_secret(value: str) -> bool:
-    return bool(value) and not _PUBLIC.fullmatch(value)
+    return bool(value) and not re.fullmatch(_PUBLIC, value)
 
 
 def _looks_random(value: str) -> bool:
@@ -356,22 +354,18 @@ def _own_values() -> re.Pattern[str] | None:
 
 # --- assignments, options, headers, netrc ------------------------------------------------------
 
-_ASSIGNMENT = re.compile(
-    r"(?<![\w/-])([\w-]{1,100})(\\?[\"']?[ \t]{0,20}(?::=|=>|=(?!=)|:(?![:/\\]))[ \t]{0,20})"
-)
-_OPTION = re.compile(r"(?<![\w-])(--[A-Za-z][\w-]{0,60})(?:[\"'],)?[ \t\0]{1,20}(?=[^\s-])")
-_USER = re.compile(r"(?<![\w-])(?:-u|--(?:proxy-)?user)(?:[\"'],)?[ \t\0=]{0,20}(?=[^\s=)-])")
-_NETRC = re.compile(
+_ASSIGNMENT = r"(?<![\w/-])([\w-]{1,100})(\\?[\"']?[ \t]{0,20}(?::=|=>|=(?!=)|:(?![:/\\]))[ \t]{0,20})"
+_OPTION = r"(?<![\w-])(--[A-Za-z][\w-]{0,60})(?:[\"'],)?[ \t\0]{1,20}(?=[^\s-])"
+_USER = r"(?<![\w-])(?:-u|--(?:proxy-)?user)(?:[\"'],)?[ \t\0=]{0,20}(?=[^\s=)-])"
+_NETRC = (
     r"(?im)(?<![\w-])(?:machine[ \t]{1,20}\S{1,300}\s{1,20})?login[ \t]{1,20}(\S{1,300})(?<![,.;:])\s{1,20}(?:password|passwd)[ \t]{1,20}(\S{1,300})|"
     r"(?<![\w-])machine[ \t]{1,20}\S{1,300}[ \t]{1,20}login[ \t]{1,20}(\S{1,300})|"
     r"^[ \t]{0,20}(?:login|password|passwd)[ \t]{1,20}(\S{1,300})[ \t]{0,20}$"
 )
-_SAID = re.compile(
-    r"(?i)(?<![\w-])(?:password|passwd|passphrase)[ \t]{1,20}(?:(?:is|was)[ \t]{1,20})?(?=[\w\"'])"
-)
-_HEADER = re.compile(r"(?i)-*(?:proxy-)?authorization|(?:set-)?cookie2?")
-_QUOTED = re.compile(r"(\\?[\"'])((?:(?!\1)(?:\\[^\n]|[^\\\n]))*)")
-_BARE = re.compile(r"(?:[^\s\0\"'`]|[\"'`](?![\s\0,:;)\]}>]|\Z))+")
+_SAID = r"(?i)(?<![\w-])(?:password|passwd|passphrase)[ \t]{1,20}(?:(?:is|was)[ \t]{1,20})?(?=[\w\"'])"
+_HEADER = r"(?i)-*(?:proxy-)?authorization|(?:set-)?cookie2?"
+_QUOTED = r"(\\?[\"'])((?:(?!\1)(?:\\[^\n]|[^\\\n]))*)"
+_BARE = r"(?:[^\s\0\"'`]|[\"'`](?![\s\0,:;)\]}>]|\Z))+"
 _AFTER_VALUE = ")]},.;:\"'`>"
 _OPENING = {")": "(", "]": "[", "}": "{", ">": "<"}
 _SAMPLE = 200
@@ -380,13 +374,13 @@ _SAMPLE = 200
 
 def _find_assigned(text: str) -> Iterator[Secret]:
     values, done = _Values(text), 0
-    for match in _ASSIGNMENT.finditer(text):
+    for match in re.finditer(_ASSIGNMENT, text):
         name, sign = match[1], match[2]
         if match.start() < done or not (weight := _weigh(name)):
             continue
         start, end = values.read(match.end())
         is_colon, is_key = ":" in sign and "=" not in sign, sign[0] in "\\\"'"
-        if _HEADER.fullmatch(name) and not is_key:
+        if re.fullmatch(_HEADER, name) and not is_key:
             start, end = match.end(), values.end_of_line(match.end())
             mark = text[match.start() - 1 : match.start()]  # the quote of `-H 'Cookie: ...'`
             close = text.find(mark, start, end) if mark in ("'", '"') else -1
@@ -404,20 +398,20 @@ def _find_assigned(text: str) -> Iterator[Secret]:
 
 def _find_said(text: str) -> Iterator[Secret]:
     """Find what an option, a line of netrc or a sentence says."""
-    values = _Values(text)
-    for match in _OPTION.finditer(text):
+    values, lower = _Values(text), text.lower()
+    for match in re.finditer(_OPTION, text) if "--" in text else ():
         if _weigh(match[1]):
             start, end = values.read(match.end())
             if _is_secret(values.sample(start, end)):
                 yield _make(start, end)
-    for match in _USER.finditer(text):
+    for match in re.finditer(_USER, text) if "-u" in text else ():
         start, end = values.read(match.end())
         user, _, password = values.sample(start, end).partition(":")
         if password and user != password and not password.isdigit() and not user.startswith("$"):
             yield _make(start, end)
-    for match in _NETRC.finditer(text):
+    for match in re.finditer(_NETRC, text) if "login" in lower or "passw" in lower else ():
         yield from (_make(*match.span(i)) for i in range(1, 5) if match[i] and _is_secret(match[i]))
-    for match in _SAID.finditer(text):
+    for match in re.finditer(_SAID, text) if "pass" in lower else ():
         start, end = values.read(match.end())
         if _looks_random(values.sample(start, end)):
             yield _make(start, end)
@@ -433,10 +427,10 @@ class _Values:
 
     def read(self, at: int) -> tuple[int, int]:
         """Return where a value starts and ends: all of a quoted one, or a word."""
-        if quoted := _QUOTED.match(self.text, at):
+        if quoted := re.compile(_QUOTED).match(self.text, at):
             return quoted.span(2)
         if not self.word[0] <= at < self.word[1]:
-            bare = _BARE.match(self.text, at)
+            bare = re.compile(_BARE).match(self.text, at)
             self.word = (at, bare.end() if bare else at)
         end = self.word[1]
         while end > max(at + 1, self.word[1] - 8) and (last := self.text[end - 1]) in _AFTER_VALUE:
@@ -462,38 +456,55 @@ def _begins_line(text: str, at: int) -> bool:
 
 # --- words that are secret by themselves -------------------------------------------------------
 
-_PEM = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]{0,60}-----|\Z)", re.DOTALL
-)
-_BEARER = re.compile(r"(?i)(?<![\w-])(?:bearer|basic)[ \t]{1,20}(?=\S{0,300}\d)([A-Za-z0-9+/=._~-]{8,})")
-_FORM = re.compile(
-    r"(?<![A-Za-z0-9])(?:gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}|hf_\w{16,}|pypi-[\w-]{16,}|npm_\w{16,}|"
-    r"sk-(?=[\w-]{0,60}\d)[\w-]{16,}|xox[abeprs]-[\w-]{8,}|A[KS]IA[0-9A-Z]{12,}|"
-    r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|nvapi-[\w-]{16,}|wandb_\w{16,}|dckr_pat_[\w-]{8,}|"
-    r"AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,})"
-)
-_RANDOM = re.compile(r"(?<![\w/.+@%~-])(?:[A-Za-z0-9_-]{32,}|[A-Za-z0-9+/]{32,})={0,2}(?![\w/+-]|\.\w)")
-_DIGEST = re.compile(r"(?i)(?:sha\d{1,3}|md5|blake2b?|digest|integrity)[=:\- ]\Z")
-_LOGIN = re.compile(
+_PEM = r"(?s)-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]{0,60}-----|\Z)"
+_BEARER = r"(?i)(?<![\w-])(?:bearer|basic)[ \t]{1,20}(?=\S{0,300}\d)([A-Za-z0-9+/=._~-]{8,})"
+_FORMS = {
+    "gh": r"gh[pousr]_\w{16,}",
+    "github_pat_": r"github_pat_\w{16,}",
+    "glpat-": r"glpat-[\w-]{10,}",
+    "hf_": r"hf_\w{16,}",
+    "pypi-": r"pypi-[\w-]{16,}",
+    "npm_": r"npm_\w{16,}",
+    "sk-": r"sk-(?=[\w-]{0,60}\d)[\w-]{16,}",
+    "xox": r"xox[abeprs]-[\w-]{8,}",
+    "IA": r"A[KS]IA[0-9A-Z]{12,}",
+    "eyJ": r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*",
+    "nvapi-": r"nvapi-[\w-]{16,}",
+    "wandb_": r"wandb_\w{16,}",
+    "dckr_pat_": r"dckr_pat_[\w-]{8,}",
+    "AIza": r"AIza[\w-]{30,}",
+    "SG.": r"SG\.[\w-]{16,}\.[\w-]{16,}",
+}
+"""The forms of tokens, by a part of each."""
+_RANDOM = r"(?<![\w/.+@%~-])(?:[A-Za-z0-9_-]{32,}|[A-Za-z0-9+/]{32,})={0,2}(?![\w/+-]|\.\w)"
+_DIGEST = r"(?i)(?:sha\d{1,3}|md5|blake2b?|digest|integrity)[=:\- ]\Z"
+_LOGIN = (
     r"(?<![\w/@.+%:-])(?!(?i:sha\d+|mailto|pkg|from|to|cc|by|e?-?mail|author|contact|maintainer|\d+):)[\w.+%-]{1,64}:(?!//)"
     r"([^\s@\"'`<>()]{1,128})@([A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,9})(:\d{2,5}(?!\d))?"
 )
-_HOST = re.compile(r"localhost|.*\.[a-z]{2,}|(?:\d{1,3}\.){3}\d{1,3}")
+_HOST = r"localhost|.*\.[a-z]{2,}|(?:\d{1,3}\.){3}\d{1,3}"
 
 
 def _find_forms(text: str) -> Iterator[Secret]:
-    for pattern in (_PEM, _FORM):
-        yield from (_make(*match.span()) for match in pattern.finditer(text))
-    yield from (_make(*match.span(1)) for match in _BEARER.finditer(text))
-    for match in _LOGIN.finditer(text):
-        if (match[3] or _HOST.fullmatch(match[2])) and _is_secret(match[1]):
+    lower = text.lower()
+    for match in re.finditer(_PEM, text) if "-----BEGIN" in text else ():
+        yield _make(*match.span())
+    for part, form in _FORMS.items():
+        if part in text:
+            yield from (_make(*match.span()) for match in re.finditer(rf"(?<![A-Za-z0-9]){form}", text))
+    if "bearer" in lower or "basic" in lower:
+        yield from (_make(*match.span(1)) for match in re.finditer(_BEARER, text))
+    for match in re.finditer(_LOGIN, text) if "@" in text else ():
+        if (match[3] or re.fullmatch(_HOST, match[2])) and _is_secret(match[1]):
             yield _make(*match.span(1))
-    for match in _RANDOM.finditer(text):
-        if _is_random(match[0]) and not _DIGEST.search(text, max(0, match.start() - 12), match.start()):
+    for match in re.finditer(_RANDOM, text):
+        if _is_random(match[0]) and not re.compile(_DIGEST).search(
+            text, max(0, match.start() - 12), match.start()
+        ):
             yield _make(*match.span())
 
 
-_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 
 
 def _is_random(word: str) -> bool:
@@ -502,7 +513,7 @@ def _is_random(word: str) -> bool:
     A random key changes between lower case, upper case and digits at 0.62 of its steps. The name of a function or a
     folder changes only at each new word. A hexadecimal number has only two of the three.
     """
-    if _UUID.search(word):  # of a GPU: evidence
+    if re.search(_UUID, word):  # of a GPU: evidence
         return False
     kinds = ["u" if c.isupper() else "l" if c.islower() else "d" for c in word if c.isalnum()]
     steps = sum(a != b for a, b in itertools.pairwise(kinds))

@@ -35,7 +35,7 @@ _PRIVATE = 0o700
 _SHARED = 0o022
 _BEING_CLEARED = 0o1700
 """The mode of a cache that is closed to others, but may still have entries that they wrote."""
-_CACHE_ENTRY = re.compile(
+_CACHE_ENTRY = (
     r"bytecode|compiled|conda|conflicts|last-questions|measured|pages|refused-questions|requirements|satellites"
     r"|source-archives|system-needs|uv|uv-help|without-wheels|(profiles|project|default-index)-.*|pythons\.json"
     r"|[a-z]+(-[a-z]+)*-v\d+|CACHEDIR\.TAG|\.(git|gitignore|lock|tmp\w*|.*\.gpuenv-new)"  # uv, and drafts
@@ -448,7 +448,7 @@ def settle_cache(folder: Path, *, whole: bool = False) -> Path:
     if status.st_mode & 0o1777 == _PRIVATE:
         return folder
     trusted = _list_trusted()
-    if not whole and not all(map(_CACHE_ENTRY.fullmatch, names)):
+    if not whole and not all(re.fullmatch(_CACHE_ENTRY, name) for name in names):
         if reason := _describe_fault(str(folder), status, trusted):
             raise UntrustedError(folder, f"{reason}, and has more than a cache", _OTHER_CACHE)
         return folder

@@ -27,8 +27,8 @@ MOST = 64 << 20
 
 
 _CHUNK = 1 << 20
-_CONFLICT = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
-_HANDED_ON = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
+_CONFLICT = rb"(?m)^(?:<{7}|>{7}) "
+_HANDED_ON = r"/dev/stdin|(/dev|/proc/self)/fd/\d+"
 
 
 def read_bytes(path: Path, most: int = MOST) -> bytes:
@@ -42,7 +42,7 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
 
 def is_handed_on(path: Path) -> bool:
     """Return whether a path is a descriptor that the user opened for gpuenv."""
-    return _HANDED_ON.fullmatch(str(path)) is not None
+    return re.fullmatch(_HANDED_ON, str(path)) is not None
 
 
 def open_regular(path: Path) -> IO[bytes]:
@@ -77,7 +77,7 @@ def refuse_endless(path: Path) -> None:
 
 def find_conflict(data: bytes) -> int | None:
     """Return the line of the first merge conflict marker of git, or None."""
-    marker = _CONFLICT.search(data)
+    marker = re.search(_CONFLICT, data)
     return data.count(b"\n", 0, marker.start()) + 1 if marker else None
 
 
@@ -100,8 +100,8 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
 )
-_DECLARED = re.compile(rb"[ \t\f]*#.{0,400}?coding[:=][ \t]*([-\w.]{1,40})")  # PEP 263, and pip
-_CODECS = re.compile(
+_DECLARED = rb"[ \t\f]*#.{0,400}?coding[:=][ \t]*([-\w.]{1,40})"  # PEP 263, and pip
+_CODECS = (
     r"utf-?8(-sig)?|utf-?(16|32)(-?[lb]e)?|(us-)?ascii|latin-?\d{1,2}|iso-?8859-?\d{1,2}|(cp|windows-)125\d|"
     r"cp(437|850|852|855|858|866|874|932|936|949|950)|shift-?jis(-?(2004|x0213))?|sjis|euc-?(jp|kr|cn|jis-2004|jisx0213)|"
     r"gb2312|gbk|gb18030|big5(-?hkscs)?|koi8-?[rtu]|mac-?(cyrillic|greek|iceland|latin2|roman|turkish)|tis-?620|johab"
@@ -120,11 +120,11 @@ def decode(data: bytes, name: str) -> str:
             break
     else:
         for line in data.split(b"\n", 2)[:2]:
-            if match := _DECLARED.match(line):
+            if match := re.match(_DECLARED, line):
                 encoding = match[1].decode("ascii", "replace").lower().replace("_", "-")
                 encoding = re.sub(r"-(unix|dos|mac)$", "", encoding)  # line ends, in Emacs
                 break
-    if not _CODECS.fullmatch(encoding):
+    if not re.fullmatch(_CODECS, encoding):
         raise UsageError(
             f"{name} declares the encoding {encoding}, which is not supported", hint="save it as UTF-8"
         )
@@ -141,7 +141,7 @@ def decode(data: bytes, name: str) -> str:
 
 MOST_NAME = 240
 """The most bytes of a name. File systems allow 255, and the draft of a file needs up to 12 more."""
-_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.IGNORECASE)
+_DEVICES = r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?"
 """Device names on Windows, with any suffix."""
 _SHOWN = 80
 
@@ -179,7 +179,7 @@ def _find_plain_problem(text: str, *, hidden: bool) -> str | None:
         return "it has a separator and leads to another folder"
     if not text.isprintable():
         return "it has an unprintable character"
-    if ":" in text or text[-1] in ". " or _DEVICES.fullmatch(text):
+    if ":" in text or text[-1] in ". " or re.fullmatch(_DEVICES, text):
         return "it is a device name on Windows"
     if text[0] == "." and not hidden:
         return "it starts with a dot"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Hashable
 from concurrent.futures import ProcessPoolExecutor
@@ -170,5 +169,5 @@ def digest(known: Profiles) -> str:
     kinds = (
         known.builds, known.cudnn, known.toolkits, known.gpus, known.cuda, known.majors, known.branches, known.known_bad
     )  # fmt: skip
-    rows = [[dataclasses.astuple(row) for row in rows] for rows in kinds]
+    rows = [[tuple(row) for row in rows] for rows in kinds]
     return hashlib.sha256(repr(rows).encode()).hexdigest()[:16]

@@ -1,6 +1,7 @@
 """`${TOKEN}` in a project's addresses: expanded for a request, a reference in all that is written and shown."""
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -172,7 +173,7 @@ def test_an_address_gets_its_references_back(monkeypatch, written, text, stored)
     assert "${" not in expanded
     assert grants.restore(text) == stored
     assert grants.restore(stored) == stored
-    again = grants.REFERENCE.sub(lambda match: VALUES[match[1]], stored)
+    again = re.sub(grants.REFERENCE, lambda match: VALUES[match[1]], stored)
     assert again.replace(f"{USER}:{PASSWORD}@", "") == text.replace("****:****@", "")
 
 

@@ -69,8 +69,8 @@ def test_the_table_is_whole_and_without_mistakes():
 
 
 def test_a_wrong_row_is_named():
-    row = dataclasses.replace(
-        KNOWN.failures[0], cause="x", confidence="sure", weight="0", says=("@y", "..."), wants=("z==1",)
+    row = KNOWN.failures[0]._replace(
+        cause="x", confidence="sure", weight="0", says=("@y", "..."), wants=("z==1",)
     )
     known = dataclasses.replace(KNOWN, failures=(row,))
     with pytest.raises(DataError) as caught:

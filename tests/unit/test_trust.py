@@ -3,6 +3,7 @@
 import grp
 import os
 import pwd
+import re
 import shutil
 import stat
 import sys
@@ -208,7 +209,7 @@ def test_a_cache_of_a_stranger_is_refused(tmp_path):
 
 
 def test_every_folder_of_gpuenvs_cache_is_known():
-    assert all(map(trust._CACHE_ENTRY.fullmatch, get_args(CacheFolder)))
+    assert all(re.fullmatch(trust._CACHE_ENTRY, name) for name in get_args(CacheFolder))
 
 
 # --- programs and homes ----------------------------------------------------------------------------
