@@ -9,6 +9,7 @@ import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
@@ -26,7 +27,6 @@ from ..model import (
     CudaCompiler,
     Emit,
     Event,
-    Fleet,
     Lock,
     Plan,
     Profiles,
@@ -39,6 +39,9 @@ from ..resolve.pip import install_lines, pip_gaps
 from ..resolve.planner import plan_request
 from ..system import process, trust
 from ..system.redaction import redact
+
+if TYPE_CHECKING:
+    from ..model import Fleet
 
 _NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
 _INSTALL = "`sudo apt install g++` (Debian, Ubuntu) or `sudo dnf install gcc-c++` (Fedora, RHEL)"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..model import Driver, Finding, HostContext, Machine, Plan, Target, TargetGpu
+from ..model import Driver, Finding, HostContext, Machine, Target, TargetGpu
 from ..system import process
 from .device import judge_device
 from .driver import DriverReading, read_driver
@@ -14,6 +15,9 @@ from .files import read_environment, read_libraries, read_platform
 from .host import judge_hardware, judge_platform, read_context, read_hardware, read_wsl
 from .pythons import read_pythons
 from .query import read_holders
+
+if TYPE_CHECKING:
+    from ..model import Plan
 
 __all__ = [
     "PARTS", "WITH_CUDA", "detect", "explain_idle_gpu", "find_python", "judge_device", "machine_for_verdict",

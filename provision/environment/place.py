@@ -15,14 +15,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import BuildError, UsageError
-from ..model import Emit, Environment, Event, drop_event
+from ..model import Emit, Event, drop_event
 from ..system import untrusted
 from ..system.files import hash_readable, suggest_fix
 from . import place_lock
+
+if TYPE_CHECKING:
+    from ..model import Environment
 
 MARK = ".gpuenv"
 # Also the characters that change the direction of text: the shown path would look like another one.
@@ -331,6 +334,8 @@ def locate_environment(env: Path) -> Environment:
 
     Raise UsageError if there is no Python at the path, or a pipe in the place of its settings. Its hint names the most similar environment.
     """
+    from ..model import Environment
+
     path = Path(os.path.abspath(env.expanduser()))  # noqa: PTH100  # removes "..", and keeps links
     if path.is_dir():
         python = next((path / n for n in _NAMES if os.access(path / n, os.X_OK)), None)
@@ -418,8 +423,7 @@ def _is_environment(path: Path) -> bool:
 _RUN_AGAIN = "run the same command again"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunRemains:
+class RunRemains(NamedTuple):
     """What an interrupted run left, and the next step."""
 
     text: str
@@ -446,8 +450,7 @@ def describe_remains() -> RunRemains:
     return _LOOKS[-1]() if _LOOKS else RunRemains(text="nothing was changed")
 
 
-@dataclass(frozen=True)
-class StateBefore:
+class StateBefore(NamedTuple):
     """The state of an environment and of the project's files before the run."""
 
     env: Path

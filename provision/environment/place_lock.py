@@ -20,9 +20,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import BuildError
 
@@ -174,8 +174,7 @@ def _lock_itself(place: Path, stack: contextlib.ExitStack) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Opened:
+class _Opened(NamedTuple):
     """The lock's file: whether this process made it, and whether it may write into it."""
 
     descriptor: int
@@ -288,8 +287,7 @@ class ClaimedError(Exception):
         self.claim = claim
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(NamedTuple):
     """A process of a host. `boot` is the id of the kernel's start, which is different on every machine."""
 
     host: str
@@ -339,7 +337,7 @@ def read_claim(descriptor: int) -> Claim | None:
 
 def write_claim(descriptor: int) -> None:
     """Write this process's claim into a file. Raises OSError."""
-    data = json.dumps(asdict(make_claim())).encode()
+    data = json.dumps(make_claim()._asdict()).encode()
     os.pwrite(descriptor, data, 0)
     os.ftruncate(descriptor, len(data))
 

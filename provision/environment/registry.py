@@ -16,8 +16,8 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import BuildError
 from ..system import trust, untrusted
@@ -162,8 +162,7 @@ def _is_gone(env: Path) -> bool:
 # --- disk usage --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Size:
+class Size(NamedTuple):
     """Bytes on disk, with each file counted once.
 
     `shared` is the part in files with other names elsewhere, because uv and rattler link files of their caches.

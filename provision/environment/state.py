@@ -19,15 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, UsageError
-from ..model import (
-    VENV_LOCK,
-    InstalledPackage,
-    InstallRecord,
-    Lock,
-    as_document,
-    from_plain,
-    normalize_name,
-)
+from ..model import VENV_LOCK, as_document, from_plain, normalize_name
 from ..system import trust, untrusted
 from ..system.files import write_file
 from ..system.redaction import redact_value
@@ -89,8 +81,6 @@ def digest_record(env: Path) -> frozenset[str]:
 
 
 def _named_digest(name: str, data: bytes) -> str:
-    import hashlib
-
     return f"{name} {hashlib.sha256(data).hexdigest()}"
 
 
@@ -315,6 +305,8 @@ INSTALLED = "installed.json"
 
 def note_installed(env: Path, lock: Lock) -> None:
     """Store the installed versions of the lock's packages. Raises BuildError."""
+    from ..model import InstalledPackage, InstallRecord
+
     wanted = {normalize_name(p.name) for p in lock.packages}
     packages = [
         InstalledPackage(name=one.name, version=one.version, record=one.record_digest)

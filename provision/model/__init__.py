@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers need all names
     from .catalog import *
+    from .commands import *
     from .environment import *
     from .fleet import *
     from .machine import *
@@ -26,15 +27,16 @@ if TYPE_CHECKING:  # type checkers need all names
     from .words import *
 
 _MODULES = {
-    "words": "Device Manager Status Confidence Outcome FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event format_bytes CPU_PACKAGES is_cpu_build FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package VENV_LOCK CONDA_LOCK LOCK_NAMES VENV_LOCKS VENV_CLASS_LOCKS UV_LOCK_FORMAT make_lock_name find_lock_target find_lock_manager is_venv_lock",
+    "words": "Device Manager Status Confidence Outcome CheckKind FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event format_bytes CPU_PACKAGES is_cpu_build FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package VENV_LOCK CONDA_LOCK LOCK_NAMES VENV_LOCKS VENV_CLASS_LOCKS UV_LOCK_FORMAT make_lock_name find_lock_target find_lock_manager is_venv_lock",
     "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine GpuMemoryHolder",
-    "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress Profiles ProfileTable ProfileTables PythonRelease CatalogueMessage FailureCause FailureMessage FailureRule ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement FindingText Satellite PackageTrap WheelPage CxxAbi WheelGlibc BuiltFor PrebuiltWheel",
-    "request": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources TransitiveFrameworks RequestContext",
+    "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress Profiles PythonRelease CatalogueMessage FailureCause FailureMessage FailureRule ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement FindingText Satellite PackageTrap WheelPage CxxAbi WheelGlibc BuiltFor PrebuiltWheel",
+    "request": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework Check ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources TransitiveFrameworks RequestContext",
     "plan": "PassedOverBuild HeldBackPackage PackageSet RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock FleetHost HostClass",
     "fleet": "FleetPlan PlanDifference UnservedHosts Fleet FleetLock FleetLocks HostVerdict HostResult FleetResults BundleFile BundlePython BundlePlan Bundle",
-    "environment": "Environment InstalledPackage InstallRecord ChangeKind EnvironmentChange UnlockedPackage Drift",
-    "verdict": "Check CheckKind CheckResult StageResult ConvolutionResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict Findings is_expected",
-    "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult PackageChange Preview CacheUsage IssueReport ExportResult RunResult WrittenFile InitResult is_good",
+    "environment": "Environment InstalledPackage InstallRecord ChangeKind EnvironmentChange UnlockedPackage Drift ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult",
+    "verdict": "CheckResult StageResult ConvolutionResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict Findings is_expected",
+    "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult RunResult is_good",
+    "commands": "PackageChange Preview CacheUsage IssueReport ExportResult WrittenFile InitResult ProfileTable ProfileTables",
     "serialize": "as_plain as_document check_forms from_plain",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -3,11 +3,8 @@
 Rows are named tuples: there are thousands, of thirty kinds, and a frozen dataclass takes ten times as long to define.
 """
 
-from __future__ import annotations
-
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 
 class WheelPage(NamedTuple):
@@ -522,29 +519,3 @@ class Profiles:
     replacements: tuple[Replacement, ...] = ()
     satellites: tuple[Satellite, ...] = ()
     traps: tuple[PackageTrap, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProfileTable:
-    """A table of a profile file, unchanged. `count` is the number of its rows."""
-
-    file: str
-    table: str
-    framework: str | None
-    kept: str | None
-    source: str
-    read: str
-    rows: tuple[dict[str, Any], ...] = ()
-    count: int | None = None
-
-    def without_rows(self) -> ProfileTable:
-        return dataclasses.replace(self, rows=(), count=len(self.rows))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProfileTables:
-    """The tables that `gpuenv profiles` shows."""
-
-    SCHEMA: ClassVar[str] = "gpuenv.profiles/1"
-
-    tables: tuple[ProfileTable, ...]

@@ -1,4 +1,4 @@
-"""A built environment, the packages installed into it, and its differences from the lock."""
+"""A built environment, the packages installed into it, its differences from the lock, and lists of environments."""
 
 from __future__ import annotations
 
@@ -83,3 +83,60 @@ class InstallRecord:
     SCHEMA: ClassVar[str] = "gpuenv.installed/1"
 
     packages: tuple[InstalledPackage, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedFramework:
+    """A framework that an environment was created for."""
+
+    name: str
+    version: str
+    cuda: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedEnvironment:
+    """An environment that gpuenv made, as `list` shows it.
+
+    `verdict` is the last one, and `verified` its time (ISO 8601, UTC). `bytes` is its size on disk, or None if the
+    measurement would take too long. `shared_bytes` is the part in files that have other names elsewhere.
+    """
+
+    path: str
+    manager: str | None = None
+    frameworks: tuple[ListedFramework, ...] = ()
+    cuda: str | None = None
+    cudnn: str | None = None
+    python: str | None = None
+    verdict: str | None = None
+    verified: str | None = None
+    bytes: int | None = None
+    shared_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvironmentList:
+    """The environments that gpuenv made on this machine."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.list/1"
+
+    environments: tuple[ListedEnvironment, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovedEnvironment:
+    """A removed environment: its size, the space that was freed, and its removed Jupyter kernels."""
+
+    path: str
+    bytes: int
+    freed_bytes: int
+    kernels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoveResult:
+    """The result of `remove`."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.remove/1"
+
+    removed: tuple[RemovedEnvironment, ...] = ()

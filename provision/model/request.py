@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass, field
 
 from .catalog import Profiles
 from .machine import Machine, Target
 from .plan import PassedOverBuild
-from .verdict import Check
-from .words import Device, Manager
+from .words import CheckKind, Device, Manager
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +106,30 @@ class ProjectRequirements:
     missing: tuple[str, ...] = ()
     cpu: tuple[CpuOnlyFramework, ...] = ()
     stack: tuple[RequirementLine, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """A module to import, a command to run, or a built-in check.
+
+    `subject` is the module, the command line (run without a shell), or the framework of `compile`. `timeout` is in
+    seconds.
+    """
+
+    kind: CheckKind
+    subject: str
+    name: str | None = None
+    timeout: float | None = None
+
+    @property
+    def label(self) -> str:
+        """Return the name of the check, or a description of it."""
+        return self.name or (self.subject if self.kind == "run" else f"{self.kind} {self.subject}")
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Return the words of the command line."""
+        return tuple(shlex.split(self.subject))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

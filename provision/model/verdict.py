@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from .environment import EnvironmentChange
 from .machine import Evidence, Finding, LibraryFile
-from .words import Device, Outcome, Status
-
-CheckKind = Literal["import", "run", "compile"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
-    """A module to import, a command to run, or a built-in check.
-
-    `subject` is the module, the command line (run without a shell), or the framework of `compile`. `timeout` is in
-    seconds.
-    """
-
-    kind: CheckKind
-    subject: str
-    name: str | None = None
-    timeout: float | None = None
-
-    @property
-    def label(self) -> str:
-        """Return the name of the check, or a description of it."""
-        return self.name or (self.subject if self.kind == "run" else f"{self.kind} {self.subject}")
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """Return the words of the command line."""
-        return tuple(shlex.split(self.subject))
+from .words import CheckKind, Device, Outcome, Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,6 +20,8 @@ Confidence = Literal["certain", "likely", "possible"]
 
 Outcome = Literal["works", "cpu", "unproven", "wrong", "fails"]
 
+CheckKind = Literal["import", "run", "compile"]
+
 PROJECT_FRAMEWORKS = ("torch", "tensorflow", "jax")
 """The frameworks that a requirement of this name requests.
 

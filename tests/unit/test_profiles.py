@@ -226,17 +226,22 @@ def test_the_cache_gives_the_same_and_is_one_file(tmp_path, mine):
     assert [p.name for p in cache.iterdir()] == [kept.name]
 
 
+def _cut(cache, **counts):
+    """Leave only the first rows of some tables in a file of parsed profiles."""
+    kept = dict(line.split(" ", 1) for line in cache.read_text().splitlines())
+    kept |= {name: json.dumps(json.loads(kept[name])[:count]) for name, count in counts.items()}
+    cache.write_text("".join(f"{name} {rows}\n" for name, rows in kept.items()))
+
+
 def test_the_cache_is_what_is_read(tmp_path, mine):
     cache = tmp_path / "cache"
     profiles.load(mine, cache_dir=cache)
     (kept,) = cache.iterdir()
-    plain = json.loads(kept.read_text())
-    plain["builds"] = plain["builds"][:1]
-    kept.write_text(json.dumps(plain))
+    _cut(kept, builds=1)
     assert len(profiles.load(mine, cache_dir=cache).builds) == 1
 
 
-@pytest.mark.parametrize("spoiled", ["", "{", "[]", '{"builds": []}', '{"builds": [[1]]}', "null"])
+@pytest.mark.parametrize("spoiled", ["", "{", "[]", "builds []", "builds [[1]]", "builds", "builds null"])
 def test_a_broken_cache_is_written_anew(tmp_path, mine, spoiled):
     cache = tmp_path / "cache"
     known = profiles.load(mine, cache_dir=cache)
@@ -262,15 +267,14 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, mine):
 
 
 def test_tables_parsed_at_build_time_are_read_and_no_cache_is_written(tmp_path, package, known):
-    stale = package / "profiles-0.json"
+    stale = package / "profiles-0.rows"
     stale.write_text("{}")
     profiles.prepare()
-    (made,) = package.glob("profiles-*.json")
+    (made,) = package.glob("profiles-*.rows")
     assert not stale.exists() and made.stat().st_mode & 0o777 == 0o644
     assert profiles.load(cache_dir=tmp_path / "cache") == known
     assert not (tmp_path / "cache").exists()
-    plain = json.loads(made.read_text())
-    made.write_text(json.dumps(plain | {"builds": plain["builds"][:1], "cudnn": plain["cudnn"][:2]}))
+    _cut(made, builds=1, cudnn=2)
     assert len(profiles.load().builds) == 1 and len(profiles.load_parts(["cudnn"]).cudnn) == 2
     made.write_text("{")
     assert profiles.load() == known
@@ -278,8 +282,8 @@ def test_tables_parsed_at_build_time_are_read_and_no_cache_is_written(tmp_path, 
 
 def test_other_code_parses_again(package, known):
     profiles.prepare()
-    (made,) = package.glob("profiles-*.json")
-    made.write_text(json.dumps(json.loads(made.read_text()) | {"builds": []}))
+    (made,) = package.glob("profiles-*.rows")
+    _cut(made, builds=0)
     assert profiles.load().builds == ()
     code = [*(package / "profiles").glob("*.py")]
     code += [package / "model" / "catalog.py"]

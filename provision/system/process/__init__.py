@@ -15,8 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from .children import (
     ENDING,
@@ -55,8 +54,7 @@ _GRACE = 5.0  # seconds to read the pipes of a child that has ended
 _ALIVE: set[subprocess.Popen[bytes]] = set()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """The result of a program.
 
     `signal` is the name of the signal that ended it ("SIGSEGV"). `report` is its output on the report descriptor.
@@ -161,8 +159,7 @@ def run(
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Channels:
+class _Channels(NamedTuple):
     """The channels of a child: whether it has `stdin`, the variable of its `report`, whether stderr is a terminal."""
 
     stdin: bool
@@ -170,8 +167,7 @@ class _Channels:
     terminal: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Started:
+class _Started(NamedTuple):
     """A child that was started, with the streams to read."""
 
     process: subprocess.Popen[bytes]

@@ -11,9 +11,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .children import die_with_parent, signal_name
 
@@ -22,8 +21,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _NO_LIMIT = 1 << 60  # without a limit cgroup v1 writes the largest multiple of a page
 
 
-@dataclass(frozen=True, slots=True)
-class OomKills:
+class OomKills(NamedTuple):
     """The number of out-of-memory kills by file. The machine's count includes other containers, the cgroup's does not."""
 
     machine: int | None
@@ -98,8 +96,7 @@ def _read_text(path: Path) -> str:
     return ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ForegroundResult:
+class ForegroundResult(NamedTuple):
     """The result of a foreground program, with the start and end of its stderr."""
 
     returncode: int
