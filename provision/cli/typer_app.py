@@ -142,7 +142,10 @@ def _run_command(function: Any, options: Any, output: Any) -> int:
         screen.out = screen.err
     emit = show.make_emitter(screen)
     trust.listen(lambda text: emit(Event(kind="note", stage="trust", text=text)))
-    value = function(options, emit)
+    try:
+        value = function(options, emit)
+    finally:
+        screen.rest()  # before an error is shown, on a screen of its own
     code = exit_codes.get_exit_code(value, options)
     show.show_result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
     if signal_name := exit_codes.get_signal(value):

@@ -111,9 +111,10 @@ class Progress:
                 self._thread.start()
 
     def stop(self) -> None:
-        """End the activity: nothing is drawn any more."""
+        """End the activity: nothing is drawn any more, until the next one starts."""
         with self._changed:
-            self._activity = None
+            self._activity = self._thread = None
+            self._changed.notify_all()
 
     def _move(self, event: Event, now: float) -> None:
         activity = self._activity
@@ -126,13 +127,12 @@ class Progress:
             download.reach(event.done, now)
 
     def _run(self) -> None:
-        """Draw until the program ends. The lock is locked while a line is written, so none follows `stop`."""
+        """Draw until `stop`. The lock is locked while a line is written, so none follows it."""
         pause = _DRAWN_EVERY if self._draw else min(self._every / 4, 1.0)
-        with contextlib.suppress(OSError, ValueError):  # standard error is closed
-            while True:
-                time.sleep(pause)
-                with self._changed:
-                    self._show(time.monotonic())
+        with contextlib.suppress(OSError, ValueError), self._changed:  # standard error is closed
+            while self._thread is threading.current_thread():
+                self._changed.wait(pause)
+                self._show(time.monotonic())
 
     def _show(self, now: float) -> None:
         activity = self._activity

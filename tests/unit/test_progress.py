@@ -99,6 +99,17 @@ def test_a_pipe_gets_a_line_at_each_interval():
     assert len(said) == count, "nothing comes after stop"
 
 
+def test_each_stop_ends_a_thread():
+    """The tests of commands are runs in one process: threads that stay would slow all that follow."""
+    before = threading.active_count()
+    shown = Progress([].append, None, every=0.05)
+    for _ in range(3):
+        shown.take(start())
+        shown.stop()
+    until(None, lambda _: threading.active_count() <= before)
+    assert threading.active_count() <= before
+
+
 def test_a_stage_that_ends_soon_prints_nothing():
     said = []
     shown = Progress(said.append, None, every=0.3)
