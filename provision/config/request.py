@@ -35,7 +35,7 @@ from ..model import (
     is_cpu_build,
     normalize_name,
 )
-from ..requirements.quote import suggest_version
+from ..requirements.quote import parse_requirement, suggest_version
 from .file import CONFIG_NAME
 from .options import Choices, check_values, suggest_value
 from .project import add_python_bounds, merge_sources, read_requirements
@@ -407,6 +407,6 @@ def _requirement(option: str, text: str) -> Requirement:
             f"{option} {text!r}: expected == before a version, not @ or =", hint=f"{option} '{meant}'"
         )
     try:
-        return Requirement(text)
-    except InvalidRequirement as error:
+        return parse_requirement(text)
+    except ValueError as error:
         raise UsageError(f"{option} {text!r} is not a requirement such as 'torch>=2.6': {error}") from error

@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import CPYTHON, markers_of
-from ..model import FRAMEWORKS, RequestContext
+from ..model import FRAMEWORKS, RequestContext, RequirementLine
 
 
 def requirement(text: str) -> Requirement | None:
@@ -29,12 +29,16 @@ def name_of(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedPackage:
-    """A named package with its bounds. `index` is the only index that has it, or None for the configured ones."""
+    """A named package with its bounds, and the lines that state them.
+
+    `index` is the only index that has it, or None for the configured ones.
+    """
 
     name: str
     specifier: str = ""
     extras: tuple[str, ...] = ()
     named_by: str = ""
+    bounded_by: tuple[str, ...] = ()
     index: str | None = None
 
     @property
@@ -54,6 +58,7 @@ class _Collected:
     specifier: SpecifierSet = field(default_factory=SpecifierSet)
     extras: set[str] = field(default_factory=set)
     named_by: str = ""
+    bounded_by: list[str] = field(default_factory=list)
     index: str | None = None
 
 
@@ -64,37 +69,34 @@ def read_named_packages(context: RequestContext) -> tuple[NamedPackage, ...]:
     """
     frameworks = {*FRAMEWORKS, *(b.package for b in context.profiles.builds if b.package)}
     collected: dict[str, _Collected] = {}
-    bounds: dict[str, SpecifierSet] = {}
-    for need, origin, index in _lines(context):
-        name = str(canonicalize_name(need.name))
-        if origin is None:
-            bounds[name] = bounds.get(name, SpecifierSet()) & need.specifier
-            continue
-        package = collected.setdefault(name, _Collected(named_by=origin))
+    for need, origin, line in _lines(context):
+        package = collected.setdefault(str(canonicalize_name(need.name)), _Collected())
         package.specifier &= need.specifier
-        package.extras |= need.extras
-        package.index = package.index or index
+        package.bounded_by += [origin] * bool(need.specifier)
+        if line is None or not line.constraint:
+            package.named_by = package.named_by or origin
+            package.extras |= need.extras
+            package.index = package.index or (line.index if line else None)
     return tuple(
-        NamedPackage(name=name, specifier=str(c.specifier & bounds.get(name, SpecifierSet())),
-              extras=tuple(sorted(c.extras)), named_by=c.named_by, index=c.index)
-        for name, c in collected.items() if name not in frameworks
+        NamedPackage(
+            name=name, specifier=str(c.specifier), extras=tuple(sorted(c.extras)), named_by=c.named_by,
+            bounded_by=tuple(dict.fromkeys(c.bounded_by)), index=c.index,
+        )
+        for name, c in collected.items() if c.named_by and name not in frameworks
     )  # fmt: skip
 
 
-def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str | None, str | None]]:
-    """Yield the requirements that apply on the target, each with its origin and its own index.
-
-    The origin is None for a constraint.
-    """
+def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str, RequirementLine | None]]:
+    """Yield the requirements that apply on the target, each with its origin and its line of a file."""
     environment = markers_of(context.target.platform) | CPYTHON
     if python := context.request.python:
         environment |= {"python_version": python, "python_full_version": f"{python}.0"}
-    texts: list[tuple[str, str | None, str | None]] = [(p, p, None) for p in context.request.packages]
+    texts: list[tuple[str, str, RequirementLine | None]] = [(p, p, None) for p in context.request.packages]
     texts += [
-        (n.text, None if n.constraint else n.origin, n.index)
+        (n.text, n.origin, n)
         for n in context.demands.needs if n.name and not (n.local or n.vcs or n.override)
     ]  # fmt: skip
-    for text, origin, index in texts:
+    for text, origin, line in texts:
         need = requirement(text)
         if need and need.url is None and (need.marker is None or need.marker.evaluate(environment)):
-            yield need, origin, index
+            yield need, origin, line

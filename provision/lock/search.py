@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -42,9 +42,6 @@ from .known import Known, Refusal, Solution, Try
 from .named import NamedPackage, name_of, requirement
 from .pages import unruled_pages
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError, differs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOST_MORE = 3
 """The most solves after the first one."""
@@ -551,21 +548,30 @@ class _Search(Known):
         return None
 
     def _offer_without(self, error: LockError, address: str) -> None:
-        """Say in the hint of an error whether the other requirements have a solution without a closed address."""
-        demands = self.context.demands
-        left = tuple(n for n in demands.needs if address not in n.text)
-        if len(left) == len(demands.needs):
+        """Name the line of a closed address, and say in the hint whether there is a solution without it."""
+        demands, sources = self.context.demands, self.context.sources
+        closed = [n for n in demands.needs if address in n.text or redact(n.index or "") == address]
+        extra = tuple(url for url in sources.extra if redact(url) != address)
+        if not closed and extra == sources.extra:
             return
-        context = dataclasses.replace(self.context, demands=dataclasses.replace(demands, needs=left))
-        quiet = source_rules(self.context.sources, drop_event, reading=self.context.reading)
+        where = ", ".join(n.origin for n in closed) or _line_with(address, demands.files)
+        if where not in error.message:
+            error.message = f"{error.message} ({where})"
+        left = tuple(n for n in demands.needs if n not in closed)
+        context = dataclasses.replace(
+            self.context, demands=dataclasses.replace(demands, needs=left), sources=dataclasses.replace(sources, extra=extra)
+        )  # fmt: skip
+        quiet = source_rules(context.sources, drop_event, reading=context.reading)
         one = _Search(context, drop_event, quiet, self.cache)
         outcome = one._compared(one.first_try())
         if isinstance(outcome, Solution):
             builds = " and ".join(f"{b.framework} {b.version}" for b in outcome.builds)
-            lines = ", ".join(n.origin for n in demands.needs if address in n.text)
-            error.hint = (
-                f"{error.hint}. Without {lines} the other requirements have a solution with {builds}, which lacks "
-                "what it brings"
+            lines = ", ".join(n.origin for n in closed)
+            lacks = f"the other requirements have a solution with {builds}, which lacks what it brings"
+            error.hint = f"{error.hint}. " + (
+                f"Without {lines} {lacks}"
+                if closed
+                else f"Without this index there is a solution with {builds}"
             )
 
     # --- refusals ------------------------------------------------------------------------------------
@@ -602,7 +608,8 @@ class _Search(Known):
             outcome = one._compared(dataclasses.replace(one.first_try(), only_binary=frozenset({":all:"})))
             if isinstance(outcome, Solution):
                 locked = outcome.answer.versions.get(named.name)
-                return f"remove the bound of {named.name} ({named.named_by}): with {named.name} {locked} a solution exists"
+                bound = f"the bound{'s' * (len(named.bounded_by) > 1)} of {named.name}"
+                return f"remove {bound} ({', '.join(named.bounded_by)}): with {named.name} {locked} a solution exists"
         return None
 
     def _all_left_out(self, named: NamedPackage, group: Sequence[Build]) -> bool:
@@ -643,6 +650,16 @@ def _without_bounds(context: RequestContext, name: str) -> RequestContext:
     return dataclasses.replace(
         context, request=request, demands=dataclasses.replace(context.demands, needs=needs)
     )
+
+
+def _line_with(address: str, files: Sequence[str]) -> str:
+    """Return the line of a project's file that has an address, or "" if none has it."""
+    bare = address.partition("://")[2]
+    for path in filter(Path.is_file, map(Path, files)):
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if bare in line:
+                return f"{path.name} line {number}"
+    return ""
 
 
 def _is_plain(need: RequirementLine) -> bool:

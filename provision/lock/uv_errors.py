@@ -14,8 +14,9 @@ from packaging.version import Version
 
 from ..errors import LockError
 from ..index import refusals, uv
-from ..index.config import pip_settings, uv_default, uv_variables
+from ..index.config import pip_settings
 from ..index.http import Http
+from ..index.places import list_indexes
 from ..index.simple_api import project_files, version_of
 from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine
 from ..system import process
@@ -77,9 +78,7 @@ def explain(
         )  # fmt: skip
     configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
     if refused := refusals.find_failure(log, configured=configured or None):
-        of_torch = (refused.address or "").startswith(redact(sources.pytorch or "-").rstrip("/"))
-        kind = ("pytorch" if of_torch else "pypi") if refused.index_unavailable else None
-        return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
+        return _explain_index(refused, sources, needs, log)
     if unbuilt := explain_unbuilt_need(log, needs):
         failure = read_failure(log)
         unbuilt.failed = failure.name if failure else None
@@ -92,6 +91,19 @@ def explain(
     return LockError(
         f"the packages could not be solved: {first}", log=log, hint="correct the problem in the log above"
     )
+
+
+def _explain_index(
+    refused: refusals.UvFailure, sources: PackageSources, needs: Sequence[RequirementLine], log: str
+) -> LockError:
+    """Return the error for a request that failed, with the address of the project's index that it was sent to."""
+    of_project = map(redact, (*sources.extra, *(n.index for n in needs if n.index)))
+    named = {redact(sources.pytorch): "pytorch"} | {index: index for index in of_project}
+    kinds = (k for i, k in named.items() if i and (refused.address or "").startswith(i.rstrip("/")))
+    return LockError(
+        refused.message.removesuffix(" (pip)"),  # gpuenv itself asks for pip
+        hint=refused.hint, log=log, unreachable=next(kinds, "pypi") if refused.index_unavailable else None,
+    )  # fmt: skip
 
 
 def _explain_repository(address: str, bare: str, needs: Sequence[RequirementLine], log: str) -> LockError:
@@ -157,11 +169,9 @@ def _read_holdings(
     indexes (without prereleases if there are others), and the last error."""
     if name is None or sources.offline or sources.no_index:
         return [], None, None
-    environ = process.environ()
-    default = sources.default or uv_default(uv_variables(environ))
-    http = Http(pip_settings(environ), tries=1, timeout=10.0)
+    http = Http(pip_settings(process.environ()), tries=1, timeout=10.0)
     sentences, every, unread = [], set[Version](), None
-    for index in dict.fromkeys([*([default] if default else []), *sources.extra]):
+    for index in list_indexes(sources):
         try:
             files = project_files(http, index, name)
         except LockError as error:

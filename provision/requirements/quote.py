@@ -41,14 +41,19 @@ def take_first_line(error: Exception) -> str:
 def parse_requirement(text: str) -> Requirement:
     """Parse a PEP 508 requirement. Raises ValueError for any text that is not one."""
     from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.version import Version
 
     if len(text) > LONGEST:
         raise ValueError(f"it is too long ({len(text)} characters)")
     if re.search(r"[0-9]{200}", text):
         raise ValueError("it contains a number with hundreds of digits")
     try:
-        return Requirement(text)
+        need = Requirement(text)
     except InvalidRequirement:
         raise
     except (ValueError, RecursionError) as error:
         raise ValueError(type(error).__name__) from error
+    for exact in need.specifier:  # packaging allows any text here, and no release can have it
+        if exact.operator == "===":
+            Version(exact.version)
+    return need

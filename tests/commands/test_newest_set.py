@@ -288,6 +288,34 @@ def test_the_smallest_change_is_tried_before_it_is_printed(torches, index):
     assert "models>=5 (asked.txt line 3)" in error["message"]
     assert "asked.txt line 3" in error["hint"] and "models 4.9" in error["hint"]
     assert "--with" not in error["hint"], "nobody typed it"
+    (torches.work / "asked.txt").write_text("torch\ntrainer\nmodels\n-c bounds.txt\n")
+    (torches.work / "bounds.txt").write_text("models>=5\n")
+    error = refused(torches("lock", "--json", "-r", "asked.txt", *ASK[2:]))
+    assert error["hint"].startswith("remove the bound of models (bounds.txt line 1): with models 4.9")
+
+
+def test_an_index_of_the_project_that_is_closed_is_named_with_its_line(torches, index):
+    index.add("plain", "1.0")
+    stated = '[project]\nname = "own"\nversion = "1"\ndependencies = ["torch", "plain"]\n'
+    closed = '[[tool.uv.index]]\nname = "corp"\nurl = "http://127.0.0.1:9/simple"\n'
+    for more, where, without in (
+        ("", "line 7", "Without this index there is a solution with torch 2.15.0"),
+        ('explicit = true\n[tool.uv.sources]\nplain = { index = "corp" }\n', "line 4",
+         "the other requirements have a solution with torch 2.15.0, which lacks what it brings"),
+    ):  # fmt: skip
+        (torches.work / "pyproject.toml").write_text(stated + closed + more)
+        ran = torches("lock", "--json", "--project", ".", *ASK[2:])
+        assert ran.code == 9, ran.out
+        error = ran.json["error"]
+        assert "127.0.0.1:9/simple refuses the connection" in error["message"]
+        assert error["message"].endswith(f"(pyproject.toml {where})") and "(pip)" not in error["message"]
+        assert error["hint"].endswith(without)
+
+
+@pytest.mark.parametrize("text", ["plain===1.foo", "plain>=one"])
+def test_a_version_that_is_none_is_refused_before_anything_runs(torches, text):
+    ran = torches("lock", "--json", "--with", text, *ASK)
+    assert ran.code == 2 and f"--with '{text}' is not a requirement" in ran.json["error"]["message"]
 
 
 def test_an_index_that_does_not_respond_is_no_reason_where_another_has_the_same_release(torches, index):
