@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DataError, UsageError
-from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, InitResult, ProjectConfig, WrittenFile
+from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, InitDecision, InitResult, ProjectConfig, WrittenFile
 from ..requirements.folder import FolderFindings, PackageFacts
 from ..requirements.quote import parse_requirement, quote_text, suggest_version, take_first_line
 from ..requirements.scan import scan_folder
@@ -168,7 +168,6 @@ def _read_includes(folder: Path, text: str) -> list[str]:
     return texts
 
 
-_MOST_CHECKS = 20
 _HEAD = """\
 # The GPU environment of this project. `gpuenv create` builds and verifies it.
 # For all keys, see docs/reference/gpuenv-yaml.md of gpuenv. Quote versions: YAML reads 3.10 as 3.1.
@@ -183,34 +182,36 @@ def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) 
     """
     parts = [_HEAD, "\nframeworks:\n", *(_render_row(text, origin) for text, origin in frameworks)]
     if signs.requirements:
-        parts += [
-            "\n# Requirements files in pip's format\nrequirements:\n",
-            *(_render_row(f, "") for f in signs.requirements),
-        ]
+        head = "\n# Requirements files in pip's format\nrequirements:\n"
+        parts += [head, *(_render_row(name, why) for name, why in signs.requirements.items())]
     else:
         parts.append('\n# requirements: ["requirements.txt"]\n')
     parts += _render_project(signs)
     parts += _render_packages(signs)
-    parts.append(f"\n{'' if signs.python else '# '}python: {json.dumps(signs.python or '3.12')}\n")
-    parts.append(
-        f"{'' if signs.cuda else '# '}cuda: {json.dumps(signs.cuda or '12.6'):16}# only builds for this CUDA"
-        f"{f': {quote_text(signs.cuda_origin)}' if signs.cuda_origin else ''}\n"
-    )
-    if signs.device:
-        parts.append(f"device: {json.dumps(signs.device)}\n")
+    parts.append("\n")
+    for key, value, example in (
+        ("python", signs.python, '"3.12"'),
+        ("cuda", signs.cuda, '"12.6"          # only builds for this CUDA'),
+        ("device", signs.device, '"cpu"'),
+    ):
+        origin = f"  # {quote_text(signs.origins[key])}" if value and signs.origins.get(key) else ""
+        parts.append(f"{key}: {json.dumps(value)}{origin}\n" if value else f"# {key}: {example}\n")
     if signs.find_links:
         parts.append(f"find_links: {json.dumps(signs.find_links)}\n")
     parts.append("# manager: conda        # the default is venv\n")
     parts.append('# targets: {node: {driver: "550.54.15", gpus: ["A100"]}}   # gpuenv lock --target node\n')
-    parts += _render_checks(signs)
-    if signs.remarks:
-        parts += [
-            "\n# Not included, please check:\n",
-            *(f"#   {quote_text(remark)}\n" for remark in signs.remarks),
-        ]
+    parts.append(
+        "\n# Checks that `gpuenv verify` runs after its own stages:\n# checks:\n#   - run: python train.py --help\n"
+    )
+    open_points = [
+        *signs.remarks,
+        *(f"{name} is not listed{_in_brackets(by)}" for name, by in signs.left.items()),
+    ]
+    if open_points:
+        parts += ["\n# Not included, please check:\n", *(f"#   {quote_text(text)}\n" for text in open_points)]
     text = "".join(parts)
     meant = ProjectConfig(
-        frameworks=tuple(t for t, _ in frameworks), requirements=tuple(signs.requirements),
+        frameworks=tuple(t for t, _ in frameworks), requirements=tuple(signs.requirements), extras=tuple(signs.extras),
         project=signs.project, install=not (signs.project and signs.not_installed), python=signs.python, packages=tuple(signs.packages), cuda=signs.cuda,
         device=signs.device, find_links=tuple(signs.find_links),
     )  # fmt: skip
@@ -231,9 +232,11 @@ def _render_project(signs: FolderFindings) -> list[str]:
             f"\n# Only the dependencies, the project is not installed: {quote_text(signs.not_installed)}\n",
             f"project: {{path: {place}, install: false}}\n",
         ]
+    extras = [f"extras: {json.dumps(signs.extras)}\n"] if signs.extras else []
     return [
         "\n# The folder of pyproject.toml or setup.py. You can add extras: and groups:\n",
         f"project: {place}\n",
+        *extras,
     ]
 
 
@@ -242,26 +245,13 @@ def _render_packages(signs: FolderFindings) -> list[str]:
     head = "\n# Other packages of this environment. `gpuenv add` edits this list.\n"
     parts = [head, "packages:\n" if signs.packages else "packages: []\n"]
     parts += [_render_row(text, origin) for text, origin in signs.packages.items()]
-    if signs.suggested:
-        parts.append("# Also imported, perhaps optional. Add one with: gpuenv add NAME\n")
-        parts += [f"#   {quote_text(text)}  # {quote_text(why)}\n" for text, why in signs.suggested.items()]
+    if signs.undeclared:
+        parts.append("# Imported, but not declared. `gpuenv verify` says which of them are missing:\n")
+        parts += [
+            f"#   {quote_text(package or f'{module} (its package is unknown)')}  # {quote_text(where)}\n"
+            for module, (package, where) in signs.undeclared.items()
+        ]
     return parts
-
-
-def _render_checks(signs: FolderFindings) -> list[str]:
-    """Return the imports as commented checks."""
-    head = "\n# Checks that `gpuenv verify` runs after its own stages. Uncomment to use them:\n"
-    rows = [
-        f"#   - import: {_quote_module(module)}  # {quote_text(where)}\n"
-        for module, where in list(signs.imported.items())[:_MOST_CHECKS]
-    ]
-    return [head, "# checks:\n", *(rows or ["#   - run: python train.py --help\n"])]
-
-
-def _quote_module(module: str) -> str:
-    """Return a module's name as YAML text. Words such as `yes` and `null` need quotes."""
-    taken = module.lower() in ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
-    return f'"{module}"' if taken else module
 
 
 def _render_row(text: str, origin: str) -> str:
@@ -275,6 +265,7 @@ class _ProjectWrite:
     contents: dict[Path, bytes] = field(default_factory=dict)
     files: list[WrittenFile] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    decisions: list[InitDecision] = field(default_factory=list)
 
 
 _IGNORED = ".venv/"
@@ -317,7 +308,13 @@ def write_project_files(
             f"{folder}: nothing was written: {error.strerror}",
             hint=suggest_fix(error, "check the folder's permissions"),
         ) from error
-    return InitResult(folder=str(folder), frameworks=named, files=tuple(files), notes=tuple(remarks))
+    return InitResult(
+        folder=str(folder),
+        frameworks=named,
+        files=tuple(files),
+        decisions=tuple(output.decisions),
+        notes=tuple(remarks),
+    )
 
 
 def _write_config(
@@ -345,22 +342,41 @@ def _write_config(
         raise UsageError(
             f"--framework: {mistakes}", hint="name each framework once, such as torch>=2.6"
         ) from error
-    listed = [*findings.requirements, *(_describe_project(findings))]
-    detail = f"lists {', '.join([*(text for text, _ in chosen), *findings.packages])}" + (
-        f"; reads {', '.join(listed)}" if listed else ""
-    )
-    files.append(WrittenFile(path=CONFIG_NAME, done="written", detail=detail))
-    remarks += [f"{text}: {origin}" for text, origin in chosen if origin]
-    if findings.project and findings.not_installed:
-        remarks.append(f"the project is not installed: {findings.not_installed}")
+    files.append(WrittenFile(path=CONFIG_NAME, done="written", detail=""))
+    output.decisions += list_decisions(findings, chosen)
     remarks += findings.remarks
     return tuple(text for text, _ in chosen)
 
 
-def _describe_project(findings: FolderFindings) -> list[str]:
-    if not findings.project:
-        return []
-    return ["dependencies of the project" if findings.not_installed else "the project"]
+def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) -> list[InitDecision]:
+    """Return what was decided, each with the file and line that decided it."""
+    open_keys = [key for key in ("python", "cuda", "device") if not getattr(findings, key)]
+    project = f"only its dependencies: {findings.not_installed}" if findings.not_installed else ""
+    unknown = [package or module for module, (package, _) in findings.undeclared.items()]
+    rows = [
+        ("frameworks", chosen),
+        ("requirements", findings.requirements.items()),
+        ("project", [(findings.project, project)] if findings.project else []),
+        ("extras", [(extra, "") for extra in findings.extras]),
+        ("packages", findings.packages.items()),
+        *(
+            (key, [(getattr(findings, key), findings.origins.get(key, ""))])
+            for key in ("python", "cuda", "device")
+        ),
+        ("left open", [(key, "") for key in open_keys]),
+        ("not read", findings.left.items()),
+        ("undeclared", [(name, "") for name in unknown]),
+    ]
+    return [
+        InitDecision(key=key, value=value, origin=quote_text(origin))
+        for key, pairs in rows
+        for value, origin in pairs
+        if value
+    ]
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
 
 
 def _choose_frameworks(

@@ -36,7 +36,7 @@ _MODULES = {
     "environment": "Environment InstalledPackage InstallRecord ChangeKind EnvironmentChange UnlockedPackage Drift ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult",
     "verdict": "CheckResult StageResult ConvolutionResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict Findings is_expected",
     "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult RunResult is_good",
-    "commands": "PackageChange Preview CacheUsage IssueReport ExportResult WrittenFile InitResult ProfileTable ProfileTables",
+    "commands": "PackageChange Preview CacheUsage IssueReport ExportResult WrittenFile InitDecision InitResult ProfileTable ProfileTables",
     "serialize": "as_plain as_document check_forms from_plain",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -81,14 +81,28 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class InitDecision:
+    """A value of gpuenv.yaml, with the file and line that decided it.
+
+    `key` is its key there, or "left open" for keys without a value, "not read" for files that state requirements and are
+    not listed, and "undeclared" for packages that programs import and no file declares.
+    """
+
+    key: str
+    value: str
+    origin: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InitResult:
-    """The result of `gpuenv init` in a folder: the frameworks of its gpuenv.yaml, and each file."""
+    """The result of `gpuenv init` in a folder: the frameworks of its gpuenv.yaml, each file, and what was decided."""
 
     SCHEMA: ClassVar[str] = "gpuenv.init/1"
 
     folder: str
     frameworks: tuple[str, ...]
     files: tuple[WrittenFile, ...]
+    decisions: tuple[InitDecision, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -83,7 +83,7 @@ class CpuOnlyFramework:
 class ProjectRequirements:
     """The requirements of a project's files.
 
-    These are the named frameworks, their bounds, the requirements for the solver, and the addresses of sources as
+    These are the named frameworks, the place that names each first, their bounds, the requirements for the solver, and the addresses of sources as
     written, possibly with credentials. `left_out` are lines that the plan decides (nvidia-*, triton, plugins), each
     with its origin. `stack` are the lines of `left_out` that name a package. `files` are the absolute paths of every
     file read. `missing` are sentences on included files that do not exist. `cpu` are the `frameworks` of which only
@@ -91,6 +91,7 @@ class ProjectRequirements:
     """
 
     frameworks: tuple[str, ...] = ()
+    origins: tuple[tuple[str, str], ...] = ()
     bounds: tuple[VersionBound, ...] = ()
     needs: tuple[RequirementLine, ...] = ()
     requires_python: str = ""

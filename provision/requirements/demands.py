@@ -71,9 +71,12 @@ _BUILD_EXTRA = re.compile(r"(and-)?cuda.*|cudnn.*|cpu|gpu|tpu|rocm.*|minimum-jax
 
 @dataclass(kw_only=True, slots=True)
 class SortedRequirements:
-    """Requirements by who decides them. `left_out` are sentences, `stack` the lines for packages of the plan."""
+    """Requirements by who decides them. `frameworks` maps a framework to its first origin.
 
-    frameworks: dict[str, None] = field(default_factory=dict)
+    `left_out` are sentences, `stack` the lines for packages of the plan.
+    """
+
+    frameworks: dict[str, str] = field(default_factory=dict)
     bounds: list[VersionBound] = field(default_factory=list)
     needs: dict[RequirementLine, None] = field(default_factory=dict)
     left_out: dict[str, None] = field(default_factory=dict)
@@ -135,7 +138,7 @@ def _add_framework(
     """Record a framework with its bounds. A constraint bounds it without asking for it."""
     origin = one.line.origin
     if not one.line.constraint:
-        result.frameworks[framework] = None
+        result.frameworks.setdefault(framework, origin)
     if one.line.override and not one.url:
         result.needs[one.as_line()] = None
     specifier = _bound_by_address(result, one, framework) if one.url else _remove_labels(result, one)
@@ -234,7 +237,7 @@ class ProjectFiles:
 
     `folder` is read with its `extras` and dependency `groups`, and only for its dependencies without `install`.
     `packages` are single requirements, each with its origin. With `skip_missing`, included files that do not exist are
-    listed in `missing` of the result.
+    listed in `missing` of the result. Origins are relative to `base`, by default the common folder of the files.
     """
 
     requirements: Sequence[Path] = ()
@@ -244,6 +247,7 @@ class ProjectFiles:
     packages: Sequence[tuple[str, str]] = ()
     skip_missing: bool = False
     install: bool = True
+    base: Path | None = None
 
 
 # Longer than most functions: half of it copies fields into the result.
@@ -277,6 +281,7 @@ def read_project_requirements(
     frameworks = result.frameworks or _find_implied(result.needs, companions or {})
     return ProjectRequirements(
         frameworks=tuple(frameworks),
+        origins=tuple(frameworks.items()),
         bounds=tuple(dict.fromkeys(result.bounds)),
         needs=tuple(result.needs),
         requires_python=_specifier(stated),
@@ -296,7 +301,7 @@ def read_project_requirements(
 
 
 def _read_files(files: ProjectFiles, environ: Mapping[str, str]) -> ReadingState:
-    base = find_common_folder(files.requirements, files.folder)
+    base = files.base or find_common_folder(files.requirements, files.folder)
     roots = (find_root(files.folder.absolute()),) if files.folder else ()
     reading = ReadingState(environ=environ, base=base, roots=roots, skip_missing=files.skip_missing)
     for path in files.requirements:
@@ -318,10 +323,10 @@ def _leave_out(result: SortedRequirements, folder: str) -> None:
         result.left_out[f"{need.text} ({need.origin}) is ignored: project: has install: false"] = None
 
 
-def _find_implied(needs: Mapping[RequirementLine, None], companions: Mapping[str, str]) -> dict[str, None]:
-    """Return the frameworks that companions imply."""
-    named = (companions.get(normalize_name(n.name)) for n in needs if n.name and not n.constraint)
-    return dict.fromkeys(framework for framework in named if framework)
+def _find_implied(needs: Mapping[RequirementLine, None], companions: Mapping[str, str]) -> dict[str, str]:
+    """Return the frameworks that companions imply, each with the first companion."""
+    named = [n for n in needs if n.name and not n.constraint and normalize_name(n.name) in companions]
+    return {companions[normalize_name(n.name or "")]: f"{n.name} in {n.origin}" for n in reversed(named)}
 
 
 def _specifier(stated: StatedRequirements | None) -> str:

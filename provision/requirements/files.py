@@ -12,9 +12,11 @@ from pathlib import Path
 from ..errors import UsageError
 from ..model import CONDA_LOCK, CondaName, is_venv_lock, normalize_name
 from ..system import grants, untrusted
+from . import poetry
 from .lines import SourceLine, has_file_options, split_lines, split_options
 from .nodes import NotReadError, YamlNode, decode_yaml, parse_yaml
 from .quote import parse_requirement, quote_text
+from .toml import TomlLocations, read_toml, table_at
 from .tree import find_root, read_bytes, refuse_outside
 
 _MOST_FILES = 500
@@ -226,7 +228,8 @@ def refuse_other_formats(path: Path, name: str, text: str) -> None:
         raise UsageError(f"{name} is a web page, not a requirements file", hint="download the file itself")
 
 
-FILES = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
+PIXI = "pixi.toml"
+FILES = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml", PIXI)
 _SPEC = re.compile(r"(?:[\w.:/-]+::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(.*)", re.DOTALL)
 _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*(\S+)")
 _CARRIED_KEYS = ("name", "dependencies", "prefix")
@@ -237,7 +240,8 @@ class CondaEnvironment:
     """The requirements of an environment.yml.
 
     `lines` have the names of wheels. `included` are the requirements files of the pip section. `python` is a minor
-    version ("3.10") or a specifier (">=3.8"), `cuda` a release ("11.8"). `left` lists what was not carried over.
+    version ("3.10") or a specifier (">=3.8"), `cuda` a release ("11.8"); `origins` has the
+    place of each. `left` lists what was not carried over.
     """
 
     lines: list[SourceLine] = field(default_factory=list)
@@ -246,6 +250,7 @@ class CondaEnvironment:
     python: str | None = None
     cuda: str | None = None
     device: str | None = None
+    origins: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
 
 
@@ -256,10 +261,12 @@ def read_environment_file(
     wheels: frozenset[str],
     environ: Mapping[str, str],
 ) -> CondaEnvironment:
-    """Read an environment.yml without running or fetching anything. Raises UsageError.
+    """Read an environment.yml or a pixi.toml without running or fetching anything. Raises UsageError.
 
     `names` maps a conda name to its row. `wheels` are normalized names that conda and the index share.
     """
+    if name == PIXI:
+        return _read_pixi(folder, (names, wheels))
     try:
         root = parse_yaml(decode_yaml(read_bytes(folder / name, name)))
     except NotReadError as error:
@@ -291,6 +298,21 @@ def _read_entries(
             _read_spec(result, item.text, origin, known)
         for wheel in _pip_section(item):
             _read_pip_line(result, folder, name, wheel, environ)
+
+
+def _read_pixi(folder: Path, known: tuple[Mapping[str, CondaName], frozenset[str]]) -> CondaEnvironment:
+    """Read the packages of the default environment of pixi.toml. A feature is left to the user."""
+    data, text = read_toml(folder / PIXI, PIXI)
+    places, result = TomlLocations(PIXI, text), CondaEnvironment()
+    for name, value in table_at(data, "dependencies").items():
+        version = value.get("version", "*") if isinstance(value, dict) else value
+        _read_spec(result, f"{name} {version}", places.locate_key(name, "dependencies"), known)
+    wheels = poetry.read_dependencies(data.get("pypi-dependencies"), places, "pypi-dependencies")
+    result.lines += [SourceLine(text=line, origin=o, folders=(folder,)) for line, o, _ in wheels.listed]
+    result.left += [
+        f"{PIXI}: feature {quote_text(name)} is not included" for name in table_at(data, "feature")
+    ]
+    return result
 
 
 def _pip_section(item: YamlNode) -> Iterator[YamlNode]:
@@ -334,10 +356,13 @@ def _read_spec(
     row = names.get(conda)
     if conda == "python" and bounds is not None:
         result.python = result.python or _find_minor(bounds) or bounds or None
+        result.origins.setdefault("python", origin)
     elif row and row.means == "cuda" and bounds and (release := _find_release(bounds)):
         result.cuda = result.cuda or release
+        result.origins.setdefault("cuda", origin)
     elif row and row.means == "cpu":
         result.device = "cpu"
+        result.origins.setdefault("device", origin)
     elif row and row.means == "plan":
         result.left.append(
             f"{quote_text(text)} ({origin}) is ignored, because gpuenv selects this package itself"
@@ -350,7 +375,8 @@ def _read_spec(
     else:
         result.lines.append(SourceLine(text=f"{wheel}{bounds}", origin=origin))
         in_build = re.search(r"cuda_?(\d+\.\d+)", build or "")
-        result.cuda = result.cuda or (in_build[1] if in_build else None)
+        if in_build and not result.cuda:
+            result.cuda, result.origins["cuda"] = in_build[1], origin
 
 
 def convert_specifier(text: str) -> tuple[str | None, str | None]:

@@ -183,11 +183,12 @@ def read_project(
     ]
     sources = table_at(data, "tool", "uv", "sources")
     keys = read_keys(reading, folder, data, places)
+    members = uv.find_members(folder, data, find_root(folder))
     for written, origin in listed:
         text = keys.find_override(written) or written
         line = SourceLine(text=text, origin=origin, folders=(folder,), roots=reading.roots)
-        reading.lines.append(uv.apply_source(line, sources, keys.indexes, reading.notes))
-    reading.lines += [uv.apply_source(line, sources, keys.indexes, []) for line in keys.lines]
+        reading.lines.append(uv.apply_source(line, sources, keys.indexes, members, reading.notes))
+    reading.lines += [uv.apply_source(line, sources, keys.indexes, members, []) for line in keys.lines]
     poetry_off = table_at(data, "tool", "poetry").get("package-mode") is False
     uv_off = table_at(data, "tool", "uv").get("package") is False
     builds = "build-system" in data or (folder / "setup.py").is_file()
@@ -372,9 +373,8 @@ def read_setup_files(reading: ReadingState, folder: Path) -> SetupRequirements:
     if (path := folder / "setup.py").is_file():
         name = reading.name_file(path)
         reading.files[str(path)] = None
-        _add_setup_arguments(
-            setup, read_setup_arguments(path, name) or {}, name, stated="install_requires" in options
-        )
+        words = read_setup_arguments(path, name) or {}
+        _add_setup_arguments(setup, words, TomlLocations.of(path, name), stated="install_requires" in options)
     return setup
 
 
@@ -385,23 +385,28 @@ def _split_rows(text: str, origin: str) -> list[tuple[str, str]]:
     return [(row, origin) for row in rows if row and not row.startswith("#")]
 
 
-def _add_setup_arguments(setup: SetupRequirements, words: dict[str, Any], name: str, *, stated: bool) -> None:
+def _add_setup_arguments(
+    setup: SetupRequirements, words: dict[str, Any], places: TomlLocations, *, stated: bool
+) -> None:
     requires = words.get("install_requires", words.get("**"))
     if not stated and isinstance(requires, ComputedValue):
-        setup.computed = f"{name} line {requires.line}"
+        setup.computed = f"{places.name} line {requires.line}"
     elif not stated and requires is not None:
-        setup.requires = _list_rows(requires, f"{name} [install_requires]")
+        setup.requires = _list_rows(requires, places, "install_requires")
     extras = words.get("extras_require")
     if isinstance(extras, dict) and not setup.extras:
         for extra, value in extras.items():
-            setup.extras[str(extra)] = _list_rows(value, f"{name} [extras_require]")
+            setup.extras[str(extra)] = _list_rows(value, places, "extras_require")
     python = words.get("python_requires")
     if isinstance(python, str) and not setup.requires_python:
-        setup.requires_python, setup.python_origin = python, f"{name} [python_requires]"
+        setup.requires_python, setup.python_origin = (
+            python,
+            places.locate_value(python, "", "python_requires"),
+        )
 
 
-def _list_rows(value: Any, origin: str) -> list[tuple[str, str]]:
+def _list_rows(value: Any, places: TomlLocations, key: str) -> list[tuple[str, str]]:
     rows = value.splitlines() if isinstance(value, str) else value
     if not isinstance(rows, (list, tuple, set)):
         return []
-    return [(str(row).strip(), origin) for row in rows if str(row).strip()]
+    return [(str(row).strip(), places.locate_value(str(row), "", key)) for row in rows if str(row).strip()]

@@ -1,79 +1,230 @@
-"""Scan the folder of a project for `init`: its files, its main programs, and what they decide."""
+"""Scan the folder of a project for `init`: what its files declare, and what that decides.
+
+What a file declares is taken over. What programs only import decides nothing where files declare requirements: the
+verdict of an environment names the imports that are missing in it.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..model import PROJECT_FRAMEWORKS
+from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS
+from ..system import untrusted
 from . import files
 from .demands import ProjectFiles, SortingRules, read_project_requirements, sort_requirements
 from .folder import FolderFindings, PackageFacts, list_first
-from .imports import add_imports, find_framework_users, find_imports, find_reason, states_requirements
+from .imports import DECLARES, SKIPPED, ImportedModule, find_imports
+from .layout import find_reason, states_requirements
 from .lines import ParsedRequirement, parse_line
+from .pyproject import read_project
+from .quote import quote_text
+from .toml import find_project_name, leading_name
+from .tree import find_root
 from .uv import read_uv
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from ..model import ProjectRequirements, RequirementLine, VersionBound
+    from ..model import CpuOnlyFramework, ProjectRequirements, RequirementLine, VersionBound
     from .lines import SourceLine
+
+_ONNXRUNTIME = ("onnxruntime-gpu", "onnxruntime")
+_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
 
 def scan_folder(folder: Path, known: PackageFacts, environ: Mapping[str, str]) -> FolderFindings:
     """Scan a folder without running anything in it."""
     findings = FolderFindings(not_installed=find_reason(folder))
-    covered: set[str] = set()
-    for name, listed in _list_candidates(folder):
-        if name and str((folder / name).absolute()) in covered:
+    covered = _read_project(findings, folder, known, environ)
+    _read_lists(findings, folder, known, environ, covered)
+    _read_conda_file(findings, folder, known, environ)
+    _uv(findings, folder)
+    if not findings.frameworks:
+        _choose_extra(findings, folder, known, environ)
+    _decide_by_imports(findings, folder, known)
+    return findings
+
+
+# --- the project and its requirement files -----------------------------------------------------
+
+
+def _read_project(
+    findings: FolderFindings, folder: Path, known: PackageFacts, environ: Mapping[str, str]
+) -> set[str]:
+    """Record what pyproject.toml, setup.py and setup.cfg state, and return the files that they read."""
+    if not states_requirements(folder):
+        return set()
+    try:
+        required = _read_file(findings, folder, None, known, environ)
+    except UsageError as error:
+        findings.remarks.append(f"the project is not listed: {error.message}")
+        return set()
+    _record_file(findings, None, required)
+    if required.requires_python:
+        findings.origins["requires-python"] = f"{required.requires_python} ({required.python_origin})"
+    return set(required.files)
+
+
+def _read_lists(
+    findings: FolderFindings,
+    folder: Path,
+    known: PackageFacts,
+    environ: Mapping[str, str],
+    covered: set[str],
+) -> None:
+    """Record the requirement file that the project installs, and name the others."""
+    names = _find_lists(folder)
+    mentions = _find_mentions(folder, names)
+    for name, why in _choose_lists(names, mentions, declared=bool(findings.named or findings.frameworks)):
+        if str((folder / name).absolute()) in covered:
             continue
         try:
             required = _read_file(findings, folder, name, known, environ)
         except UsageError as error:
-            findings.remarks.append(f"{name or 'the project'} is not listed: {error.message}")
+            findings.remarks.append(f"{name} is not listed: {error.message}")
             continue
         covered |= set(required.files)
-        if not listed:
-            findings.remarks.append(f"{name} is not listed: add it to requirements if the project needs it")
-            findings.unlisted |= {canonicalize_name(n.name): name or "" for n in required.needs if n.name}
-        elif required.missing:
+        if required.missing:
             findings.remarks += [f"{name} is not listed: {missing}" for missing in required.missing]
-            _carry_frameworks(findings, required.frameworks, required.bounds, {}, default=name or "")
+            _carry_frameworks(findings, required.frameworks, required.bounds, {}, default=name)
             _carry_needs(findings, folder, required.needs)
-        else:
-            _record_file(findings, name, required, known.companions)
-            if not states_requirements(folder) and any(
-                n.local == str(folder.resolve()) for n in required.needs
-            ):
-                findings.project = "."  # the file requires the folder, which install: false omits
-    _read_conda_file(findings, folder, known, environ)
-    _uv(findings, folder)
-    _record_imports(findings, folder, known)
-    return findings
+            continue
+        _record_file(findings, name, required, why)
+        if not states_requirements(folder) and any(n.local == str(folder.resolve()) for n in required.needs):
+            findings.project = "."  # the file requires the folder, which install: false omits
+    findings.left |= {
+        name: mentions.get(name, "") for name in names if str((folder / name).absolute()) not in covered
+    }
+
+
+_MOST_FOLDERS, _MOST_DEEP = 300, 3
+_PREFERRED = re.compile(r"(?:.*/)?(?:requirements|base|main|core|common)\.txt")
+_SIDE_WORDS = frozenset(
+    ("doc", "docs", "dev", "develop", "development", "test", "tests", "testing", "lint", "ci", "build", "example",
+     "examples", "benchmark", "benchmarks", "tools", "style", "typing", "release", "optional", "github")
+)  # fmt: skip
+
+
+def _find_lists(folder: Path) -> list[str]:
+    """Return the requirement files of a folder, those near the top first."""
+    names: list[str] = []
+    for visited, (place, folders, entries) in enumerate(os.walk(folder)):
+        inside = PurePosixPath(os.path.relpath(place, folder))
+        deep = len(inside.parts)
+        folders[:] = sorted(
+            n for n in folders if deep < _MOST_DEEP and not n.startswith(".") and n not in SKIPPED
+        )
+        of_folder = any(part.lower().startswith("requirements") for part in inside.parts)
+        names += [
+            (inside / n).as_posix()
+            for n in sorted(entries)
+            if n.endswith(".txt") and (of_folder or DECLARES.fullmatch(n))
+        ]
+        if visited >= _MOST_FOLDERS:
+            break
+    return sorted((n for n in names if (folder / n).is_file()), key=lambda n: (n.count("/"), n))
+
+
+_DOCUMENTS = (
+    "setup.py", "README*", "INSTALL*", "*.md", "Dockerfile*", "docker/Dockerfile*", ".github/workflows/*.y*ml", "Makefile",
+    "*.sh",
+)  # fmt: skip
+_MOST_DOCUMENTS, _MOST_BYTES = 40, 1 << 20
+_INSTALLS = re.compile(r"(?:-r|--requirements?)[ =]*[\"']?(?:\./)?([\w./-]+\.txt)")
+_READS = re.compile(r"[\"'](?:\./)?([\w./-]+\.txt)[\"']")
+
+
+def _find_mentions(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the requirement files that documents and build files install, each with file and line, in their order."""
+    mentions: dict[str, str] = {}
+    known = set(names)
+    for path, text in _read_documents(folder):
+        pattern = _READS if path.name == "setup.py" else _INSTALLS
+        for number, line in enumerate(text.splitlines(), 1):
+            for name in pattern.findall(line):
+                if name in known:
+                    mentions.setdefault(name, f"{path.relative_to(folder).as_posix()} line {number}")
+    return mentions
+
+
+def _read_documents(folder: Path) -> Iterator[tuple[Path, str]]:
+    paths = dict.fromkeys(p for pattern in _DOCUMENTS for p in sorted(folder.glob(pattern)) if p.is_file())
+    for path in list(paths)[:_MOST_DOCUMENTS]:
+        try:
+            yield path, untrusted.read_text(path, _MOST_BYTES)
+        except OSError:
+            continue
+
+
+def _choose_lists(names: list[str], mentions: Mapping[str, str], *, declared: bool) -> list[tuple[str, str]]:
+    """Return the requirement file to list with the reason, or none.
+
+    Beside a project that declares requirements only requirements.txt counts. Otherwise the first file that a document
+    installs, else the file whose name says that it is the main one, or the only one.
+    """
+    if "requirements.txt" in names:
+        return [("requirements.txt", mentions.get("requirements.txt", ""))]
+    usable = [n for n in names if not _SIDE_WORDS.intersection(re.split(r"[/_.-]", n.lower()))]
+    if declared or not usable:
+        return []
+    installed = [n for n in mentions if n in usable]
+    if installed:
+        return [(installed[0], mentions[installed[0]])]
+    preferred = [n for n in usable if _PREFERRED.fullmatch(n) and n.startswith("requirements")]
+    if preferred or len(usable) == 1:
+        only = "" if preferred else "the only file of requirements"
+        return [((preferred or usable)[0], only)]
+    return []
+
+
+def _read_file(
+    findings: FolderFindings, folder: Path, name: str | None, known: PackageFacts, environ: Mapping[str, str]
+) -> ProjectRequirements:
+    install = name is not None or not findings.not_installed
+    read = ProjectFiles(
+        base=folder,
+        requirements=[folder / name] if name else [],
+        folder=None if name else folder,
+        skip_missing=True,
+        install=install,
+    )
+    rules = SortingRules(markers=_LINUX, stack=known.stack)
+    return read_project_requirements(read, environ, rules, known.companions)
 
 
 def _record_file(
-    findings: FolderFindings, name: str | None, required: ProjectRequirements, companions: Mapping[str, str]
+    findings: FolderFindings,
+    name: str | None,
+    required: ProjectRequirements,
+    why: str = "",
 ) -> None:
     """Record a file that gpuenv.yaml can list. `name` is None for the project itself."""
     if name is None:
         findings.project = "."
     else:
-        findings.requirements.append(name)
-    findings.named |= {canonicalize_name(need.name): need.text for need in required.needs if need.name}
+        findings.requirements[name] = why
+    own = {need for need in required.needs if need.local and need.editable and not need.constraint}
+    findings.named |= {canonicalize_name(n.name): n.text for n in required.needs if n.name and n not in own}
     findings.bounded |= {bound.name for bound in required.bounds}
-    cpu = {one.framework for one in required.cpu}
-    beside = set(required.frameworks) - cpu
-    if (
-        not beside and "tensorflow" in cpu
-    ):  # tensorflow-cpu means the CPU, while the plan chooses the build of jax
-        findings.device = findings.device or "cpu"
-    for framework in [f for f in required.frameworks if f in beside or not beside]:
-        findings.frameworks.setdefault(framework, _find_origin(required, framework, companions))
+    cpu = {one.framework: one for one in required.cpu}
+    for framework, origin in required.origins:
+        if framework in cpu and _asks_for_cpu(cpu[framework]):
+            findings.cpu.setdefault(framework, origin)
+        else:
+            findings.frameworks.setdefault(framework, origin)
+
+
+def _asks_for_cpu(build: CpuOnlyFramework) -> bool:
+    """Return whether the requirements name a build for the CPU. A plain `jax` leaves the build open."""
+    names = (need.text.lower() for need in build.needs if not need.constraint)
+    return all(re.match(r"[\w.-]+[-_]cpu\b|[\w.-]+\s*\[\s*cpu\s*\]", name) for name in names)
 
 
 def _carry_frameworks(
@@ -112,63 +263,56 @@ def _carry_needs(findings: FolderFindings, folder: Path, needs: Iterable[Require
             findings.packages[need.text] = need.origin
 
 
-# Covers common misspellings: requirments_gpu.txt, requirement.txt
-_LISTS_PACKAGES = re.compile(r"requ?ire?me?nt", re.IGNORECASE)
+# --- extras --------------------------------------------------------------------------------------
 
 
-def _list_candidates(folder: Path) -> list[tuple[str | None, bool]]:
-    """Return the requirements files, and None for the project's own files, each with whether to list it.
+def _choose_extra(
+    findings: FolderFindings, folder: Path, known: PackageFacts, environ: Mapping[str, str]
+) -> None:
+    """Choose the extra that names a framework where the project's dependencies bring none.
 
-    Of several requirements files, requirements.txt is listed. A single one is always listed.
+    Of several, that for a GPU, or the only one that a document installs. Otherwise the user chooses.
     """
-    candidates: list[tuple[str | None, bool]] = []
-    if states_requirements(folder):
-        candidates.append((None, True))
-    names = [p.name for p in sorted(folder.glob("*.txt")) if p.is_file() and _LISTS_PACKAGES.search(p.name)]
-    if not names:
-        names = [f"requirements/{p.name}" for p in sorted(folder.glob("requirements/*.txt")) if p.is_file()]
-    main = next(
-        (n for n in ("requirements.txt", "requirements/base.txt", "requirements/main.txt") if n in names),
-        None,
+    implying = {canonicalize_name(row.package) for row in known.imports.values() if row.implies}
+    if not findings.project or implying & findings.named.keys():
+        return
+    reading = files.ReadingState(environ=environ, base=folder, roots=(find_root(folder),), skip_missing=True)
+    try:
+        extras = read_project(reading, folder.absolute(), (), ()).extras
+    except UsageError:
+        return  # recorded when the project was read
+    brings: dict[str, tuple[str, str]] = {}
+    for extra, listed in extras.items():
+        for text, origin in listed:
+            name = leading_name(text)
+            framework = "onnxruntime" if name in _ONNXRUNTIME else FRAMEWORK_ALIASES.get(name, name)
+            if framework in (*PROJECT_FRAMEWORKS, "onnxruntime") and extra not in _SIDE_WORDS:
+                brings.setdefault(extra, (framework, f"extra {quote_text(extra)}, {origin}"))
+    for_gpu = [extra for extra in brings if re.search(r"gpu|cuda", extra, re.IGNORECASE)]
+    own = re.escape(find_project_name(folder) or "")
+    installed = re.findall(
+        rf"(?:\.|\b{own})\[([\w,\s-]+)\]", " ".join(text for _, text in _read_documents(folder))
     )
-    only = names[0] if len(names) == 1 else None
-    return candidates + [(name, name in (main, only)) for name in names]
+    shown = [e for e in brings if any(e in map(str.strip, words.split(",")) for words in installed)]
+    chosen = next((option for option in (list(brings), for_gpu, shown) if len(option) == 1), None)
+    if chosen:
+        findings.extras = chosen
+        framework, origin = brings[chosen[0]]
+        findings.frameworks[framework] = origin
+    elif brings:
+        names = ", ".join(map(quote_text, brings))
+        findings.remarks.append(f"the extras {names} bring frameworks: choose one with extras: [NAME]")
 
 
-def _read_file(
-    findings: FolderFindings, folder: Path, name: str | None, known: PackageFacts, environ: Mapping[str, str]
-) -> ProjectRequirements:
-    install = name is not None or not findings.not_installed
-    files = ProjectFiles(
-        requirements=[folder / name] if name else [],
-        folder=None if name else folder,
-        skip_missing=True,
-        install=install,
-    )
-    rules = SortingRules(markers={}, stack=known.stack)
-    return read_project_requirements(files, environ, rules, known.companions)
-
-
-def _find_origin(required: ProjectRequirements, framework: str, companions: Mapping[str, str]) -> str:
-    """Return the first place that names a framework."""
-    for bound in required.bounds:
-        if bound.name == framework:
-            return bound.origin
-    for need in required.needs:
-        if companions.get((need.name or "").lower()) == framework:
-            return f"{need.name} in {need.origin}"
-    return ", ".join(sorted({path.rpartition("/")[2] for path in required.files}))
-
-
-# --- conda's environment.yml -------------------------------------------------------------------
+# --- conda's environment.yml, pixi.toml ----------------------------------------------------------
 
 
 def _read_conda_file(
     findings: FolderFindings, folder: Path, known: PackageFacts, environ: Mapping[str, str]
 ) -> None:
-    """Copy the requirements of a conda environment file."""
+    """Copy the requirements of a conda environment file or of pixi.toml."""
     name = next((n for n in files.FILES if (folder / n).is_file()), None)
-    if name is None:
+    if name is None or (name == files.PIXI and (findings.frameworks or findings.named)):
         return
     try:
         read = files.read_environment_file(folder, name, known.conda, known.wheels, environ)
@@ -176,6 +320,7 @@ def _read_conda_file(
         findings.remarks.append(error.message)
         return
     findings.python, findings.cuda, findings.device = read.python, read.cuda, read.device
+    findings.origins |= read.origins
     findings.find_links += read.find_links
     findings.remarks += read.left
     lines = list(_parse_lines(findings, read.lines))
@@ -215,8 +360,10 @@ def _include(
     """Record a requirements file, or the project (None), that an environment file names."""
     if name in findings.requirements:
         return
+    findings.left.pop(name or "", None)
     try:
-        _record_file(findings, name, _read_file(findings, folder, name, known, environ), known.companions)
+        required = _read_file(findings, folder, name, known, environ)
+        _record_file(findings, name, required, by)
     except UsageError as error:
         findings.remarks.append(f"{name or 'the project'} ({by}) is not listed: {error.message}")
         findings.project = findings.project if name else None
@@ -231,28 +378,104 @@ def _uv(findings: FolderFindings, folder: Path) -> None:
     for framework, origin in read.frameworks.items():
         findings.frameworks[framework] = origin
     if not findings.device and not findings.cuda:
-        findings.cuda, findings.cuda_origin = read.cuda, read.cuda_origin
-    if not findings.cuda:
-        findings.device = findings.device or read.device
-    findings.python = findings.python or read.python
+        findings.cuda = read.cuda
+        findings.origins |= {"cuda": read.cuda_origin} if read.cuda else {}
+    if not findings.cuda and not findings.device and read.device:
+        findings.device, findings.origins["device"] = read.device, "[tool.uv.sources]"
+    if read.python and not findings.python:
+        findings.python, findings.origins["python"] = read.python, ".python-version"
     findings.remarks += read.remarks
 
 
-# --- imports ---------------------------------------------------------------------------------
+# --- imports -------------------------------------------------------------------------------------
 
 
-def _record_imports(findings: FolderFindings, folder: Path, known: PackageFacts) -> None:
-    """Record the imported framework if no file names one, and imported packages that no file names."""
-    listed = bool(findings.requirements or findings.project)
-    seen = find_imports(folder, [module for module in known.imports if "." in module], listed=listed)
-    users = find_framework_users(seen, known)
+def find_project_imports(folder: Path, known: PackageFacts) -> dict[str, ImportedModule]:
+    """Return the modules of packages that a project's programs import."""
+    names = {m for m, row in known.imports.items() if not row.common}
+    names |= {*PROJECT_FRAMEWORKS, "onnxruntime", *(name.replace("-", "_") for name in known.companions)}
+    return find_imports(folder, [module for module in known.imports if "." in module], names)
+
+
+def _decide_by_imports(findings: FolderFindings, folder: Path, known: PackageFacts) -> None:
+    """Choose the framework if no file names one, and the packages if no file declares any.
+
+    A package needs a row of known names and a program that cannot be imported without it: anyone may have registered an
+    unknown name on an index.
+    """
+    seen = find_project_imports(folder, known)
+    declared = bool(findings.named or findings.requirements)
+    users = _find_framework_users({m: i.files for m, i in seen.items()}, known)
+    if not users:
+        users = _find_framework_users({m: i.others for m, i in seen.items()}, known)
+        if declared and not findings.frameworks:  # examples and tests do not decide what a project requires
+            findings.remarks += [f"{name} is imported only in {list_first(users[name])}" for name in users]
+            users = {}
     ranked = sorted(users, key=lambda name: (-len(users[name]), PROJECT_FRAMEWORKS.index(name)))
+    onnxruntime = [findings.named[n] for n in _ONNXRUNTIME if n in findings.named]
+    others = [name for name in ranked if name not in findings.cpu]
+    if not findings.frameworks and findings.cpu and not others:
+        findings.frameworks, findings.device = findings.cpu, "cpu"
+        findings.origins["device"] = next(iter(findings.cpu.values()))
     if not findings.frameworks and ranked:
-        first = ranked.pop(0)
+        first = next(iter(others), ranked[0])
         findings.frameworks[first] = f"imported in {list_first(users[first])}"
-    for name in ranked:
-        if name not in findings.frameworks:
-            findings.remarks.append(f"{name} is imported in {list_first(users[name])}, but not listed")
-    add_imports(findings, seen, known)
-    modules = sorted((m for m in seen if seen[m].files and m not in PROJECT_FRAMEWORKS), key=str.lower)
-    findings.imported = {module: f"imported in {list_first(seen[module].files)}" for module in modules}
+    if not findings.frameworks and (onnxruntime or "onnxruntime" in seen):
+        by = seen.get("onnxruntime", ImportedModule())
+        imported = f"imported in {list_first(by.files or by.others)}" if by.files or by.others else ""
+        findings.frameworks["onnxruntime"] = onnxruntime[0] + " is declared" if onnxruntime else imported
+    findings.remarks += [
+        f"{name} is imported in {list_first(users[name])}, but not declared"
+        for name in ranked
+        if name not in findings.frameworks and name not in findings.cpu
+    ]
+    for module in sorted(seen, key=str.lower):
+        package, where = find_package(module, known), seen[module].files
+        if (
+            not where
+            or module in (*PROJECT_FRAMEWORKS, "onnxruntime")
+            or _is_covered(module, package, findings, known)
+        ):
+            continue
+        if package and not declared:
+            findings.packages[package] = f"imported in {list_first(where)}"
+            findings.named[canonicalize_name(package)] = package
+        elif package or not any(other.startswith(f"{module}.") for other in seen):
+            findings.undeclared[module] = (package, f"imported in {list_first(where)}")
+
+
+def _find_framework_users(programs: Mapping[str, list[str]], known: PackageFacts) -> dict[str, list[str]]:
+    """Return the programs that import each framework, a package of its builds, or a package that implies it.
+
+    `programs` maps a module to those that import it.
+    """
+    users: dict[str, set[str]] = {}
+    implied: dict[str, set[str]] = {}
+    for module, importing in programs.items():
+        row = known.imports.get(module)
+        framework = known.companions.get(module.replace("_", "-"), module)
+        if importing and framework in PROJECT_FRAMEWORKS:
+            users.setdefault(framework, set()).update(importing)
+        elif (
+            importing and row and row.implies
+        ):  # keras runs on any framework, so an imported one has priority
+            implied.setdefault(row.implies, set()).update(importing)
+    return {framework: sorted(found) for framework, found in (users or implied).items()}
+
+
+def find_package(module: str, known: PackageFacts) -> str | None:
+    """Return the package of a module, or None without a row."""
+    if module in PROJECT_FRAMEWORKS or module.replace("_", "-") in known.companions:
+        return module.replace("_", "-")
+    row = known.imports.get(module)
+    return row.package if row else None
+
+
+def _is_covered(module: str, package: str | None, findings: FolderFindings, known: PackageFacts) -> bool:
+    """Return whether a file of the project, the plan or the framework provides a module."""
+    row = known.imports.get(module)
+    others = row.also if row else ()
+    names = {canonicalize_name(name) for name in (module, package, *others) if name}
+    brought = known.stack if findings.frameworks else frozenset()
+    with_framework = package == "keras" and "tensorflow" in findings.frameworks
+    return bool(names & findings.named.keys() or names & brought) or with_framework

@@ -152,6 +152,11 @@ class TomlLocations:
         self.name, self.lines = name, text.split("\n")
         self.taken: set[tuple[int, str]] = set()
 
+    @classmethod
+    def of(cls, path: Path, name: str) -> TomlLocations:
+        """Return the lines of another text with quoted values, such as setup.py."""
+        return cls(name, untrusted.decode(read_bytes(path, name), name).replace("\r\n", "\n"))
+
     @functools.cached_property
     def headers(self) -> dict[str, int]:
         """Return the line index of each [table]."""

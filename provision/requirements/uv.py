@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from .files import ReadingState
 from .lines import SourceLine
 from .poetry import find_address
 from .quote import parse_requirement, quote_text
-from .toml import TomlLocations, leading_name, read_toml, table_at
+from .toml import TomlLocations, find_project_name, leading_name, read_toml, table_at
 from .tree import refuse_outside
 
 SUPPORTED_KEYS = {
@@ -133,12 +134,47 @@ _PLANNED = (*PROJECT_FRAMEWORKS, *TORCH_COMPANIONS)
 """The packages whose build and index the plan chooses."""
 
 
+_MOST_MEMBERS = 200
+
+
+def find_members(folder: Path, data: dict[str, Any], root: Path) -> dict[str, Path]:
+    """Return the members of the uv workspace of a folder by normalized name. Its root may be a folder around it.
+
+    `data` is the content of the folder's pyproject.toml, `root` that of the tree that may be read. Raises UsageError.
+    """
+    sources = table_at(data, "tool", "uv", "sources").values()
+    if not any(isinstance(source, dict) and source.get("workspace") for source in sources):
+        return {}
+    folder = folder.resolve()
+    for place in (folder, *folder.parents):
+        path = place / "pyproject.toml"
+        if path.is_file() and place.is_relative_to(root):
+            workspace = table_at(read_toml(path, path.name)[0], "tool", "uv", "workspace")
+            if patterns := workspace.get("members"):
+                found = (
+                    p for pattern in patterns if _is_inside(pattern) for p in sorted(place.glob(pattern))
+                )
+                members = {find_project_name(p): p for p in itertools.islice(found, _MOST_MEMBERS)}
+                return {normalize_name(name): p for name, p in members.items() if name}
+    return {}
+
+
+def _is_inside(pattern: Any) -> bool:
+    """Return whether a pattern of members stays in the folder of the workspace."""
+    return isinstance(pattern, str) and not pattern.startswith("/") and ".." not in pattern.split("/")
+
+
 def apply_source(
-    line: SourceLine, sources: Mapping[str, Any], indexes: Mapping[str, str], notes: list[str]
+    line: SourceLine,
+    sources: Mapping[str, Any],
+    indexes: Mapping[str, str],
+    members: Mapping[str, Path],
+    notes: list[str],
 ) -> SourceLine:
     """Return a dependency with the commit, folder, address or index that the sources name for it.
 
-    The plan chooses the index of a framework. A workspace and a source with a marker are ignored with a note.
+    `members` are the projects of the workspace by name. The plan chooses the index of a framework. A source with a
+    marker is ignored with a note.
     """
     try:
         need = parse_requirement(line.text) if sources else None
@@ -151,6 +187,9 @@ def apply_source(
     if index := _find_index(need.name, source, indexes):
         return dataclasses.replace(line, index=index)
     place = find_address(source) if isinstance(source, dict) and not source.get("marker") else None
+    in_workspace = isinstance(source, dict) and source.get("workspace") is True
+    if in_workspace and (member := members.get(normalize_name(need.name))):
+        place = member.as_uri()
     if place is None:
         is_planned = normalize_name(need.name) in _PLANNED
         reason = ": gpuenv selects the index of this package" if is_planned else " is ignored"
@@ -158,7 +197,7 @@ def apply_source(
         return line
     extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
     marker = f" ; {need.marker}" if need.marker else ""
-    editable = source.get("editable") is True and "path" in source
+    editable = in_workspace or (source.get("editable") is True and "path" in source)
     return dataclasses.replace(line, text=f"{need.name}{extras} @ {place}{marker}", editable=editable)
 
 

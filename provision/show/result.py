@@ -17,6 +17,8 @@ from .terminal import Screen, count
 from .verdict import show_verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..model import (
         Bundle,
         BundlePlan,
@@ -241,13 +243,45 @@ def show_export(screen: Screen, value: ExportResult) -> None:
         screen.line(clean(f"{value.path}: written ({value.format})"))
 
 
+_MOST_LINES = 11
+"""The lines of `init` with the next step left out."""
+
+
+def shorten_list(head: str, values: Sequence[str], columns: int) -> str:
+    """Return a head and the first values in one line, with the number of the others."""
+    text = head + ", ".join(values)
+    for shown in range(len(values) - 1, -1, -1):
+        if len(text) <= columns:
+            return text
+        more = f" and {len(values) - shown} more" if shown else ""
+        text = head + (", ".join(values[:shown]) or values[0]) + more
+    return text if len(text) <= columns else text[: columns - 3] + "..."
+
+
 def show_initialised(screen: Screen, result: InitResult) -> None:
-    """Show one line per file, then the origin of the frameworks and the remaining work."""
+    """Show one line per file, after gpuenv.yaml what was decided in it, and the remarks.
+
+    Without --verbose a key has one line, and few remarks are shown: gpuenv.yaml has all.
+    """
     width = max(len(file.path) for file in result.files)
+    keys = dict.fromkeys(decision.key for decision in result.decisions)
     for file in result.files:
-        screen.wrapped(f"{file.path:{width}}  {file.done}: {file.detail}", indent=" " * (width + 2), first="")
-    for note in result.notes:
+        detail = f": {file.detail}" if file.detail else ""
+        screen.wrapped(f"{file.path:{width}}  {file.done}{detail}", indent=" " * (width + 2), first="")
+        for key in keys if file is result.files[0] else ():
+            values = [
+                d.value + (f" ({d.origin})" if d.origin else "") for d in result.decisions if d.key == key
+            ]
+            text = f"{key:13} " + ", ".join(values)
+            if screen.verbose:
+                screen.wrapped(text, indent=" " * 16, first="  ")
+            else:
+                screen.line("  " + shorten_list(f"{key:13} ", values, screen.columns() - 2))
+    most = len(result.notes) if screen.verbose else max(1, _MOST_LINES - len(result.files) - len(keys))
+    for note in result.notes[:most]:
         screen.wrapped(note, indent="    ", first="  ")
+    if len(result.notes) > most:
+        screen.line(f"  {count(len(result.notes) - most, 'more remark')} in gpuenv.yaml")
     if all(file.done == "kept" for file in result.files):
         screen.line("nothing was changed")
 

@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import textwrap
+import time
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -69,7 +70,7 @@ def test_init_writes_gpuenv_yaml_makefile_and_gitignore(gpuenv, work):
     assert (found.frameworks, found.requirements, found.project) == (("torch",), ("requirements.txt",), None)
     text = (work / "gpuenv.yaml").read_text()
     assert '"torch"  # requirements.txt line 3' in text
-    assert "tensorflow is imported in train.py, but not listed" in text
+    assert "tensorflow is imported in train.py, but not declared" in text
     assert (work / ".gitignore").read_text() == ".venv/\n"
     assert make(work, "-s", "env") == (0, "called: gpuenv create .venv\n", "")
     assert make(work, "-s", "verify", "ENV=other")[1] == "called: gpuenv verify other\n"
@@ -184,7 +185,7 @@ def test_requirements_files_that_pyproject_does_not_read_are_listed_too(tmp_path
     )
     config, text = found(tmp_path)
     assert (config.frameworks, config.project, config.requirements) == (("jax",), ".", ())
-    assert "requirements-dev.txt is not listed: add it to requirements" in text
+    assert "requirements-dev.txt is not listed" in text
 
 
 def test_a_pyproject_of_settings_only_is_no_project(tmp_path):
@@ -215,10 +216,9 @@ def test_imports_of_programs_and_notebooks_are_counted(tmp_path):
     write(
         tmp_path,
         {
-            "a.py": "import tensorflow as tf\n",
+            "d.ipynb": json.dumps({"cells": [{"cell_type": "code", "source": "import tensorflow as tf"}]}),
             "src/deep/b.py": "def f():\n    from torch import nn\n",
             "c.ipynb": json.dumps({"cells": cells}),
-            "broken.py": "import jax\nthis is no python\n",
             "latin.py": "# coding: latin-1\nx = '\u00e9'\n".encode("latin-1"),
             ".venv/lib/d.py": "import jax\n",
             "myenv/pyvenv.cfg": "",
@@ -229,8 +229,8 @@ def test_imports_of_programs_and_notebooks_are_counted(tmp_path):
     config, text = found(tmp_path)
     assert config.frameworks == ("torch",)
     assert "# imported in c.ipynb and 1 more" in text
-    assert "tensorflow is imported in a.py, but not listed" in text
-    assert "jax" not in text.replace("torch, tensorflow, jax", "")
+    assert "tensorflow is imported in d.ipynb, but not declared" in text
+    assert "jax" not in text
 
 
 def test_init_reads_a_bounded_number_of_files_and_bytes(tmp_path, monkeypatch):
@@ -239,6 +239,7 @@ def test_init_reads_a_bounded_number_of_files_and_bytes(tmp_path, monkeypatch):
     for i in range(30):
         write(tmp_path, {f"d{i:02}/p.py": "import torch\n", f"f{i:02}.py": "import torch\n"})
     assert len(list(imports.list_programs(tmp_path))) == 20
+    monkeypatch.setattr(imports, "MOST_FILES", 200)
     (tmp_path / "d00" / "loop").symlink_to(tmp_path)
     for i in range(30):
         (tmp_path / f"f{i:02}.py").unlink()
@@ -246,10 +247,20 @@ def test_init_reads_a_bounded_number_of_files_and_bytes(tmp_path, monkeypatch):
     big = tmp_path / "big.py"
     big.write_bytes(b"import torch\n" + b"#" * imports.MOST_BYTES)
     os.mkfifo(tmp_path / "pipe.py")
-    assert not {"big.py", "pipe.py"} & {p.name for p in imports.list_programs(tmp_path)}
+    assert not {"big.py", "pipe.py"} & {name for name, _ in imports.list_programs(tmp_path)}
     write(tmp_path, {"deep.py": "x = " + "(" * 5000 + ")" * 5000, "nul.py": b"import torch\0\n"})
-    write(tmp_path, {"chain.py": "import torch\na" + ".b" * 90_000})
-    assert imports.find_imports(tmp_path)["torch"].files[0] == "d00/p.py"
+    hostile = {"from.py": "from a import (\n" * 12_000, "block.py": '"""' + "\\x" * 90_000 + "\\"}
+    write(
+        tmp_path,
+        {
+            **hostile,
+            "chain.py": "import torch\na" + ".b" * 90_000,
+            "quotes.py": "'" * 90_001 + '\\"' * 40_000 + "\n(" * 9,
+        },
+    )
+    start = time.monotonic()
+    assert imports.find_imports(tmp_path)["torch"].files[0] == "chain.py"
+    assert time.monotonic() - start < 5
 
 
 # --- Makefiles -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from provision.requirements.imports import find_reason
+from provision.requirements.layout import find_reason
 
 SETUPTOOLS = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
 PROJECT = f'{SETUPTOOLS}[project]\nname = "thing"\nversion = "1"\n'
