@@ -24,6 +24,7 @@ from ..environment.place import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import (
     FRAMEWORKS,
+    TORCH_COMPANIONS,
     Check,
     Emit,
     Environment,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from ..verify.checks import CheckOutcome, MissingTool, PlacedCheck
     from ..verify.libraries import PythonPaths
     from ..verify.loader import Package
+    from ..verify.modules import ProjectImport
     from ..verify.packages import Reading
 
 _ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
@@ -427,6 +429,7 @@ def add_later_stages(
                 examined, options=dataclasses.replace(examined.options, quick=True)
             )
         result, findings = _packages(examined, emit, early_probes)
+        result, findings = _add_project_imports(examined, result, findings, early_probes, emit)
     emit(Event(kind="done", stage="verify", text=f"{result.stage}: {result.status}: {result.detail}"))
     return stage.add_stages(verdict, [result], findings, strict=examined.options.strict)
 
@@ -451,6 +454,64 @@ def _packages(
         known=lambda: _known(lock, choices),
         required=_required(env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip
+
+
+_IMPORTS = "imports.json"
+"""The file of an environment with the modules that its project imports, for --quick."""
+
+
+def _add_project_imports(
+    examined: Examination,
+    result: StageResult,
+    findings: Sequence[Finding],
+    early_probes: stage.EarlyProbes,
+    emit: Emit,
+) -> tuple[StageResult, Sequence[Finding]]:
+    """Add a warning about modules that the environment's project imports and the environment lacks.
+
+    --quick looks up what the last whole verification read. Nothing of the project runs.
+    """
+    from ..verify import modules
+
+    path = Path(examined.env.path)
+    try:
+        kept = (state.read(path, _IMPORTS) or {}).get("imports")
+        if not examined.options.quick:
+            found = _read_project_imports(path, examined)
+            if found is None:
+                return result, findings
+            plain = [dataclasses.asdict(one) for one in found]
+            if plain != kept:
+                state.write(path, _IMPORTS, {"imports": plain})
+            kept = plain
+        imports = [modules.ProjectImport(**row) for row in kept or ()]
+    except (GpuenvError, TypeError) as error:
+        emit(Event(kind="note", stage="verify", text=f"the project's imports are not known: {error}"))
+        return result, findings
+    missing = modules.find_missing(imports, early_probes.python_paths.result().sites)
+    return modules.add_missing(result, findings, missing)
+
+
+def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImport] | None:
+    """Return the modules that programs of the environment's project cannot run without, or None without a project."""
+    from ..requirements.folder import PackageFacts
+    from ..requirements.scan import find_package, find_project_imports
+    from ..verify.modules import order
+
+    project = read_own_project(path, examined.options.cache_dir)
+    if project is None or project.problem:
+        return None
+    known = PackageFacts(
+        companions=dict.fromkeys(TORCH_COMPANIONS, "torch"),
+        imports={row.module: row for row in rows.load_for_imports(examined.choices)},
+    )
+    seen = find_project_imports(project.file.parent, known)
+    packages = {module: find_package(module, known) for module in seen}
+    parts = {
+        module.partition(".")[0] for module in seen if "." in module
+    }  # google is only a part of google.cloud
+    always = {m: seen[m].files for m in seen if seen[m].files and (packages[m] or m not in parts)}
+    return order(always, packages)
 
 
 def _known(lock: Lock | None, choices: Choices) -> Profiles:

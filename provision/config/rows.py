@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .. import profiles
 from ..errors import UsageError
-from ..model import Profiles
+from ..model import ImportName, Profiles
 from .options import Choices, get_cache_dir
 
 _FOR_VERDICT = (
@@ -60,6 +60,11 @@ def load_for_fixes(c: Choices) -> Profiles:
     """Return the rows that name the package, wheel or release with a missing library. Raises DataError,
     UsageError."""
     return _loaded(c, _FOR_FIXES)
+
+
+def load_for_imports(c: Choices) -> tuple[ImportName, ...]:
+    """Return the rows on the packages of modules. Raises DataError, UsageError."""
+    return _loaded(c, ("imports",)).imports
 
 
 def causes_of_jobs(c: Choices) -> frozenset[str]:

@@ -1,0 +1,128 @@
+"""Stage `packages` in a project: modules that its programs import and the environment lacks, without running code."""
+
+import json
+import shutil
+import time
+
+import pytest
+from elf_files import package
+from environment_facts import own
+from framework_envs import venv
+
+from provision.commands.verify import Examination, add_later_stages
+from provision.config.options import Choices
+from provision.model import StageResult, Verdict
+from provision.verify import Options, locate_environment, modules
+
+PASSED = StageResult(stage="framework", framework="jax", status="pass", detail="jax 1", device="cpu")
+
+
+@pytest.fixture
+def env(tmp_path, monkeypatch):
+    """An environment of the project in tmp_path/project. Its record says so."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    project = tmp_path / "project"
+    root, site = venv(project / ".venv")
+    (project / "gpuenv.yaml").write_text("frameworks: [jax]\n")
+    (root / ".gpuenv").mkdir()
+    request = {"choices": {"config": str(project / "gpuenv.yaml")}}
+    (root / ".gpuenv" / "request.json").write_text(json.dumps(request))
+    own(root)
+    package(
+        site, "there", "1", [], modules={"there/__init__.py": "raise SystemExit('the package was run')\n"}
+    )
+    return root
+
+
+def write(env, files):
+    for name, text in files.items():
+        path = env.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def judged(env, **options):
+    wanted = Options(cache_dir=env.parent / "cache", **options)
+    before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict="cpu", stages=(PASSED,))
+    examined = Examination(env=locate_environment(env), lock=None, choices=Choices(), options=wanted)
+    return add_later_stages(examined, before, lambda _: None)
+
+
+def test_a_missing_import_is_a_warning_that_names_file_and_package(env):
+    write(
+        env,
+        {
+            "mine/__init__.py": "raise SystemExit('the project was run')\n",
+            "mine/bg.py": "import os, there, mine, cv2\nfrom google.cloud import storage\nimport helper\nimport strange_one\n",
+            "mine/log.py": "try:\n    import wandb\nexcept ImportError:\n    wandb = None\ndef f():\n    import onnx\n",
+            "lib/helper.py": "", "tests/test_a.py": "import pytest\n", "train.py": "import filetype\n",
+        },
+    )  # fmt: skip
+    found = judged(env)
+    stage, (finding,) = found.stages[-1], found.findings
+    assert (found.verdict, stage.stage, stage.status) == ("cpu", "packages", "warn")
+    assert stage.detail == "filetype, imported in train.py, is not installed; 3 more"
+    assert finding.title == "filetype, imported in train.py, is not installed, and 3 more modules"
+    assert finding.fix == (
+        "`gpuenv add filetype opencv-python google-cloud-storage`; find the package that the project means by strange_one"
+    )
+    assert [(e.text.partition(":")[0], e.source) for e in finding.evidence] == [
+        ("import filetype", "train.py"), ("import cv2", "mine/bg.py"), ("import google.cloud.storage", "mine/bg.py"),
+        ("import strange_one", "mine/bg.py"),
+    ]  # fmt: skip
+    assert judged(env, quick=True).findings == found.findings
+    assert judged(env, strict=True).verdict == "fails"
+
+
+def test_quick_uses_what_is_known(env):
+    write(env, {"train.py": "import filetype\n"})
+    assert judged(env, quick=True).findings == ()
+    assert judged(env).stages[-1].status == "warn"
+    write(env, {"train.py": "import wandb\n"})
+    assert "filetype" in judged(env, quick=True).stages[-1].detail
+    assert "wandb" in judged(env).stages[-1].detail
+    write(env, {"train.py": "import there\n"})
+    assert judged(env).findings == judged(env, quick=True).findings == ()
+
+
+def test_modules_of_every_kind_of_installation_are_found(env, tmp_path):
+    site = next(env.glob("lib/python*/site-packages"))
+    for name in ("plain.py", "native.cpython-311-x86_64-linux-gnu.so", "stable.abi3.so", "space/part/x.py"):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text("")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "by_path.py").write_text("")
+    (site / "a.pth").write_text(f"import os\n{tmp_path / 'linked'}\n/nowhere\n")
+    (site / "__editable___mine_1_finder.py").write_text(
+        "MAPPING: dict[str, str] = {'by_finder': '/x'}\nNAMESPACES = {}\n"
+    )
+    (site / "__editable___bad_1_finder.py").write_text("MAPPING: dict[str, str] = {" + "'a': " * 9 + "}\n")
+    (site / "loop.pth").symlink_to(site / "loop.pth")
+    names = ("plain", "native", "stable", "space", "by_path", "by_finder", "gone", "x")
+    imports = [modules.ProjectImport(name, "a.py") for name in names]
+    assert [one.module for one in modules.find_missing(imports, [str(site)])] == ["gone", "x"]
+
+
+def test_a_record_that_cannot_be_read_or_kept_costs_a_note(env):
+    write(env, {"train.py": "import filetype\n"})
+    for text in ("[", "[]", '{"imports": [{"x": 1}]}', '{"imports": 3}'):
+        (env / ".gpuenv" / "imports.json").write_text(text)
+        assert judged(env, quick=True).findings == ()
+
+
+def test_a_thousand_programs_take_few_seconds(env):
+    """Measured in processor time, as other processes of this machine may take most of it."""
+    source = "\n".join(
+        f'import os, m{n}\ndef f{n}(a):\n    """Do."""\n    return "x" + a  # {n}\n' for n in range(60)
+    )
+    write(env, {f"pkg{n % 40}/m{n}.py": source for n in range(1000)})
+    judged(env, quick=True)
+    start = time.process_time()
+    found = judged(env)
+    assert time.process_time() - start < 3
+    assert found.stages[-1].status == "skip" and (env / ".gpuenv" / "imports.json").exists()
+    shutil.rmtree(env.parent / "pkg0")
+    start = time.process_time()
+    judged(env, quick=True)
+    assert time.process_time() - start < 0.3
