@@ -69,9 +69,9 @@ def _check_machine(folder: Path, manifest: Bundle, choices: Choices) -> None:
 
 def check_files(c: Choices, emit: Emit) -> None:
     """Compare every file to install with the manifest. Raises BuildError that names missing or changed files."""
-    if c.bundle is None:
-        return
     from .. import bundle
+
+    assert c.bundle
 
     manifest = bundle.read(c.bundle)
     apart = ("python/", "README")  # uv compares the Python with its hash
@@ -100,10 +100,10 @@ def check_files(c: Choices, emit: Emit) -> None:
 
 def unpack_python(c: Choices, plan: Plan, env: Path, emit: Emit) -> str | None:
     """Return the bundle's Python for a plan, unpacked for an environment, or None without one. Raises BuildError."""
-    if c.bundle is None:
-        return None
     from .. import bundle
     from . import files
+
+    assert c.bundle
 
     manifest = bundle.read(c.bundle)
     minor = ".".join((plan.python or "").split(".")[:2])
@@ -117,18 +117,17 @@ def unpack_python(c: Choices, plan: Plan, env: Path, emit: Emit) -> str | None:
 
 def name_origins(env: Path, lock: Lock, c: Choices) -> None:
     """Write the channels into the records of a conda environment, as if its packages came from there."""
-    if c.bundle:
-        from . import files
+    from . import files
 
-        files.name_origins(env, lock.packages, c.bundle)
+    assert c.bundle
+    files.name_origins(env, lock.packages, c.bundle)
 
 
 def use_bundle_files(lock: Lock, c: Choices) -> Lock:
     """Return the lock with the addresses of its conda packages inside the bundle."""
-    if c.bundle is None:
-        return lock
     from . import files
 
+    assert c.bundle
     return dataclasses.replace(lock, packages=files.local_packages(lock.packages, c.bundle))
 
 

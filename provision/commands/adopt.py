@@ -25,7 +25,8 @@ from ..lock.changes import list_differences
 from ..lock.context import judge_request
 from ..lock.update import solve_like
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
-from .build import BuildJob, with_later_stages
+from .job import BuildJob
+from .prove import with_later_stages
 from .verify import Examination, make_options, run_verification
 
 _PACKAGES = {"onnxruntime-gpu": "onnxruntime"}

@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 
-from .. import detect
-from ..bundle import install
 from ..config import record, request
-from ..config.options import Choices, get_cache_dir
-from ..config.rows import load_all
+from ..config.options import Choices
+from ..config.rows import load, load_all
 from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
-from ..environment import place, registry, state, venv
-from ..environment.managers import Building, compare_locks, describe_changes, manager
+from ..environment import place, registry, state
+from ..environment.managers import compare_locks, describe_changes, manager
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
 from ..lock.accept import accept_lock, name_hosts
@@ -37,7 +32,6 @@ from ..lock.context import (
     refuse_idle_gpu,
     refuse_other_stack,
 )
-from ..lock.needs import WheelNeeds
 from ..lock.project import list_watched_files, renew_project_lock, solve_or_read_lock
 from ..model import (
     CreateResult,
@@ -45,14 +39,9 @@ from ..model import (
     Event,
     Lock,
     LockedPackage,
-    Machine,
     PackageSources,
     Plan,
-    RequestContext,
     Verdict,
-    as_document,
-    as_plain,
-    from_plain,
     is_expected,
     is_good,
 )
@@ -60,105 +49,14 @@ from ..resolve.extras import disagreements_of
 from ..system.scratch import make_scratch
 from ..wheels import pylock
 from ..wheels.uv_install import hint_dependencies_alone
+from .job import BuildJob
 from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
-from .verify import (
-    Examination,
-    PlannedChecks,
-    add_later_stages,
-    can_prove,
-    get_planned_device,
-    make_options,
-    plan_checks,
-    run_project_checks,
-    run_verification,
-)
 
 # Options that can change without a new environment: packages, and bounds of the same frameworks.
 _MOVES = {
     "with_", "requirement", "project", "extra", "group", "config", "find_links", "indexes", "index", "only_binary",
     "python_bounds",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildJob:
-    """An environment, the lock to install in it, and the settings of the build.
-
-    `machine` is None if this machine is not the target. `remembered` are the options that the next `create`
-    compares; None keeps the recorded ones. `verify` is the option; None proves only what is not proved yet.
-    `checks` allows the project's checks to run. With `distrust` the files of the cache are compared with their hashes.
-    `context` is the request that was solved for this build, or None for a lock that was named.
-    """
-
-    env: Path
-    lock: Lock
-    choices: Choices
-    sources: PackageSources
-    emit: Emit
-    machine: Machine | None = None
-    remembered: dict[str, Any] | None = None
-    verify: bool | None = None
-    checks: bool = True
-    distrust: bool = False
-    context: RequestContext | None = None
-
-    @property
-    def local_lock(self) -> Lock:
-        """The lock, with the package files of a bundle if one is used."""
-        return install.use_bundle_files(self.lock, self.choices)
-
-    @functools.cached_property
-    def needs(self) -> WheelNeeds:
-        """What the wheels of the lock need, each read once."""
-        return WheelNeeds(self.emit, self.local_lock, self.choices, self.sources)
-
-    @property
-    def how(self) -> Building:
-        """The settings that the manager builds with."""
-        return Building(
-            env=self.env, sources=self.sources, emit=self.emit, channels=tuple(self.choices.channel),
-            python=self.find_python, distrust=self.distrust, fetched=self.needs.read_installed,
-        )  # fmt: skip
-
-    def find_python(self) -> str:
-        """Return the interpreter to build with: an installed one, the bundle's, or one that uv downloads. Raises
-        BuildError."""
-        plan, choices = self.lock.plan, self.choices
-        installed = detect.find_python(
-            plan.python or "", self.machine, get_cache_dir(choices), exact=choices.python
-        ) or install.unpack_python(choices, plan, self.env, self.emit)
-        if installed:
-            return installed
-        wanted = choices.python or plan.python or ""
-        if choices.offline:
-            raise BuildError(
-                f"Python {wanted} is not on this machine, and --offline forbids downloading it",
-                hint="install it, or choose another version with --python",
-            )
-        self.emit(Event(kind="start", stage="build", text=f"downloading Python {wanted}"))
-        return venv.fetch_python(wanted)
-
-    def record(self, prefix: Path) -> None:
-        """Write plan, lock, options and the installed packages into the environment at `prefix`."""
-        state.note_installed(prefix, self.lock)
-        self.write_record(prefix)
-
-    def write_record(self, prefix: Path) -> None:
-        """Write plan, lock and options. The options are last, because the next `create` relies on them."""
-        if self.remembered is not None:
-            state.write(prefix, "plan.json", as_document(self.lock.plan))
-            manager(self.lock.manager).record(self.lock, prefix)
-            state.write(prefix, "request.json", self.remembered)
-
-    def created(self, verdict: Verdict | None, *, changed: bool) -> CreateResult:
-        """Return the environment in its final place as the command's result."""
-        return CreateResult(
-            machine=self.machine,
-            plan=self.lock.plan,
-            lock=self.lock,
-            environment=state.read_environment(self.env, changed=changed),
-            verdict=verdict,
-        )
 
 
 # --- what is built ---------------------------------------------------------------------------------
@@ -346,23 +244,27 @@ def _replace(job: BuildJob, old: Lock | None = None) -> CreateResult:
 
 def _record_options(job: BuildJob) -> CreateResult:
     """Record the options of this run. The packages stay as they are."""
+    from .prove import read_kept_verdict
+
     with make_scratch("record") as draft:
         (draft / place.MARK).mkdir()
         job.write_record(draft)
         state.vouch(job.env.resolve(), state.digest_record(draft))
     job.record(job.env)
-    return job.created(_read_kept_verdict(job, machine_for_verdict()), changed=False)
+    return job.created(read_kept_verdict(job, machine_for_verdict()), changed=False)
 
 
 def reuse(emit: Emit, env: Path, choices: Choices, *, verify: bool | None, checks: bool) -> CreateResult:
     """Return an existing environment that is as the options say, with its verdict."""
+    from .prove import read_kept_verdict
+
     machine, built = machine_for_verdict(), pylock.read_in(env / place.MARK)
     _finish(built.manager, env, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
         env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit, verify=verify, checks=checks,
         machine=None if choices.elsewhere else machine,
     )  # fmt: skip
-    verdict = _read_kept_verdict(job, machine)
+    verdict = read_kept_verdict(job, machine)
     environment = state.read_environment(env, changed=False)
     if verdict is None:
         from ..verify import drift
@@ -395,115 +297,45 @@ def build_environment(
     """
     device, way = job.lock.plan.device, manager(job.lock.manager)
     stays = stays or not place.made_by_gpuenv(job.env)
-    proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
-    verdict = None
-    install.check_files(job.choices, job.emit)
+    proving, verdict = False, None
+    if job.verify is not False:
+        from . import prove
+        from .verify import can_prove
+
+        proving = can_prove(job.lock, job.machine, job.emit)
+    if job.bundle:
+        job.bundle.check_files(job.choices, job.emit)
     warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
-    for text in disagreements_of(job.lock, load_all(job.choices)):
+    for text in disagreements_of(job.lock, load(job.choices, "satellites")):
         job.emit(Event(kind="warning", stage="lock", text=text))
     job.needs.warn()
     try:
-        with get_planned_device(device):
-            if packages:
-                way.fetch(job.local_lock, tuple(packages), job.how)
-            with way.transaction(job.env, copied=copied) as prefix:
-                work(prefix)
-                install.name_origins(prefix, job.lock, job.choices)
-                job.record(prefix)
-                written = state.digest_record(prefix)
-                if proving:
-                    verdict = _prove(job, prefix)
-                    if not (stays or is_expected(verdict, device)):
-                        raise FailedProofError(verdict)
-                state.vouch(job.env, written)
-    except BuildError as error:
+        if packages:
+            way.fetch(job.local_lock, tuple(packages), job.how)
+        with way.transaction(job.env, copied=copied) as prefix:
+            work(prefix)
+            if job.bundle:
+                job.bundle.name_origins(prefix, job.lock, job.choices)
+            job.record(prefix)
+            written = state.digest_record(prefix)
+            if proving:
+                verdict = prove.prove(job, prefix)
+                if not (stays or is_expected(verdict, device)):
+                    raise FailedProofError(verdict)
+            state.vouch(job.env, written)
+    except GpuenvError as error:
+        error.device = error.device or device
         project = job.choices.project
-        if project and error.folder == str(
-            project.resolve()
-        ):  # its own folder failed: name the key that leaves it out
-            error.hint = hint_dependencies_alone(project)
+        if project and isinstance(error, BuildError) and error.folder == str(project.resolve()):
+            error.hint = hint_dependencies_alone(
+                project
+            )  # its own folder failed: name the key that leaves it out
         raise
     _finish(job.lock.manager, job.env, job.emit)
-    return verdict and with_later_stages(job, verdict)
+    return prove.with_later_stages(job, verdict) if verdict else None
 
 
 def _finish(name: str, env: Path, emit: Emit) -> None:
     """Finish an environment in its final place. Raises BuildError."""
     if note := manager(name).finish(env):
         emit(Event(kind="note", stage="build", text=note))
-
-
-# --- verdicts --------------------------------------------------------------------------------------
-
-
-def _read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
-    """Return the kept verdict on an environment if nothing changed since, otherwise a new one.
-
-    Return None if verification is off or this machine cannot prove it.
-    """
-    checks = _plan_checks(job).digest
-    under = state.list_circumstances(job.env, state.lock_digest(job.lock), machine, checks)
-    kept = None if job.verify else state.find_valid_verdict(job.env, under)
-    if kept is not None or job.verify is False or not can_prove(job.lock, job.machine, job.emit):
-        return kept
-    return with_later_stages(job, _prove(job, job.env))
-
-
-def _plan_checks(job: BuildJob) -> PlannedChecks:
-    """Return the checks of the environment's own project, or none if they are turned off."""
-    return plan_checks(job.env, make_options(job.choices), of_project=job.checks)
-
-
-def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
-    """Add the stages after the commit to a verdict, and keep it in the environment. They roll nothing back."""
-    planned, options = _plan_checks(job), make_options(job.choices)
-    env = state.read_environment(job.env, changed=True)
-    examined = Examination(env=env, lock=job.lock, choices=job.choices, options=options)
-    whole = add_later_stages(examined, verdict, job.emit)
-    whole = run_project_checks(examined, whole, planned, job.emit)
-    if whole.verdict == "fails" != verdict.verdict:
-        stage = next(s.stage for s in whole.stages if s.status == "fail")
-        text = (
-            f"{job.env} was kept: its frameworks passed. A failure in stage {stage} does not cause a rollback"
-        )
-        job.emit(Event(kind="warning", stage="verify", text=text))
-    under = state.list_circumstances(
-        job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest
-    )
-    state.keep_verdict(job.env, whole, under)
-    return whole
-
-
-def _prove(job: BuildJob, prefix: Path) -> Verdict:
-    """Prove the environment at `prefix`, and keep the verdict in it.
-
-    `prefix` may be a draft of the environment. Everything shown and kept names the final place.
-    """
-    from ..system.cache import move_bytecode
-
-    def settled(text: str) -> str:
-        return text.replace(str(prefix), str(job.env))
-
-    def emit(event: Event) -> None:
-        job.emit(dataclasses.replace(event, text=settled(event.text)))
-
-    try:
-        with move_bytecode(get_cache_dir(job.choices), job.env, prefix):
-            env = state.read_environment(prefix, changed=True)
-            examined = Examination(
-                env=env, lock=job.lock, choices=job.choices, options=make_options(job.choices)
-            )
-            verdict = run_verification(examined, emit)
-    except GpuenvError as error:
-        error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
-        raise
-    verdict = _at_place(verdict, prefix, job.env)
-    under = state.list_circumstances(prefix, state.lock_digest(job.lock), machine_for_verdict())
-    state.keep_verdict(prefix, verdict, under)
-    return verdict
-
-
-def _at_place(verdict: Verdict, prefix: Path, env: Path) -> Verdict:
-    """Return the verdict with the path of the draft replaced by the environment's final path."""
-    old, new = (json.dumps(str(p))[1:-1] for p in (prefix, env))
-    return from_plain(Verdict, json.loads(json.dumps(as_plain(verdict)).replace(old, new)))

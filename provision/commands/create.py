@@ -95,7 +95,6 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     if options.is_plain and (there := _find_up_to_date(env, choices, brief=options.brief)):
         return finish(emit, env, there)
     # The rest is imported here, so that an environment that is up to date is reported at once.
-    from ..bundle.install import open_bundle
     from ..config.grants import read_user_grants
     from ..environment import kernel
     from ..lock.context import get_locking
@@ -105,6 +104,8 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
 
     lock_file = options.lock
     if options.bundle:
+        from ..bundle.install import open_bundle
+
         choices, lock_file = open_bundle(options.bundle, choices, emit)
     with_kernel = options.kernel or bool(state.read_vouched(env, record.KERNEL))
     if with_kernel and not kernel.named(choices.with_):

@@ -34,7 +34,7 @@ from ..system import process
 from ..wheels import pylock
 
 if TYPE_CHECKING:
-    from .build import BuildJob
+    from .job import BuildJob
 
 _ROUNDS = 3
 Check = Callable[[Path, Collection[str]], Drift]
@@ -65,7 +65,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
     With `dry_run` return what would change.
     """
     from ..verify import drift  # imported late, for fast shell completion of ENV
-    from .build import BuildJob
+    from .job import BuildJob
 
     path = make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:

@@ -45,6 +45,7 @@ from ..wheels.pylock import read_in
 from .run import explain_failure, find_causes_in_log, find_programs, prepare_variables
 
 if TYPE_CHECKING:
+    from ..environment.loader import Package
     from ..model import (
         Device,
         Emit,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     )
     from ..verify.checks import CheckOutcome, MissingTool, PlacedCheck
     from ..verify.libraries import PythonPaths
-    from ..verify.loader import Package
     from ..verify.modules import ProjectImport
     from ..verify.packages import Reading
 
@@ -319,7 +319,7 @@ def run_verification(examined: Examination, emit: Emit, begun: stage.EarlyProbes
     env, lock, wanted = examined.env, examined.lock, examined.options
     read = begun.machine.result if begun and begun.machine else functools.cache(make_lock_reader(wanted))
     baseline = stage.Baseline(
-        lock=lock, releases=rows.load_for_verdict(examined.choices).cudnn,
+        lock=lock, releases=rows.load(examined.choices, *rows.FOR_VERDICT).cudnn,
         target=read().target if wanted.locked else None, read_machine=read,
     )  # fmt: skip
     verdict = stage.verify(env, wanted, baseline, emit=emit, early_probes=begun)
@@ -406,7 +406,9 @@ def make_reader(
     def read(python_paths: PythonPaths) -> Reading:
         from ..verify import packages
 
-        return packages.read_packages(env.python, python_paths, environ, rows.load_for_verdict(choices))
+        return packages.read_packages(
+            env.python, python_paths, environ, rows.load(choices, *rows.FOR_VERDICT)
+        )
 
     return read
 
@@ -503,7 +505,7 @@ def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImpo
         return None
     known = PackageFacts(
         companions=dict.fromkeys(TORCH_COMPANIONS, "torch"),
-        imports={row.module: row for row in rows.load_for_imports(examined.choices)},
+        imports={row.module: row for row in rows.load(examined.choices, "imports").imports},
     )
     seen = find_project_imports(project.file.parent, known)
     packages = {module: find_package(module, known) for module in seen}
@@ -518,7 +520,7 @@ def _known(lock: Lock | None, choices: Choices) -> Profiles:
     """Return the profile rows on libraries, and the rows measured on this machine."""
     from ..lock.needs import measured_rows
 
-    known = rows.load_for_fixes(choices)
+    known = rows.load(choices, *rows.FOR_FIXES)
     return dataclasses.replace(known, satellites=(*known.satellites, *measured_rows(lock, choices)))
 
 

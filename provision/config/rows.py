@@ -7,10 +7,10 @@ from pathlib import Path
 
 from .. import profiles
 from ..errors import UsageError
-from ..model import ImportName, Profiles
+from ..model import Profiles
 from .options import Choices, get_cache_dir
 
-_FOR_VERDICT = (
+FOR_VERDICT = (
     "cudnn",
     "system_libraries",
     "opened_libraries",
@@ -18,8 +18,9 @@ _FOR_VERDICT = (
     "replacements",
     "satellites",
 )
-_KEPT = 4  # a run needs one of each kind
-_FOR_FIXES = ("system_libraries", "replacements", "satellites", "toolkits")
+"""The rows that each verdict needs: cuDNN's releases, and the system libraries of packages."""
+FOR_FIXES = ("system_libraries", "replacements", "satellites", "toolkits")
+"""The rows that name the package, wheel or release with a missing library."""
 
 
 def own_profiles() -> Path:
@@ -45,50 +46,29 @@ def list_overlays(c: Choices) -> list[Path]:
 
 def load_all(c: Choices) -> Profiles:
     """Return the shipped profiles with the user's rows. Raises DataError, UsageError."""
-    return _loaded(c, ())
+    return load(c)
 
 
-def load_for_verdict(c: Choices) -> Profiles:
-    """Return the rows that each verdict needs: cuDNN's releases, and the system libraries of packages.
-
-    Raises DataError, UsageError.
-    """
-    return _loaded(c, _FOR_VERDICT)
-
-
-def load_for_fixes(c: Choices) -> Profiles:
-    """Return the rows that name the package, wheel or release with a missing library. Raises DataError,
-    UsageError."""
-    return _loaded(c, _FOR_FIXES)
-
-
-def load_for_imports(c: Choices) -> tuple[ImportName, ...]:
-    """Return the rows on the packages of modules. Raises DataError, UsageError."""
-    return _loaded(c, ("imports",)).imports
-
-
-def causes_of_jobs(c: Choices) -> frozenset[str]:
-    """Return the causes that depend on the jobs running on a machine. Raises DataError, UsageError."""
-    known = _loaded(c, ("causes",))
-    return frozenset(row.cause for row in known.causes if row.of_jobs)
-
-
-_read: dict[tuple[str, tuple[str, ...]], Profiles] = {}
-"""The last profiles that were loaded, by the digest of their files. Several parts of a run share them."""
-
-
-def _loaded(c: Choices, parts: tuple[str, ...]) -> Profiles:
-    """Return these fields of the profiles, or all for none."""
+def load(c: Choices, *parts: str) -> Profiles:
+    """Return these fields of the profiles, or all for none. Raises DataError, UsageError."""
     folders = list_overlays(c)
-    key = (profiles.digest(folders), parts)
-    if key not in _read:
+    files = tuple((path, path.stat().st_mtime_ns) for folder in folders for path in sorted(folder.iterdir()))
+    if (files, ()) in _read:  # all of them are there already
+        parts = ()
+    if (files, parts) not in _read:
         cache = get_cache_dir(c)
-        loaded = (
+        _read[files, parts] = (
             profiles.load_parts(parts, folders, cache_dir=cache)
             if parts
             else profiles.load(folders, cache_dir=cache)
         )
-        while len(_read) >= _KEPT:
-            del _read[next(iter(_read))]
-        _read[key] = loaded
-    return _read[key]
+    return _read[files, parts]
+
+
+_read: dict[tuple[tuple[tuple[Path, int], ...], tuple[str, ...]], Profiles] = {}
+"""The profiles that were loaded, by the user's files and the parts. Several parts of a run share them."""
+
+
+def causes_of_jobs(c: Choices) -> frozenset[str]:
+    """Return the causes that depend on the jobs running on a machine. Raises DataError, UsageError."""
+    return frozenset(row.cause for row in load(c, "causes").causes if row.of_jobs)

@@ -15,7 +15,7 @@ from ..system.redaction import clean_line, redact
 from .grants import read_user_grants
 from .options import NONE, Choices
 from .project import merge_sources, read_requirements
-from .rows import load_all
+from .rows import load, load_all
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 # Not compiled here: every command imports this module, but few have a limit.
@@ -147,7 +147,7 @@ def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
         if not Path(place).exists():
             raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
     configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
-    where = list_index_addresses(c, data or load_all(c))
+    where = list_index_addresses(c, data or load(c, "indexes"))
     extra = [u for u in config.extra_index_urls if not is_pytorch(u, where["pytorch"])]
     return PackageSources(
         default=where.get("pypi") or config.index_url,
@@ -185,12 +185,11 @@ def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
 
     Unreadable files name none; the lock decides what is installed. Raises LockError, UsageError.
     """
-    data = load_all(c)
-    sources = read_sources(c, data)
-    if c.bundle:
+    sources = read_sources(c)
+    if c.bundle or not (c.config or c.requirement or c.project):
         return sources
     try:
-        demands = read_requirements(c, data, lock.target)
+        demands = read_requirements(c, load_all(c), lock.target)
     except MissingVariableError as error:
         if any(error.variable in grants.names_in(f"{p.url} {p.index}") for p in lock.packages):
             raise

@@ -150,8 +150,8 @@ _ROWS: dict[Cause, _Row] = {
         pattern=r"error sending request|tcp connect|could not connect|failed to fetch:? `",
     ),
 }
-STATUS_OF_URL = re.compile(r"\((\d{3})(?: ([^()]*))?\) for url")
-_STATUS = re.compile(
+STATUS_OF_URL = r"\((\d{3})(?: ([^()]*))?\) for url"
+_STATUS = (
     r"\b([45]\d\d) (Unauthorized|Forbidden|Not Found|Proxy Authentication Required|Gone|Too Many Requests|"
     r"Internal Server Error|Bad Gateway|Service Unavailable|Gateway Time-?out)\b"
 )
@@ -177,7 +177,7 @@ def explain_status(
 
 def find_refusal(log: str, item: str = "the file", server: ServerKind = PACKAGE_INDEX) -> Refusal | None:
     """Return the refusal that a log of uv or rattler reports, or None."""
-    if status := STATUS_OF_URL.search(log) or _STATUS.search(log):
+    if status := re.search(STATUS_OF_URL, log) or re.search(_STATUS, log):
         return explain_status(int(status[1]), status[2] or "", item, server)
     for cause, row in _ROWS.items():
         if row.pattern and re.search(row.pattern, log, re.IGNORECASE):
@@ -303,20 +303,18 @@ class UvFailure:
     index_unavailable: bool = False
 
 
-_ADDRESS = re.compile(r"https?://[^\s`'\")]+")
-_DENIED = re.compile(
-    r"An index (?:URL )?\((\S+)\) (?:returned an? |could not be queried .{0,80}?\()(\d{3}) ([A-Za-z ]+?)(?: error|\))"
-)
+_ADDRESS = r"https?://[^\s`'\")]+"
+_DENIED = r"An index (?:URL )?\((\S+)\) (?:returned an? |could not be queried .{0,80}?\()(\d{3}) ([A-Za-z ]+?)(?: error|\))"
 _NAMES = (
     r"Failed to (?:download|fetch|read|prepare|install)(?: distribution)?[: ]+`([A-Za-z0-9._-]+)[=@ `]",
     r"Because (?:only )?([A-Za-z0-9][A-Za-z0-9._-]*)(?:[=<>~!]\S+)? has invalid metadata",
     r"Failed to extract archive: ([A-Za-z0-9._]+)-\d",
 )
-_BROKEN = re.compile(
+_BROKEN = (
     r"has invalid metadata|Failed to extract archive|Invalid zip file|Metadata field \w+ not found|"
     r"could not be parsed|Bad (?:un)?compressed size|Bad CRC"
 )
-_STORAGE = re.compile(
+_STORAGE = (
     r"(No space left on device|Disk quota exceeded|Read-only file system|Permission denied) \(os error \d+\)"
 )
 SPACE_HINT = "free space, or put ENV, the caches (--cache-dir DIR) or TMPDIR on another disk"
@@ -325,7 +323,7 @@ _FOLDER_HINT = "correct the folder's owner and permissions, or name other folder
 
 def find_storage_failure(log: str) -> UvFailure | None:
     """Return the failure of a disk or a folder that a log of uv reports, or None."""
-    match = _STORAGE.search(log)
+    match = re.search(_STORAGE, log)
     if match is None:
         return None
     paths = re.findall(r"[`'\"](/[^`'\"\n]+)[`'\"]", log[: match.start()])
@@ -344,17 +342,17 @@ def find_failure(
     `indexes` are the indexes that a lock names by package. `configured` names the indexes of all others. The log must
     be without credentials.
     """
-    match = _ADDRESS.search(log)
+    match = re.search(_ADDRESS, log)
     address = redact(match[0].rstrip(".,:")) if match else None
     package = _find_package(log, address)
     index = (indexes or {}).get(package or "") or (_index_of(address) if address else configured)
     server = f"{PACKAGE_INDEX.name} {index}" if index else PACKAGE_INDEX.name
-    if denied := _DENIED.search(log):
+    if denied := re.search(_DENIED, log):
         # uv reports this status for a missing package. The address before it is of another request.
         url, package = denied[1], find_absent_package(log)
         refusal = explain_status(int(denied[2]), denied[3], package or url)
         return _describe(f"{PACKAGE_INDEX.name} {url}", refusal, url, package)
-    if _BROKEN.search(log) and not STATUS_OF_URL.search(log):
+    if re.search(_BROKEN, log) and not re.search(STATUS_OF_URL, log):
         source = f" of {server}" if index else ""
         message = f"{package or 'a package'}{source} is not a readable wheel"
         return UvFailure(message=message, hint=UNREADABLE_HINT, address=address)
@@ -393,7 +391,7 @@ def _index_of(address: str) -> str:
     )
 
 
-_ABSENT = re.compile(
+_ABSENT = (
     r"Because (?:only )?([A-Za-z0-9][A-Za-z0-9._-]*) was not found|"
     r"there (?:is|are) no versions? of ([A-Za-z0-9._-]+)"
 )
@@ -401,5 +399,5 @@ _ABSENT = re.compile(
 
 def find_absent_package(log: str) -> str | None:
     """Return the package that no index has in a requested version, or None if the log of uv names none."""
-    match = _ABSENT.search(" ".join(log.split()))
+    match = re.search(_ABSENT, " ".join(log.split()))
     return normalize_name(match[1] or match[2]) if match else None

@@ -62,11 +62,14 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
 
 def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
     """Raise LockError if a lock does not fit a target. `machine` is this one if the lock is installed here."""
+    way = locking(lock.manager)
+    if way.PLANS_FIRST and lock.plan.device == "cpu":
+        return  # wheels for the CPU fit every machine of their platform
     context = RequestContext(
         request=Request(frameworks=()), target=target, machine=machine, profiles=rows.load_all(choices),
         supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
-    locking(lock.manager).check(lock, context)
+    way.check(lock, context)
 
 
 def virtual_packages(context: RequestContext) -> tuple[Mapping[str, str], ...]:
@@ -110,8 +113,7 @@ def name_hosts(lock: Lock, choices: Choices, emit: Emit) -> Lock:
 
     Return the lock with this note in its plan. Packages of indexes come from the configured ones, by hash.
     """
-    read_user_grants(choices)
-    known = {grants.origin(row.url) for row in rows.load_all(choices).indexes}
+    known = {grants.origin(row.url) for row in rows.load(choices, "indexes").indexes}
     direct = [p for p in lock.packages if p.index is None and not p.is_conda]
     servers: dict[str, list[str]] = {}
     for package in direct:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..environment import place
-from ..model import Emit, Event, Lock, LockedPackage, PackageChange, Preview, format_bytes
+from ..model import Emit, Event, Lock, LockedPackage, format_bytes
 from ..wheels import pylock
+
+if TYPE_CHECKING:
+    from ..model import PackageChange, Preview
 
 
 def read_lock_inside(env: Path) -> Lock | None:
@@ -18,6 +22,8 @@ def read_lock_inside(env: Path) -> Lock | None:
 
 def list_changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:
     """Return the packages in which two locks differ, sorted by name."""
+    from ..model import PackageChange
+
     before = {p.name: p for p in old.packages} if old else {}
     after = {p.name: p for p in new.packages}
     return tuple(
@@ -34,6 +40,8 @@ def preview_lock(
     command: str, env: Path, old: Lock | None, new: Lock, writes: Sequence[Path] = ()
 ) -> Preview:
     """Return the changes that replace one lock of an environment by another."""
+    from ..model import Preview
+
     changes = list_changes(old, new)
     return Preview(
         command=command, path=str(env), writes=tuple(map(str, writes)), packages=changes,

@@ -64,8 +64,6 @@ class WheelNeeds:
 
     def _measure(self, prefix: Path) -> None:
         """Measure installed wheels with code for CUDA or a framework that have no row, and keep the rows."""
-        from ..profiles.measure.satellites import InstalledWheel
-
         kept, plan = MeasuredRows(get_cache_dir(self.choices)), self.lock.plan
         ours = {b.framework for b in plan.builds}
         ours |= {canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements}
@@ -77,6 +75,8 @@ class WheelNeeds:
             one = find_distribution(find_sites(prefix), normalize_name(package.name))
             if one is None or not (one.folder / "RECORD").is_file():
                 continue  # it is not installed yet
+            from ..profiles.measure.satellites import InstalledWheel  # few wheels are measured
+
             self._measured.add(package)
             wheel = InstalledWheel(
                 package.name, package.version, one.folder, plan.platform, plan.python or ""
@@ -109,15 +109,14 @@ def _of_glibc(needs: dict[LockedPackage, SystemNeeds], lock: Lock) -> list[str]:
 
 
 def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -> list[str]:
-    from ..system.elf import ElfError
-    from ..verify import fixes
-    from ..verify.loader import Loader
-
-    known = rows.load_for_verdict(choices)
+    known = rows.load(choices, "system_libraries")
     named = {row.soname for row in known.system_libraries}
     wanted = {p: [n for n in need.libraries if n in named] for p, need in needs.items()}
     if not any(wanted.values()):
         return []
+    from ..environment.loader import Loader
+    from ..system.elf import ElfError
+
     try:
         loader = Loader(sys.executable, process.environ())
     except ElfError:
@@ -127,6 +126,9 @@ def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -
     missing = {p: names for p, names in missing.items() if names}
     if not missing:
         return []
+    from ..verify import fixes
+
+    known = rows.load(choices, *rows.FOR_FIXES)
     what = "; ".join(f"{p.name} {p.version} needs {', '.join(names)}" for p, names in missing.items())
     fix = fixes.describe_missing(
         {p.name: names for p, names in missing.items()}, known, fixes.read_distribution()

@@ -20,8 +20,6 @@ from ..model import (
     TransitiveFrameworks,
     drop_event,
 )
-from .archives import source_rules
-from .compile import Question, ask
 
 
 def required_frameworks(
@@ -31,6 +29,9 @@ def required_frameworks(
 
     With `reading` no build code runs. Raises LockError if the lines have no solution.
     """
+    from .archives import source_rules
+    from .compile import Question, ask
+
     rules = source_rules(sources, emit, reading=reading)
     question = Question(plan=plan, sources=sources, roots=(), needs=tuple(needs))
     versions = ask(question, rules, drop_event).versions

@@ -16,11 +16,11 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
+from ..environment.loader import FRAMEWORK_KINDS, Package, Problem, list_names
 from ..model import PROJECT_FRAMEWORKS, Environment, Profiles, Satellite, SystemLibrary, ToolkitRelease
 from ..system import untrusted
 from ..system.loader_cache import loader_cache
 from .libraries import make_pip_command, name_nvidia_wheel
-from .loader import FRAMEWORK_KINDS, Package, Problem, list_names
 
 Missing = Mapping[str, Collection[str]]
 """By package the libraries that are missing."""

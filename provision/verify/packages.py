@@ -14,6 +14,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from ..environment.loader import (
+    FRAMEWORK_KINDS,
+    LoadedFile,
+    Loader,
+    Package,
+    Problem,
+    find_undefined,
+    list_packages,
+    list_reached,
+    parse_module,
+)
 from ..model import (
     FRAMEWORKS,
     PROJECT_FRAMEWORKS,
@@ -31,17 +42,6 @@ from ..system.elf import ElfError
 from ..system.redaction import clean
 from . import fixes
 from .libraries import PythonPaths, make_pip_command, make_repair_command, name_nvidia_wheel
-from .loader import (
-    FRAMEWORK_KINDS,
-    LoadedFile,
-    Loader,
-    Package,
-    Problem,
-    find_undefined,
-    list_packages,
-    list_reached,
-    parse_module,
-)
 from .probe import run_probe
 from .state import Options
 

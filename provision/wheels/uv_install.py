@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 
 from ..environment.place import MARK
 from ..errors import BuildError
-from ..index import refusals, uv
+from ..index import uv
 from ..index.config import pytorch_address, split_pytorch, uv_variables
 from ..index.uv import installer_cache, without_credentials
 from ..index.wheel_names import expand_address
@@ -267,6 +267,8 @@ def lacks_only_files(log: str) -> bool:
 def explain_install_failure(
     done: process.Finished, path: Path, lock: Lock, *, offline: bool = False
 ) -> BuildError:
+    from ..index import refusals  # it brings an HTTP client
+
     log = uv.redacted(strip_progress(done.stderr))
     if stored := refusals.find_storage_failure(log):
         return BuildError(stored.message, hint=stored.hint, log=log)
@@ -317,6 +319,8 @@ _DAMAGED = re.compile(r"(?i)cache entry|failed to \w+ (file|directory)[^\n]*arch
 
 def cache_is_damaged(log: str) -> bool:
     """Return whether uv failed at files of its cache."""
+    from ..index import refusals
+
     return bool(_DAMAGED.search(log)) and refusals.find_storage_failure(log) is None
 
 

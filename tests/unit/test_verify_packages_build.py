@@ -8,6 +8,7 @@ from elf_files import library, module, package
 from framework_envs import venv
 from rows import rows
 
+from provision.environment.loader import Package
 from provision.model import Environment, Profiles, Satellite, ToolkitRelease
 from provision.profiles import load
 from provision.verify import Options
@@ -19,7 +20,6 @@ from provision.verify.fixes import (
     read_surroundings,
 )
 from provision.verify.libraries import PythonPaths
-from provision.verify.loader import Package
 from provision.verify.packages import judge, read_packages
 
 VERSION = "{}.{}.{}".format(*sys.version_info)

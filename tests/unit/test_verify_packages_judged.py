@@ -12,6 +12,7 @@ from rows import rows
 
 from provision.config.options import Choices
 from provision.config.record import list_named_packages
+from provision.environment.loader import Package, Problem
 from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
 from provision.profiles import load
 from provision.verify import Options
@@ -23,7 +24,6 @@ from provision.verify.fixes import (
     read_distribution,
 )
 from provision.verify.libraries import PythonPaths
-from provision.verify.loader import Package, Problem
 from provision.verify.packages import judge, list_required, read_packages
 
 VERSION = "{}.{}.{}".format(*sys.version_info)

@@ -16,10 +16,10 @@ from pathlib import Path
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 
-from ..environment.distributions import Distribution, list_conda_records, list_distributions
 from ..model import WHEEL_NAMES, normalize_name
 from ..system.elf import MACHINES, Elf, ElfError, list_unexported, read_elf
 from ..system.loader_cache import loader_cache
+from .distributions import Distribution, list_conda_records, list_distributions
 
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.[0-9]+)*),", re.MULTILINE)
 _TOP = re.compile(r"^([A-Za-z_]\w*)(?:/__init__)?\.(?:py|so|[\w-]+\.so),", re.MULTILINE)
