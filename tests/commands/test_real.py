@@ -1,7 +1,8 @@
 """The main job for real: environments of torch, TensorFlow, JAX and ONNX Runtime from the index, on the CPU.
 
-Everything is as a user has it: pip's and uv's own configuration and cache. Where no CPU build of torch
-is at hand the gigabytes of the CUDA build are left to `make test-slow`.
+Everything is as a user has it: pip's and uv's own configuration and cache. torch and TensorFlow, which take longest, are
+left to `make test-slow`; tests/unit/test_verify.py proves a torch in `make test`. Where no CPU build of torch is at hand
+the test with the gigabytes of the CUDA build does it.
 """
 
 import json
@@ -24,7 +25,10 @@ def gpuenv(folder, *args):
     )
 
 
-@pytest.fixture(scope="session", params=["torch", "jax", "tensorflow", "onnxruntime"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("torch", "tensorflow")]
+
+
+@pytest.fixture(scope="session", params=["jax", "onnxruntime", *SLOW])
 def made(request, tmp_path_factory):
     """(framework, folder, JSON of create)."""
     framework, folder = request.param, tmp_path_factory.mktemp(request.param)

@@ -56,7 +56,7 @@ def snapshot(folder):
 @pytest.mark.network
 @pytest.mark.parametrize(
     "name",
-    ["torch", "onnxruntime", *(pytest.param(n, marks=pytest.mark.slow) for n in ("jax", "tensorflow"))],
+    ["torch", *(pytest.param(n, marks=pytest.mark.slow) for n in ("jax", "tensorflow", "onnxruntime"))],
 )
 def test_a_framework_passes_on_the_cpu_and_is_not_changed(name, tmp_path, monkeypatch):
     """The path of the environment has a space and an umlaut; the working directory would shadow the
