@@ -385,17 +385,28 @@ def test_verify_runs_the_checks_of_its_command_line(fake, gpuenv):
 # --- torch.compile -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def torch(monkeypatch):
+NO_COMPILER = """
+import types
+cuda = types.SimpleNamespace(is_available=lambda: False)
+def linspace(*_):
+    raise RuntimeError("Failed to find C compiler")
+"""
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=[pytest.mark.slow, pytest.mark.network])])
+def torch(request, monkeypatch, tmp_path):
     """An environment with torch, and a PATH without a compiler."""
-    root = framework_env("torch")
+    if request.param == "real":
+        root = framework_env("torch")
+    else:
+        root, site = venv(tmp_path / "env of torch")
+        (site / "torch.py").write_text(NO_COMPILER)
     monkeypatch.setenv("PATH", str(root / "bin"))
     for name in ("CC", "CXX"):
         monkeypatch.delenv(name, raising=False)
     return root
 
 
-@pytest.mark.network
 def test_compile_names_all_that_is_missing(torch, monkeypatch, tmp_path):
     """The headers are where sysconfig says, as for a Python of uv that was moved."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -418,6 +429,7 @@ def test_compile_names_all_that_is_missing(torch, monkeypatch, tmp_path):
 
 @pytest.mark.network
 @pytest.mark.slow
+@pytest.mark.parametrize("torch", ["real"], indirect=True)
 def test_compile_passes_with_a_compiler(torch, monkeypatch, tmp_path):
     """Under a name without a space: with one, torch's own command for the linker is wrong, and the check says so."""
     monkeypatch.setenv("PATH", f"{torch / 'bin'}:{os.defpath}")
