@@ -1,4 +1,4 @@
-"""Write provision/probes/onnx_models.py: the ONNX models of the graded convolutions, as base64.
+"""Write provision/probes/onnx_models.py: the ONNX models of the graded convolutions and products, as base64.
 
     python scripts/onnx_models.py          # rewrite the module
     python scripts/onnx_models.py --check  # exit 1 if the module differs
@@ -58,12 +58,14 @@ def tensor(name: str, element_type: int) -> bytes:
     return field(1, name) + field(2, field(1, field(1, element_type)))
 
 
-def model(operator: str, attributes: Mapping[str, int | Sequence[int]], dtype: str) -> bytes:
-    """Encode a model with one node: y = operator(x, w)."""
+def model(
+    operator: str, attributes: Mapping[str, int | Sequence[int]], dtype: str, inputs: str = "xw"
+) -> bytes:
+    """Encode a model with one node: y = operator(x, w), or of other inputs."""
     kind = ELEMENT_TYPES[dtype]
-    node = field(1, "x") + field(1, "w") + field(2, "y") + field(4, operator)
+    node = b"".join(field(1, name) for name in inputs) + field(2, "y") + field(4, operator)
     node += b"".join(field(5, attribute(name, value)) for name, value in sorted(attributes.items()))
-    graph = field(1, node) + field(2, "g") + field(11, tensor("x", kind)) + field(11, tensor("w", kind))
+    graph = field(1, node) + field(2, "g") + b"".join(field(11, tensor(name, kind)) for name in inputs)
     graph += field(12, tensor("y", kind))
     return field(1, IR_VERSION) + field(8, field(2, OPSET)) + field(7, graph)
 
@@ -87,8 +89,13 @@ def attributes(case: Mapping[str, Any], operator: str) -> dict[str, int | Sequen
 
 
 def models(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
-    """Return the models by "case operator dtype"."""
+    """Return the models by "case operator dtype", and those of matrix products by "operator dtype"."""
+    products = {"MatMul": "xw", "Gemm": "xwb"}
     return {
+        f"{operator} {dtype}": model(operator, {}, dtype, inputs)
+        for operator, inputs in products.items()
+        for dtype in ELEMENT_TYPES
+    } | {
         f"{name} {operator} {dtype}": model(operator, attributes(case, operator), dtype)
         for name, case in cases.items()
         if not name.endswith(("_channels_last", "_autotuned"))  # choices of other frameworks
@@ -99,9 +106,9 @@ def models(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
 
 def module() -> str:
     """Return the text of the module."""
-    cases = runpy.run_path(str(ROOT / "provision/probes/framework.py"))["CASES"]
+    cases = runpy.run_path(str(ROOT / "provision/probes/operations.py"))["CASES"]
     rows = [f'    "{name}": "{base64.b64encode(data).decode()}",' for name, data in models(cases).items()]
-    head = '"""ONNX models of the graded convolutions by "case operator dtype", in base64. scripts/onnx_models.py wrote them."""'
+    head = '"""ONNX models of what is graded, in base64. scripts/onnx_models.py wrote them."""'
     return "\n".join([head, "", "# fmt: off", "ONNX_MODELS = {", *rows, "}", "# fmt: on", ""])
 
 

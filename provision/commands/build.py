@@ -138,6 +138,8 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
         for name in sorted(record.list_differing(before, wanted) - {"config"})
     ]
     refusal = f"{env} ({words}) was built with other options"
+    if not old:
+        refusal = f"{env} ({words}) is incomplete: the record of its options is missing, or its Python does not start"
     return UsageError(f"{refusal}: {'; '.join(differ)}" if differ and old else refusal, hint=RECREATE)
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from .. import __version__
 from ..errors import UsageError
 from ..model import (
-    ConvolutionResult,
     DeviceVerdict,
     Evidence,
     Finding,
     FleetResults,
     FrameworkVerdict,
+    GradedResult,
     HostResult,
     LibraryFile,
     StageResult,
@@ -140,9 +140,9 @@ def _device(device: DeviceVerdict) -> str:
     name = "the CPU" if device.index < 0 else f"device {device.index}"
     words = [name, device.name, device.capability and f"compute capability {device.capability}", device.uuid]
     title = f"<h3>{escaped(', '.join(filter(None, words)))}</h3>"
-    results = device.convolutions
+    results = device.results
     if not results:
-        return f"{title}<p class=quiet>No convolution results were checked on this device.</p>"
+        return f"{title}<p class=quiet>No results were checked on this device.</p>"
     wrong = [f"{c.case} {c.dtype} {c.pass_}" for c in results if not c.ok]
     summary = f"<b class=pass>All results are right:</b> {len(results)} of {len(results)}"
     if wrong:
@@ -162,7 +162,7 @@ def _device(device: DeviceVerdict) -> str:
     )
 
 
-def _bar(c: ConvolutionResult) -> str:
+def _bar(c: GradedResult) -> str:
     """Return one result: its error as a share of the tolerance."""
     number = "NaN" if c.max_error is None else f"{c.max_error:.1e}"
     if c.max_error is None:

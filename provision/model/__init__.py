@@ -34,7 +34,7 @@ _MODULES = {
     "plan": "PassedOverBuild HeldBackPackage PackageSet RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock FleetHost HostClass",
     "fleet": "FleetPlan PlanDifference UnservedHosts Fleet FleetLock FleetLocks HostVerdict HostResult FleetResults BundleFile BundlePython BundlePlan Bundle",
     "environment": "Environment InstalledPackage InstallRecord ChangeKind EnvironmentChange UnlockedPackage Drift ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult",
-    "verdict": "CheckResult StageResult ConvolutionResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict Findings is_expected",
+    "verdict": "CheckResult StageResult GradedResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict Findings is_expected",
     "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult RunResult is_good",
     "commands": "PackageChange Preview CacheUsage IssueReport ExportResult WrittenFile InitDecision InitResult ProfileTable ProfileTables",
     "serialize": "as_plain as_document check_forms from_plain",

@@ -43,10 +43,10 @@ class StageResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConvolutionResult:
-    """One graded convolution. `max_error` is relative, by norm, against a float64 reference.
+class GradedResult:
+    """One graded result. `max_error` is relative, by norm, against a float64 reference.
 
-    `pass_` is forward, grad_input or grad_weight (`pass` in JSON).
+    `pass_` is forward or a gradient, as grad_input or grad_key (`pass` in JSON).
     """
 
     case: str
@@ -65,7 +65,14 @@ class DeviceVerdict:
     uuid: str | None = None
     name: str | None = None
     capability: str | None = None
-    convolutions: tuple[ConvolutionResult, ...] = ()
+    convolutions: tuple[GradedResult, ...] = ()
+    matmuls: tuple[GradedResult, ...] = ()
+    attentions: tuple[GradedResult, ...] = ()
+
+    @property
+    def results(self) -> tuple[GradedResult, ...]:
+        """All that was graded on the device."""
+        return (*self.convolutions, *self.matmuls, *self.attentions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Stages 5, 6 and 7 for JAX, with its user's settings."""
+"""The stages of a framework for JAX, with its user's settings."""
 
 
 def import_jax():
@@ -83,7 +83,74 @@ def prepare_jax(jax):
         put = [jax.device_put(numpy.asarray(v).astype(kinds[dtype]), place) for v in arrays]
         return tuple(numpy.asarray(r).astype(numpy.float64) for r in jax.jit(all_passes)(*put))
 
+    def run(device, function, jobs):
+        """Compute all jobs in one compiled call, because each call is compiled. Return float64 arrays."""
+        place = jax.devices("cpu")[0] if device < 0 else jax.devices("gpu")[device]
+        put = [
+            [jax.device_put(numpy.asarray(a).astype(kinds[dtype]), place) for a in arrays]
+            for _, dtype, arrays in jobs
+        ]
+
+        def compute(put):
+            return [function(name, dtype, arrays) for (name, dtype, _), arrays in zip(jobs, put)]
+
+        return [
+            [numpy.asarray(a).astype(numpy.float64) for a in one] for one in compile_quickly(compute)(put)
+        ]
+
+    def compile_quickly(compute):
+        """Return the compiled function. Without the search for the fastest kernel, which takes seconds for each product."""
+        try:
+            return jax.jit(compute, compiler_options={"xla_gpu_autotune_level": 0})
+        except TypeError:  # before 0.4.32
+            return jax.jit(compute)
+
+    def multiply(device, jobs):
+        def product(name, dtype, arrays):
+            x, w, gy, *bias = arrays
+            precision = jax.lax.Precision.HIGHEST if dtype == "float32" else jax.lax.Precision.DEFAULT
+
+            def forward(x, w, *bias):
+                y = jnp.matmul(x, w, precision=precision)
+                return y + bias[0] if bias else y
+
+            y, back = jax.vjp(forward, x, w, *bias)
+            return (y,) + back(gy)
+
+        return run(device, product, jobs)
+
+    def attend(device, jobs, backend):
+        if not hasattr(jax.nn, "dot_product_attention"):  # before 0.4.31
+            return []
+
+        def attention(name, dtype, arrays):
+            q, k, v, gy = arrays
+            options = {"is_causal": True}
+            if ATTENTIONS[name].get("masked"):
+                options = {"mask": jnp.asarray(attention_mask(name))[None, None]}
+
+            def forward(q, k, v):
+                return jax.nn.dot_product_attention(q, k, v, implementation=backend, **options)
+
+            y, back = jax.vjp(forward, q, k, v)
+            return (y,) + back(gy)
+
+        return run(device, attention, jobs)
+
+    def backends(device):
+        """Return the backends beside XLA, which is the default. cuDNN's attention needs compute capability 8.0."""
+        capability = float(getattr(jax.devices("gpu")[device], "compute_capability", "0"))
+        return ["cudnn"] if capability >= 8 and hasattr(jax.nn, "dot_product_attention") else []
+
     def list_types():
         return [choose_types(float(getattr(d, "compute_capability", "0"))) for d in jax.devices("gpu")]
 
-    return convolve, round_with_numpy(kinds), numpy.zeros, list_types
+    return {
+        "convolve": convolve,
+        "multiply": multiply,
+        "attend": attend,
+        "backends": backends,
+        "array": round_with_numpy(kinds),
+        "zeros": numpy.zeros,
+        "types": list_types,
+    }

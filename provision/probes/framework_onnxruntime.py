@@ -1,4 +1,4 @@
-"""Stages 5, 6 and 7 for ONNX Runtime, with its user's settings."""
+"""The stages of a framework for ONNX Runtime, with its user's settings."""
 
 
 def import_onnxruntime():
@@ -130,7 +130,28 @@ def prepare_onnxruntime(onnxruntime):
             results.append(result.astype(numpy.float64).transpose(last))
         return tuple(results)
 
-    return convolve, round_with_numpy(kinds), numpy.zeros, lambda: _list_types(onnxruntime)
+    def multiply(device, jobs):
+        """Compute MatMul forward and as both gradients, and Gemm, which adds the bias, forward only."""
+        results = []
+        for _, dtype, arrays in jobs:
+            stored = "float16" if dtype == "float16" else "float32"
+            x, w, gy, *bias = (numpy.ascontiguousarray(a).astype(kinds[dtype]) for a in arrays)
+            session = _session(onnxruntime, "%s %s" % ("Gemm" if bias else "MatMul", stored), device, dtype)
+            inputs = [(x, w, bias[0])] if bias else [(x, w), (gy, w.T), (x.T, gy)]
+            outputs = []
+            for one in inputs:
+                put = {name: numpy.ascontiguousarray(a) for name, a in zip(("x", "w", "b"), one)}
+                outputs.append(session.run(None, put)[0].astype(numpy.float64))
+            results.append(outputs)
+        return results
+
+    return {
+        "convolve": convolve,
+        "multiply": multiply,
+        "array": round_with_numpy(kinds),
+        "zeros": numpy.zeros,
+        "types": lambda: _list_types(onnxruntime),
+    }
 
 
 def _list_types(onnxruntime):

@@ -1,4 +1,4 @@
-"""Stages 5, 6 and 7 for TensorFlow, with its user's settings."""
+"""The stages of a framework for TensorFlow, with its user's settings."""
 
 
 def import_tensorflow():
@@ -67,9 +67,29 @@ def prepare_tensorflow(tf):
                 raise
         return tuple(v.numpy().astype(numpy.float64) for v in (y, gx, gw))
 
+    def multiply(device, jobs):
+        results = []
+        with tf.device("/CPU:0" if device < 0 else "/GPU:%d" % device):
+            for _, dtype, arrays in jobs:
+                tf.config.experimental.enable_tensor_float_32_execution(dtype == "tf32")
+                x, w, gy, *bias = (tf.constant(a.astype(kinds[dtype])) for a in arrays)
+                with tf.GradientTape() as tape:
+                    tape.watch([x, w, *bias])
+                    y = tf.linalg.matmul(x, w)
+                    y = tf.nn.bias_add(y, bias[0]) if bias else y
+                back = tape.gradient(y, [x, w, *bias], output_gradients=gy)
+                results.append([a.numpy().astype(numpy.float64) for a in (y, *back)])
+        return results
+
     def list_types():
         details = tf.config.experimental.get_device_details
         found = [details(gpu).get("compute_capability") for gpu in tf.config.list_physical_devices("GPU")]
         return [choose_types(capability[0] if capability else 0) for capability in found]
 
-    return convolve, round_with_numpy(kinds), numpy.zeros, list_types
+    return {
+        "convolve": convolve,
+        "multiply": multiply,
+        "array": round_with_numpy(kinds),
+        "zeros": numpy.zeros,
+        "types": list_types,
+    }

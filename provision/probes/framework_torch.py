@@ -1,4 +1,4 @@
-"""Stages 5, 6 and 7 for torch, with its user's settings."""
+"""The stages of a framework for torch, with its user's settings."""
 
 
 def import_torch():
@@ -83,8 +83,83 @@ def prepare_torch(torch):
             for a, order in ((y, last), (dx.grad, last), (dw.grad, back))
         )
 
+    def multiply(device, jobs):
+        results, place = [], "cpu" if device < 0 else "cuda:%d" % device
+        for _, dtype, arrays in jobs:
+            torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+            x, w, gy, *bias = (a.to(place, kinds[dtype]) for a in arrays)
+            inputs = [a.requires_grad_() for a in (x, w, *bias)]
+            y = torch.addmm(bias[0], x, w) if bias else x @ w
+            (y * gy).sum().backward()
+            results.append([a.detach().to("cpu", torch.float64) for a in (y, *(i.grad for i in inputs))])
+        return results
+
+    def attend(device, jobs, backend):
+        if not hasattr(torch.nn.functional, "scaled_dot_product_attention"):  # before 2.0
+            return []
+        place = "cpu" if device < 0 else "cuda:%d" % device
+
+        def one(job):
+            name, dtype, arrays = job
+            return _attend_torch(torch, place, name, kinds[dtype], arrays, default=backend is None)
+
+        if backend:
+            with _choose_backend(torch, backend):
+                return [one(job) for job in jobs]
+        # cuDNN compiles for more than a second for each case, so the cases do that at the same time.
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            return list(pool.map(one, jobs))
+
+    def backends(device):
+        """Return the backends that torch can be told to use. Before 2.3 there was another interface for that."""
+        try:
+            from torch.nn.attention import SDPBackend
+        except ImportError:
+            return []
+        return [n for n in SDPBackend.__members__ if n not in ("ERROR", "OVERRIDEABLE")]
+
     def list_types():
         cuda = torch.cuda
         return [choose_types(cuda.get_device_capability(i)[0]) for i in range(cuda.device_count())]
 
-    return convolve, array, zeros, list_types
+    return {
+        "convolve": convolve,
+        "multiply": multiply,
+        "attend": attend,
+        "backends": backends,
+        "array": array,
+        "zeros": zeros,
+        "types": list_types,
+    }
+
+
+def _choose_backend(torch, backend):
+    """Return a context in which torch may use this backend only."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel([SDPBackend.__members__[backend]])
+
+
+def _attend_torch(torch, place, name, kind, arrays, default):
+    q, k, v, gy = (a.permute(0, 2, 1, 3).contiguous().to(place, kind) for a in arrays)
+    for a in (q, k, v):
+        a.requires_grad_()
+    options = {"is_causal": True}
+    if ATTENTIONS[name].get("masked"):
+        options = {"attn_mask": torch.tensor(attention_mask(name), device=place)[None, None]}
+    if default and place != "cpu" and hasattr(torch, "_fused_sdp_choice"):
+        from torch.nn.attention import SDPBackend
+
+        chosen = torch._fused_sdp_choice(q, k, v, **options)
+        names = {int(b.value if hasattr(b, "value") else b): n for n, b in SDPBackend.__members__.items()}
+        tell("attention_by", case=name, backend=names.get(int(chosen), str(chosen)))
+    try:
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+    except RuntimeError as error:
+        if "No available kernel" in str(error):
+            raise NotImplementedError("torch has no kernel of it for this GPU")
+        raise
+    (y * gy).sum().backward()
+    return [a.detach().to("cpu", torch.float64).permute(0, 2, 1, 3) for a in (y, q.grad, k.grad, v.grad)]

@@ -1,25 +1,14 @@
-"""Stages 1, 2 and 4 by ctypes alone: libcuda, libcudart and libcudnn of the environment; and copies between GPUs.
+"""Stages 1, 2 and 4 by ctypes alone: libcuda, libcudart and libcudnn of the environment.
 
 One process runs the three stages, because each CUDA context takes a quarter of a second. They are reported one by one,
 and the first that fails ends the probe. Python runs it with -I -S. The driver needs no path of the environment, so its
 stage runs while gpuenv searches the paths. They arrive on stdin.
-
-If ASKED names libnccl, the probe is over several GPUs instead: copies of a few kilobytes between each pair, and one
-all-reduce by NCCL. It tests whether the GPUs can communicate, not how fast. Its stage only warns.
 """
 
 import ctypes
 import glob
 import signal
 import stat
-
-
-class Failed(Exception):
-    """A stage failed: `call` returned `code`, called `name` by the library."""
-
-    def __init__(self, call, code=None, name=None, text=None):
-        Exception.__init__(self, call)
-        self.record = {"call": call, "code": code, "name": name, "text": text}
 
 
 def driver_call(cuda, call, *arguments):
@@ -29,14 +18,6 @@ def driver_call(cuda, call, *arguments):
         if hasattr(cuda, "cuGetErrorName"):
             cuda.cuGetErrorName(code, ctypes.byref(name))
         raise Failed(call, code, name.value.decode() if name.value else None)
-
-
-def runtime_call(cudart, call, *arguments):
-    code = getattr(cudart, call)(*arguments)
-    if code:
-        cudart.cudaGetErrorName.restype = ctypes.c_char_p
-        name = cudart.cudaGetErrorName(code)
-        raise Failed(call, code, name.decode() if name else None)
 
 
 def put(cudart, numbers):
@@ -213,7 +194,7 @@ def runtime(paths, ordinals):
 
     The first of `paths` is the environment's libcudart. The others are tried if it does not load.
     """
-    values = {"libcudart": None, "memory": [], "holders": []}
+    values = {"libcudart": None, "memory": [], "holders": [], "conditions": []}
     try:
         cudart, path = _load_cudart(paths)
         values["libcudart"] = (mapped(r"^libcudart") or [path])[0]
@@ -239,6 +220,8 @@ def runtime(paths, ordinals):
     free = min(m["free_mib"] for m in values["memory"])
     if free < ASKED["low_memory_mib"]:
         values["holders"] = holders()
+    if ASKED.get("conditions"):
+        values["conditions"] = conditions()
     tell("stage", stage="runtime", failed=None, values=values)
     return cudart, free
 
@@ -253,6 +236,39 @@ def _load_cudart(paths):
         except OSError as error:
             problem = str(error)
     raise Failed("dlopen " + (paths[0] if paths else "libcudart"), text=problem)
+
+
+# Bits of nvmlClocksEventReasons in nvml.h that slow a GPU down against its user's will
+_SLOWED = {0x08: "hardware", 0x20: "heat", 0x40: "heat", 0x80: "the power supply"}
+
+
+def conditions():
+    """Return what NVML says of each GPU's condition. A value that it does not give is None.
+
+    `slowed` is why the clocks are lower now, `lanes` and `most_lanes` are of the PCIe link, `remap` is whether rows of
+    the memory wait for a reset.
+    """
+    (nvml, cards), found = open_nvml(), []
+    for index, card in cards:
+        one = {"index": index, "slowed": None, "lanes": None, "most_lanes": None, "ecc": None, "remap": None}
+        bits, lanes, most = ctypes.c_ulonglong(), ctypes.c_uint(), ctypes.c_uint()
+        reasons = "nvmlDeviceGetCurrentClocksEventReasons"
+        if not hasattr(nvml, reasons):  # before R535
+            reasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
+        if hasattr(nvml, reasons) and not getattr(nvml, reasons)(card, ctypes.byref(bits)):
+            one["slowed"] = sorted({text for bit, text in _SLOWED.items() if bits.value & bit})
+        if not nvml.nvmlDeviceGetCurrPcieLinkWidth(card, ctypes.byref(lanes)):
+            if not nvml.nvmlDeviceGetMaxPcieLinkWidth(card, ctypes.byref(most)):
+                one["lanes"], one["most_lanes"] = lanes.value, most.value
+        current, pending = ctypes.c_int(), ctypes.c_int()
+        if not nvml.nvmlDeviceGetEccMode(card, ctypes.byref(current), ctypes.byref(pending)):
+            one["ecc"] = bool(current.value)
+        rows = [ctypes.c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
+        if hasattr(nvml, "nvmlDeviceGetRemappedRows"):
+            if not nvml.nvmlDeviceGetRemappedRows(card, *map(ctypes.byref, rows)):
+                one["remap"] = bool(rows[2].value)
+        found.append(one)
+    return found
 
 
 class _NvmlProcess(ctypes.Structure):
@@ -461,79 +477,6 @@ def _convolve(library, cudart, handle):
     return None
 
 
-# --- several GPUs ------------------------------------------------------------------------------
-
-_WORDS = 1 << 10
-
-
-def _numbers(cudart, ordinal, numbers):
-    """Return a device array with these numbers on one device."""
-    runtime_call(cudart, "cudaSetDevice", ordinal)
-    return put(cudart, numbers)
-
-
-def copies(cudart, ordinals):
-    """Copy between each ordered pair of GPUs. Report whether the numbers are right."""
-    sent = {o: [float(o * _WORDS + i) for i in range(_WORDS)] for o in ordinals}
-    arrays = {o: _numbers(cudart, o, numbers) for o, numbers in sent.items()}
-    size = ctypes.c_size_t(_WORDS * 4)
-    for one in ordinals:
-        for other in ordinals:
-            if one == other:
-                continue
-            begin("peers", "copying from device %d to device %d" % (one, other))
-            can = ctypes.c_int()
-            runtime_call(cudart, "cudaDeviceCanAccessPeer", ctypes.byref(can), other, one)
-            target = _numbers(cudart, other, [0.0] * _WORDS)
-            runtime_call(cudart, "cudaMemcpyPeer", target, other, arrays[one], one, size)
-            right = read_back(cudart, target, _WORDS) == sent[one]
-            runtime_call(cudart, "cudaFree", target)
-            tell("copy", source=one, target=other, direct=bool(can.value), ok=right)
-
-
-def _nccl_call(nccl, call, *arguments):
-    code = getattr(nccl, call)(*arguments)
-    if code:
-        nccl.ncclGetErrorString.restype = ctypes.c_char_p
-        raise Failed(call, code, nccl.ncclGetErrorString(code).decode("utf-8", "replace"))
-
-
-def all_reduce(cudart, path, ordinals):
-    """Compute one sum over all GPUs. The numbers are integers, so the order of additions does not matter."""
-    begin("peers", "loading " + path)
-    nccl = ctypes.CDLL(path)
-    many = len(ordinals)
-    comms, devices = (ctypes.c_void_p * many)(), (ctypes.c_int * many)(*ordinals)
-    begin("peers", "making NCCL's communicators")
-    _nccl_call(nccl, "ncclCommInitAll", comms, many, devices)
-    arrays = [_numbers(cudart, o, [o + 1 + i % 7 for i in range(_WORDS)]) for o in ordinals]
-    begin("peers", "running NCCL's all-reduce")
-    _nccl_call(nccl, "ncclGroupStart")
-    for ordinal, array, comm in zip(ordinals, arrays, comms):
-        runtime_call(cudart, "cudaSetDevice", ordinal)
-        # ncclFloat32 is 7, ncclSum is 0 in nccl.h
-        count, comm = ctypes.c_size_t(_WORDS), ctypes.c_void_p(comm)
-        _nccl_call(nccl, "ncclAllReduce", array, array, count, 7, 0, comm, None)
-    _nccl_call(nccl, "ncclGroupEnd")
-    want, right = [float(sum(o + 1 + i % 7 for o in ordinals)) for i in range(_WORDS)], []
-    for ordinal, array in zip(ordinals, arrays):
-        runtime_call(cudart, "cudaSetDevice", ordinal)
-        right.append(read_back(cudart, array, _WORDS) == want)
-    tell("all_reduce", ok=all(right))
-
-
-def peers():
-    try:
-        cudart = ctypes.CDLL(ASKED["libcudart"])
-        copies(cudart, ASKED["ordinals"])
-        if ASKED["libnccl"]:
-            all_reduce(cudart, ASKED["libnccl"], ASKED["ordinals"])
-    except Failed as failed:
-        tell("failed", stage="peers", **failed.record)
-    except (OSError, AttributeError) as error:
-        tell("failed", stage="peers", call=str(error), code=None, name=None, text=None)
-
-
 # --- the order of the stages -------------------------------------------------------------------
 
 
@@ -588,7 +531,4 @@ def main():
 
 
 if __name__ == "__main__":
-    if "libnccl" in ASKED:
-        peers()
-        finish()
     main()

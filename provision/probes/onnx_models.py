@@ -1,7 +1,11 @@
-"""ONNX models of the graded convolutions by "case operator dtype", in base64. scripts/onnx_models.py wrote them."""
+"""ONNX models of what is graded, in base64. scripts/onnx_models.py wrote them."""
 
 # fmt: off
 ONNX_MODELS = {
+    "MatMul float32": "CAhCAhANOjcKEQoBeAoBdxIBeSIGTWF0TXVsEgFnWgkKAXgSBAoCCAFaCQoBdxIECgIIAWIJCgF5EgQKAggB",
+    "MatMul float16": "CAhCAhANOjcKEQoBeAoBdxIBeSIGTWF0TXVsEgFnWgkKAXgSBAoCCApaCQoBdxIECgIICmIJCgF5EgQKAggK",
+    "Gemm float32": "CAhCAhANOkMKEgoBeAoBdwoBYhIBeSIER2VtbRIBZ1oJCgF4EgQKAggBWgkKAXcSBAoCCAFaCQoBYhIECgIIAWIJCgF5EgQKAggB",
+    "Gemm float16": "CAhCAhANOkMKEgoBeAoBdwoBYhIBeSIER2VtbRIBZ1oJCgF4EgQKAggKWgkKAXcSBAoCCApaCQoBYhIECgIICmIJCgF5EgQKAggK",
     "conv2d Conv float32": "CAhCAhANOn8KWQoBeAoBdxIBeSIEQ29udioMCgVncm91cBgBoAECKhUKDGtlcm5lbF9zaGFwZUADQAWgAQcqEQoEcGFkc0ABQAJAAUACoAEHKhAKB3N0cmlkZXNAAkABoAEHEgFnWgkKAXgSBAoCCAFaCQoBdxIECgIIAWIJCgF5EgQKAggB",
     "conv2d Conv float16": "CAhCAhANOn8KWQoBeAoBdxIBeSIEQ29udioMCgVncm91cBgBoAECKhUKDGtlcm5lbF9zaGFwZUADQAWgAQcqEQoEcGFkc0ABQAJAAUACoAEHKhAKB3N0cmlkZXNAAkABoAEHEgFnWgkKAXgSBAoCCApaCQoBdxIECgIICmIJCgF5EgQKAggK",
     "conv2d ConvTranspose float32": "CAhCAhANOqEBCnsKAXgKAXcSAXkiDUNvbnZUcmFuc3Bvc2UqDAoFZ3JvdXAYAaABAioVCgxrZXJuZWxfc2hhcGVAA0AFoAEHKhcKDm91dHB1dF9wYWRkaW5nQABAAKABByoRCgRwYWRzQAFAAkABQAKgAQcqEAoHc3RyaWRlc0ACQAGgAQcSAWdaCQoBeBIECgIIAVoJCgF3EgQKAggBYgkKAXkSBAoCCAE=",

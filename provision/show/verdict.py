@@ -15,7 +15,7 @@ _COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _OUTCOME = {
     "works": ("green", "works"),
     "unproven": ("yellow", "unproven: no code from the environment was run"),
-    "wrong": ("red", "wrong: convolutions ran with wrong results"),
+    "wrong": ("red", "wrong: computed with wrong results"),
     "fails": ("red", "fails"),
 }
 _COLUMN = 33  # where what a stage says begins
@@ -57,7 +57,7 @@ def show_node(screen: Screen, node: NodeVerdict) -> None:
 def _describe_cpu(verdict: Verdict) -> str:
     """Return what works on the CPU: "jax 0.12.0 works on the CPU (15 checks); no GPU was tested"."""
     names = [f"{f.name} {f.version}" for f in verdict.frameworks if f.version]
-    checks = sum(len(device.convolutions) for f in verdict.frameworks for device in f.devices)
+    checks = sum(len(device.results) for f in verdict.frameworks for device in f.devices)
     subject = f"{' and '.join(names)} work{'s' if len(names) == 1 else ''}" if names else "works"
     return f"{subject} on the CPU{f' ({checks} checks)' if checks else ''}; no GPU was tested"
 

@@ -282,6 +282,8 @@ _SETTINGS = {
     r"can't start new thread|pthread_create failed|Thread creation failed: Resource temporarily|\[Errno 11\]": "processes_limited",
 }
 _MESSAGES = {
+    r"no socket interface found|No usable listening interface found": "nccl_interface_missing",
+    r"(creating|attaching to) shared memory segment|failed to extend /dev/shm": "nccl_needs_shared_memory",
     r"re-initialize CUDA in forked subprocess|CUDA_ERROR_NOT_INITIALIZED|(CUDA error|failed): initialization error": "forked_after_start",
     r"compiled against .*found runtime version|Loaded runtime CuDNN library: .* but source was compiled with"
     r"|runtime version.*older than the version.*compiled": "other_cudnn_loaded",

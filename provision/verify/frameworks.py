@@ -34,7 +34,9 @@ from .proof import (
 from .settings import explain_startup_files, find_suspects, search_settings
 from .state import PATTERN, Judgement, Verification, fail_with, start_in_thread
 
-_STAGES = ("framework", "convolution", "loaded")
+_STAGES = ("framework", "convolution", "matmul", "attention", "loaded")
+_PRODUCTS = ("matmul", "matmul_bias", "matmul_large")
+_ATTENTIONS = ("causal_64", "masked_128")
 _CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
 _DEEP = {
     "torch": ("conv2d_channels_last", "conv2d_autotuned", "conv2d_depthwise"),
@@ -178,7 +180,7 @@ def _list_later_installs(run: Verification) -> tuple[Evidence, ...]:
 
 
 def _run_framework(run: Verification, name: str, later: tuple[Evidence, ...]) -> None:
-    run.say("progress", f"{name}: import and convolutions")
+    run.say("progress", f"{name}: import, convolutions, matrix products and attention")
     verdicts = []
     for uuid in run.slices or (None,):
         verdict = _run_on_device(run, name, uuid, later)
@@ -253,6 +255,8 @@ def ask_framework(
         "device": device,
         "ordinals": _list_ordinals(run),
         "cases": _CASES + (_DEEP[name] if deep else ()),
+        "products": _PRODUCTS,
+        "attentions": _ATTENTIONS[:1] if device == "cpu" and not deep else _ATTENTIONS,
         "deep": deep,
         "pattern": PATTERN,
         "extensions": extensions,
@@ -262,7 +266,7 @@ def ask_framework(
     talkative = _TALKATIVE if name == "tensorflow" else {}
     return run_probe(
         run.env.python,
-        ("report", *name_framework_probes(name), "framework"),
+        ("report", *name_framework_probes(name), "operations", "framework"),
         request,
         environ={**environ, **_make_child_variables(device), **talkative},
         timeout=run.options.timeout,
@@ -359,7 +363,11 @@ def _run_together(run: Verification, names: tuple[str, ...]) -> None:
     run.say("progress", "in one process: " + ", ".join(names))
     start = time.perf_counter()
     orders = (names, names[::-1])
-    losers = {order: loser for order in orders if (loser := _find_loser(_ask_together(run, order)))}
+    with ThreadPoolExecutor(len(orders)) as pool:
+        reports = list(pool.map(lambda order: _ask_together(run, order), orders))
+    losers = {
+        order: loser for order, report in zip(orders, reports, strict=True) if (loser := _find_loser(report))
+    }
     judged = Judgement("pass", f"{' and '.join(names)} work in one process, whichever is imported first")
     if losers:
         order, (name, _) = next(iter(losers.items()))
@@ -385,12 +393,18 @@ def _ask_together(run: Verification, order: Sequence[str]) -> ProbeReport:
         "device": run.device,
         "ordinals": _list_ordinals(run) or ([] if run.device == "cpu" else [0]),
         "cases": ["conv2d"],
+        "one_type": True,
         "order": list(order),
         "pattern": PATTERN,
     }
     return run_probe(
         run.env.python,
-        ("report", *(part for name in order for part in name_framework_probes(name)), "framework"),
+        (
+            "report",
+            *(part for name in order for part in name_framework_probes(name)),
+            "operations",
+            "framework",
+        ),
         request,
         environ={**run.environ, **_make_child_variables(run.device)},
         timeout=run.options.timeout,

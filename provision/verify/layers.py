@@ -5,12 +5,14 @@ One child runs stages 1, 2 and 4. Stage 3 reads files in this process.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from ..model import Event, Evidence, Finding, Machine
@@ -21,6 +23,7 @@ from .causes import (
     explain_cudnn_call,
     explain_loader_message,
     explain_memory,
+    explain_message,
     list_memory,
 )
 from .disk import explain_unloaded, judge_libraries
@@ -68,6 +71,8 @@ def run_layers(run: Verification) -> None:
             if stage != "libraries":
                 _search_layers(run, report, stage)
             return run.skip_rest(STAGES[number:])
+    for line in _describe_conditions(report.values("runtime").get("conditions", ())):
+        run.say("note", line.text)
     return _run_slices(run, report)
 
 
@@ -233,11 +238,29 @@ def _judge_runtime(run: Verification, report: ProbeReport, record: Record) -> Ju
         return Judgement("fail", words, memory, finding)
     free = ", ".join(f"{m['free_mib']} of {m['total_mib']} MiB free" for m in saw["memory"])
     detail = f"CUDA runtime {saw['version']}: {free}"
-    evidence = (Evidence(saw["libcudart"], "libcudart"), *memory)
+    conditions = _describe_conditions(saw["conditions"])
+    evidence = (Evidence(saw["libcudart"], "libcudart"), *memory, *conditions)
     if find_low_memory(report) is None:
         return Judgement("pass", detail, evidence)
     finding = explain_memory(f"Little GPU memory is free: {free}", saw, memory, "possible")
     return Judgement("warn", detail, evidence, finding)
+
+
+def _describe_conditions(conditions: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]:
+    """Return one line for all GPUs in the same condition: "GPU 0, 1: ECC on, PCIe x16". None of it is a failure."""
+    lines: dict[str, list[str]] = {}
+    for one in conditions:
+        facts = [] if one["ecc"] is None else [f"ECC {'on' if one['ecc'] else 'off'}"]
+        if one["lanes"]:
+            full = one["lanes"] >= one["most_lanes"]
+            facts.append(f"PCIe x{one['lanes']}{'' if full else ' of x' + str(one['most_lanes'])}")
+        if one["slowed"]:
+            facts.append(f"slowed down by {' and '.join(one['slowed'])}")
+        if one["remap"]:
+            facts.append("rows of its memory wait for a reset to be remapped")
+        if facts:
+            lines.setdefault(", ".join(facts), []).append(str(one["index"]))
+    return tuple(Evidence(f"GPU {', '.join(indexes)}: {facts}", "NVML") for facts, indexes in lines.items())
 
 
 def _judge_cudnn(run: Verification, report: ProbeReport, record: Record) -> Judgement:
@@ -328,11 +351,16 @@ def _judge_contradiction(title: str, reported: str, read: str) -> Judgement:
     )
 
 
-# --- several GPUs together: copies between them, and a sum by NCCL -------------------------------
+# --- several GPUs together: copies between them, and NCCL -----------------------------------------
 
-_SECONDS = 60.0
-# NCCL's NVLink multicast allocates in the switch, which other machines share. A sum of kilobytes needs none.
-_GENTLE = {"NCCL_NVLS_ENABLE": "0"}
+_SECONDS = 90.0
+_ARM_SECONDS = 20.0
+"""The deadline of each run of NCCL. Eight healthy GPUs take some three seconds."""
+# NVLink multicast allocates in the switch, which other machines share. NCCL's warnings name the call that failed.
+_NCCL = {"NCCL_NVLS_ENABLE": "0", "NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/dev/stderr"}
+_SHARED = "/dev/shm"  # noqa: S108 - the folder of shared memory itself, in which nothing is written
+_DIRECT = 3.0
+"""A copy goes directly if it is this much faster than through the host. A staged one is at most 1.5 times as fast."""
 
 
 def run_peers(run: Verification) -> None:
@@ -349,33 +377,111 @@ def run_peers(run: Verification) -> None:
     start = time.perf_counter()
     report = run_probe(
         run.env.python,
-        ("report", "gpu"),
-        {"libcudart": cudart, "libnccl": nccl[0] if nccl else None, "ordinals": ordinals},
-        environ={**_GENTLE, **run.environ},
+        ("report", "calls", "peers"),
+        {
+            "libcudart": cudart,
+            "libnccl": nccl[0] if nccl else None,
+            "ordinals": ordinals,
+            "seconds": _ARM_SECONDS,
+        },
+        environ={**_NCCL, **run.environ},
         timeout=min(run.options.timeout, _SECONDS),
         options=("-I", "-S", "-B"),
     )
-    run.add("peers", judge_peers(report, len(ordinals)), time.perf_counter() - start)
+    run.add("peers", judge_peers(report, len(ordinals), run.environ), time.perf_counter() - start)
 
 
-def judge_peers(report: ProbeReport, many: int) -> Judgement:
-    """Pass where every copy and the sum are right; else a warning that says what did not work."""
-    copies, sums, failed = report.all("copy"), report.last("all_reduce"), report.last("failed")
-    named = [f"device {r['source']} to device {r['target']}" for r in copies]
+def judge_peers(report: ProbeReport, many: int, environ: Mapping[str, str]) -> Judgement:
+    """Pass where every copy, transfer and sum is right; else a warning that names the way that does not work."""
+    copies = report.all("copy")
     evidence = tuple(
         Evidence(
-            f"{name}, {'direct' if r['direct'] else 'through the host'}: {'right' if r['ok'] else 'wrong'}",
+            f"device {r['source']} to device {r['target']}, {_describe_route(r)}: {'right' if r['ok'] else 'wrong'}",
             "cudaMemcpyPeer",
         )
-        for name, r in zip(named, copies, strict=True)
+        for r in copies
     )
-    wrong = [name for name, r in zip(named, copies, strict=True) if not r["ok"]]
-    if report.death or failed or wrong or (sums and not sums["ok"]):
-        what = report.death or (describe_call(failed) if failed else None)
-        what = what or ("wrong copies: " + ", ".join(wrong) if wrong else "NCCL's sum is wrong")
-        advice = "single GPUs work. For problems with several GPUs, check nvidia-smi topo -m and the IOMMU setting, and run with NCCL_DEBUG=INFO"
-        return Judgement("warn", f"{what}; {advice}", (*evidence, *report.words(4)))
-    direct = sum(bool(r["direct"]) for r in copies)
-    summed = "NCCL's all-reduce gives correct results" if sums else "the environment does not contain NCCL"
-    transfers = f"{len(copies)} data transfers between them are correct, {direct} of them direct"
+    wrong = [f"device {r['source']} to device {r['target']}" for r in copies if not r["ok"]]
+    arms = _list_arms(report)
+    if wrong:
+        detail = f"wrong copies: {', '.join(wrong)}; single GPUs work"
+        judged = _warn_of_peers(detail, evidence, report, environ)
+        return replace(judged, finding=make_finding("peer_copies_fail", evidence, confidence="certain"))
+    if report.death or len(copies) < many * (many - 1):
+        failed = report.last("failed")
+        what = report.death or (describe_call(failed) if failed else "the copies did not end")
+        return _warn_of_peers(f"{what}; single GPUs work", evidence, report, environ)
+    if arms and arms[0][1]:
+        working = next((variables for variables, problem in arms if problem is None), None)
+        if working is None:
+            return _warn_of_peers(
+                f"NCCL does not work between these GPUs: {arms[0][1]}", evidence, report, environ
+            )
+        settings = " ".join(f"{name}=1" for name in working)
+        detail = f"NCCL works only with {settings}: {arms[0][1]}"
+        judged = _warn_of_peers(detail, evidence, report, environ)
+        if judged.finding or working != ["NCCL_P2P_DISABLE"]:
+            return judged
+        return replace(judged, finding=make_finding("peer_copies_fail", judged.evidence[len(evidence) :]))
+    direct = sum(r["access"] and r["speed"] >= _DIRECT * r["host_speed"] for r in copies)
+    transfers = f"{len(copies)} copies between them are correct, {direct} of them direct"
+    summed = (
+        "NCCL gives correct results between each pair and over all"
+        if arms
+        else "the environment does not contain NCCL"
+    )
     return Judgement("pass", f"{many} GPUs: {transfers}; {summed}", evidence)
+
+
+def _describe_route(copy: Record) -> str:
+    speeds = f"{copy['speed']:g} GB/s, through the host {copy['host_speed']:g}"
+    if not copy["access"]:
+        return f"without peer access: {speeds}"
+    return f"{'direct' if copy['speed'] >= _DIRECT * copy['host_speed'] else 'with peer access'}: {speeds}"
+
+
+def _list_arms(report: ProbeReport) -> list[tuple[list[str], str | None]]:
+    """Return (variables that were set, what went wrong) for each run of NCCL."""
+    arms: list[tuple[list[str], str | None]] = []
+    failed: str | None = None
+    for r in report.records:
+        if r["kind"] == "arm":
+            arms.append((r["variables"], "it did not end"))
+            failed = None
+        elif not arms:
+            continue
+        elif r["kind"] == "failed":
+            failed = failed or describe_call(r)
+        elif r["kind"] in ("sent", "all_reduce") and not r["ok"]:
+            failed = failed or "NCCL's numbers are wrong"
+        elif r["kind"] == "arm_end":
+            arms[-1] = (arms[-1][0], failed or next(iter(r["failures"]), None))
+    return arms
+
+
+def _warn_of_peers(
+    detail: str, evidence: tuple[Evidence, ...], report: ProbeReport, environ: Mapping[str, str]
+) -> Judgement:
+    """Return the warning, with what on this machine decides how GPUs reach each other."""
+    facts = [
+        Evidence(f"{name}={environ[name]}", "variable")
+        for name in sorted(environ)
+        if name.startswith("NCCL_")
+    ]
+    if units := glob.glob("/sys/class/iommu/*"):
+        facts.append(
+            Evidence(
+                f"the IOMMU is on ({len(units)} units), which can stop copies between GPUs",
+                "/sys/class/iommu",
+            )
+        )
+    with contextlib.suppress(OSError):
+        shared = os.statvfs(_SHARED)
+        facts.append(Evidence(f"{shared.f_blocks * shared.f_frsize >> 20} MiB", _SHARED))
+    words = report.words(6)
+    return Judgement(
+        "warn",
+        detail,
+        (*evidence, *facts, *words),
+        explain_message("\n".join(e.text for e in words), {}, words),
+    )

@@ -1,4 +1,4 @@
-"""Runs a probe in the environment's own Python, and reads its report and cuDNN's API log."""
+"""Runs a probe in the environment's own Python, and reads its report and the API logs of cuDNN and cuBLAS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ ENDED_BY = "the process was ended by"
 class ProbeReport:
     """The records of a probe in order, and the end of its process.
 
-    `seconds` is the deadline that it ran under. `log` holds the kept lines of cuDNN's API log. `malformed` is what
+    `seconds` is the deadline that it ran under. `log` holds the kept lines of the API logs of cuDNN and
+    cuBLAS. `malformed` is what
     is wrong with the first record that lacks what its kind must hold.
     """
 
@@ -39,6 +40,14 @@ class ProbeReport:
     seconds: float
     log: str = ""
     malformed: str | None = None
+
+    def read_log(self, stage: str) -> str:
+        """The part of the log that was written while the framework ran a stage."""
+        start = self.log.find(f"gpuenv: {stage}\n")
+        if start < 0:
+            return ""
+        end = self.log.find("gpuenv: ", start + 1)
+        return self.log[start:] if end < 0 else self.log[start:end]
 
     def all(self, kind: str) -> list[Record]:
         return [r for r in self.records if r["kind"] == kind]
@@ -171,12 +180,19 @@ def parse_records(report: bytes, word: str | None = None) -> tuple[Record, ...]:
 _TYPES: dict[str, Any] = {
     "text": str, "int": int, "number": (int, float), "bool": bool, "list": list, "map": dict,
 }  # fmt: skip
+GRADED = ("convolution", "matmul", "attention", "attention_backend")
+"""The records of graded results, by what was computed."""
 _FORMS = {
     "begin": "stage:text doing:text",
     "stage": "stage:text failed:call? values:map",
     "framework": "version:text cuda:text? file:text devices:device*",
     "failed": "stage:text",
-    "convolution": "device:int case:text dtype:text which:text error:number? tolerance:number reason:text ok:bool",
+    **dict.fromkeys(
+        GRADED,
+        "device:int case:text dtype:text which:text error:number? tolerance:number reason:text ok:bool",
+    ),
+    "backend": "device:int backend:text",
+    "attention_by": "case:text backend:text",
     "unserved": "case:text dtype:text reason:text",
     "mapped": "files:pair*",
     "computed": "files:text*",
@@ -188,8 +204,11 @@ _FORMS = {
     "imported": "module:text error:text?",
     "enter": "framework:text",
     "startup": "what:text value:text? file:text line:int pth:list?",
-    "copy": "source:int target:int direct:bool ok:bool",
-    "all_reduce": "ok:bool",
+    "copy": "source:int target:int access:bool speed:number host_speed:number ok:bool",
+    "sent": "source:int target:int ok:bool",
+    "all_reduce": "device:int ok:bool",
+    "arm": "variables:text*",
+    "arm_end": "failures:text* seconds:number",
     "where": "version:text executable:text prefix:text base_prefix:text path:text* sites:text* user_site:text? frameworks:map",
     # parts of records
     "exception": "error:text text:text",
@@ -198,10 +217,11 @@ _FORMS = {
     "gpu": "index:int name:text? capability:text uuid:text",
     "device_file": "path:text problem:text?",
     "memory": "index:int free_mib:int total_mib:int",
+    "condition": "index:int slowed:list? lanes:int? most_lanes:int? ecc:bool? remap:bool?",
     "holder": "gpu:int? pid:int memory_mib:int? name:text? framework:text?",
     # values of stages, and of stages that did not fail
     "driver": "kernel_module:text? files:device_file* mig:text* devices:gpu*",
-    "runtime": "libcudart:text? memory:memory* holders:holder*",
+    "runtime": "libcudart:text? memory:memory* holders:holder* conditions:condition*",
     "cudnn": "mapped:pair*",
     "driver reached": "cuda:text",
     "runtime reached": "version:text libcudart:text",
@@ -222,7 +242,7 @@ def find_malformed(record: Mapping[str, Any]) -> str | None:
         wrong = _check_fields(record["values"], f"{_FORMS.get(stage, '')} {_FORMS.get(reached, '')}")
     elif wrong is None and kind == "failed" and "call" not in record:
         wrong = _check_fields(record, _FORMS["exception"])
-    elif wrong is None and kind == "convolution" and record["tolerance"] <= 0:
+    elif wrong is None and kind in GRADED and record["tolerance"] <= 0:
         wrong = "has a tolerance of 0 or less"
     return f"a record {kind!r} {wrong}" if wrong else None
 
@@ -249,36 +269,43 @@ def _is_of_kind(value: Any, kind: str) -> bool:
     return isinstance(value, dict) and _check_fields(value, _FORMS[kind]) is None
 
 
-# --- cuDNN's API log -----------------------------------------------------------------------------
+# --- the API logs of cuDNN and cuBLAS -----------------------------------------------------------------------------
 #
 # One JAX process writes about 400 MB of log. A pipe takes it, so it needs no disk space. Only two kinds of lines
 # are kept: calls that compute, and cuDNN's messages on its errors.
 
 _CHUNK = 1 << 20
 _KEPT = 1 << 25  # bytes of lines; some 500,000 calls
-# Calls that compute: the graph API of 8 and 9, the older one. Errors as cuDNN 9 writes them.
+# Calls that compute: of cuDNN the graph API of 8 and 9 and the older one, of cuBLAS the products. Errors as cuDNN 9
+# writes them. The name of the stage that begins, which the probe writes.
 _TELLING = re.compile(
     rb"^I! CuDNN [^\n]* function cudnn(?:BackendExecute|Convolution\w+)\(\) called[^\n]*\n"
+    rb"|^I! cuBLAS \([^\n]* function cublasStatus_t cublas\w*[Gg]emm\w*\([^\n]*\n"
+    rb"|^\[[^\n]*\[cublasLt\]\[\d+\]\[Trace\]\[cublasLt\w*Matmul\][^\n]*\n"
+    rb"|^gpuenv: \w+\n"
     rb"|^e!\s+Error: [^\n]*\n",
     re.MULTILINE,
 )
 
 
 class Log:
-    """The kept lines of a log. `environ` holds cuDNN's switches: LOGLEVEL for cuDNN 9 (3 logs every call),
-    LOGINFO for cuDNN 8."""
+    """The kept lines of a log. `environ` holds the switches of the libraries: LOGLEVEL for cuDNN 9 (3 logs every call),
+    LOGINFO for cuDNN 8 and cuBLAS, and level 2 of cuBLASLt, which logs calls that start kernels."""
 
     def __init__(self, path: Path) -> None:
         self.environ = {
             "CUDNN_LOGLEVEL_DBG": "3",
             "CUDNN_LOGINFO_DBG": "1",
             "CUDNN_LOGDEST_DBG": str(path),
+            "CUBLAS_LOGINFO_DBG": "1",
+            "CUBLAS_LOGDEST_DBG": str(path),
+            "CUBLASLT_LOG_LEVEL": "2",
+            "CUBLASLT_LOG_FILE": str(path),
         }
-        self._first, self._lines, self._size, self._rest = b"", list[bytes](), 0, b""
+        self._lines, self._size, self._rest = list[bytes](), 0, b""
 
     def add(self, chunk: bytes) -> None:
         """Add the next bytes of the log."""
-        self._first = self._first or chunk.lstrip()[:200]
         text = self._rest + chunk
         whole = text.rfind(b"\n") + 1
         self._rest = text[whole:][-_CHUNK:]  # a line without an end does not belong to a log
@@ -289,8 +316,8 @@ class Log:
 
     @property
     def text(self) -> str:
-        """The kept lines, else the first characters of the log, else ""."""
-        return (b"".join(self._lines) or self._first).decode("utf-8", "replace")
+        """The kept lines."""
+        return b"".join(self._lines).decode("utf-8", "replace")
 
 
 @contextlib.contextmanager

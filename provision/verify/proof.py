@@ -1,4 +1,4 @@
-"""Judges stages 5 to 7 from the report of a framework's process: the import, the convolutions, and what it loaded."""
+"""Judges the stages of a framework from the report of its process: the import, what it computed, what it loaded."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..environment.distributions import list_distributions
 from ..model import (
     NVIDIA_LIBRARY_FAMILIES,
     TORCH_COMPANIONS,
-    ConvolutionResult,
     DeviceVerdict,
     Evidence,
     FrameworkVerdict,
+    GradedResult,
     LibraryFile,
 )
 from ..profiles.findings import make_finding
@@ -38,7 +38,7 @@ from .libraries import (
     map_owners,
     shorten_version,
 )
-from .probe import ProbeReport
+from .probe import GRADED, ProbeReport
 from .state import Judgement, Verification, fail_with
 
 
@@ -60,22 +60,27 @@ class FrameworkOutcome:
 
 
 def judge_framework(run: Verification, name: str, report: ProbeReport) -> FrameworkOutcome:
-    """Judge the three stages of one framework."""
+    """Judge the stages of one framework."""
     libraries = list_mapped(report, run.paths.roots, map_owners(run.installed.packages), run.device)
-    first = judge_import(run, name, report)
-    second = _judge_failure(run, name, report, "convolution") or _judge_convolutions(run, report)
-    third = _judge_death(run, name, report, "loaded") or judge_loaded(run, name, report, libraries)
-    if first.status == "fail":
-        second = Judgement("skip", "the framework stage failed")
-    if "fail" in (first.status, second.status):
-        before = "framework" if first.status == "fail" else "convolution"
-        third = Judgement("skip", f"the {before} stage failed", foreign=third.foreign)
+    stages = {"framework": judge_import(run, name, report)}
+    for stage in ("convolution", "matmul", "attention"):
+        judged = _judge_failure(run, name, report, stage) or _judge_early_end(report, stage)
+        stages[stage] = judged or _judge_results(run, name, report, stage)
+    if stages["attention"].status == "fail":
+        stages["attention"] = _suggest_backend(name, report, stages["attention"])
+    judged = _judge_death(run, name, report, "loaded") or _judge_early_end(report, "loaded", "extensions")
+    stages["loaded"] = loaded = judged or judge_loaded(run, name, report, libraries)
+    failed = None
+    for stage, judged in stages.items():
+        if failed:
+            stages[stage] = Judgement("skip", f"the {failed} stage failed", foreign=judged.foreign)
+        elif judged.status == "fail":
+            failed = stage
     verdict = make_framework_verdict(run, name, report, libraries)
-    numbers = any(not c.ok for d in verdict.devices for c in d.convolutions)
-    ran = run.device != "cpu" and second.status == "pass" and any("libcudnn" in p for p in third.foreign)
-    return FrameworkOutcome(
-        {"framework": first, "convolution": second, "loaded": third}, verdict, numbers or ran
-    )
+    wrong = any(not c.ok for d in verdict.devices for c in d.results)
+    other = run.device != "cpu" and stages["convolution"].status == "pass"
+    other = other and any("libcudnn" in p for p in loaded.foreign)
+    return FrameworkOutcome(stages, verdict, wrong or other)
 
 
 def _judge_death(run: Verification, name: str, report: ProbeReport, stage: str) -> Judgement | None:
@@ -93,6 +98,15 @@ def _judge_death(run: Verification, name: str, report: ProbeReport, stage: str) 
         or explain_signal(report.finished, evidence)
     )
     return Judgement("fail", report.death, evidence, finding)
+
+
+def _judge_early_end(report: ProbeReport, *stages: str) -> Judgement | None:
+    """Judge the stage in which code of the environment ended the process with status 0."""
+    if report.last("done") or report.death or (report.stage or "framework") not in stages:
+        return None
+    graded = sum(len(report.all(kind)) for kind in GRADED)
+    detail = f"the process ended after {graded} results, before the test was complete"
+    return Judgement("fail", detail, report.words())
 
 
 def _judge_failure(run: Verification, name: str, report: ProbeReport, stage: str) -> Judgement | None:
@@ -186,16 +200,21 @@ def judge_extensions(name: str, report: ProbeReport) -> Judgement | None:
     return replace(fail_with(finding), status="fail" if needed else "warn")
 
 
-# --- stage 6: the convolutions -------------------------------------------------------------------
+# --- stages 6 to 8: convolutions, matrix products and attention -----------------------------------
+
+_NAMES = {"convolution": "convolutions", "matmul": "matrix products", "attention": "results of attention"}
 
 
-def _judge_convolutions(run: Verification, report: ProbeReport) -> Judgement:
-    rows = report.all("convolution")
+def _judge_results(run: Verification, name: str, report: ProbeReport, stage: str) -> Judgement:
+    """Judge the graded results of a stage. What ran them is named from the API logs and the framework's own word."""
+    rows = report.all(stage)
+    unserved = [
+        Evidence(f"{r['case']} {r['dtype']}: {r['reason']}", "not checked") for r in report.all("unserved")
+    ]
     if not rows:
-        return Judgement("fail", "no convolution was run", report.words())
-    if report.last("done") is None:  # code in it ended the process with status 0
-        detail = f"the process ended after {len(rows)} results, before the test was complete"
-        return Judgement("fail", detail, report.words())
+        if stage == "convolution":
+            return Judgement("fail", "no convolution was run", report.words())
+        return Judgement("skip", f"{name} has no {stage} of its own")
     reasons = {r["dtype"]: f"at most {r['tolerance']:g}: {r['reason']}" for r in rows}
     evidence = tuple(Evidence(text, f"tolerance of {dtype}") for dtype, text in reasons.items())
     if wrong := [r for r in rows if not r["ok"]]:
@@ -204,13 +223,74 @@ def _judge_convolutions(run: Verification, report: ProbeReport) -> Judgement:
         finding = make_finding("framework_gives_wrong_numbers", shown, confidence="possible", gpus=gpus)
         detail = f"{len(wrong)} of {len(rows)} results are wrong; first: {_describe_row(wrong[0])}"
         return Judgement("fail", detail, (*shown, *evidence), finding)
-    unserved = (
-        Evidence(f"{r['case']} {r['dtype']}: {r['reason']}", "not checked") for r in report.all("unserved")
-    )
     worst = max(rows, key=lambda r: r["error"] / r["tolerance"])
     error, limit = worst["error"], worst["tolerance"]
-    detail = f"{len(rows)} convolutions correct; largest error {error:.2g} (limit {limit:.0e})"
-    return Judgement("pass", detail, (*evidence, *unserved))
+    detail = f"{len(rows)} {_NAMES[stage]} correct; largest error {error:.2g} (limit {limit:.0e})"
+    judged = Judgement("pass", detail, (*evidence, *unserved))
+    if stage == "matmul" and (calls := _PRODUCTS.findall(report.read_log(stage))):
+        names = sorted({own or light for own, light in calls})
+        return replace(
+            judged, detail=f"{detail}; cuBLAS was called {len(calls)} times",
+            evidence=(Evidence(", ".join(names), "cuBLAS's API log"), *judged.evidence),
+        )  # fmt: skip
+    return _judge_backends(judged, report) if stage == "attention" else judged
+
+
+# A call of cuBLAS as "I! cuBLAS (v13.1.0) function cublasStatus_t cublasSgemm_v2(", of cuBLASLt as "[Trace][cublasLtMatmul]"
+_PRODUCTS = re.compile(
+    r"^I! cuBLAS .*? function cublasStatus_t (\w+)\(|^\[.*?\[Trace\]\[(\w+)\]", re.MULTILINE
+)
+
+
+def _judge_backends(judged: Judgement, report: ProbeReport) -> Judgement:
+    """Add to the judgement of attention which backend is the default, and warn of each other that does not work."""
+    chosen = sorted({r["backend"] for r in report.all("attention_by")})
+    if chosen:
+        judged = replace(judged, detail=f"{judged.detail}, by {' and '.join(chosen)}")
+    broken = {name: problem for name, problem in _list_backends(report).items() if problem}
+    if not broken:
+        return judged
+    evidence = tuple(Evidence(text, f"backend {name}") for name, text in broken.items())
+    detail = f"{judged.detail}. Programs that choose {' or '.join(broken)} fail"
+    return replace(judged, status="warn", detail=detail, evidence=(*evidence, *judged.evidence))
+
+
+def _list_backends(report: ProbeReport) -> dict[str, str | None]:
+    """Return each backend of attention that was tried, and its problem or None."""
+    backends: dict[str, str | None] = {}
+    backend = ""
+    for r in report.records:
+        if r["kind"] == "backend":
+            backend = r["backend"]
+            backends.setdefault(backend, None)
+        elif r["kind"] == "failed" and r["stage"] == "attention_backend":
+            backends[backend] = clean(str(r["text"]), 300)
+        elif r["kind"] == "attention_backend" and not r["ok"]:
+            backends[backend] = backends[backend] or _describe_row(r)
+        elif r["kind"] == "unserved" and r["case"] == backend:
+            backends.pop(backend, None)
+    if report.death and report.stage == "attention_backend":
+        backends[backend] = report.death
+    return backends
+
+
+_CHOICES = {
+    "torch": "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.{}):",
+    "jax": 'jax.nn.dot_product_attention(..., implementation="{}")',
+}
+"""How a program of a framework names a backend."""
+
+
+def _suggest_backend(name: str, report: ProbeReport, judged: Judgement) -> Judgement:
+    """Name a backend that works where the default fails."""
+    working = [backend for backend, problem in _list_backends(report).items() if problem is None]
+    if not working:
+        return judged
+    finding = make_finding(
+        "attention_default_fails", judged.evidence[:4], framework=name, working=" and ".join(working),
+        how=_CHOICES[name].format(working[0]),
+    )  # fmt: skip
+    return replace(judged, finding=finding)
 
 
 def _describe_row(r: Mapping[str, Any]) -> str:
@@ -218,7 +298,7 @@ def _describe_row(r: Mapping[str, Any]) -> str:
     return f"{r['case']} {r['dtype']} {r['which']}: {error}, at most {r['tolerance']:g}"
 
 
-# --- stage 7: the NVIDIA libraries that the framework loaded, and the calls of cuDNN --------------
+# --- stage 9: the NVIDIA libraries that the framework loaded, and the calls of cuDNN --------------
 
 # Functions of cuDNN that compute, as its API log names them: the graph API of 8 and 9, the older one.
 _CALLED = re.compile(r"function (cudnnBackendExecute|cudnnConvolution\w+)\(\) called")
@@ -267,7 +347,7 @@ def _has_run(path: str, report: ProbeReport, device: str) -> bool | None:
     if path not in computed["files"]:
         return False
     if os.path.basename(path).startswith("libcudnn.so"):
-        return bool(_CALLED.search(report.log))
+        return bool(_CALLED.search(report.read_log("convolution")))
     return None if path in (p for p, _ in report.all("mapped")[0]["files"]) else True
 
 
@@ -294,7 +374,7 @@ def _choose_version(path: str, reported: str | None, owner: LibraryPackage | Non
 def judge_loaded(
     run: Verification, name: str, report: ProbeReport, libraries: Sequence[LibraryFile]
 ) -> Judgement:
-    """Judge stage 7. `libraries` are the mapped NVIDIA libraries."""
+    """Judge the stage `loaded`. `libraries` are the mapped NVIDIA libraries."""
     if not libraries:
         if run.device == "cpu":
             return Judgement("skip", "on the CPU no NVIDIA library is loaded")
@@ -311,14 +391,15 @@ def judge_loaded(
     if run.device == "cpu":
         detail = f"{len(libraries)} NVIDIA libraries are loaded. On the CPU, none of them is used"
         return Judgement("pass", detail, evidence)
-    calls = _CALLED.findall(report.log)
+    log = report.read_log("convolution")
+    calls = _CALLED.findall(log)
     if not calls:
         why = _explain_not_called(report, libraries)
         shown = Evidence(why, "cuDNN's API log")
         detail = f"{name} did not call cuDNN for its convolutions: {why}"
         return Judgement("warn", detail, (shown, *evidence))
     outside = [lib for lib in libraries if not lib.inside]
-    answered = _ANSWERED.findall(report.log)
+    answered = _ANSWERED.findall(log)
     versions = sorted({f"{format_cudnn_version(int(n))}{'.' + last if last else ''}" for n, last in answered})
     names = ", ".join(sorted(set(calls)))
     text = f"{len(calls)} calls of {names}, executed by cuDNN {' and '.join(versions)}"
@@ -392,7 +473,7 @@ def _explain_not_called(report: ProbeReport, libraries: Sequence[LibraryFile]) -
         )
     if not any(x.soname.startswith("libcudnn") for x in libraries):
         return "no libcudnn was loaded"
-    return "its API log contains no compute calls" if report.log else "cuDNN wrote no API log"
+    return "its API log contains no compute calls"
 
 
 # --- the verdict on one framework ----------------------------------------------------------------
@@ -406,22 +487,25 @@ def make_framework_verdict(
     if run.device == "cpu":
         reported = {-1: reported.get(-1, {})}
     read = {d["index"]: d for d in run.lowlevel.values("driver").get("devices", ())} if run.lowlevel else {}
-    rows = report.all("convolution")
-    devices = []
-    for index, device in reported.items():
-        known = {**read.get(index, {}), **{k: v for k, v in device.items() if v}}
-        results = tuple(
-            ConvolutionResult(
+
+    def collect(stage: str, index: int) -> tuple[GradedResult, ...]:
+        return tuple(
+            GradedResult(
                 case=r["case"], dtype=r["dtype"], pass_=r["which"], max_error=r["error"], tolerance=r["tolerance"],
                 ok=r["ok"],
             )
-            for r in rows
+            for r in report.all(stage)
             if r["device"] == index
         )  # fmt: skip
+
+    devices = []
+    for index, device in reported.items():
+        known = {**read.get(index, {}), **{k: v for k, v in device.items() if v}}
         devices.append(
             DeviceVerdict(
                 index=index, uuid=known.get("uuid"), name=known.get("name"), capability=known.get("capability"),
-                convolutions=results,
+                convolutions=collect("convolution", index), matmuls=collect("matmul", index),
+                attentions=collect("attention", index),
             )
         )  # fmt: skip
     main = _find_main(libraries)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
 LOW_MEMORY_MIB = 1024
 SECONDS = 120.0
-PROBES = ("report", "gpu")
+PROBES = ("report", "calls", "gpu")
 PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
 
 LibraryPaths = Mapping[str, Any]
@@ -170,7 +170,13 @@ def begin(
             report, driver_child = start_in_thread(
                 pool,
                 lambda on_start: ask_driver(
-                    env, environ, ordinal, options.timeout, libraries.result, on_start
+                    env,
+                    environ,
+                    ordinal,
+                    options.timeout,
+                    libraries.result,
+                    on_start,
+                    conditions=not options.quick,
                 ),
             )
             driver_child.wait()
@@ -213,12 +219,17 @@ def ask_driver(
     timeout: float,
     libraries: Callable[[], LibraryPaths | None],
     on_start: Callable[[], None] | None = None,
+    *,
+    conditions: bool = False,
 ) -> ProbeReport:
-    """Run stages 1, 2 and 4 in one child. It waits for the paths of the `libraries` after stage 1."""
+    """Run stages 1, 2 and 4 in one child. It waits for the paths of the `libraries` after stage 1.
+
+    With `conditions` it also reads the condition of the GPUs.
+    """
     return run_probe(
         env.python,
         PROBES,
-        {"ordinal": ordinal, "low_memory_mib": LOW_MEMORY_MIB, "pattern": PATTERN},
+        {"ordinal": ordinal, "low_memory_mib": LOW_MEMORY_MIB, "pattern": PATTERN, "conditions": conditions},
         environ=environ,
         timeout=min(timeout, SECONDS),
         options=("-I", "-S", "-B"),  # only the standard library is imported, and its bytecode exists

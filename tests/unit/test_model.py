@@ -10,7 +10,7 @@ from rows import rows
 
 from provision import model
 from provision.model import (
-    ConvolutionResult,
+    GradedResult,
     Machine,
     Plan,
     PlannedBuild,
@@ -47,11 +47,11 @@ def test_lists_are_never_null_and_unknown_is_null():
 
 
 def test_pass_is_written_without_its_underscore():
-    one = ConvolutionResult(
+    one = GradedResult(
         case="conv2d", dtype="float32", pass_="forward", max_error=0.0, tolerance=1e-5, ok=True
     )
     assert as_plain(one)["pass"] == "forward"
-    assert from_plain(ConvolutionResult, as_plain(one)) == one
+    assert from_plain(GradedResult, as_plain(one)) == one
 
 
 @rows(

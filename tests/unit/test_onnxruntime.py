@@ -35,9 +35,9 @@ def get_available_providers():
 def test_the_models_are_those_that_the_script_writes():
     script = runpy.run_path(str(ROOT / "scripts/onnx_models.py"))
     assert script["module"]() == script["MODULE"].read_text(encoding="utf-8")
-    models = script["models"](runpy.run_path(str(ROOT / "provision/probes/framework.py"))["CASES"])
-    assert {name.split()[1] for name in models} == {"Conv", "ConvTranspose"}
-    assert all(100 < len(data) < 200 for data in models.values())
+    models = script["models"](runpy.run_path(str(ROOT / "provision/probes/operations.py"))["CASES"])
+    assert {name.split()[-2] for name in models} == {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+    assert all(50 < len(data) < 200 for data in models.values())
 
 
 def test_a_number_over_127_takes_two_bytes():

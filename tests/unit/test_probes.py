@@ -226,7 +226,7 @@ def zeros(shape):
 @pytest.fixture(scope="module")
 def grade():
     names = {"ASKED": {}, "tell": lambda *a, **k: None, "begin": lambda *a, **k: None}
-    exec(compile(probe.join_sources("framework"), "framework.py", "exec"), names)
+    exec(compile(probe.join_sources("operations"), "operations.py", "exec"), names)
     return names
 
 
@@ -326,7 +326,7 @@ def test_every_tolerance_has_its_reason(grade):
 
 def test_the_low_level_probe_s_own_convolution_is_the_definition(grade):
     """Stage 4 compares with integers; held against the grading probe's reference."""
-    text = probe.join_sources("gpu")
+    text = probe.join_sources("calls", "gpu")
     names = {"os": os, "sys": sys, "ASKED": {}}
     exec(compile(text, "cudnn.py", "exec"), names)
     c, h, wd, k = 3, 4, 5, 2

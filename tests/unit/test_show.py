@@ -5,7 +5,7 @@ import io
 from rows import rows
 
 from provision import show
-from provision.model import ConvolutionResult, DeviceVerdict, FrameworkVerdict, StageResult, Verdict
+from provision.model import DeviceVerdict, FrameworkVerdict, GradedResult, StageResult, Verdict
 
 
 def test_every_value_that_is_shown_has_a_schema_and_a_function_that_shows_it():
@@ -23,7 +23,7 @@ NARROW = {"COLUMNS": "80"}
 
 
 def cpu_verdict(*names, checks):
-    one = ConvolutionResult(
+    one = GradedResult(
         case="conv2d", dtype="float32", pass_="forward", max_error=0.0, tolerance=1e-4, ok=True
     )
     device = DeviceVerdict(index=-1, convolutions=(one,) * checks)

@@ -68,7 +68,9 @@ def test_a_framework_passes_on_the_cpu_and_is_not_changed(name, tmp_path, monkey
     verdict = judge(env, Options(device="cpu", timeout=120, cache_dir=tmp_path / "cache"))
     assert snapshot(env) == before
     assert verdict.verdict == "cpu"
-    assert [s.status for s in verdict.stages] == ["skip"] * 4 + ["pass", "pass", "skip"]
+    assert [s.status for s in verdict.stages] == ["skip"] * 4 + [
+        "pass", "pass", "pass", "pass" if name in ("torch", "jax") else "skip", "skip",
+    ]  # fmt: skip
     assert all("CPU" in s.detail for s in verdict.stages[:4])
     (framework,) = verdict.frameworks
     assert framework.name == name
@@ -78,7 +80,9 @@ def test_a_framework_passes_on_the_cpu_and_is_not_changed(name, tmp_path, monkey
     grouped = [] if name == "tensorflow" else ["conv2d_grouped"]  # on the CPU it has no gradient of these
     for case in ("conv1d", "conv2d", "conv3d", "conv2d_transposed", *grouped):
         assert {(case, p) for p in passes_of(name)} <= graded
-    assert all(c.ok and 0 < c.max_error < c.tolerance / 10 for c in device.convolutions)
+    assert {c.case for c in device.matmuls} == {"matmul", "matmul_bias", "matmul_large"}
+    assert {c.case for c in device.attentions} == ({"causal_64"} if name in ("torch", "jax") else set())
+    assert all(c.ok and 0 < c.max_error < c.tolerance / 10 for c in device.results)
     assert from_plain(Verdict, json.loads(json.dumps(as_document(verdict)))) == verdict
     quick = judge(env, Options(device="cpu", quick=True, timeout=120, cache_dir=tmp_path / "cache"))
     assert (quick.verdict, stage(quick, "framework").status) == ("cpu", "pass")
@@ -133,6 +137,23 @@ def test_one_wrong_element_is_caught_and_laid_on_pythonpath(tmp_path, monkeypatc
     assert first.confidence == "certain"
     assert first.title.startswith(f"{tmp_path} in PYTHONPATH")
     assert verdict.hint == f"Remove {tmp_path} from PYTHONPATH."
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_a_wrong_attention_is_caught_and_nothing_before_it(tmp_path, monkeypatch):
+    env = framework_env("torch")
+    planted = ONE_ELEMENT.replace("conv2d", "scaled_dot_product_attention")
+    (tmp_path / "sitecustomize.py").write_text(planted)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    verdict = judge(env)
+    assert verdict.verdict == "wrong"
+    assert [stage(verdict, s).status for s in ("convolution", "matmul", "attention")] == [
+        "pass",
+        "pass",
+        "fail",
+    ]
+    assert {c.pass_ for c in verdict.frameworks[0].devices[0].attentions if not c.ok} == {"forward"}
 
 
 @pytest.mark.network

@@ -2,7 +2,6 @@
 # ruff: noqa: F811  # fixtures are imported by their names
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -10,7 +9,10 @@ import pytest
 from verify_stub import QUICK, cudnn, env, failing, hanging, healthy, judge, pristine, stage  # noqa: F401
 
 from driver_stub import H200, T4, V100, build, build_runtime, spec
-from provision.verify import Options, locate_environment, verify
+from provision.system.process import Finished
+from provision.verify import Options, layers, locate_environment, verify
+from provision.verify.layers import judge_peers
+from provision.verify.probe import ProbeReport
 
 
 def test_a_healthy_machine_passes_four_stages(judge):
@@ -174,28 +176,87 @@ def test_each_mig_device_gets_a_child_of_its_own(judge, monkeypatch):
     assert len(judge("580-h200-mig").stages) == 4
 
 
-def test_several_gpus_copy_to_each_other(judge):
-    two = spec(driver="535.129.03", cuda=12020, gpus=[V100, T4])
+TWO = {"driver": "535.129.03", "cuda": 12020, "gpus": [V100, T4]}
+
+
+@pytest.fixture
+def nccl(cudnn):
+    return build_runtime(cudnn.parents[1] / "nccl" / "lib", "libnccl.so.2")
+
+
+def test_copies_between_gpus_are_compared_with_the_way_through_the_host(judge):
+    two = spec(**TWO)
     peers = stage(judge(two, Options(timeout=300)), "peers")
     assert peers.status == "pass"
-    assert (
-        "2 data transfers between them are correct, 2 of them direct; the environment does not contain NCCL"
-        in peers.detail
-    )
+    assert "2 copies between them are correct" in peers.detail
+    assert all("GB/s, through the host" in e.text for e in peers.evidence)
     chosen = judge(two, Options(timeout=300, device="cuda:1"))
     assert "peers" not in [s.stage for s in chosen.stages]
     assert "peers" not in [s.stage for s in judge(options=Options(timeout=300)).stages]
 
 
-def test_an_nccl_that_cannot_be_used_is_a_warning_with_what_to_do(judge, cudnn):
-    folder = cudnn.parents[1] / "nccl" / "lib"
-    folder.mkdir(parents=True)
-    shutil.copy(cudnn / "libcudnn.so.9", folder / "libnccl.so.2")
-    two = spec(driver="535.129.03", cuda=12020, gpus=[V100, T4])
-    peers = stage(judge(two, Options(timeout=300)), "peers")
+@pytest.mark.parametrize(
+    ("speed", "access", "route"),
+    [(340.0, True, "direct"), (37.0, True, "with peer access"), (340.0, False, "without")],
+)
+def test_the_route_of_a_copy_is_its_speed_beside_the_hosts(speed, access, route):
+    copies = tuple(
+        {
+            "kind": "copy",
+            "source": a,
+            "target": 1 - a,
+            "access": access,
+            "speed": speed,
+            "host_speed": 27.0,
+            "ok": True,
+        }
+        for a in (0, 1)
+    )
+    report = ProbeReport(
+        records=copies,
+        finished=Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b""),
+        seconds=1,
+    )
+    judged = judge_peers(report, 2, {})
+    assert judged.evidence[0].text.partition(", ")[2].startswith(route)
+    assert f"{2 * (route == 'direct')} of them direct" in judged.detail
+
+
+def test_nccl_sends_between_each_pair_and_sums_over_all(judge, nccl):
+    peers = stage(judge(spec(**TWO), Options(timeout=300)), "peers")
+    assert (peers.status, "between each pair and over all" in peers.detail) == ("pass", True)
+
+
+@pytest.mark.parametrize(
+    ("codes", "variables", "said", "cause"),
+    [
+        ({"nccl_hangs": 1}, {}, "NCCL works only with NCCL_P2P_DISABLE=1", "gpu_peer_copies_fail"),
+        ({"peer_wrong": 1}, {}, "wrong copies: device 0 to device 1", "gpu_peer_copies_fail"),
+        ({"nccl_wrong": 1}, {}, "NCCL does not work between these GPUs: NCCL's numbers are wrong", None),
+        ({}, {"NCCL_SOCKET_IFNAME": "eth9"}, "unhandled system error", "variable_breaks_framework"),
+    ],
+)
+def test_what_stops_nccl_is_named(judge, nccl, monkeypatch, codes, variables, said, cause):
+    monkeypatch.setattr(layers, "_ARM_SECONDS", 3)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    verdict = judge(spec(**TWO, **codes), Options(timeout=300))
+    peers = stage(verdict, "peers")
     assert peers.status == "warn"
-    assert "ncclCommInitAll" in peers.detail
-    assert "NCCL_DEBUG=INFO" in peers.detail
+    assert said in peers.detail
+    assert [f.cause for f in verdict.findings] == ([cause] if cause else [])
+    assert [e.source for e in peers.evidence if e.source == "/dev/shm"]
+    assert {f"{k}={v}" for k, v in variables.items()} <= {e.text for e in peers.evidence}
+
+
+def test_the_condition_of_the_gpus_is_a_note_and_no_failure(judge):
+    gpus = [f"{V100}|throttled=64|lanes=8|remap=1", T4]
+    verdict = judge(spec(**{**TWO, "gpus": gpus}), Options(timeout=300))
+    assert [s.status for s in verdict.stages[:4]] == ["pass"] * 4
+    assert [e.text for e in stage(verdict, "runtime").evidence if e.source == "NVML"] == [
+        "GPU 0: ECC on, PCIe x8 of x16, slowed down by heat, rows of its memory wait for a reset to be remapped",
+        "GPU 1: ECC on, PCIe x16",
+    ]
 
 
 @pytest.mark.parametrize(

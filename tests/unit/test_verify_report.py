@@ -12,11 +12,11 @@ from driver_stub import H200, build, scenario, spec
 from provision import templates
 from provision.export.pages import verdict_page
 from provision.model import (
-    ConvolutionResult,
     DeviceVerdict,
     Evidence,
     Finding,
     FrameworkVerdict,
+    GradedResult,
     LibraryFile,
     StageResult,
     Verdict,
@@ -58,9 +58,7 @@ def read(text):
 
 
 def row(error, *, ok):
-    return ConvolutionResult(
-        case="conv2d", dtype="tf32", pass_="forward", max_error=error, tolerance=0.002, ok=ok
-    )
+    return GradedResult(case="conv2d", dtype="tf32", pass_="forward", max_error=error, tolerance=0.002, ok=ok)
 
 
 NASTY = "</style><script>alert('ü')</script>\x1b[31m & \"quoted\""

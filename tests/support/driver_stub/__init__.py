@@ -39,12 +39,16 @@ LIBRARIES = {
     "libcuda.c": ("libcuda.so.1", True),
     "libnvidia_ml.c": ("libnvidia-ml.so.1", True),
 }
-RUNTIME = {"libcudart.c": ("libcudart.so.12", False), "libcudnn.c": ("libcudnn.so.9", False)}
+RUNTIME = {
+    "libcudart.c": ("libcudart.so.12", False),
+    "libcudnn.c": ("libcudnn.so.9", False),
+    "libnccl.c": ("libnccl.so.2", False),
+}
 
 
 def gpu(name: str, cc: str, memory_mib: int, uuid: str, **more: str | int) -> str:
     """A gpu line of a spec; `more` are free_mib, mig (UUIDs with commas), handle_error,
-    mode (compute mode), holder (a pid)."""
+    mode (compute mode), holder (a pid), throttled, lanes, remap."""
     fields = {"name": name, "cc": cc, "memory_mib": memory_mib, "uuid": uuid, **more}
     return "gpu " + "|".join(f"{key}={value}" for key, value in fields.items())
 
@@ -74,7 +78,7 @@ def spec(
 ) -> str:
     """The text of a spec; `codes` are nvml_init, cu_init, cu_version, cu_init_sleep (seconds),
     cu_init_signal, cuda_error,
-    cudnn_create, cudnn_wrong."""
+    cudnn_create, cudnn_wrong, peer_wrong, nccl_hangs, nccl_wrong."""
     lines = [f"driver {driver}", f"cuda {cuda}", f"cudart {cudart}", f"cudnn {cudnn}"]
     lines += [f"{key} {value}" for key, value in codes.items()]
     return "\n".join([*lines, *gpus]) + "\n"
@@ -150,7 +154,7 @@ def build(folder: Path, driver: str = "580.159.04", *, leave_out: Iterable[str] 
 
 
 def build_runtime(folder: Path, soname: str) -> Path:
-    """One library of an environment ("libcudart.so.12" or "libcudnn.so.9") in `folder`."""
+    """One library of an environment ("libcudart.so.12", "libcudnn.so.9" or "libnccl.so.2") in `folder`."""
     global _built  # noqa: PLW0603  # gcc runs once per test run
     _built = _built or _compile()
     folder.mkdir(parents=True, exist_ok=True)

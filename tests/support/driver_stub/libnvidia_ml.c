@@ -226,3 +226,41 @@ EXPORT nvmlReturn_t DECLDIR nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t dev
     *mig = (nvmlDevice_t)gpu->mig[index];
     return NVML_SUCCESS;
 }
+
+EXPORT nvmlReturn_t DECLDIR nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *reasons)
+{
+    GPU(gpu, device);
+    *reasons = (unsigned long long)gpu->throttled;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t DECLDIR nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *lanes)
+{
+    GPU(gpu, device);
+    *lanes = gpu->lanes ? (unsigned int)gpu->lanes : 16;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t DECLDIR nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned int *lanes)
+{
+    GPU(gpu, device);
+    *lanes = 16;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t DECLDIR nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
+{
+    GPU(gpu, device);
+    (void)gpu;
+    *current = *pending = NVML_FEATURE_ENABLED;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t DECLDIR nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrected, unsigned int *uncorrected,
+                                                      unsigned int *pending, unsigned int *failed)
+{
+    GPU(gpu, device);
+    *corrected = *uncorrected = *failed = 0;
+    *pending = (unsigned int)gpu->remap;
+    return NVML_SUCCESS;
+}

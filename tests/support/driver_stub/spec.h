@@ -12,12 +12,16 @@
  *   cudnn 91400              number that cudnnGetVersion tells
  *   cudnn_create 1001        what cudnnCreate returns
  *   cudnn_wrong 1            the convolution's first number is wrong
- *   gpu name=NVIDIA H200|cc=9.0|memory_mib=143771|free_mib=143000|uuid=GPU-...|mig=MIG-...,MIG-...|handle_error=4|mode=3|holder=4711
+ *   peer_wrong 1             a copy between GPUs loses its first byte
+ *   nccl_hangs 1             NCCL never answers unless NCCL_P2P_DISABLE is set
+ *   nccl_wrong 1             NCCL's sums are off by one
+ *   gpu name=NVIDIA H200|cc=9.0|memory_mib=143771|free_mib=143000|uuid=GPU-...|mig=MIG-...,MIG-...|handle_error=4|mode=3|holder=4711|throttled=64|lanes=8|remap=1
  *
  * One gpu line per board, in PCI order. handle_error is what NVML returns for its handle; libcuda
  * does not show such a board. cuda_bytes is the memory that libcuda tells, which is somewhat less than
  * NVML's (as much as NVML's when absent), mode the compute mode (0 default, 3 exclusive process), holder
- * the process that holds all memory that is not free. Without GPUENV_STUB there is a driver without GPUs.
+ * the process that holds all memory that is not free, throttled the bits of NVML's reasons, lanes the width
+ * of its PCIe link (of 16), remap whether rows wait for a reset. Without GPUENV_STUB there is a driver without GPUs.
  */
 #ifndef GPUENV_STUB_SPEC_H
 #define GPUENV_STUB_SPEC_H
@@ -37,13 +41,14 @@ struct stub_gpu {
     char uuid[96];
     int mig_count;
     char mig[MAX_MIG][96];
-    int handle_error, mode, holder;
+    int handle_error, mode, holder, throttled, lanes, remap;
 };
 
 struct stub_spec {
     char driver[80];
     int cuda, cudart, nvml_init, cu_init, cu_version, cu_init_sleep, cu_init_signal, cuda_error;
     int cudnn, cudnn_create, cudnn_wrong;
+    int peer_wrong, nccl_hangs, nccl_wrong;
     int gpu_count;
     struct stub_gpu gpus[MAX_GPUS];
 };
@@ -72,6 +77,12 @@ static void spec_field(struct stub_gpu *gpu, char *field)
         gpu->mode = atoi(value);
     else if (!strcmp(field, "holder"))
         gpu->holder = atoi(value);
+    else if (!strcmp(field, "throttled"))
+        gpu->throttled = atoi(value);
+    else if (!strcmp(field, "lanes"))
+        gpu->lanes = atoi(value);
+    else if (!strcmp(field, "remap"))
+        gpu->remap = atoi(value);
     else if (!strcmp(field, "mig"))
         for (part = strtok_r(value, ",", &rest); part && gpu->mig_count < MAX_MIG; part = strtok_r(NULL, ",", &rest))
             snprintf(gpu->mig[gpu->mig_count++], sizeof gpu->mig[0], "%s", part);
@@ -120,6 +131,12 @@ static void spec_line(struct stub_spec *spec, char *line)
         spec->cudnn_create = atoi(value);
     else if (!strcmp(line, "cudnn_wrong"))
         spec->cudnn_wrong = atoi(value);
+    else if (!strcmp(line, "peer_wrong"))
+        spec->peer_wrong = atoi(value);
+    else if (!strcmp(line, "nccl_hangs"))
+        spec->nccl_hangs = atoi(value);
+    else if (!strcmp(line, "nccl_wrong"))
+        spec->nccl_wrong = atoi(value);
     else if (!strcmp(line, "gpu") && spec->gpu_count < MAX_GPUS)
         spec_gpu(spec, value);
     else {
