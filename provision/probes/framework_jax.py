@@ -99,9 +99,13 @@ def prepare_jax(jax):
         ]
 
     def compile_quickly(compute):
-        """Return the compiled function. Without the search for the fastest kernel, which takes seconds for each product."""
+        """Return the function, compiled for cuBLAS without the search for the fastest kernel.
+
+        That search takes seconds for each product.
+        """
+        options = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
         try:
-            return jax.jit(compute, compiler_options={"xla_gpu_autotune_level": 0})
+            return jax.jit(compute, compiler_options=options)
         except TypeError:  # before 0.4.32
             return jax.jit(compute)
 
