@@ -34,7 +34,7 @@ from .proof import (
 from .settings import explain_startup_files, find_suspects, search_settings
 from .state import PATTERN, Judgement, Verification, fail_with, start_in_thread
 
-_STAGES = ("framework", "convolution", "matmul", "attention", "loaded")
+STAGES = ("framework", "convolution", "matmul", "attention", "loaded")
 _PRODUCTS = ("matmul", "matmul_bias", "matmul_large")
 _ATTENTIONS = ("causal_64", "masked_128")
 _CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
@@ -90,17 +90,17 @@ def run_frameworks(run: Verification) -> None:
     if not names:
         if not broken:
             run.add("framework", Judgement("fail", _describe_no_framework(run.env)))
-        return run.skip_rest(_STAGES if broken else _STAGES[1:])
+        return run.skip_rest(STAGES if broken else STAGES[1:])
     for name in names:
         if broken:
-            run.skip(_STAGES, f"the {broken} stage failed", name)
+            run.skip(STAGES, f"the {broken} stage failed", name)
         elif _is_aside(run, name):
             text = f"{name} is a build for the CPU only; another framework here uses the GPU"
             run.add("framework", Judgement("warn", text), None, name)
-            run.skip(_STAGES[1:], "a build for the CPU only", name)
+            run.skip(STAGES[1:], "a build for the CPU only", name)
         elif name not in run.paths.frameworks:
             run.add("framework", Judgement("fail", f"{name} is not in this environment"), None, name)
-            run.skip(_STAGES[1:], "the framework stage failed", name)
+            run.skip(STAGES[1:], "the framework stage failed", name)
         else:
             _run_framework(run, name, later)
     # On the CPU no library is shared, so these two processes run only with --deep.
@@ -129,10 +129,10 @@ def import_frameworks(run: Verification) -> None:
                 _search_import(run, name)
         else:
             run.add("framework", Judgement("fail", f"{name} is not in this environment"), None, name)
-        run.skip(_STAGES[1:], "not run with --quick", name)
+        run.skip(STAGES[1:], "not run with --quick", name)
     if not names:
-        run.skip(_STAGES[:1], _describe_no_framework(run.env))
-        run.skip(_STAGES[1:], "not run with --quick")
+        run.skip(STAGES[:1], _describe_no_framework(run.env))
+        run.skip(STAGES[1:], "not run with --quick")
 
 
 def _search_import(run: Verification, name: str) -> None:
