@@ -14,7 +14,18 @@ import pytest
 
 pytestmark = pytest.mark.network
 
-STAGES = ["driver", "runtime", "libraries", "cudnn", "framework", "convolution", "loaded", "packages"]
+STAGES = [
+    "driver",
+    "runtime",
+    "libraries",
+    "cudnn",
+    "framework",
+    "convolution",
+    "matmul",
+    "attention",
+    "loaded",
+    "packages",
+]
 
 
 def gpuenv(folder, *args):

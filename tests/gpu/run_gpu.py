@@ -49,7 +49,17 @@ for g in tape.gradient(y, [x, w]):
     g.numpy()
 """,
 }
-STAGES = {"driver", "runtime", "libraries", "cudnn", "framework", "convolution", "loaded"}
+STAGES = {
+    "driver",
+    "runtime",
+    "libraries",
+    "cudnn",
+    "framework",
+    "convolution",
+    "matmul",
+    "attention",
+    "loaded",
+}
 
 
 def say(event: Event) -> None:
