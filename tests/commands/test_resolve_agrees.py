@@ -1,10 +1,12 @@
-"""`resolve`, `lock` and a fleet of one host take the same builds for the same request."""
+"""`resolve`, `lock`, `create`, `bundle` and a fleet take the same builds and packages for the same request."""
 # ruff: noqa: F811  # fixtures are imported by their names
 
 import json
+from importlib import metadata
 
 import pytest
 from marked_builds import Marks
+from packaging.requirements import Requirement
 from test_newest_set import ASK, GPU, torches, write_rows  # noqa: F401
 
 SOURCED = {"since": "2.2"}
@@ -33,6 +35,10 @@ def shelf(torches, index, tmp_path):
     index.add("nvidia-cublas-cu11", "11.11.3.6")
     for version in ("3.0", "2.0", "1.0"):
         index.add("plain", version)
+    index.add("tomli", "9.0")
+    for own in map(Requirement, metadata.requires("gpuenv") or ()):  # a bundle has gpuenv
+        if own.marker is None or own.marker.evaluate({"extra": ""}):
+            index.add(own.name, metadata.version(own.name))
     marks.stated(index, "sourced", "1.0", ("torch<2.15",), **SOURCED)
     marks.stated(index, "sourced-plain", "1.0", ("plain<3",), **SOURCED)
     marks.stated(index, "sourced-deep", "1.0", ("sourced", "plain"), **SOURCED)
@@ -45,32 +51,53 @@ def shelf(torches, index, tmp_path):
 
 
 REQUESTS = [
-    "torch", "torch==2.14.0", "torch plain<2", "torch serving", "torch serving<2",
-    "serving torch", "torch ranged", "torch ranged serving", "torch brings", "torch deep",
-    "torch kernels", "torch kernels<2", "torch kernels ranged",
-    "torch unmet", "torch cuda-eleven",
+    "torch", "torch==2.14.0", "torch==2.13.0", "torch plain", "torch plain<2", "torch serving", "torch serving<2",
+    "torch plain serving", "serving torch", "torch ranged", "torch ranged serving", "torch brings", "torch deep",
+    "torch deep serving", "torch kernels", "torch kernels<2", "torch kernels plain", "torch kernels ranged",
+    "torch unmet", "torch unmet serving", "torch cuda-eleven", "torch cuda-eleven plain",
     "torch sourced", "torch sourced-plain", "torch sourced-deep", "torch sourced-exact", "torch sourced-mixed",
-    "torch wheel-of-sources",
+    "torch wheel-of-sources", "torch sourced serving", "torch sourced-exact plain",
 ]  # fmt: skip
+FLEETS = ["torch serving", "torch kernels ranged", "torch sourced"]
 
 
 def taken(plan):
     return [(b["framework"], b["version"], b["cuda"], b["index"]) for b in plan["builds"]]
 
 
-def test_the_builds_are_the_same(shelf):
+def packages(lock):
+    return {p["name"]: p["version"] for p in lock["packages"]}
+
+
+def test_the_builds_and_packages_are_the_same(shelf):
     for number, request in enumerate(REQUESTS):
         (shelf.work / f"{number}.txt").write_text("\n".join(request.split()) + "\n")
     asked = [("--json", "-r", f"{number}.txt", *shelf.rows, *ASK[2:]) for number in range(len(REQUESTS))]
     planned = [shelf("resolve", *ask) for ask in asked]
     assert shelf.marks.left() == [], "resolve runs no build code"
+    (shelf.work / "hosts").mkdir()
+    for name in ("a", "b"):
+        (shelf.work / "hosts" / f"{name}.json").write_text(json.dumps(planned[0].json["target"]))
     for number, (request, plan) in enumerate(zip(REQUESTS, planned, strict=True)):
         locked = shelf("lock", "-o", f"pylock.{number}.toml", *asked[number])
-        assert plan.code == locked.code == 0, request + plan.out + locked.out
+        created = shelf("create", "--dry-run", *asked[number])
+        assert plan.code == locked.code == created.code == 0, request + plan.out + locked.out + created.out
         assert taken(plan.json) == taken(locked.json["plan"]), request
         if "sourced" not in request:  # only a build could say what else an archive requires
-            assert plan.json["held_back"] == locked.json["held_back"], request
+            assert plan.json["held_back"] == created.json["held_back"] == locked.json["held_back"], request
         assert plan.json["python"] == locked.json["plan"]["python"], request
+        assert taken(created.json) == taken(locked.json["plan"]), request
+        if request in FLEETS:
+            for old in shelf.work.glob("pylock.*.toml"):
+                old.unlink()  # a fleet stays near to its locks
+            hosts = (*asked[number][: -len(GPU)], "--target", "hosts")
+            fleet, bundle = shelf("lock", *hosts), shelf("bundle", "--dry-run", f"{number}", *hosts)
+            assert fleet.code == bundle.code == 0, request + fleet.out + bundle.out
+            (one,) = fleet.json["locks"]
+            assert taken(one["lock"]["plan"]) == taken(locked.json["plan"]), request
+            assert packages(one["lock"]) == packages(locked.json), request
+            files = {p["url"].rpartition("/")[2] for p in locked.json["packages"]}
+            assert files <= {w.rpartition("/")[2] for w in bundle.json["writes"]}, request
 
 
 @pytest.mark.parametrize("command", ["resolve", "lock"])
@@ -78,18 +105,3 @@ def test_a_row_that_forbids_the_request_is_named_alike(shelf, command):
     ran = shelf(command, "--json", "--with", "codec", *shelf.rows, *ASK)
     assert ran.code == 5
     assert ran.json["error"]["message"].startswith("codec 1.0 needs libcudart.so.12; torch has CUDA 13")
-
-
-@pytest.mark.parametrize("request_", ["torch serving", "torch kernels", "torch sourced"])
-def test_a_fleet_takes_the_builds_of_the_lock_of_its_hosts(shelf, request_):
-    (shelf.work / "asked.txt").write_text("\n".join(request_.split()) + "\n")
-    target = shelf("resolve", "--json", *ASK).json["target"]
-    (shelf.work / "hosts").mkdir()
-    for name in ("a", "b"):
-        (shelf.work / "hosts" / f"{name}.json").write_text(json.dumps(target))
-    ask = ("--json", "-r", "asked.txt", *shelf.rows, "--index", "pypi", "--python", "3.11")
-    alone = shelf("lock", *ask, *GPU)
-    fleet = shelf("lock", *ask, "--target", "hosts")
-    assert fleet.code == alone.code == 0, fleet.out + alone.out
-    (one,) = fleet.json["locks"]
-    assert taken(one["lock"]["plan"]) == taken(alone.json["plan"])
