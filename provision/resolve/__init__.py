@@ -136,6 +136,10 @@ def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
     for branch, driver in given.items():
         if branch:
             yield f"driver {branch} is read as {driver}, its first release"
+    newest = max((row.branch for row in question.profiles.branches), key=int, default="")
+    for driver in {q.target.driver: None for q in (question, *question.others)}:
+        if driver and newest and int(major(driver)) > int(newest):
+            yield f"driver {driver} is newer than all that gpuenv knows (to {newest}): it is taken to run every build"
     if not target.driver:
         yield "no driver given: the plan is not limited by a driver"
     if not target.gpus:

@@ -36,6 +36,7 @@ def test_a_whole_version_and_an_unknown_branch_stay(gpuenv, given):
     found = plan(gpuenv, "--driver", given, "--gpu", "T4")
     assert found["target"]["driver"] == given
     assert not any("is read as" in note for note in found["notes"])
+    assert any("driver 999 is newer" in note for note in found["notes"]) == (given == "999")
 
 
 def test_targets_of_the_project_and_of_a_fleet_are_read_alike(gpuenv):
