@@ -111,12 +111,12 @@ def _interpreter(question: Question, build: Build) -> Iterator[RejectionReason]:
     if question.pythons(build):
         return
     have = question.request.python or ", ".join(question.request.pythons) or "none"
-    asked_for = {question.request.python, *question.request.pythons} - {None} or set(build.python)
-    for line in reversed(build.unresolvable):
-        python, _, why = line.partition(":")
-        if python in asked_for:
+    best_first = filter(None, (question.request.python, *question.request.pythons))
+    why = dict(line.split(": ", 1) for line in build.unresolvable)
+    for python in tuple(best_first) or reversed(build.python):
+        if python in why:
             yield RejectionReason(
-                code="python_unsupported", text=f"does not install on Python {python}: {why.strip()}"
+                code="python_unsupported", text=f"does not install on Python {python}: {why[python]}"
             )
             return
     served = " to ".join(dict.fromkeys((build.python[0], build.python[-1]))) if build.python else "none"

@@ -118,6 +118,13 @@ def test_a_build_that_no_python_can_resolve_says_so_whatever_python_is_asked_for
     assert reasons == ["does not install on Python 3.11: tensorrt==8.6.1.post1 has no wheel for it"]
 
 
+def test_of_several_pythons_the_one_that_the_plan_would_have_is_named():
+    plan = ask("onnxruntime", driver="535.54.03", gpus=["A100"], python=None, pythons=("3.11", "3.13"))
+    (why,) = (r.text for row in plan.rejected for r in row.reasons
+              if row.version == "1.27.0" and r.code == "python_unsupported")  # fmt: skip
+    assert plan.python == "3.11" and why.startswith("does not install on Python 3.11: ")
+
+
 def test_nothing_serves_kepler_in_jax_nor_capability_3_5_in_torch():
     assert not ask("jax", **K80).builds
     assert not ask("torch", **K80 | {"gpus": ["Tesla K40"]}).builds
