@@ -12,7 +12,7 @@ from ..resolve.choice import against, candidates
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS
 from ..resolve.planner import plan_request
-from ..resolve.question import Question, ask_on_all, major, meets, version
+from ..resolve.question import Question, ask_on_all, major, version
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,6 @@ class Fitting:
             self.context.request, passed_over=passed, pythons=(python,), pins=tuple(pins)
         )
         return plan_request(dataclasses.replace(self.context, request=request, pythons_known=False))
-
-    def newest_with(self, framework: str, bound: str, python: str) -> Build | None:
-        """Return the newest fitting build of a framework within a bound, of any index, or None."""
-        for wanted, chain in zip(self.question.request.frameworks, self.chains, strict=True):
-            if wanted.name == framework:
-                return next(
-                    (b for b in chain if meets(b.version, bound) and python in self.question.pythons(b)), None
-                )
-        return None
 
     def beside(self, build: Build, builds: Sequence[Build]) -> tuple[Build, ...] | None:
         """Return a set with one build replaced, and the others as new as they can be beside it, or None."""

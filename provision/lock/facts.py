@@ -138,7 +138,8 @@ class Facts:
                 file = next(p for p in packages if p.name == package)
                 if self._bounds_framework(file):
                     continue  # its own metadata decides, not the row of another release
-            found.append(Conflict(name=package, version=release, why=one.why, roots=one.roots))
+            why = one.why if one.roots else f"the requested packages bring {one.package}, {one.why}"
+            found.append(Conflict(name=package, version=release, why=why, roots=one.roots))
         return found
 
     def _of_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -102,11 +102,9 @@ def _parts(
     return parts
 
 
-_NAMED = 3
-"""Named packages that a reason lists."""
+_SHOWN = 3
+"""Hosts, classes or packages that a message names."""
 _Key = tuple[Request, tuple[Target, ...]]
-SolveFor = Callable[[RequestContext, Sequence[HostClass], Emit], tuple[Plan, "Lock | None"]]
-"""Solves the lock of some classes."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +120,12 @@ class SolvedPlan:
 class FleetPackages:
     """The answers to questions on the named packages. Each question is solved once in a run.
 
-    `solver` solves the lock of some classes, near to the one that exists. Without it, and without classes, a lock is new.
+    With `upgrade` the lock of some classes is solved near to the one that exists. Otherwise a lock is new.
     """
 
     choices: Choices
     emit: Emit
-    solver: SolveFor | None = None
+    upgrade: Upgrade | None = None
     refusals: list[LockError | ResolveError] = field(default_factory=list)
     _solved: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
     _fresh: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
@@ -147,7 +145,7 @@ class FleetPackages:
         """Return why no lock with the packages serves all classes, or None. Raises LockError for a silent index."""
         if not _names_packages(context):
             return None
-        answers = self._solved if classes or self.solver is None else self._fresh
+        answers = self._solved if classes or self.upgrade is None else self._fresh
         key = _key(context)
         if key not in answers:
             answers[key] = self._solve(context, classes)
@@ -162,8 +160,8 @@ class FleetPackages:
             (self.emit if event.kind in ("start", "progress") else events.append)(event)
 
         try:
-            if self.solver and classes:
-                plan, lock = self.solver(context, classes, keep)
+            if self.upgrade and classes:
+                plan, lock = _solve_near(context, classes, self.choices, self.upgrade, keep)
             else:
                 plan, lock = solve_like(context, self.choices, keep)
         except LockError as error:
@@ -200,7 +198,7 @@ def _describe(error: LockError, context: RequestContext) -> str:
     text = f"the solver finds no compatible set: {reason}" if reason else error.message
     names = [n.name for n in read_named_packages(context)]
     known = any(is_named(name, text) for name in names)
-    return text if known or not names else f"{', '.join(names[:_NAMED])}: {text}"
+    return text if known or not names else f"{', '.join(names[:_SHOWN])}: {text}"
 
 
 def _key(context: RequestContext) -> _Key:
@@ -210,10 +208,6 @@ def _key(context: RequestContext) -> _Key:
 def _names_packages(context: RequestContext) -> bool:
     packages = context.request.packages or context.demands.needs
     return bool(packages) and not (context.sources.offline or context.sources.no_index)
-
-
-_SHOWN = 3
-"""Hosts or classes that a message names."""
 
 
 def lock_targets(
@@ -251,44 +245,31 @@ class PlanTask:
     place: int
     context: RequestContext
     classes: tuple[HostClass, ...]
-    solver: LockSolver
+    choices: Choices
+    upgrade: Upgrade
     solved: SolvedPlan | None
-
-    @property
-    def choices(self) -> Choices:
-        """The options, with those of the project."""
-        return self.solver.choices
 
     @property
     def path(self) -> Path:
         """The path of the lock in the project."""
-        return self.solver.path(self.classes)
+        return _lock_path(self.classes, self.choices)
 
 
-@dataclass(frozen=True)
-class LockSolver:
-    """Solves locks of a fleet, each near to the one that exists."""
+def _lock_path(classes: Sequence[HostClass], choices: Choices) -> Path:
+    """Return the lock file of a plan, relative if the project is the current folder."""
+    name, folder = make_lock_name(choices.manager, classes[0].id), find_project_folder()
+    return Path(name) if folder == Path.cwd() else folder / name
 
-    choices: Choices
-    upgrade: Upgrade
 
-    def path(self, classes: Sequence[HostClass]) -> Path:
-        """Return the lock file of a plan, relative if the project is the current folder."""
-        name, folder = make_lock_name(self.choices.manager, classes[0].id), find_project_folder()
-        return Path(name) if folder == Path.cwd() else folder / name
-
-    def solve(
-        self, context: RequestContext, classes: Sequence[HostClass], emit: Emit
-    ) -> tuple[Plan, Lock | None]:
-        """Return the plan and the lock of some classes. Raises LockError, ResolveError."""
-        path = self.path(classes)
-        emit(
-            Event(
-                kind="start", stage="lock", text=f"lock file {path.name}, for {_few([c.id for c in classes])}"
-            )
-        )
-        old_lock = read_old_lock(path, self.choices, context.target.platform, strict=False)
-        return solve_like(context, self.choices, emit, old_lock, self.upgrade)
+def _solve_near(
+    context: RequestContext, classes: Sequence[HostClass], choices: Choices, upgrade: Upgrade, emit: Emit
+) -> tuple[Plan, Lock | None]:
+    """Return the plan and the lock of some classes, near to the lock that exists. Raises LockError, ResolveError."""
+    path = _lock_path(classes, choices)
+    text = f"lock file {path.name}, for {_few([c.id for c in classes])}"
+    emit(Event(kind="start", stage="lock", text=text))
+    old_lock = read_old_lock(path, choices, context.target.platform, strict=False)
+    return solve_like(context, choices, emit, old_lock, upgrade)
 
 
 def plan_locks(
@@ -296,14 +277,14 @@ def plan_locks(
 ) -> tuple[Fleet, list[PlanTask]]:
     """Return the fleet, and a task for each of the fewest plans. Raises UsageError, LockError, ResolveError."""
     get_locking(choices).require()
-    solver = LockSolver(apply_project(choices), upgrade)
-    packages = FleetPackages(solver.choices, emit, solver.solve)
+    own = apply_project(choices)
+    packages = FleetPackages(own, emit, upgrade)
     answer = plan_targets(targets, choices, emit, reading=False, packages=packages)
     if packages.refusals and not answer.fleet.plans:
         raise packages.refusals[0]
     by_id = {c.id: c for c in answer.fleet.classes}
     tasks = [
-        PlanTask(place, context, tuple(by_id[i] for i in plan.classes), solver, packages.find(context))
+        PlanTask(place, context, tuple(by_id[i] for i in plan.classes), own, upgrade, packages.find(context))
         for place, (plan, context) in enumerate(zip(answer.fleet.plans, answer.requests, strict=True))
     ]
     return answer.fleet, tasks
@@ -330,7 +311,7 @@ def solve_lock(task: PlanTask, emit: Emit) -> Lock:
         for event in task.solved.events:
             emit(event)
     else:
-        plan, new_lock = task.solver.solve(task.context, task.classes, emit)
+        plan, new_lock = _solve_near(task.context, task.classes, task.choices, task.upgrade, emit)
         if new_lock is None:
             raise LockError(
                 f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: no build is compatible with the requested packages",

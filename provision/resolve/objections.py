@@ -34,16 +34,6 @@ def fits(question: Question, wanted: FrameworkRequest, build: Build) -> bool:
     return next(_objections(question, wanted, build), None) is None
 
 
-def unbounded_versions(question: Question, wanted: FrameworkRequest) -> frozenset[str]:
-    """Return the versions of a framework within the bounds of the user and the project, for any target."""
-    here = (
-        b
-        for b in question.profiles.builds
-        if b.framework == wanted.name and b.platform == question.target.platform
-    )
-    return frozenset(b.version for b in here if next(_not_wanted(question, wanted, b), None) is None)
-
-
 def _objections(question: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
     yield from _not_wanted(question, wanted, build)
     yield from _source(question, build)

@@ -96,15 +96,6 @@ def serves_gpus(question: Question, row: Satellite) -> bool:
     )
 
 
-def unfit_series(question: Question, rows: SatelliteRows, package: str, builds: Sequence[Build]) -> list[str]:
-    """Return the minor series ("0.17") of a package whose measured release is incompatible with builds."""
-    reasons = {}
-    for release in rows.packages.get(package, {}):
-        why = objection(question, rows.rows(package, release), builds, ignore_gpus_of=targets_of(question))
-        reasons[".".join(map(str, version(release).release[:2]))] = why
-    return [series for series, why in reasons.items() if why]
-
-
 def _first(sentences: Iterator[str]) -> str | None:
     return next(sentences, None)
 
@@ -209,17 +200,6 @@ class OtherCuda:
     why: str
     roots: tuple[str, ...]
     cuda: str | None = None
-
-
-def sentence_of(conflict: OtherCuda) -> str:
-    """Return the conflict as a sentence."""
-    roots = " and ".join(conflict.roots[:3])
-    brings = (
-        f"{roots} {'bring' if len(conflict.roots) > 1 else 'brings'}"
-        if roots
-        else "the requested packages bring"
-    )
-    return f"{brings} {conflict.package}, {conflict.why}"
 
 
 @dataclass(frozen=True)
@@ -353,54 +333,10 @@ def companion_names(builds: Iterable[Build]) -> frozenset[str]:
     return frozenset(_named(t)[0] for t in texts)
 
 
-def comes_along(name: str, release: str, builds: Sequence[Build]) -> bool:
-    """Return whether a build names this release as its companion. It is then on the same index."""
-    companions = [_named(c) for b in builds for c in b.companions]
-    return any(meets(release, bounds) for companion, bounds in companions if companion == name)
-
-
-def companion_objection(
-    name: str, release: str, builds: Sequence[Build], names: frozenset[str]
-) -> str | None:
-    """Return why a release is not a companion of the builds, or None.
-
-    `names` are the packages that are companions of any build.
-    """
-    for build in builds:
-        for text in build.companions:
-            if _named(text)[0] == name:
-                return f"{build.framework} {build.version} is compatible with {text}, not with {release}"
-        if build.local and name in names:
-            return f"{build.framework} {build.version}+{build.local} has no {name} release with the same suffix (+{build.local})"
-    return None
-
-
 def companions_of_builds(builds: Iterable[Build]) -> dict[tuple[str, str], str]:
     """Return the framework release for which a companion release is compiled, by the companion's name and its pin
     ("==2.5.1")."""
     return {_named(text): f"{b.framework} {b.version}" for b in builds for text in b.companions}
-
-
-def required_names(builds: Iterable[Build]) -> frozenset[str]:
-    """Return the packages that any of the builds require."""
-    return frozenset(_named(text)[0] for text in {r for b in builds for r in b.requires})
-
-
-def requirement_of_builds(name: str, release: str, builds: Sequence[Build]) -> str | None:
-    """Return why a release conflicts with the requirements of the builds, or None."""
-    for build in builds:
-        for bounds in _bounds_by_name(build.requires).get(name, ()):
-            if not meets(release, bounds):
-                return f"{build.framework} {build.version} requires {name}{bounds}"
-    return None
-
-
-@cache
-def _bounds_by_name(requires: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
-    found: dict[str, list[str]] = {}
-    for name, bounds in map(_named, requires):
-        found.setdefault(name, []).append(bounds)
-    return found
 
 
 @cache

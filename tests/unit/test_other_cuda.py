@@ -3,6 +3,7 @@
 from rows import rows
 
 from provision.lock.compile import parse_annotations
+from provision.lock.facts import Conflict
 from provision.model import (
     AvailableWheels,
     Build,
@@ -15,7 +16,7 @@ from provision.model import (
     ToolkitRelease,
 )
 from provision.resolve.question import Question
-from provision.resolve.satellites import LockedSet, SatelliteRows, cuda_of_part, sentence_of
+from provision.resolve.satellites import LockedSet, SatelliteRows, cuda_of_part
 
 TOOLKITS = (
     ToolkitRelease(version="14.0.0", parts=("cufft nvidia-cufft==13.0.1.* nvidia-nvjitlink<15,>=14",)),
@@ -54,7 +55,11 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
     question = Question(asked, TARGET, known, AvailableWheels())
     rows = SatelliteRows(known, "linux-x86_64")
     mine = LockedSet(question, rows, (build,), packages, required_by, frozenset(named))
-    return [(sentence_of(s), s.cuda) for s in mine.strangers()]
+    found = []
+    for one in mine.strangers():
+        name, _, version = one.package.partition(" ")
+        found.append((Conflict(name=name, version=version, why=one.why, roots=one.roots).sentence, one.cuda))
+    return found
 
 
 def test_a_cuda_package_without_a_major_in_its_name_is_found_too():
