@@ -86,6 +86,7 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
     """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
     from provision import __main__ as started, profiles
     from provision.bundle import wheels
+    from provision.config import rows
     from provision.system import process, trust
 
     with contextlib.ExitStack() as after, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -108,6 +109,8 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for cache in _caches():
             cache.cache_clear()
+        for key in [key for key in rows._read if key[0]]:  # rows of a test
+            del rows._read[key]
         try:
             code = started._run(args)
         except SystemExit as error:

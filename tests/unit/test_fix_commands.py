@@ -36,7 +36,7 @@ NAMES = ("NAME", "NAME==VERSION")
 
 
 def named(items):
-    return pytest.mark.parametrize(("line", "words", "row"), items, ids=[" ".join(w) for _, w, _ in items])
+    return rows(("line", "words", "row"), items)
 
 
 # --- classes --------------------------------------------------------------------------------------
