@@ -23,7 +23,7 @@ _OWN_PROCESS = {"run"}
 """The commands that need one: `run` gives its streams and signals to a program."""
 _SAME_IN_ALL_RUNS = (
     "provision.profiles", "provision.config.rows", "provision.resolve", "provision.diagnose", "provision.model",
-    "provision.index.simple_api", "provision.lock.pages", "provision.requirements.lines",
+    "provision.index.http", "provision.index.simple_api", "provision.lock.pages", "provision.requirements.lines",
 )  # fmt: skip
 """The modules whose caches have the content of what was read, or its digest, as their keys."""
 

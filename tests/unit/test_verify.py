@@ -123,6 +123,7 @@ ONE_NAN = PLANTED.format(
 
 
 @pytest.mark.network
+@pytest.mark.slow
 def test_one_wrong_element_is_caught_and_laid_on_pythonpath(tmp_path, monkeypatch):
     env = framework_env("torch")
     (tmp_path / "sitecustomize.py").write_text(ONE_ELEMENT)
